@@ -1,0 +1,360 @@
+//! [`Answer`]: now, or later. The one type that lets a blocking pool, an async runtime and an event loop share every
+//! strategy.
+//!
+//! Invariants:
+//!
+//! * `Now` means that no I/O happened, and no waiting except for a lock that is held for a bounded number of steps.
+//! * A `Later` may be polled from any thread under any waker and needs no runtime context.
+//! * A `Later` borrows nothing. Dropping it abandons the answer, never the store.
+//! * A dropped [`Completer`] answers with the value given for that case: nobody waits for ever.
+//!
+//! Cost: `Now` is a move. A promise is one allocation, and one uncontended lock each to complete and to poll.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Instant;
+
+use crate::sync::lock;
+
+/// A boxed future that any thread may poll.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
+/// A value that is here, or a future of it.
+#[must_use = "a `Later` does nothing unless it is waited for or polled"]
+pub enum Answer<T> {
+    /// The value: no I/O happened to make it.
+    Now(T),
+    /// The value will come.
+    Later(BoxFuture<T>),
+}
+
+impl<T> Answer<T> {
+    /// Answers later with what `future` yields.
+    pub fn later(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self::Later(Box::pin(future))
+    }
+
+    /// Whether the value is here already.
+    pub fn is_now(&self) -> bool {
+        matches!(self, Self::Now(_))
+    }
+
+    /// Applies `f` to the value, whenever it comes.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U + Send + 'static) -> Answer<U>
+    where
+        T: 'static,
+    {
+        match self {
+            Self::Now(value) => Answer::Now(f(value)),
+            Self::Later(future) => Answer::later(async move { f(future.await) }),
+        }
+    }
+
+    /// Asks for another answer once this one is here.
+    pub fn then<U>(self, f: impl FnOnce(T) -> Answer<U> + Send + 'static) -> Answer<U>
+    where
+        T: Send + 'static,
+        U: Send + 'static,
+    {
+        match self {
+            Self::Now(value) => f(value),
+            Self::Later(future) => Answer::later(async move { f(future.await).await }),
+        }
+    }
+
+    /// Parks this thread until the value is here.
+    pub fn wait(self) -> T {
+        match self {
+            Self::Now(value) => value,
+            Self::Later(mut future) => loop {
+                if let Some(value) = park_until(None, |cx| future.as_mut().poll(cx)) {
+                    break value;
+                }
+            },
+        }
+    }
+
+    /// Parks this thread until the value is here or `deadline` has passed.
+    ///
+    /// # Errors
+    ///
+    /// The answer itself, where the deadline came first: it can be waited for again or dropped.
+    pub fn wait_until(self, deadline: Instant) -> Result<T, Self> {
+        match self {
+            Self::Now(value) => Ok(value),
+            Self::Later(mut future) => {
+                park_until(Some(deadline), |cx| future.as_mut().poll(cx)).ok_or(Self::Later(future))
+            }
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Answer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now(value) => f.debug_tuple("Now").field(value).finish(),
+            Self::Later(_) => f.write_str("Later(..)"),
+        }
+    }
+}
+
+impl<T> From<T> for Answer<T> {
+    fn from(value: T) -> Self {
+        Self::Now(value)
+    }
+}
+
+impl<T> IntoFuture for Answer<T> {
+    type Output = T;
+    type IntoFuture = AnswerFuture<T>;
+
+    fn into_future(self) -> AnswerFuture<T> {
+        match self {
+            Self::Now(value) => AnswerFuture(Inner::Now(Some(value))),
+            Self::Later(future) => AnswerFuture(Inner::Later(future)),
+        }
+    }
+}
+
+/// What `answer.await` polls.
+pub struct AnswerFuture<T>(Inner<T>);
+
+enum Inner<T> {
+    Now(Option<T>),
+    Later(BoxFuture<T>),
+}
+
+impl<T> fmt::Debug for AnswerFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnswerFuture(..)")
+    }
+}
+
+// Nothing of it is ever pinned: the value is moved out, the future is boxed.
+impl<T> Unpin for AnswerFuture<T> {}
+
+impl<T> Future for AnswerFuture<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        match &mut self.0 {
+            Inner::Now(value) => Poll::Ready(value.take().expect("an answer is not polled after it was given")),
+            Inner::Later(future) => future.as_mut().poll(cx),
+        }
+    }
+}
+
+/// Polls on this thread, parking it in between, until `poll` is ready or `deadline` (if any) has passed.
+///
+/// A last poll is made after the deadline, so that a value that came in time is not lost. `None`: the deadline passed.
+pub fn park_until<T>(deadline: Option<Instant>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
+    let waker = thread_waker();
+    let mut cx = Context::from_waker(&waker);
+    loop {
+        let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if let Poll::Ready(value) = poll(&mut cx) {
+            return Some(value);
+        }
+        match deadline {
+            _ if late => return None,
+            None => thread::park(),
+            Some(deadline) => thread::park_timeout(deadline.saturating_duration_since(Instant::now())),
+        }
+    }
+}
+
+/// Unparks one thread. A wake that comes late unparks it for nothing, which `park` allows for.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn thread_waker() -> Waker {
+    thread_local! {
+        static WAKER: RefCell<Option<Waker>> = const { RefCell::new(None) };
+    }
+    let make = || Waker::from(Arc::new(Unpark(thread::current())));
+    // The thread-local is gone while the thread's other locals are being destroyed; waiting must still work there.
+    WAKER.try_with(|cell| cell.borrow_mut().get_or_insert_with(make).clone()).unwrap_or_else(|_| make())
+}
+
+/// A promise: whoever holds the [`Completer`] decides what the [`Answer`] says.
+///
+/// `if_dropped` is the answer where the completer is dropped, by a panic for instance, before it has completed.
+pub fn promise<T: Send + 'static>(if_dropped: T) -> (Completer<T>, Answer<T>) {
+    let shared = Arc::new(Mutex::new(State::Waiting(None)));
+    let completer = Completer { shared: Arc::clone(&shared), if_dropped: Some(if_dropped) };
+    (completer, Answer::later(Promised { shared }))
+}
+
+enum State<T> {
+    Waiting(Option<Waker>),
+    Ready(T),
+    /// The value was taken, or the answer dropped.
+    Gone,
+}
+
+/// The writing end of a [`promise`].
+pub struct Completer<T> {
+    shared: Arc<Mutex<State<T>>>,
+    if_dropped: Option<T>,
+}
+
+impl<T> Completer<T> {
+    /// Answers.
+    ///
+    /// # Errors
+    ///
+    /// Hands the value back where the answer was dropped: nobody is waiting for it.
+    pub fn complete(mut self, value: T) -> Result<(), T> {
+        self.if_dropped = None;
+        self.settle(value)
+    }
+
+    /// Whether the answer was dropped, so that nobody waits for a value any more.
+    pub fn is_abandoned(&self) -> bool {
+        matches!(*lock(&self.shared), State::Gone)
+    }
+
+    fn settle(&self, value: T) -> Result<(), T> {
+        let mut state = lock(&self.shared);
+        let State::Waiting(waker) = &mut *state else { return Err(value) };
+        let waker = waker.take();
+        *state = State::Ready(value);
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(())
+    }
+}
+
+impl<T> Drop for Completer<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.if_dropped.take() {
+            let _ = self.settle(value);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Completer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Completer(..)")
+    }
+}
+
+struct Promised<T> {
+    shared: Arc<Mutex<State<T>>>,
+}
+
+impl<T> Future for Promised<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let mut state = lock(&self.shared);
+        match &mut *state {
+            State::Waiting(Some(waker)) if waker.will_wake(cx.waker()) => return Poll::Pending,
+            State::Waiting(waker) => {
+                *waker = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            State::Ready(_) | State::Gone => {}
+        }
+        match std::mem::replace(&mut *state, State::Gone) {
+            State::Ready(value) => Poll::Ready(value),
+            State::Waiting(_) | State::Gone => panic!("a promise is not polled after it was answered"),
+        }
+    }
+}
+
+impl<T> Drop for Promised<T> {
+    fn drop(&mut self) {
+        let state = std::mem::replace(&mut *lock(&self.shared), State::Gone);
+        drop(state); // outside the lock: a value's own drop may do anything
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    #[test]
+    fn now_is_here() {
+        assert_eq!(Answer::Now(7).wait(), 7);
+        assert_eq!(Answer::Now(7).map(|n| n + 1).wait(), 8);
+        assert!(Answer::Now(()).is_now());
+    }
+
+    #[test]
+    fn a_promise_is_kept_across_threads() {
+        let (completer, answer) = promise(0);
+        let waiter = thread::spawn(move || answer.map(|n| n * 2).wait());
+        completer.complete(21).unwrap();
+        assert_eq!(waiter.join().unwrap(), 42);
+    }
+
+    #[test]
+    fn a_dropped_completer_answers() {
+        let (completer, answer) = promise("dropped");
+        drop(completer);
+        assert_eq!(answer.wait(), "dropped");
+    }
+
+    #[test]
+    fn an_abandoned_answer_hands_the_value_back() {
+        let (completer, answer) = promise(0);
+        assert!(!completer.is_abandoned());
+        drop(answer);
+        assert!(completer.is_abandoned());
+        assert_eq!(completer.complete(1), Err(1));
+    }
+
+    #[test]
+    fn a_deadline_hands_the_answer_back() {
+        let (completer, answer) = promise(0);
+        let answer = answer.wait_until(Instant::now()).unwrap_err();
+        completer.complete(3).unwrap();
+        assert_eq!(answer.wait_until(Instant::now()).unwrap(), 3);
+    }
+
+    #[test]
+    fn the_last_waker_is_the_one_that_is_woken() {
+        struct Count(AtomicU32);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let (first, second) = (Arc::new(Count(AtomicU32::new(0))), Arc::new(Count(AtomicU32::new(0))));
+        let (completer, answer) = promise(0);
+        let mut future = answer.into_future();
+        for count in [&first, &second] {
+            let waker = Waker::from(Arc::clone(count));
+            assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        completer.complete(1).unwrap();
+        assert_eq!((first.0.load(Ordering::SeqCst), second.0.load(Ordering::SeqCst)), (0, 1));
+    }
+
+    #[test]
+    fn then_chains_now_and_later() {
+        let (completer, answer) = promise(0);
+        let chained = answer.then(|n| Answer::Now(n + 1)).then(|n| Answer::later(async move { n * 10 }));
+        completer.complete(4).unwrap();
+        assert_eq!(chained.wait_until(Instant::now() + Duration::from_secs(60)).unwrap(), 50);
+    }
+}

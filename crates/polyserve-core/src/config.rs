@@ -1,0 +1,217 @@
+//! Every limit of a server, in one [`ServerConfig`].
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::num::NonZeroUsize;
+use std::thread;
+use std::time::Duration;
+
+/// The limits of a server. All servers take the same one; what a server cannot honour it refuses at construction.
+///
+/// ```
+/// use polyserve_core::ServerConfig;
+/// let config = ServerConfig::default().with(|c| {
+///     c.workers = Some(4);
+///     c.max_body = 64 * 1024;
+/// });
+/// assert!(config.validate().is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerConfig {
+    /// Threads that serve; `None` is the server's own default: the available cores, four times that in pools.
+    pub workers: Option<usize>,
+    /// Jobs that may wait for a worker, where the server has a queue. Past it: 503. Default 1 024.
+    pub queue: usize,
+    /// Open connections. Past it: 503 and close. Default 10 000.
+    pub max_connections: usize,
+    /// The kernel's queue of connections that wait to be accepted. Default 4 096; the kernel has a limit of its own.
+    pub backlog: u32,
+    /// From a request's first byte to the end of its head; past it 408. Default 10 s.
+    pub head_timeout: Duration,
+    /// From the end of the head to the end of the body; past it 408. Default 30 s.
+    pub body_timeout: Duration,
+    /// From a request to an answer that comes later; past it 503. Default 30 s.
+    pub answer_timeout: Duration,
+    /// From accept, or the last answer, to a request's first byte; past it the connection is closed. Default 60 s.
+    pub idle_timeout: Duration,
+    /// From an answer to the client having taken it; past it the connection is cut. Default 30 s.
+    pub write_timeout: Duration,
+    /// How long a closed connection is still read from, so that the client sees the last answer. Default 1 s.
+    pub linger_timeout: Duration,
+    /// Bytes of request line and headers. Past it 431, or 414 where the request line alone is longer. Default 16 KiB.
+    pub max_head: usize,
+    /// Header fields. Past it 431. Default 100, which is also the most.
+    pub max_headers: usize,
+    /// Bytes of body. Past it 413. Default 1 MiB.
+    pub max_body: usize,
+    /// Requests answered on one connection before it is closed; 0 is no limit. Default 0.
+    pub requests_per_connection: u64,
+    /// The kernel hands a connection over only when its first byte is there (Linux). Default off.
+    pub defer_accept: bool,
+    /// How long a shutdown waits for requests that have begun. Default 10 s.
+    pub drain_grace: Duration,
+    /// The `Server` header's value. Default none.
+    pub banner: Option<String>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            workers: None,
+            queue: 1024,
+            max_connections: 10_000,
+            backlog: 4096,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(30),
+            linger_timeout: Duration::from_secs(1),
+            max_head: 16 * 1024,
+            max_headers: MAX_HEADERS,
+            max_body: 1024 * 1024,
+            requests_per_connection: 0,
+            defer_accept: false,
+            drain_grace: Duration::from_secs(10),
+            banner: None,
+        }
+    }
+}
+
+/// The most header fields that can be configured: they are parsed into an array on the stack.
+pub const MAX_HEADERS: usize = 100;
+
+/// The most threads that can be configured: more are a mistake.
+pub const MAX_WORKERS: usize = 4096;
+
+/// The most connections that can be configured, and jobs that may wait.
+pub const MAX_CONNECTIONS: usize = 1 << 20;
+
+impl ServerConfig {
+    /// This configuration, changed.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The worker count: what was configured, else `per_core` times the available cores.
+    pub fn workers_or(&self, per_core: usize) -> usize {
+        self.workers.unwrap_or_else(|| cores() * per_core)
+    }
+
+    /// Checks that every limit is one.
+    ///
+    /// # Errors
+    ///
+    /// Names the first setting that is not, and what it may be.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let counts = [
+            ("workers", self.workers.unwrap_or(1), MAX_WORKERS),
+            ("queue", self.queue, MAX_CONNECTIONS),
+            ("max_connections", self.max_connections, MAX_CONNECTIONS),
+            ("backlog", self.backlog as usize, i32::MAX as usize),
+            ("max_headers", self.max_headers, MAX_HEADERS),
+        ];
+        for (name, value, most) in counts {
+            if value == 0 || value > most {
+                return Err(ConfigError::new(format!("{name} must be from 1 to {most}, not {value}")));
+            }
+        }
+        for (name, value, least, most) in
+            [("max_head", self.max_head, 64, 16 << 20), ("max_body", self.max_body, 0, 1 << 30)]
+        {
+            if value < least || value > most {
+                return Err(ConfigError::new(format!("{name} must be from {least} to {most} bytes, not {value}")));
+            }
+        }
+        let times = [
+            ("head_timeout", self.head_timeout),
+            ("body_timeout", self.body_timeout),
+            ("answer_timeout", self.answer_timeout),
+            ("idle_timeout", self.idle_timeout),
+            ("write_timeout", self.write_timeout),
+        ];
+        for (name, value) in times {
+            if value < Duration::from_millis(1) || value > MAX_TIMEOUT {
+                return Err(ConfigError::new(format!("{name} must be from 1 ms to 24 h, not {value:?}")));
+            }
+        }
+        for (name, value) in [("linger_timeout", self.linger_timeout), ("drain_grace", self.drain_grace)] {
+            if value > MAX_TIMEOUT {
+                return Err(ConfigError::new(format!("{name} must be at most 24 h, not {value:?}")));
+            }
+        }
+        match &self.banner {
+            Some(banner) if !banner.bytes().all(|b| (b' '..=b'~').contains(&b)) || banner.trim() != banner => {
+                Err(ConfigError::new("banner must be printable ASCII without spaces around it"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// The cores this process may use; 1 where the system does not say.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// A configuration that cannot be honoured, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    why: String,
+}
+
+impl ConfigError {
+    /// One that says `why`, naming the setting.
+    pub fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into() }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl Error for ConfigError {}
+
+impl From<ConfigError> for io::Error {
+    fn from(error: ConfigError) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_valid() {
+        assert_eq!(ServerConfig::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        type Change = fn(&mut ServerConfig);
+        let wrong: [(&str, Change); 8] = [
+            ("workers", |c| c.workers = Some(0)),
+            ("queue", |c| c.queue = 0),
+            ("max_connections", |c| c.max_connections = usize::MAX),
+            ("max_headers", |c| c.max_headers = 101),
+            ("max_head", |c| c.max_head = 10),
+            ("head_timeout", |c| c.head_timeout = Duration::ZERO),
+            ("drain_grace", |c| c.drain_grace = Duration::MAX),
+            ("banner", |c| c.banner = Some("a\r\nb".into())),
+        ];
+        for (name, change) in wrong {
+            let error = ServerConfig::default().with(change).validate().unwrap_err();
+            assert!(error.to_string().starts_with(name), "{error}");
+        }
+    }
+}

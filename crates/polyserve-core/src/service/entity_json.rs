@@ -1,0 +1,205 @@
+//! An entity as JSON, and back.
+//!
+//! Reading tells three things apart: an entity, JSON that is none (422), and what is not JSON at all (400). A body that
+//! fails as an entity is read once more as plain JSON to know which; the good path is one pass. Nesting is bounded
+//! before parsing, so that a deep body costs no stack.
+
+use std::io::Write;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::entity::{Entity, EntityRef};
+
+/// Appends `{"id":1,"description":"...","value":60.750847}`.
+pub(super) fn write(entity: EntityRef<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"id\":");
+    out.extend_from_slice(itoa::Buffer::new().format(entity.id).as_bytes());
+    out.extend_from_slice(b",\"description\":");
+    write_string(entity.description, out);
+    out.extend_from_slice(b",\"value\":");
+    // Writing to a Vec cannot fail.
+    let _ = serde_json::to_writer(&mut *out, &entity.value);
+    out.push(b'}');
+}
+
+fn write_string(text: &str, out: &mut Vec<u8>) {
+    let plain = text.bytes().all(|b| b >= b' ' && b != b'"' && b != b'\\');
+    if plain {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    } else {
+        let _ = serde_json::to_writer(out.by_ref(), text);
+    }
+}
+
+/// Why a body is no entity.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoEntity {
+    /// Not JSON by RFC 8259, or nested too deep.
+    NotJson(String),
+    /// JSON, but not an entity.
+    NotAnEntity(String),
+}
+
+/// What nests deeper than this is refused, as RFC 8259 (section 9) allows.
+const MAX_DEPTH: usize = 128;
+
+/// Reads an entity.
+pub(super) fn read(body: &[u8]) -> Result<Entity, NoEntity> {
+    let text = std::str::from_utf8(body).map_err(|error| {
+        NoEntity::NotJson(format!("The body is not UTF-8: the byte at {} is wrong.", error.valid_up_to()))
+    })?;
+    if nests_too_deep(body) {
+        return Err(NoEntity::NotJson(format!("The body nests deeper than {MAX_DEPTH} levels.")));
+    }
+    match serde_json::from_str::<Fields>(text) {
+        Ok(Fields { id, description, value }) => Ok(Entity { id, description, value }),
+        Err(error) => Err(match serde_json::from_str::<IgnoredAny>(text) {
+            Ok(_) => NoEntity::NotAnEntity(format!(
+                "The body is not an entity with an integer id, a string description and a number value: {}.",
+                brief(&error)
+            )),
+            Err(error) => NoEntity::NotJson(format!("The body is not JSON: {}.", brief(&error))),
+        }),
+    }
+}
+
+/// The error's text, without echoing more than 100 bytes of input.
+fn brief(error: &serde_json::Error) -> String {
+    const MOST: usize = 100;
+    let mut text: String = error.to_string();
+    if text.len() > MOST {
+        let position = format!("... at line {} column {}", error.line(), error.column());
+        let cut = text.floor_char_boundary(MOST - position.len());
+        text.truncate(cut);
+        text.push_str(&position);
+    }
+    text
+}
+
+fn nests_too_deep(body: &[u8]) -> bool {
+    if memchr::memchr2_iter(b'[', b'{', body).nth(MAX_DEPTH).is_none() {
+        return false;
+    }
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for &byte in body {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => depth += 1,
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return true;
+        }
+    }
+    false
+}
+
+#[derive(Deserialize)]
+struct Fields {
+    id: i64,
+    description: String,
+    value: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(entity: &Entity) -> String {
+        let mut out = Vec::new();
+        write(entity.as_ref(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_form_is_the_published_one() {
+        let entity = Entity::new(1, "aZ09", 60.750847);
+        assert_eq!(json(&entity), r#"{"id":1,"description":"aZ09","value":60.750847}"#);
+    }
+
+    #[test]
+    fn every_value_round_trips_bit_for_bit() {
+        let mut bits = 0x9E37_79B9_7F4A_7C15_u64;
+        let drawn = std::iter::repeat_with(|| {
+            bits ^= bits << 13;
+            bits ^= bits >> 7;
+            bits ^= bits << 17;
+            f64::from_bits(bits)
+        });
+        let special = [0.0, -0.0, 5.0, -1.0, 1e15, 1e16, 1e300, f64::MAX, f64::MIN_POSITIVE, 5e-324, 0.1, 1.0 / 3.0];
+        for value in special.into_iter().chain(drawn.filter(|v| v.is_finite()).take(20_000)) {
+            let text = json(&Entity::new(i64::MIN, "", value));
+            let back = read(text.as_bytes()).unwrap();
+            assert_eq!(back.value.to_bits(), value.to_bits(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_text_round_trips() {
+        for text in ["", "plain", "\"quoted\" \\ and\ncontrol \u{1} \u{7f}", "snow \u{2603} \u{1F980}", "[[{\"", "\0"] {
+            let entity = Entity::new(i64::MAX, text, 1.5);
+            assert_eq!(read(json(&entity).as_bytes()).unwrap(), entity);
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_is_told_from_what_is_no_entity() {
+        let good = r#"{"id":1,"description":"d","value":2}"#;
+        assert_eq!(read(good.as_bytes()).unwrap().value, 2.0);
+        let not_json: [&[u8]; 11] = [
+            b"",
+            b"{",
+            b"{\"id\":\"wrong type first\", broken",
+            b"{\"id\":1,\"description\":\"d\",\"value\":2}x",
+            b"{\"id\":1,\"description\":\"\xff\",\"value\":2}",
+            b"\xef\xbb\xbf{\"id\":1,\"description\":\"d\",\"value\":2}",
+            b"{\"id\":1,\"description\":\"d\",\"value\":2,}",
+            b"{\"id\":01,\"description\":\"d\",\"value\":2}",
+            b"{\"id\":1,\"description\":\"a\nb\",\"value\":2}",
+            b"NaN",
+            b"'single'",
+        ];
+        for body in not_json {
+            assert!(matches!(read(body), Err(NoEntity::NotJson(_))), "{}", String::from_utf8_lossy(body));
+        }
+        let no_entity = [
+            "null",
+            "[]",
+            "{}",
+            r#"{"id":1,"description":"d"}"#,
+            r#"{"id":1,"id":1,"description":"d","value":2}"#,
+            r#"{"id":1.5,"description":"d","value":2}"#,
+            r#"{"id":9223372036854775808,"description":"d","value":2}"#,
+            r#"{"id":1,"description":"d","value":1e400}"#,
+            r#"{"id":1,"description":"d","value":"2"}"#,
+            r#"{"id":1,"description":7,"value":2}"#,
+            r#"{"id":1,"description":"\ud800","value":2}"#,
+        ];
+        for body in no_entity {
+            assert!(matches!(read(body.as_bytes()), Err(NoEntity::NotAnEntity(_))), "{body}");
+        }
+    }
+
+    #[test]
+    fn depth_is_bounded_wherever_it_is() {
+        let open = "[".repeat(1_000_000);
+        assert!(matches!(read(open.as_bytes()), Err(NoEntity::NotJson(_))));
+        let closed = format!(r#"{{"id":1,"description":"d","value":2,"x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
+        assert!(matches!(read(closed.as_bytes()), Err(NoEntity::NotJson(_))));
+        let text = format!(r#"{{"id":1,"description":"{}\"","value":2}}"#, "[{".repeat(200));
+        assert!(read(text.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn errors_do_not_echo_much_input() {
+        let long = format!(r#"{{"id":"{}","description":"d","value":2}}"#, "x".repeat(10_000));
+        let Err(NoEntity::NotAnEntity(why)) = read(long.as_bytes()) else { panic!("no entity") };
+        assert!(why.matches('x').count() <= 100, "{why}");
+    }
+}

@@ -1,0 +1,213 @@
+//! `entity`: the entity store over HTTP. Routing, JSON and status codes live here and nowhere else.
+
+use std::sync::Arc;
+
+use super::entity_json::{self, NoEntity};
+use super::{Body, Head, Method, Reply, Request, Service, Status};
+use crate::answer::Answer;
+use crate::entity::EntityRef;
+use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError};
+
+/// Serves the entities of a repo.
+///
+/// Cost of a GET: one call into the repo, and no allocation where the repo answers now.
+#[derive(Debug)]
+pub struct EntityService<R> {
+    repo: R,
+}
+
+impl<R: EntityRepo> EntityService<R> {
+    /// Serves the entities of `repo`; keep an `Arc` of the repo to use it beside the server.
+    pub fn new(repo: R) -> Self {
+        Self { repo }
+    }
+
+    /// The repo.
+    pub fn repo(&self) -> &R {
+        &self.repo
+    }
+
+    /// This service, as servers take it.
+    pub fn shared(repo: R) -> Arc<dyn Service> {
+        Arc::new(Self::new(repo))
+    }
+
+    fn get(&self, id: i64, body: &mut Vec<u8>) -> Answer<Reply> {
+        let mut show = |entity: EntityRef<'_>| entity_json::write(entity, body);
+        match self.repo.get(id, &mut show) {
+            Answer::Now(found) => Answer::Now(got(id, found, Body::InPlace)),
+            Answer::Later(future) => Answer::later(async move { got(id, future.await, Body::Static(&[])) }),
+        }
+    }
+
+    fn put(&self, id: Option<i64>, body: &[u8]) -> Answer<Reply> {
+        let entity = match entity_json::read(body) {
+            Ok(entity) => entity,
+            Err(NoEntity::NotJson(why)) => return Answer::Now(Reply::problem(Status::BAD_REQUEST, why)),
+            Err(NoEntity::NotAnEntity(why)) => return Answer::Now(Reply::problem(Status::UNPROCESSABLE_CONTENT, why)),
+        };
+        let key = entity.id;
+        if id.is_some_and(|id| id != key) {
+            let detail = "The entity's id is not the one in the path.";
+            return Answer::Now(Reply::problem(Status::BAD_REQUEST, detail));
+        }
+        self.repo.put(entity).map(move |put| match put {
+            Ok(Put::Created) => {
+                header(Reply::empty(Status::CREATED), "Location", format!("/{}", itoa::Buffer::new().format(key)))
+            }
+            Ok(Put::Replaced) => Reply::empty(Status::OK),
+            Err(error) => failed(&error),
+        })
+    }
+
+    fn remove(&self, id: i64) -> Answer<Reply> {
+        self.repo.remove(id).map(move |removed| match removed {
+            Ok(Removed::Removed) => Reply::empty(Status::NO_CONTENT),
+            Ok(Removed::Absent) => absent(id),
+            Err(error) => failed(&error),
+        })
+    }
+}
+
+impl<R: EntityRepo> Service for EntityService<R> {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        let route = match route(&request.head) {
+            Ok(route) => route,
+            Err(refusal) => return Answer::Now(refusal),
+        };
+        match route {
+            Route::Get(id) => self.get(id, body),
+            Route::Put(id) => self.put(id, request.body),
+            Route::Remove(id) => self.remove(id),
+        }
+    }
+
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        route(head).err()
+    }
+}
+
+enum Route {
+    Get(i64),
+    Put(Option<i64>),
+    Remove(i64),
+}
+
+const ALLOW_ROOT: &str = "PUT, OPTIONS";
+const ALLOW_ENTITY: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
+const ALLOW_SERVER: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
+
+/// Everything that the head alone decides.
+fn route(head: &Head<'_>) -> Result<Route, Reply> {
+    let path = head.path();
+    let segment = match path.strip_prefix('/') {
+        Some("") => None,
+        Some(segment) => Some(segment),
+        None => return Err(options(head.method, ALLOW_SERVER)), // `*`
+    };
+    let id = match segment {
+        None => None,
+        Some(deep) if memchr::memchr(b'/', deep.as_bytes()).is_some() => {
+            return Err(Reply::problem(Status::NOT_FOUND, "There is nothing at this path: entities are at /{id}."));
+        }
+        Some(segment) => Some(parse_id(segment).ok_or_else(|| {
+            Reply::problem(Status::BAD_REQUEST, "The path is not an id: a whole number that fits 64 bits.")
+        })?),
+    };
+    match (head.method, id) {
+        (Method::Get | Method::Head, Some(id)) => Ok(Route::Get(id)),
+        (Method::Put, id) => check_media_type(head).map_or(Ok(Route::Put(id)), Err),
+        (Method::Delete, Some(id)) => Ok(Route::Remove(id)),
+        (method, Some(_)) => Err(options(method, ALLOW_ENTITY)),
+        (method, None) => Err(options(method, ALLOW_ROOT)),
+    }
+}
+
+/// The answer to OPTIONS, and to a method that is not allowed.
+fn options(method: Method, allow: &'static str) -> Reply {
+    let reply = if method == Method::Options {
+        Reply::empty(Status::NO_CONTENT)
+    } else {
+        let detail = format!("{} is not allowed here: {allow} are.", method.as_str());
+        Reply::problem(Status::METHOD_NOT_ALLOWED, detail)
+    };
+    header(reply, "Allow", allow.into())
+}
+
+/// An id: `-?[0-9]+`, within an i64; percent-encoded digits are the digits (RFC 3986, 6.2.2.2).
+fn parse_id(segment: &str) -> Option<i64> {
+    if segment.starts_with('+') {
+        return None;
+    }
+    segment.parse().ok().or_else(|| {
+        let plain = if segment.contains('%') { decode_digits(segment)? } else { return None };
+        plain.parse().ok()
+    })
+}
+
+fn decode_digits(segment: &str) -> Option<String> {
+    let mut plain = String::with_capacity(segment.len());
+    let mut chars = segment.chars();
+    while let Some(c) = chars.next() {
+        let c = match c {
+            '%' => {
+                let (high, low) = (chars.next()?.to_digit(16)?, chars.next()?.to_digit(16)?);
+                char::from_u32(high * 16 + low)?
+            }
+            c => c,
+        };
+        plain.push(Some(c).filter(|c| c.is_ascii_digit() || *c == '-')?);
+    }
+    Some(plain)
+}
+
+fn check_media_type(head: &Head<'_>) -> Option<Reply> {
+    head.headers.all("content-type").any(|value| !is_json(value)).then(|| {
+        Reply::problem(Status::UNSUPPORTED_MEDIA_TYPE, "The Content-Type is not JSON: send application/json or none.")
+    })
+}
+
+/// Whether a Content-Type is JSON; an empty one counts as none given.
+fn is_json(value: &[u8]) -> bool {
+    let essence = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+    if value.trim_ascii().is_empty() || essence.eq_ignore_ascii_case(b"application/json") {
+        return true;
+    }
+    let suffix = essence.len().checked_sub(5).and_then(|at| essence.get(at..));
+    essence.eq_ignore_ascii_case(b"text/json")
+        || (essence.contains(&b'/') && suffix.is_some_and(|suffix| suffix.eq_ignore_ascii_case(b"+json")))
+}
+
+fn got(id: i64, found: Result<Lookup, RepoError>, visited: Body) -> Reply {
+    match found {
+        Ok(Lookup::Visited) => Reply::new(Status::OK, "application/json", visited),
+        Ok(Lookup::Fetched(entity)) => {
+            let mut body = Vec::with_capacity(64 + entity.description.len());
+            entity_json::write(entity.as_ref(), &mut body);
+            Reply::new(Status::OK, "application/json", Body::Owned(body))
+        }
+        Ok(Lookup::Absent) => absent(id),
+        Err(error) => failed(&error),
+    }
+}
+
+fn absent(id: i64) -> Reply {
+    Reply::problem(Status::NOT_FOUND, format_args!("There is no entity {id}."))
+}
+
+fn failed(error: &RepoError) -> Reply {
+    match error {
+        RepoError::Closed | RepoError::Overloaded => {
+            let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, format_args!("For now, {error}."));
+            header(reply, "Retry-After", "1".into())
+        }
+        RepoError::Other(_) => {
+            tracing::warn!(error = error as &dyn std::error::Error, "a repo failed");
+            Reply::problem(Status::INTERNAL_SERVER_ERROR, "The store failed.")
+        }
+    }
+}
+
+fn header(reply: Reply, name: &'static str, value: String) -> Reply {
+    reply.with_header(name, value).expect("a header field of our own is valid")
+}

@@ -1,0 +1,55 @@
+//! `page`: a small HTML page that sometimes waits, as in the published comparison of thread pools and async servers.
+//!
+//! The wait is an [`Answer::Later`]: a pool's worker sits through it, an async server need not.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::welcome::refuse;
+use super::{Body, Head, Reply, Request, Service, Status};
+use crate::answer::Answer;
+use crate::timer;
+
+/// Answers `GET /` with a page of 174 bytes; every n-th request, counted over the whole service, waits first.
+#[derive(Debug)]
+pub struct Page {
+    every: u64,
+    wait: Duration,
+    served: AtomicU64,
+}
+
+impl Page {
+    /// A page whose every `every`-th request waits for `wait`; 0 is never.
+    pub fn new(every: u64, wait: Duration) -> Self {
+        Self { every, wait, served: AtomicU64::new(0) }
+    }
+}
+
+impl Default for Page {
+    /// As published: 2 s on every 10th request.
+    fn default() -> Self {
+        Self::new(10, Duration::from_secs(2))
+    }
+}
+
+const PAGE: &[u8; 174] = b"<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>A page.</title></head>\n\
+<body>\n<h1>A small page</h1>\n<p>Every tenth one waits a while.</p>\n</body>\n</html>\n";
+
+impl Service for Page {
+    fn call(&self, request: Request<'_>, _body: &mut Vec<u8>) -> Answer<Reply> {
+        if let Some(refusal) = refuse(&request.head, "/") {
+            return Answer::Now(refusal);
+        }
+        let nth = self.served.fetch_add(1, Ordering::Relaxed) + 1;
+        let page = || Reply::new(Status::OK, "text/html; charset=utf-8", Body::Static(PAGE));
+        if self.every > 0 && nth.is_multiple_of(self.every) {
+            timer::after(self.wait).map(move |()| page())
+        } else {
+            Answer::Now(page())
+        }
+    }
+
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        refuse(head, "/")
+    }
+}

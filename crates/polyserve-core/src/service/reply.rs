@@ -1,0 +1,254 @@
+//! A reply, as a service gives it.
+
+use std::error::Error;
+use std::fmt;
+
+/// A status code that a service may answer with: 200 to 599.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Status(u16);
+
+macro_rules! statuses {
+    ($($code:literal $name:ident $reason:literal,)*) => {
+        #[allow(missing_docs)]
+        impl Status {
+            $(pub const $name: Self = Self($code);)*
+
+            /// The reason phrase; empty where the code has none that is widely known.
+            pub fn reason(self) -> &'static str {
+                match self.0 {
+                    $($code => $reason,)*
+                    _ => "",
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    200 OK "OK",
+    201 CREATED "Created",
+    202 ACCEPTED "Accepted",
+    204 NO_CONTENT "No Content",
+    206 PARTIAL_CONTENT "Partial Content",
+    301 MOVED_PERMANENTLY "Moved Permanently",
+    302 FOUND "Found",
+    303 SEE_OTHER "See Other",
+    304 NOT_MODIFIED "Not Modified",
+    307 TEMPORARY_REDIRECT "Temporary Redirect",
+    308 PERMANENT_REDIRECT "Permanent Redirect",
+    400 BAD_REQUEST "Bad Request",
+    401 UNAUTHORIZED "Unauthorized",
+    403 FORBIDDEN "Forbidden",
+    404 NOT_FOUND "Not Found",
+    405 METHOD_NOT_ALLOWED "Method Not Allowed",
+    406 NOT_ACCEPTABLE "Not Acceptable",
+    408 REQUEST_TIMEOUT "Request Timeout",
+    409 CONFLICT "Conflict",
+    410 GONE "Gone",
+    412 PRECONDITION_FAILED "Precondition Failed",
+    413 CONTENT_TOO_LARGE "Content Too Large",
+    414 URI_TOO_LONG "URI Too Long",
+    415 UNSUPPORTED_MEDIA_TYPE "Unsupported Media Type",
+    417 EXPECTATION_FAILED "Expectation Failed",
+    422 UNPROCESSABLE_CONTENT "Unprocessable Content",
+    429 TOO_MANY_REQUESTS "Too Many Requests",
+    431 HEADER_FIELDS_TOO_LARGE "Request Header Fields Too Large",
+    500 INTERNAL_SERVER_ERROR "Internal Server Error",
+    501 NOT_IMPLEMENTED "Not Implemented",
+    502 BAD_GATEWAY "Bad Gateway",
+    503 SERVICE_UNAVAILABLE "Service Unavailable",
+    504 GATEWAY_TIMEOUT "Gateway Timeout",
+    505 VERSION_NOT_SUPPORTED "HTTP Version Not Supported",
+}
+
+impl Status {
+    /// The status of this code; `None` outside 200 to 599.
+    pub fn new(code: u16) -> Option<Self> {
+        (200..600).contains(&code).then_some(Self(code))
+    }
+
+    /// Its number.
+    pub fn code(self) -> u16 {
+        self.0
+    }
+
+    /// Whether an answer of this status has no body and no `Content-Length`, by RFC 9110.
+    pub fn is_bodiless(self) -> bool {
+        matches!(self.0, 204 | 304)
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, self.reason())
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+#[must_use]
+pub struct Reply {
+    pub(crate) status: Status,
+    pub(crate) content_type: Option<&'static str>,
+    pub(crate) headers: Option<Box<Vec<(&'static str, String)>>>,
+    pub(crate) body: Body,
+}
+
+/// Where an answer's body is.
+#[derive(Debug)]
+pub enum Body {
+    /// Appended to the buffer that the service was called with. Only with an answer that is there now.
+    InPlace,
+    /// In the program.
+    Static(&'static [u8]),
+    /// Here.
+    Owned(Vec<u8>),
+}
+
+impl Reply {
+    /// An answer without a body.
+    pub fn empty(status: Status) -> Self {
+        Self { status, content_type: None, headers: None, body: Body::Static(&[]) }
+    }
+
+    /// An answer with a body of this media type, which must be a valid field value.
+    pub fn new(status: Status, content_type: &'static str, body: Body) -> Self {
+        debug_assert!(is_field_value(content_type));
+        Self { status, content_type: Some(content_type), headers: None, body }
+    }
+
+    /// An error: a body by RFC 9457 that says what was wrong, in one sentence.
+    pub fn problem(status: Status, detail: impl fmt::Display) -> Self {
+        let body = Problem { status, detail }.to_json().into_bytes();
+        Self::new(status, Problem::<&str>::MEDIA_TYPE, Body::Owned(body))
+    }
+
+    /// Adds a header field.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidHeader`] where the name is no token, the value not printable, or the field one that the server sets:
+    /// `Connection`, `Content-Length`, `Content-Type`, `Date`, `Server`, `Transfer-Encoding` and the like.
+    pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Result<Self, InvalidHeader> {
+        let value = value.into();
+        let reserved = RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name));
+        if reserved || !is_token(name) || !is_field_value(&value) {
+            return Err(InvalidHeader { name });
+        }
+        self.headers.get_or_insert_default().push((name, value));
+        Ok(self)
+    }
+
+    /// Its status.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Its media type, if it has one.
+    pub fn content_type(&self) -> Option<&'static str> {
+        self.content_type
+    }
+
+    /// The fields that were added.
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.headers.iter().flat_map(|headers| headers.iter()).map(|(name, value)| (*name, value.as_str()))
+    }
+
+    /// Its body.
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// The body's bytes, where `in_place` is the buffer that the service was called with.
+    pub fn body_bytes<'a>(&'a self, in_place: &'a [u8]) -> &'a [u8] {
+        match &self.body {
+            Body::InPlace => in_place,
+            Body::Static(body) => body,
+            Body::Owned(body) => body,
+        }
+    }
+}
+
+const RESERVED: [&str; 9] = [
+    "Connection",
+    "Content-Length",
+    "Content-Type",
+    "Date",
+    "Keep-Alive",
+    "Server",
+    "Trailer",
+    "Transfer-Encoding",
+    "Upgrade",
+];
+
+fn is_token(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+fn is_field_value(value: &str) -> bool {
+    value.trim() == value && value.bytes().all(|b| (b' '..=b'~').contains(&b))
+}
+
+/// A header field that an answer cannot carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidHeader {
+    /// The field's name.
+    pub name: &'static str,
+}
+
+impl fmt::Display for InvalidHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the header field {:?} is the server's own, or its name or value is not valid", self.name)
+    }
+}
+
+impl Error for InvalidHeader {}
+
+/// An error body by RFC 9457.
+#[derive(Debug)]
+pub struct Problem<D> {
+    /// The status.
+    pub status: Status,
+    /// What was wrong, in one sentence.
+    pub detail: D,
+}
+
+impl<D: fmt::Display> Problem<D> {
+    /// Its media type.
+    pub const MEDIA_TYPE: &'static str = "application/problem+json";
+
+    /// Its JSON.
+    pub fn to_json(&self) -> String {
+        let detail = serde_json::Value::String(self.detail.to_string());
+        let (title, status) = (self.status.reason(), self.status.code());
+        format!(r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":{detail}}}"#)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_cannot_break_out_of_its_line() {
+        for (name, value) in [("X-A", "b\r\nEvil: 1"), ("X A", "b"), ("", "b"), ("Content-Length", "3"), ("X", "\u{e9}")]
+        {
+            assert_eq!(Reply::empty(Status::OK).with_header(name, value).unwrap_err(), InvalidHeader { name });
+        }
+        let reply = Reply::empty(Status::CREATED).with_header("Location", "/1").unwrap();
+        assert_eq!(reply.headers().collect::<Vec<_>>(), [("Location", "/1")]);
+    }
+
+    #[test]
+    fn a_problem_is_json() {
+        let reply = Reply::problem(Status::BAD_REQUEST, "a \"quoted\"\nline");
+        let body: serde_json::Value = serde_json::from_slice(reply.body_bytes(&[])).unwrap();
+        assert_eq!((body["status"].as_u64(), body["detail"].as_str()), (Some(400), Some("a \"quoted\"\nline")));
+    }
+
+    #[test]
+    fn codes_outside_the_final_ones_are_refused() {
+        assert_eq!(Status::new(200), Some(Status::OK));
+        assert_eq!((Status::new(100), Status::new(600)), (None, None));
+    }
+}

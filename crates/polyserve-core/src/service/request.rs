@@ -1,0 +1,178 @@
+//! A request, as a service sees it: borrowed, no allocation behind any of it.
+
+use std::fmt;
+
+pub use httparse::Header;
+
+/// The methods that reach a service: those of RFC 9110 but CONNECT and TRACE, and PATCH of RFC 5789.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Put,
+    Delete,
+    Options,
+    Patch,
+}
+
+impl Method {
+    /// The method of this name; names are case-sensitive.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "GET" => Self::Get,
+            "PUT" => Self::Put,
+            "HEAD" => Self::Head,
+            "POST" => Self::Post,
+            "DELETE" => Self::Delete,
+            "OPTIONS" => Self::Options,
+            "PATCH" => Self::Patch,
+            _ => return None,
+        })
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+            Self::Options => "OPTIONS",
+            Self::Patch => "PATCH",
+        }
+    }
+}
+
+/// The version that a request was sent in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+    /// HTTP/2.
+    Http2,
+}
+
+/// The header fields of a request, in their order.
+#[derive(Clone, Copy)]
+pub struct Headers<'a> {
+    fields: &'a [Header<'a>],
+}
+
+impl<'a> Headers<'a> {
+    /// These fields; their names must be tokens.
+    pub fn new(fields: &'a [Header<'a>]) -> Self {
+        Self { fields }
+    }
+
+    /// The first value of the field `name`, whatever its case.
+    pub fn get(self, name: &str) -> Option<&'a [u8]> {
+        self.all(name).next()
+    }
+
+    /// Every value of the field `name`, whatever its case.
+    pub fn all(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
+    }
+
+    /// Every field.
+    pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        self.fields.iter().map(|field| (field.name, field.value))
+    }
+}
+
+impl fmt::Debug for Headers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter().map(|(name, value)| (name, String::from_utf8_lossy(value)))).finish()
+    }
+}
+
+/// A request's head.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// The method.
+    pub method: Method,
+    /// The request target as it was sent: `/path?query`, `http://host/path` or `*`. Printable ASCII.
+    pub target: &'a str,
+    /// The version.
+    pub version: Version,
+    /// The header fields.
+    pub headers: Headers<'a>,
+}
+
+impl<'a> Head<'a> {
+    /// The target's path: without scheme, authority and query; not decoded. `*` for the whole server.
+    pub fn path(&self) -> &'a str {
+        let path = match self.target.as_bytes().first() {
+            Some(b'/' | b'*') | None => self.target,
+            Some(_) => after_authority(self.target),
+        };
+        match memchr::memchr(b'?', path.as_bytes()) {
+            Some(end) => path.get(..end).unwrap_or(path),
+            None => path,
+        }
+    }
+
+    /// The target's query, if it has one; not decoded.
+    pub fn query(&self) -> Option<&'a str> {
+        self.target.split_once('?').map(|(_, query)| query)
+    }
+}
+
+/// The path of an absolute-form target; `/` where it has none.
+fn after_authority(target: &str) -> &str {
+    let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
+    match rest.find(['/', '?']) {
+        Some(at) if rest.as_bytes().get(at) == Some(&b'/') => rest.get(at..).unwrap_or("/"),
+        _ => "/",
+    }
+}
+
+/// A request, its body complete.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The head.
+    pub head: Head<'a>,
+    /// The body; empty where there is none.
+    pub body: &'a [u8],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(target: &str) -> Head<'_> {
+        Head { method: Method::Get, target, version: Version::Http11, headers: Headers::new(&[]) }
+    }
+
+    #[test]
+    fn paths_and_queries() {
+        for (target, path, query) in [
+            ("/1", "/1", None),
+            ("/1?a=b?c", "/1", Some("a=b?c")),
+            ("*", "*", None),
+            ("http://a:1/2?x", "/2", Some("x")),
+            ("http://a", "/", None),
+            ("http://a?q=/3", "/", Some("q=/3")),
+        ] {
+            assert_eq!((head(target).path(), head(target).query()), (path, query), "{target}");
+        }
+    }
+
+    #[test]
+    fn methods_are_case_sensitive_and_names_of_fields_are_not() {
+        for name in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"] {
+            assert_eq!(Method::parse(name).unwrap().as_str(), name);
+        }
+        for name in ["get", "TRACE", "CONNECT", "BREW", ""] {
+            assert_eq!(Method::parse(name), None);
+        }
+        let fields = [Header { name: "HoSt", value: b"a" }, Header { name: "host", value: b"b" }];
+        assert_eq!(Headers::new(&fields).all("Host").count(), 2);
+        assert_eq!(Headers::new(&fields).get("HOST"), Some(&b"a"[..]));
+    }
+}

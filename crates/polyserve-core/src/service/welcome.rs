@@ -1,0 +1,32 @@
+//! `welcome`: `GET /welcome` answers `Welcome!`, as in the published ladder of optimisations.
+
+use super::{Body, Head, Method, Reply, Request, Service, Status};
+use crate::answer::Answer;
+
+/// Answers `GET /welcome`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Welcome;
+
+impl Service for Welcome {
+    fn call(&self, request: Request<'_>, _body: &mut Vec<u8>) -> Answer<Reply> {
+        let welcome = Reply::new(Status::OK, "application/json", Body::Static(b"Welcome!"));
+        Answer::Now(refuse(&request.head, "/welcome").unwrap_or(welcome))
+    }
+
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        refuse(head, "/welcome")
+    }
+}
+
+/// What a service of one page answers to anything but `GET` and `HEAD` of it.
+pub(super) fn refuse(head: &Head<'_>, path: &str) -> Option<Reply> {
+    const ALLOW: &str = "GET, HEAD, OPTIONS";
+    let allow = |reply: Reply| reply.with_header("Allow", ALLOW).expect("Allow is a valid header field");
+    match (head.method, head.path()) {
+        (Method::Options, "*") => Some(allow(Reply::empty(Status::NO_CONTENT))),
+        (_, other) if other != path => Some(Reply::problem(Status::NOT_FOUND, "there is nothing at this path")),
+        (Method::Get | Method::Head, _) => None,
+        (Method::Options, _) => Some(allow(Reply::empty(Status::NO_CONTENT))),
+        _ => Some(allow(Reply::problem(Status::METHOD_NOT_ALLOWED, "this path answers GET and HEAD"))),
+    }
+}

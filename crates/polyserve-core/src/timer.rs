@@ -1,0 +1,158 @@
+//! Waits: one thread and a heap that completes promises. Needs no runtime, so every strategy can use it.
+//!
+//! Invariant: a promise is completed no earlier than its instant. Cost: a lock and O(log n) for each wait; the thread
+//! starts with the first wait and sleeps while there is none. Abandoned waits are swept out when the heap has doubled,
+//! so that it stays within twice the number of live ones.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::answer::{Answer, Completer, promise};
+use crate::sync::lock;
+
+/// Answers once `duration` has passed.
+pub fn after(duration: Duration) -> Answer<()> {
+    match Instant::now().checked_add(duration) {
+        Some(instant) => at(instant),
+        None => Answer::later(std::future::pending()),
+    }
+}
+
+/// Answers once `instant` has passed; at once where it has passed already.
+pub fn at(instant: Instant) -> Answer<()> {
+    if instant <= Instant::now() {
+        return Answer::Now(());
+    }
+    let (completer, answer) = promise(());
+    timer().push(Wait { instant, completer });
+    answer
+}
+
+struct Timer {
+    heap: Mutex<Heap>,
+    changed: Condvar,
+}
+
+struct Heap {
+    waits: BinaryHeap<Wait>,
+    sweep_at: usize,
+}
+
+/// Below this many waits, abandoned ones are left until their time comes.
+const SWEEP_FLOOR: usize = 1024;
+
+fn timer() -> &'static Timer {
+    static TIMER: OnceLock<&'static Timer> = OnceLock::new();
+    TIMER.get_or_init(|| {
+        let timer: &'static Timer = Box::leak(Box::new(Timer {
+            heap: Mutex::new(Heap { waits: BinaryHeap::new(), sweep_at: SWEEP_FLOOR }),
+            changed: Condvar::new(),
+        }));
+        thread::Builder::new()
+            .name("polyserve-timer".into())
+            .spawn(|| timer.run())
+            .expect("the timer's thread can be started");
+        timer
+    })
+}
+
+impl Timer {
+    fn push(&self, wait: Wait) {
+        let mut heap = lock(&self.heap);
+        if heap.waits.len() >= heap.sweep_at {
+            heap.waits.retain(|wait| !wait.completer.is_abandoned());
+            heap.sweep_at = SWEEP_FLOOR.max(heap.waits.len() * 2);
+        }
+        let earliest = heap.waits.peek().is_none_or(|first| wait.instant < first.instant);
+        heap.waits.push(wait);
+        drop(heap);
+        if earliest {
+            self.changed.notify_one();
+        }
+    }
+
+    fn run(&self) {
+        let mut due = Vec::new();
+        loop {
+            let mut heap = lock(&self.heap);
+            let now = Instant::now();
+            while heap.waits.peek().is_some_and(|first| first.instant <= now) {
+                due.extend(heap.waits.pop());
+            }
+            if due.is_empty() {
+                let next = heap.waits.peek().map(|first| first.instant);
+                match next {
+                    None => drop(self.changed.wait(heap).unwrap_or_else(PoisonError::into_inner)),
+                    Some(instant) => drop(
+                        self.changed
+                            .wait_timeout(heap, instant.saturating_duration_since(now))
+                            .unwrap_or_else(PoisonError::into_inner),
+                    ),
+                }
+                continue;
+            }
+            drop(heap);
+            for wait in due.drain(..) {
+                let _ = wait.completer.complete(());
+            }
+        }
+    }
+}
+
+struct Wait {
+    instant: Instant,
+    completer: Completer<()>,
+}
+
+impl Ord for Wait {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.instant.cmp(&self.instant) // earliest first
+    }
+}
+
+impl PartialOrd for Wait {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Wait {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Wait {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_end_in_their_order_and_not_early() {
+        let start = Instant::now();
+        let late = after(Duration::from_millis(30));
+        let early = after(Duration::from_millis(10));
+        early.wait();
+        assert!(start.elapsed() >= Duration::from_millis(10));
+        late.wait();
+        assert!(start.elapsed() >= Duration::from_millis(30));
+        assert!(at(start).is_now());
+    }
+
+    #[test]
+    fn abandoned_waits_are_swept() {
+        for _ in 0..5 * SWEEP_FLOOR {
+            drop(after(Duration::from_secs(3600)));
+        }
+        assert!(lock(&timer().heap).waits.len() <= 2 * SWEEP_FLOOR);
+    }
+
+    #[test]
+    fn a_wait_beyond_the_clock_does_not_panic() {
+        assert!(after(Duration::MAX).wait_until(Instant::now()).is_err());
+    }
+}
