@@ -160,7 +160,8 @@ pub fn in_child(body: impl FnOnce()) -> Outcome {
         Harness::Test => command.args(["--exact", &here.path, "--nocapture", "--test-threads=1"]),
         Harness::Main => command.args(std::env::args_os().skip(1)),
     };
-    let output = command.env(CHILD, &here.path).stdin(Stdio::null()).output().expect("the program can be started again");
+    let output =
+        command.env(CHILD, &here.path).stdin(Stdio::null()).output().expect("the program can be started again");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "in a process of its own: {}\n{said}", output.status);
     if matches!(here.harness, Harness::Test) {

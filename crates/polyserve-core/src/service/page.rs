@@ -32,7 +32,8 @@ impl Default for Page {
     }
 }
 
-const PAGE: &[u8; 174] = b"<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>A page.</title></head>\n\
+const PAGE: &[u8; 174] =
+    b"<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>A page.</title></head>\n\
 <body>\n<h1>A small page</h1>\n<p>Every tenth one waits a while.</p>\n</body>\n</html>\n";
 
 impl Service for Page {

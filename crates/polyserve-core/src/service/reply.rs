@@ -231,7 +231,8 @@ mod tests {
 
     #[test]
     fn a_header_cannot_break_out_of_its_line() {
-        for (name, value) in [("X-A", "b\r\nEvil: 1"), ("X A", "b"), ("", "b"), ("Content-Length", "3"), ("X", "\u{e9}")]
+        for (name, value) in
+            [("X-A", "b\r\nEvil: 1"), ("X A", "b"), ("", "b"), ("Content-Length", "3"), ("X", "\u{e9}")]
         {
             assert_eq!(Reply::empty(Status::OK).with_header(name, value).unwrap_err(), InvalidHeader { name });
         }
