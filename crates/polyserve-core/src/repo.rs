@@ -21,6 +21,7 @@ use crate::entity::{Entity, EntityRef};
 ///   the next operation works.
 ///
 /// The trait is object-safe; `Arc<R>` and `Box<R>` of a repo are repos.
+#[allow(clippy::len_without_is_empty)] // a count that may cost a walk makes a poor emptiness test
 pub trait EntityRepo: fmt::Debug + Send + Sync + 'static {
     /// Looks `id` up. A repo in memory calls `visit` exactly once where the id is present, before it returns
     /// ([`Lookup::Visited`]); one that must fetch answers later with [`Lookup::Fetched`] and never calls it.

@@ -147,7 +147,9 @@ mod tests {
         let shutdown = Shutdown::new();
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&calls);
-        shutdown.on_begin(move || drop(counted.fetch_add(1, Ordering::SeqCst)));
+        shutdown.on_begin(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
         let mut begun = shutdown.begun();
         let waiter = std::thread::spawn(move || park_until(None, |cx| Pin::new(&mut begun).poll(cx)));
         shutdown.begin(Instant::now());

@@ -1,1 +1,22 @@
-//! x
+//! HTTP/1.1 without I/O: bytes in, events out; no socket, no clock.
+//!
+//! # Layout
+//!
+//! * [`decode`]: a request's head, strictly by RFC 9112; `httparse` finds the parts, this module decides.
+//! * [`chunked`]: a chunked body, byte by byte.
+//! * [`encode`]: an answer's bytes.
+//! * [`date`]: the `Date` header's value, formatted once a second.
+//! * [`scratch`]: what connections share.
+//! * [`session`]: one connection. It joins the above, calls the service, and says what it wants next.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic))]
+
+pub mod chunked;
+pub mod date;
+pub mod decode;
+pub mod encode;
+pub mod scratch;
+pub mod session;
+
+pub use scratch::{Env, Scratch};
+pub use session::{Phase, Session, Want};

@@ -90,7 +90,7 @@ impl fmt::Debug for Status {
 pub struct Reply {
     pub(crate) status: Status,
     pub(crate) content_type: Option<&'static str>,
-    pub(crate) headers: Option<Box<Vec<(&'static str, String)>>>,
+    pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Body,
 }
 
@@ -108,13 +108,13 @@ pub enum Body {
 impl Reply {
     /// An answer without a body.
     pub fn empty(status: Status) -> Self {
-        Self { status, content_type: None, headers: None, body: Body::Static(&[]) }
+        Self { status, content_type: None, headers: Vec::new(), body: Body::Static(&[]) }
     }
 
     /// An answer with a body of this media type, which must be a valid field value.
     pub fn new(status: Status, content_type: &'static str, body: Body) -> Self {
         debug_assert!(is_field_value(content_type));
-        Self { status, content_type: Some(content_type), headers: None, body }
+        Self { status, content_type: Some(content_type), headers: Vec::new(), body }
     }
 
     /// An error: a body by RFC 9457 that says what was wrong, in one sentence.
@@ -135,7 +135,7 @@ impl Reply {
         if reserved || !is_token(name) || !is_field_value(&value) {
             return Err(InvalidHeader { name });
         }
-        self.headers.get_or_insert_default().push((name, value));
+        self.headers.push((name, value));
         Ok(self)
     }
 
@@ -151,7 +151,7 @@ impl Reply {
 
     /// The fields that were added.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.headers.iter().flat_map(|headers| headers.iter()).map(|(name, value)| (*name, value.as_str()))
+        self.headers.iter().map(|(name, value)| (*name, value.as_str()))
     }
 
     /// Its body.

@@ -1,0 +1,58 @@
+//! The `Date` header's value.
+//!
+//! Invariant: the text belongs to one second, whole; each thread formats its own, so that it is never torn. Cost: a
+//! comparison, and a format once a second.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// An IMF-fixdate (RFC 9110, 5.6.7) that is formatted anew only when its second has passed.
+#[derive(Clone, Debug)]
+pub struct Date {
+    second: u64,
+    text: String,
+}
+
+impl Date {
+    /// The date of `now`.
+    pub fn new(now: SystemTime) -> Self {
+        let mut date = Self { second: u64::MAX, text: String::new() };
+        date.refresh(now);
+        date
+    }
+
+    /// Moves on to `now`.
+    pub fn refresh(&mut self, now: SystemTime) {
+        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(LAST);
+        if second != self.second {
+            self.second = second;
+            self.text =
+                httpdate::fmt_http_date(UNIX_EPOCH.checked_add(Duration::from_secs(second)).unwrap_or(UNIX_EPOCH));
+        }
+    }
+
+    /// The text, 29 bytes.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+/// The last second that the form can say: the end of the year 9999.
+const LAST: u64 = 253_402_300_799;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_is_fixed_and_the_clock_may_say_anything() {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let mut date = Date::new(at(784_111_777));
+        assert_eq!(date.as_str(), "Sun, 06 Nov 1994 08:49:37 GMT");
+        date.refresh(at(784_111_778));
+        assert_eq!(date.as_str(), "Sun, 06 Nov 1994 08:49:38 GMT");
+        for odd in [at(LAST + 10), UNIX_EPOCH - Duration::from_secs(1)] {
+            date.refresh(odd);
+            assert_eq!(date.as_str().len(), 29);
+        }
+    }
+}

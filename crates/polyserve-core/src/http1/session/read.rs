@@ -1,0 +1,208 @@
+//! From bytes to requests.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::held::Held;
+use super::{Env, Exchange, MAX_BLANK, OUTPUT_BOUND, Phase, Scratch, Session, State, Want, exchange, panicked};
+use crate::http1::decode::{self, Decoded, Framing, Limits, Parsed};
+use crate::http1::encode;
+use crate::service::{Reply, Status};
+
+impl Session {
+    /// Whether carried bytes are worth parsing again: only a line's end can complete a head, and twice the bytes may
+    /// show an error. So a head that drips in costs a few looks, not one a byte.
+    pub(super) fn is_worth_a_look(&self, new: &[u8], limits: &Limits) -> bool {
+        let length = self.carry.len();
+        !matches!(self.state, State::Head)
+            || memchr::memchr(b'\n', new).is_some()
+            || length >= self.looked_at.saturating_mul(2)
+            || length > limits.max_head
+    }
+
+    pub(super) fn run_carried(&mut self, env: &Env, scratch: &mut Scratch) {
+        let mut carry = std::mem::take(&mut self.carry);
+        let used = self.run(&carry, env, scratch);
+        if used >= carry.len() {
+            carry.clear();
+        } else {
+            carry.drain(..used);
+        }
+        if !matches!(self.state, State::Closed) && !carry.is_empty() {
+            self.carry = carry;
+        }
+        self.looked_at = self.carry.len();
+    }
+
+    pub(super) fn keep(&mut self, bytes: &[u8]) {
+        if !matches!(self.state, State::Closed) {
+            self.carry.extend_from_slice(bytes);
+        }
+        self.looked_at = self.carry.len();
+    }
+
+    /// Answers what it can of `input`; says how many bytes were used.
+    pub(super) fn run(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
+        let mut used = 0_usize;
+        loop {
+            let rest = input.get(used..).unwrap_or_default();
+            if scratch.out.len() >= OUTPUT_BOUND && !matches!(self.state, State::Closed) {
+                self.want = Want::Write;
+                return used;
+            }
+            match &mut self.state {
+                State::Closed => return input.len(),
+                State::Answer(..) => {
+                    self.want = Want::Answer;
+                    return used;
+                }
+                State::Answered(..) => self.give(rest.is_empty(), env, scratch),
+                State::Body(_) | State::Skip(_) => {
+                    let taken = self.read_body(rest, env, scratch);
+                    used = used.saturating_add(taken);
+                    if taken == rest.len() && matches!(self.want, Want::Read(Phase::Body)) {
+                        return used;
+                    }
+                }
+                State::Head => {
+                    let blank = self.skip_blank(rest);
+                    used = used.saturating_add(blank);
+                    let rest = rest.get(blank..).unwrap_or_default();
+                    if rest.is_empty() || rest == b"\r" {
+                        self.wait(if rest.is_empty() { Phase::Idle } else { Phase::Head });
+                        return used;
+                    }
+                    let taken = self.read_head(rest, env, scratch);
+                    used = used.saturating_add(taken);
+                    if matches!(self.want, Want::Read(Phase::Head)) {
+                        return used;
+                    }
+                }
+            }
+        }
+    }
+
+    fn skip_blank(&mut self, input: &[u8]) -> usize {
+        let mut skipped = 0_usize;
+        while self.blank < MAX_BLANK && input.get(skipped..).is_some_and(|rest| rest.starts_with(b"\r\n")) {
+            skipped = skipped.saturating_add(2);
+            self.blank = self.blank.saturating_add(2);
+        }
+        skipped
+    }
+
+    /// Wants more bytes, unless there will be none.
+    fn wait(&mut self, phase: Phase) {
+        self.want = Want::Read(phase);
+        if self.input_ended {
+            self.close(false);
+        }
+    }
+
+    fn read_head(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
+        let mut fields = decode::fields();
+        let parsed = match decode::head(input, &env.limits, &mut fields) {
+            Decoded::Partial => {
+                self.wait(Phase::Head);
+                return 0;
+            }
+            Decoded::Refused(refusal) => {
+                self.refuse(refusal, env, scratch);
+                return input.len();
+            }
+            Decoded::Head(parsed) => parsed,
+        };
+        self.blank = 0;
+        let after = input.get(parsed.length..).unwrap_or_default();
+        let whole = match parsed.framing {
+            Framing::Length(length) if length <= env.limits.max_body as u64 => {
+                usize::try_from(length).ok().and_then(|length| after.get(..length))
+            }
+            _ => None,
+        };
+        if let Some(body) = whole {
+            let used = parsed.length.saturating_add(body.len());
+            self.call(&parsed, body, input.len() == used, env, scratch);
+            return used;
+        }
+        let head = input.get(..parsed.length).unwrap_or_default();
+        self.await_body(&parsed, head, env, scratch);
+        parsed.length
+    }
+
+    /// The body is not there yet: refuse early, or ask for it.
+    fn await_body(&mut self, parsed: &Parsed<'_>, head: &[u8], env: &Env, scratch: &mut Scratch) {
+        scratch.body.clear();
+        let too_large = matches!(parsed.framing, Framing::Length(length) if length > env.limits.max_body as u64);
+        let asked = catch_unwind(AssertUnwindSafe(|| env.service.head(&parsed.head)));
+        let refused = match asked {
+            Ok(None) if too_large => Some(too_large_reply()),
+            Ok(refused) => refused,
+            Err(panic) => Some(panicked(panic.as_ref())),
+        };
+        let Some(reply) = refused else {
+            if parsed.expects_continue {
+                scratch.out.extend_from_slice(encode::CONTINUE);
+            }
+            self.set_state(State::Body(Box::new(Held::new(head, parsed.framing))));
+            self.want = Want::Read(Phase::Body);
+            return;
+        };
+        // A client that was told off instead of `100 Continue` may or may not send the body: that is doubt.
+        let keep_alive = parsed.keep_alive && !too_large && !parsed.expects_continue;
+        let exchange = Exchange { keep_alive, ..exchange(parsed) };
+        if self.encode(exchange, &reply, true, env, scratch) {
+            self.set_state(State::Skip(Box::new(Held::new(&[], parsed.framing))));
+            self.want = Want::Read(Phase::Body);
+        } else {
+            self.close(true);
+        }
+    }
+
+    /// Reads on in a body; says how many bytes were used.
+    fn read_body(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
+        let (held, skipping) = match &mut self.state {
+            State::Body(held) => (held.as_mut(), false),
+            State::Skip(held) => (held.as_mut(), true),
+            _ => return 0,
+        };
+        let (used, done) = match held.read(input, &env.limits) {
+            Ok(read) => read,
+            Err(refusal) if skipping => {
+                tracing::debug!(refusal.detail, "in a body that was refused already");
+                self.close(true);
+                return input.len();
+            }
+            Err(refusal) => {
+                self.refuse(refusal, env, scratch);
+                return input.len();
+            }
+        };
+        if skipping {
+            held.body.clear(); // the chunks are counted all the same
+        }
+        if !done {
+            self.wait(Phase::Body);
+            return used;
+        }
+        let last = used == input.len();
+        match std::mem::replace(&mut self.state, State::Head) {
+            State::Body(held) => self.call_held(&held, last, env, scratch),
+            _ => self.want = Want::Read(Phase::Idle),
+        }
+        used
+    }
+
+    fn call_held(&mut self, held: &Held, last: bool, env: &Env, scratch: &mut Scratch) {
+        let mut fields = decode::fields();
+        match decode::head(&held.head, &env.limits, &mut fields) {
+            Decoded::Head(parsed) => self.call(&parsed, &held.body, last, env, scratch),
+            // It was decoded once, so it decodes again.
+            Decoded::Refused(refusal) => self.refuse(refusal, env, scratch),
+            Decoded::Partial => self.close(true),
+        }
+    }
+}
+
+fn too_large_reply() -> Reply {
+    Reply::problem(Status::CONTENT_TOO_LARGE, "The body is larger than this server takes.")
+}

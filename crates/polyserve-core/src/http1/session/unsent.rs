@@ -1,0 +1,36 @@
+//! Answers that the kernel has not taken yet.
+
+use crate::http1::scratch::Scratch;
+
+/// The rest of an output, with the places where its answers end.
+#[derive(Debug)]
+pub(super) struct Unsent {
+    bytes: Vec<u8>,
+    sent: usize,
+    ends: Vec<usize>,
+}
+
+impl Unsent {
+    /// What is left of the output after its first `count` bytes, and how many answers those hold whole.
+    pub(super) fn split(scratch: &Scratch, count: usize) -> (Option<Box<Self>>, u64) {
+        let whole = scratch.ends.partition_point(|end| *end <= count);
+        let rest = scratch.out.get(count..).filter(|rest| !rest.is_empty()).map(|rest| {
+            let ends = scratch.ends.iter().skip(whole).map(|end| end.saturating_sub(count)).collect();
+            Box::new(Self { bytes: rest.to_vec(), sent: 0, ends })
+        });
+        (rest, whole as u64)
+    }
+
+    pub(super) fn rest(&self) -> &[u8] {
+        self.bytes.get(self.sent..).unwrap_or_default()
+    }
+
+    pub(super) fn advance(&mut self, count: usize) {
+        self.sent = self.sent.saturating_add(count);
+    }
+
+    /// How many answers have been sent whole.
+    pub(super) fn answers_sent(&self) -> u64 {
+        self.ends.partition_point(|end| *end <= self.sent) as u64
+    }
+}
