@@ -60,7 +60,7 @@ pub enum Connections {
 pub struct Drain {
     /// Requests answered over the server's whole life: answers of any status whose last byte the kernel took.
     pub answered: u64,
-    /// Requests that had begun and were cut at the deadline.
+    /// Requests that had begun and were cut at the deadline; those of stuck threads are counted there.
     pub cut: u64,
     /// Threads left behind, stuck in the service's own code.
     pub stuck: u64,

@@ -1,1 +1,128 @@
-//! polyserve-lab
+//! The `polyserve` command as a library: a program with strategies of its own adds them to the catalog, calls [`main`],
+//! and has every command for them too.
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use polyserve::catalog::Catalog;
+//!
+//! fn main() -> ExitCode {
+//!     polyserve_lab::main(Catalog::builtin()) // .with_repo(...), .with_server(...)
+//! }
+//! ```
+//!
+//! # Layout
+//!
+//! * `commands`: one module a command; each reads its arguments, runs, and prints.
+//! * [`data`]: the entities that all of them use.
+//! * [`stress`]: the stress scenario, its client, and how its answers are verified.
+//! * [`config_args`], [`limits`], [`output`]: what the commands share.
+//!
+//! Every command prints for people, and JSON with `--json`. It ends with 0 where all is well, 1 where something failed,
+//! 2 where it was asked for something that it cannot do.
+#![forbid(unsafe_code)]
+
+mod commands;
+pub mod config_args;
+pub mod data;
+pub mod limits;
+pub mod output;
+pub mod stress;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser;
+use polyserve::ConfigError;
+use polyserve::catalog::{Catalog, UnknownName};
+use polyserve::env::SettingError;
+use tracing_subscriber::filter::LevelFilter;
+
+use commands::{data::DataArgs, serve::ServeArgs, stress::StressArgs};
+
+/// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
+#[derive(Debug, Parser)]
+#[command(name = "polyserve", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    /// What is logged on standard error: off, error, warn, info, debug or trace. [env: POLYSERVE_LOG] [default: warn]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log: Option<LevelFilter>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List every server, repo, executor, service and reference, and what each promises.
+    List,
+    /// Run a server until SIGINT or SIGTERM, then drain it.
+    Serve(ServeArgs),
+    /// Write entity test data as CSV.
+    Data(DataArgs),
+    /// Put a server and a repo under the published stress scenario, and verify every answer and the final state.
+    Stress(StressArgs),
+}
+
+/// Runs the command that this process's arguments ask for, over `catalog`.
+pub fn main(catalog: Catalog) -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to standard output; that their reader has gone away is no error.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(&cli, &catalog) {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::from(if is_misuse(&error) { 2 } else { 1 })
+        }
+    }
+}
+
+fn run(cli: &Cli, catalog: &Catalog) -> anyhow::Result<ExitCode> {
+    start_log(cli.log)?;
+    match &cli.command {
+        Command::List => commands::list::run(catalog, cli.json),
+        Command::Serve(args) => commands::serve::run(catalog, args, cli.json),
+        Command::Data(args) => commands::data::run(args, cli.json),
+        Command::Stress(args) => commands::stress::run(catalog, args, cli.json),
+    }
+}
+
+/// Something was asked for that cannot be done, as opposed to something that failed.
+#[derive(Debug)]
+pub(crate) struct Misuse(pub(crate) String);
+
+impl std::fmt::Display for Misuse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Misuse {}
+
+fn is_misuse(error: &anyhow::Error) -> bool {
+    error.is::<Misuse>() || error.is::<SettingError>() || error.is::<UnknownName>() || error.is::<ConfigError>()
+}
+
+const LOG: &str = "POLYSERVE_LOG";
+
+fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
+    let level = match (flag, std::env::var(LOG)) {
+        (Some(level), _) => level,
+        (None, Ok(text)) if !text.is_empty() => {
+            let levels = "off, error, warn, info, debug or trace";
+            text.parse().map_err(|_| Misuse(format!("the environment variable {LOG}={text:?} is not {levels}")))?
+        }
+        (None, _) => LevelFilter::WARN,
+    };
+    // A program of its own may have started its own log before it called `main`; then that one stays.
+    let _ = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).try_init();
+    Ok(())
+}

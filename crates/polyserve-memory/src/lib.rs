@@ -1,1 +1,30 @@
-//! polyserve-memory
+//! Entity repos in memory, one locking strategy a file.
+//!
+//! All of them answer [`Answer::Now`](polyserve_core::Answer::Now), move a put's `String` in, show it in place, and drop
+//! a replaced or removed entity after the last lock is let go. A visit that panics costs its caller that one answer.
+//!
+//! # Layout
+//!
+//! * [`std_mutex`]: one lock around one map. The baseline.
+//! * [`std_rwlock`]: one reader-writer lock around one map.
+//! * [`two_level`]: a reader-writer lock around the map and one around each entity.
+//! * [`dashmap`]: the `dashmap` crate's map in shards, each with a reader-writer lock. Feature `dashmap`, on by default.
+//!
+//! # Hashing
+//!
+//! Clients choose the ids, so every map here keeps std's seeded SipHash: nobody can pick ids that meet in one bucket and
+//! turn a lookup into a walk. A faster hasher would have to keep that promise, and be the same for all of them, or a
+//! comparison of locks would become one of hashers.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "dashmap")]
+pub mod dashmap;
+pub mod std_mutex;
+pub mod std_rwlock;
+pub mod two_level;
+
+#[cfg(feature = "dashmap")]
+pub use self::dashmap::Dashmap;
+pub use self::std_mutex::StdMutex;
+pub use self::std_rwlock::StdRwlock;
+pub use self::two_level::TwoLevel;

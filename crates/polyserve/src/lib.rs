@@ -1,1 +1,88 @@
-//! polyserve
+//! Pluggable concurrency strategies for one small, real job: an HTTP/1.1 server that stores entities
+//! `{id, description, value}`. *How connections become work* ([`Server`]) and *how data is shared* ([`EntityRepo`]) are two
+//! independent axes: every server answers the same requests over every repo. Pick one of each, or bring your own.
+//!
+//! ```
+//! use polyserve::prelude::*;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let addr = ([127, 0, 0, 1], 0).into();
+//!
+//! let server = PoolServer::new(ServerConfig::default(), |c| Ok(std::sync::Arc::new(MpscPool::new(c.into())?)))?;
+//! let running = server.serve(addr, EntityService::shared(TwoLevel::default()))?;
+//! println!("{}", running.shutdown()?); // answered 0, cut 0, stuck 0
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Or by name, from the [`catalog`], as the `polyserve` command does:
+//!
+//! ```
+//! use polyserve::prelude::*;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let catalog = Catalog::builtin();
+//! let server = (catalog.server("thread_per_connection")?.make)(&ServerConfig::default())?;
+//! let repo = (catalog.repo("std_mutex")?.make)()?;
+//! let running = server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo))?;
+//! # running.shutdown()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Layout
+//!
+//! * The seams, re-exported from `polyserve-core`: [`answer`], [`config`], [`entity`], [`executor`], [`http1`], [`net`],
+//!   [`repo`], [`server`], [`service`], [`shutdown`], [`timer`]. Their main types are here at the root.
+//! * The strategies, by feature: [`memory`] and [`threadpool`].
+//! * [`catalog`]: all of them by name. [`env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
+//! * [`prelude`]: what most programs use.
+//!
+//! # Features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `threadpool` | yes | the thread-pool executors, and the blocking servers that run on them |
+//! | `memory` | by `dashmap` | the repos over std's locks |
+//! | `dashmap` | yes | the repo over the sharded map of the `dashmap` crate |
+//! | `env` | yes | [`env`] |
+//! | `signals` | yes | [`signals`] (Unix) |
+#![forbid(unsafe_code)]
+
+pub mod catalog;
+#[cfg(feature = "env")]
+pub mod env;
+pub mod prelude;
+#[cfg(feature = "signals")]
+pub mod signals;
+
+pub use polyserve_core::{
+    Answer, BoxFuture, Completer, ConfigError, Connections, Drain, Entity, EntityRef, EntityRepo, Executor, Head,
+    Headers, Job, Lookup, Method, Put, Rejected, RejectedReason, Removed, Reply, RepoError, Request, Running, Server,
+    ServerConfig, Service, Shutdown, Status, Version, promise,
+};
+pub use polyserve_core::{
+    answer,
+    config,
+    entity,
+    executor,
+    http1,
+    net,
+    repo,
+    server,
+    service,
+    shutdown,
+    timer, //
+};
+#[cfg(feature = "signals")]
+pub use signals::run_until_signalled;
+
+/// Repos in memory, one locking strategy each.
+#[cfg(feature = "memory")]
+pub mod memory {
+    pub use polyserve_memory::*;
+}
+
+/// Thread-pool executors, and the blocking servers.
+#[cfg(feature = "threadpool")]
+pub mod threadpool {
+    pub use polyserve_threadpool::*;
+}

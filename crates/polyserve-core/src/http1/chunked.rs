@@ -3,7 +3,7 @@
 //! Extensions are skipped and trailers dropped, both checked for form and bounded together by the head's limit. A line
 //! ends in CRLF and nothing else. Invariant: the outcome does not depend on how the bytes arrived.
 
-use super::decode::{Limits, Refusal};
+use super::decode::{Limits, Refusal, is_token};
 use crate::service::Status;
 
 /// A chunked body that is being read.
@@ -175,10 +175,6 @@ impl Chunked {
 /// A byte of a field value or an extension.
 fn is_text(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
-}
-
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

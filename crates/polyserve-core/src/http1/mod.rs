@@ -2,7 +2,8 @@
 //!
 //! # Layout
 //!
-//! * [`decode`]: a request's head, strictly by RFC 9112; `httparse` finds the parts, this module decides.
+//! * [`decode`]: a request's head, strictly by RFC 9112; `httparse` finds the parts, this module decides, with
+//!   `connection` (framing, persistence, expectations) and `authority` (hosts).
 //! * [`chunked`]: a chunked body, byte by byte.
 //! * [`encode`]: an answer's bytes.
 //! * [`date`]: the `Date` header's value, formatted once a second.
@@ -11,7 +12,9 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic))]
 
+mod authority;
 pub mod chunked;
+mod connection;
 pub mod date;
 pub mod decode;
 pub mod encode;

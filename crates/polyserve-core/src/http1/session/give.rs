@@ -70,8 +70,8 @@ impl Session {
         !close
     }
 
-    pub(super) fn refuse(&mut self, refusal: Refusal, env: &Env, scratch: &mut Scratch) {
-        let exchange = Exchange { version: Version::Http11, head_only: false, keep_alive: false };
+    pub(super) fn refuse(&mut self, refusal: Refusal, head_only: bool, env: &Env, scratch: &mut Scratch) {
+        let exchange = Exchange { version: Version::Http11, head_only, keep_alive: false };
         self.encode(exchange, &Reply::problem(refusal.status, refusal.detail), true, env, scratch);
         self.close(true);
     }

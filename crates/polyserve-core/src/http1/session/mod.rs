@@ -7,13 +7,13 @@
 //! Invariants:
 //!
 //! * Requests are answered in order, one at a time; pipelined answers gather in one buffer and leave together.
-//! * What the client is told does not depend on how its bytes were split.
+//! * What the client is told does not depend on how its bytes were split; only `100 Continue`, and whether a refused
+//!   request that asked for one ends the connection, depend on whether the body had come (RFC 9110, 10.1.1).
 //! * Whatever foreign code does, panics included, the output holds whole answers only.
 //! * Everything is bounded: an unread head, a body, the gathered output.
 //!
 //! Cost: a connection at rest owns no buffer. A request that arrives in one piece is parsed where it was read to; one
 //! that does not is copied once.
-
 //!
 //! # Layout
 //!
@@ -29,6 +29,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use held::Held;
 use unsent::Unsent;
@@ -36,6 +37,7 @@ use unsent::Unsent;
 use super::decode::{Parsed, Refusal};
 use super::scratch::{Env, Scratch};
 use crate::answer::BoxFuture;
+use crate::config::ServerConfig;
 use crate::server::panic_text;
 use crate::service::{Method, Reply, Status, Version};
 
@@ -56,6 +58,18 @@ pub enum Phase {
     Body,
     /// The service's answer.
     Answer,
+}
+
+impl Phase {
+    /// How long it may last, in this configuration.
+    pub fn timeout(self, config: &ServerConfig) -> Duration {
+        match self {
+            Self::Idle => config.idle_timeout,
+            Self::Head => config.head_timeout,
+            Self::Body => config.body_timeout,
+            Self::Answer => config.answer_timeout,
+        }
+    }
 }
 
 /// What a session wants once the output has been written.
@@ -82,8 +96,6 @@ pub struct Session {
     want: Want,
     /// Bytes received and not yet used: part of a head, or requests that wait for their turn.
     carry: Vec<u8>,
-    /// How many bytes `carry` had when it was last looked at.
-    looked_at: usize,
     blank: usize,
     input_ended: bool,
     requests: u64,
@@ -124,7 +136,6 @@ impl Session {
             state: State::Head,
             want: Want::Read(Phase::Idle),
             carry: Vec::new(),
-            looked_at: 0,
             blank: 0,
             input_ended: false,
             requests: 0,
@@ -213,8 +224,14 @@ impl Session {
                 self.close(true);
             }
             (State::Skip(_), Want::Read(_)) => self.close(true), // answered already
-            (_, Want::Read(Phase::Head)) => self.refuse(late("The head did not come in time."), env, scratch),
-            (_, Want::Read(Phase::Body)) => self.refuse(late("The body did not come in time."), env, scratch),
+            (State::Body(held), Want::Read(Phase::Body)) => {
+                let head_only = is_head(&held.head);
+                self.refuse(late("The body did not come in time."), head_only, env, scratch);
+            }
+            (_, Want::Read(Phase::Head)) => {
+                let head_only = is_head(&self.carry);
+                self.refuse(late("The head did not come in time."), head_only, env, scratch);
+            }
             _ => self.close(false),
         }
         self.want
@@ -230,12 +247,17 @@ impl Session {
         self.want
     }
 
-    /// Takes note that the first `count` bytes of the scratch's output were written; the rest is kept in
-    /// [`unsent`](Self::unsent). Empties the scratch.
+    /// Takes note that the first `count` bytes of the scratch's output were written; the rest is kept, behind what is
+    /// kept already, in [`unsent`](Self::unsent). Empties the scratch.
     pub fn written(&mut self, count: usize, scratch: &mut Scratch) {
-        let (unsent, whole) = Unsent::split(scratch, count);
+        let (rest, whole) = Unsent::split(scratch, count);
         self.answered = self.answered.saturating_add(whole);
-        self.unsent = unsent;
+        if let Some(rest) = rest {
+            match &mut self.unsent {
+                Some(unsent) => unsent.append(&rest),
+                none => *none = Some(rest),
+            }
+        }
         scratch.clear();
     }
 
@@ -247,23 +269,17 @@ impl Session {
     /// Takes note that `count` more bytes of [`unsent`](Self::unsent) were written. True where nothing is left.
     pub fn advance(&mut self, count: usize) -> bool {
         let Some(unsent) = &mut self.unsent else { return true };
-        unsent.advance(count);
-        if !unsent.rest().is_empty() {
-            return false;
+        self.answered = self.answered.saturating_add(unsent.advance(count));
+        let done = unsent.rest().is_empty();
+        if done {
+            self.unsent = None;
         }
-        self.count_unsent();
-        true
+        done
     }
 
-    fn count_unsent(&mut self) {
-        if let Some(unsent) = self.unsent.take() {
-            self.answered = self.answered.saturating_add(unsent.answers_sent());
-        }
-    }
-
-    /// Gives the connection up: it is cut. Of the unsent answers those count that were wholly written.
+    /// Gives the connection up: it is cut.
     pub fn abandon(&mut self) {
-        self.count_unsent();
+        self.unsent = None;
         self.set_state(State::Closed);
     }
 }
@@ -274,6 +290,11 @@ fn exchange(parsed: &Parsed<'_>) -> Exchange {
         head_only: parsed.head.method == Method::Head,
         keep_alive: parsed.keep_alive,
     }
+}
+
+/// Whether a request's head asks for an answer without its body, however malformed it is.
+fn is_head(head: &[u8]) -> bool {
+    head.starts_with(b"HEAD ")
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Reply {

@@ -3,20 +3,21 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::held::Held;
-use super::{Env, Exchange, MAX_BLANK, OUTPUT_BOUND, Phase, Scratch, Session, State, Want, exchange, panicked};
-use crate::http1::decode::{self, Decoded, Framing, Limits, Parsed};
+use super::{Env, Exchange, MAX_BLANK, OUTPUT_BOUND, Phase, Scratch, Session, State, Want};
+use super::{exchange, is_head, panicked};
+use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_LOOK, Parsed};
 use crate::http1::encode;
 use crate::service::{Reply, Status};
 
 impl Session {
-    /// Whether carried bytes are worth parsing again: only a line's end can complete a head, and twice the bytes may
-    /// show an error. So a head that drips in costs a few looks, not one a byte.
+    /// Whether `new`, the last of the carried bytes, may change what a head's beginning says. So a head that drips in
+    /// costs a look for each line, not one for each byte.
     pub(super) fn is_worth_a_look(&self, new: &[u8], limits: &Limits) -> bool {
         let length = self.carry.len();
         !matches!(self.state, State::Head)
-            || memchr::memchr(b'\n', new).is_some()
-            || length >= self.looked_at.saturating_mul(2)
+            || length.saturating_sub(new.len()) < METHOD_LOOK
             || length > limits.max_head
+            || memchr::memchr(b'\n', new).is_some()
     }
 
     pub(super) fn run_carried(&mut self, env: &Env, scratch: &mut Scratch) {
@@ -30,14 +31,12 @@ impl Session {
         if !matches!(self.state, State::Closed) && !carry.is_empty() {
             self.carry = carry;
         }
-        self.looked_at = self.carry.len();
     }
 
     pub(super) fn keep(&mut self, bytes: &[u8]) {
         if !matches!(self.state, State::Closed) {
             self.carry.extend_from_slice(bytes);
         }
-        self.looked_at = self.carry.len();
     }
 
     /// Answers what it can of `input`; says how many bytes were used.
@@ -106,7 +105,7 @@ impl Session {
                 return 0;
             }
             Decoded::Refused(refusal) => {
-                self.refuse(refusal, env, scratch);
+                self.refuse(refusal, is_head(input), env, scratch);
                 return input.len();
             }
             Decoded::Head(parsed) => parsed,
@@ -173,7 +172,8 @@ impl Session {
                 return input.len();
             }
             Err(refusal) => {
-                self.refuse(refusal, env, scratch);
+                let head_only = is_head(&held.head);
+                self.refuse(refusal, head_only, env, scratch);
                 return input.len();
             }
         };
@@ -197,7 +197,7 @@ impl Session {
         match decode::head(&held.head, &env.limits, &mut fields) {
             Decoded::Head(parsed) => self.call(&parsed, &held.body, last, env, scratch),
             // It was decoded once, so it decodes again.
-            Decoded::Refused(refusal) => self.refuse(refusal, env, scratch),
+            Decoded::Refused(refusal) => self.refuse(refusal, is_head(&held.head), env, scratch),
             Decoded::Partial => self.close(true),
         }
     }

@@ -25,12 +25,21 @@ impl Unsent {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
-    pub(super) fn advance(&mut self, count: usize) {
-        self.sent = self.sent.saturating_add(count);
+    /// Puts `other` behind this.
+    pub(super) fn append(&mut self, other: &Self) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(other.rest());
+        self.ends.extend(other.ends.iter().map(|end| end.saturating_add(start)));
     }
 
-    /// How many answers have been sent whole.
-    pub(super) fn answers_sent(&self) -> u64 {
+    /// So many more bytes are sent; says how many answers those complete.
+    pub(super) fn advance(&mut self, count: usize) -> u64 {
+        let before = self.answers_sent();
+        self.sent = self.sent.saturating_add(count);
+        self.answers_sent().saturating_sub(before)
+    }
+
+    fn answers_sent(&self) -> u64 {
         self.ends.partition_point(|end| *end <= self.sent) as u64
     }
 }

@@ -1,0 +1,354 @@
+//! A plain blocking HTTP/1.1 client that shows every byte.
+//!
+//! It shares no code with the servers' codec, so that the two cannot be wrong in the same way. It sends the bytes that it
+//! is given and nothing else, and it is strict about what comes back: see [`Response`].
+//!
+//! Invariant: no call lasts longer than the client's patience, and an end of the connection is told apart from a reset
+//! and from silence ([`Ending`]). Cost: two system calls for each read or write, one of them to set the timeout; the start
+//! of everything that was said is kept for the message of a failure.
+//!
+//! ```
+//! use polyserve_conformance::client::Client;
+//! use std::io::{Read, Write};
+//! use std::time::Duration;
+//!
+//! let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+//! let mut client = Client::connect(listener.local_addr()?, Duration::from_secs(30))?;
+//! client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+//! let (mut server, _) = listener.accept()?;
+//! server.write_all(b"HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 2\r\n\r\nhi")?;
+//! assert_eq!(client.expect(200).body, b"hi");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod date;
+mod response;
+mod transcript;
+
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+pub(crate) use date::imf_fixdate;
+pub use response::Response;
+use response::head_end;
+pub(crate) use transcript::shown;
+use transcript::Transcript;
+
+/// One connection to a server.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    patience: Duration,
+    unread: Vec<u8>,
+    transcript: Transcript,
+}
+
+/// How a connection ended, or that it did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The server closed its side; everything it sent arrived.
+    Closed,
+    /// The connection was reset.
+    Reset,
+    /// Nothing came within the client's patience.
+    Silent,
+}
+
+/// No answer, or none that can be read.
+#[derive(Debug)]
+pub struct Failure {
+    /// How the connection ended; `None` where an answer came and is malformed.
+    pub ending: Option<Ending>,
+    /// How many bytes of the answer had come.
+    pub received: usize,
+    why: String,
+}
+
+impl Failure {
+    /// Whether the connection ended where an answer may end it: before the answer's first byte.
+    pub fn is_clean(&self) -> bool {
+        matches!(self.ending, Some(Ending::Closed | Ending::Reset)) && self.received == 0
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What an answer's head may take at most.
+const MAX_HEAD: usize = 64 * 1024;
+
+impl Client {
+    /// Connects; every later call lasts at most `patience`.
+    ///
+    /// # Errors
+    ///
+    /// Where the connection is refused or not made within `patience`.
+    pub fn connect(addr: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&addr, patience)?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, patience, unread: Vec::new(), transcript: Transcript::default() })
+    }
+
+    /// Sends `bytes` as they are.
+    ///
+    /// # Errors
+    ///
+    /// Where the server does not take them; it may have answered all the same.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.transcript.sent(bytes);
+        send(&self.stream, bytes, self.patience)
+    }
+
+    /// A second handle that sends, for another thread.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no descriptor left.
+    pub fn sender(&self) -> io::Result<Sender> {
+        Ok(Sender { stream: self.stream.try_clone()?, patience: self.patience })
+    }
+
+    /// Tells the server that nothing more will be sent.
+    ///
+    /// # Errors
+    ///
+    /// Where the connection is gone.
+    pub fn half_close(&mut self) -> io::Result<()> {
+        self.transcript.note("(half-closed)");
+        self.stream.shutdown(Shutdown::Write)
+    }
+
+    /// Waits until at least one byte of an answer is there, and leaves it in the socket: a client that is dropped then
+    /// resets the connection.
+    ///
+    /// # Errors
+    ///
+    /// How the connection ended before.
+    pub fn peek(&mut self) -> Result<(), Ending> {
+        self.stream.set_read_timeout(Some(self.patience)).map_err(|error| ending(&error))?;
+        match self.stream.peek(&mut [0]) {
+            Ok(0) => Err(Ending::Closed),
+            Ok(_) => Ok(()),
+            Err(error) => Err(ending(&error)),
+        }
+    }
+
+    /// The next answer, interim ones included, to a request of any method but HEAD.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no whole answer, or where it is malformed.
+    pub fn receive(&mut self) -> Result<Response, Failure> {
+        self.next(false)
+    }
+
+    /// The next answer, to a HEAD request: without a body, whatever its `Content-Length`.
+    ///
+    /// # Errors
+    ///
+    /// As [`receive`](Self::receive).
+    pub fn receive_head(&mut self) -> Result<Response, Failure> {
+        self.next(true)
+    }
+
+    fn next(&mut self, to_head: bool) -> Result<Response, Failure> {
+        let deadline = Instant::now() + self.patience;
+        let head = loop {
+            match head_end(&self.unread) {
+                Ok(Some(end)) => break end,
+                Ok(None) if self.unread.len() > MAX_HEAD => return Err(self.malformed("the head does not end")),
+                Ok(None) => self.fill(deadline).map_err(|ending| self.ended(ending))?,
+                Err(why) => return Err(self.malformed(why)),
+            }
+        };
+        let parsed = Response::parse(&self.unread[..head]).and_then(|r| r.body_length().map(|length| (r, length)));
+        let (mut response, length) = parsed.map_err(|why| self.malformed(&why))?;
+        let end = head + if to_head { 0 } else { length };
+        while self.unread.len() < end {
+            self.fill(deadline).map_err(|ending| self.ended(ending))?;
+        }
+        response.body = self.unread[head..end].to_vec();
+        self.unread.drain(..end);
+        Ok(response)
+    }
+
+    /// Everything that still comes, and how the connection ends.
+    pub fn end(&mut self) -> (Vec<u8>, Ending) {
+        let deadline = Instant::now() + self.patience;
+        let ending = loop {
+            if let Err(ending) = self.fill(deadline) {
+                break ending;
+            }
+        };
+        (std::mem::take(&mut self.unread), ending)
+    }
+
+    /// Waits up to `pause` for a byte or the end; says whether either came.
+    pub fn stirs_within(&mut self, pause: Duration) -> bool {
+        !matches!(self.fill(Instant::now() + pause), Err(Ending::Silent)) || !self.unread.is_empty()
+    }
+
+    fn fill(&mut self, deadline: Instant) -> Result<(), Ending> {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Ending::Silent);
+            }
+            // A timeout below a microsecond would mean none.
+            let result = self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))));
+            match result.and_then(|()| self.stream.read(&mut buffer)) {
+                Ok(0) => {
+                    self.transcript.note("(end)");
+                    return Err(Ending::Closed);
+                }
+                Ok(n) => {
+                    self.transcript.received(&buffer[..n]);
+                    self.unread.extend_from_slice(&buffer[..n]);
+                    return Ok(());
+                }
+                Err(error) => match ending(&error) {
+                    Ending::Silent => {}
+                    _ => {
+                        self.transcript.note("(reset)");
+                        return Err(Ending::Reset);
+                    }
+                },
+            }
+        }
+    }
+
+    fn ended(&self, ending: Ending) -> Failure {
+        let received = self.unread.len();
+        let how = match ending {
+            Ending::Closed => "the connection was closed",
+            Ending::Reset => "the connection was reset",
+            Ending::Silent => "nothing came for the client's patience",
+        };
+        Failure { ending: Some(ending), received, why: format!("{how}, {received} bytes into an answer\n{}", self.show()) }
+    }
+
+    fn malformed(&self, why: &str) -> Failure {
+        Failure { ending: None, received: self.unread.len(), why: format!("malformed answer: {why}\n{}", self.show()) }
+    }
+
+    /// What was said on this connection so far, shortened, for the message of a failure.
+    pub fn show(&self) -> String {
+        self.transcript.to_string()
+    }
+}
+
+/// What a test expects. Each of these panics with what was said on the connection.
+impl Client {
+    /// The next answer has this status.
+    ///
+    /// # Panics
+    ///
+    /// Where it has another, or there is none.
+    #[track_caller]
+    pub fn expect(&mut self, status: u16) -> Response {
+        self.expect_one_of(&[status])
+    }
+
+    /// The next answer has one of these statuses.
+    ///
+    /// # Panics
+    ///
+    /// Where it has another, or there is none.
+    #[track_caller]
+    pub fn expect_one_of(&mut self, statuses: &[u16]) -> Response {
+        match self.receive() {
+            Ok(response) if statuses.contains(&response.status) => response,
+            Ok(response) => panic!("the status is {}, not {statuses:?}\n{}", response.status, self.show()),
+            Err(failure) => panic!("instead of a {statuses:?}: {failure}"),
+        }
+    }
+
+    /// The next answer has this status, says `Connection: close`, and the connection ends after it.
+    ///
+    /// # Panics
+    ///
+    /// Where any of that is not so.
+    #[track_caller]
+    pub fn expect_last(&mut self, status: u16) -> Response {
+        let response = self.expect(status);
+        assert!(response.closes(), "the last answer does not say that it is the last\n{}", self.show());
+        self.expect_end();
+        response
+    }
+
+    /// Nothing more comes, and the connection ends without a reset.
+    ///
+    /// # Panics
+    ///
+    /// Where something comes, or it ends by a reset or not at all.
+    #[track_caller]
+    pub fn expect_end(&mut self) {
+        let (rest, ending) = self.end();
+        let clean = rest.is_empty() && ending == Ending::Closed;
+        assert!(clean, "the connection was to end; instead {} bytes, then {ending:?}\n{}", rest.len(), self.show());
+    }
+
+    /// Sends `request` and reads its answer, which has this status.
+    ///
+    /// # Panics
+    ///
+    /// As [`expect`](Self::expect).
+    #[track_caller]
+    pub fn ask(&mut self, request: &[u8], status: u16) -> Response {
+        // A refusal may come before the whole request is sent: what counts is the answer.
+        let sent = self.send(request);
+        let response = self.expect(status);
+        drop(sent);
+        response
+    }
+}
+
+/// Sends from another thread than the one that reads.
+#[derive(Debug)]
+pub struct Sender {
+    stream: TcpStream,
+    patience: Duration,
+}
+
+impl Sender {
+    /// Sends `bytes` as they are; they do not appear in the client's transcript.
+    ///
+    /// # Errors
+    ///
+    /// Where the server does not take them.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        send(&self.stream, bytes, self.patience)
+    }
+}
+
+fn send(mut stream: &TcpStream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
+    while !bytes.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server takes no more bytes"));
+        }
+        stream.set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.write(bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(error) if ending(&error) == Ending::Silent => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn ending(error: &io::Error) -> Ending {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ending::Silent,
+        _ => Ending::Reset,
+    }
+}

@@ -1,0 +1,102 @@
+//! What was said on a connection, shortened.
+
+use std::fmt;
+
+/// The start of every part of a conversation. Bounded, however long the conversation.
+#[derive(Debug, Default)]
+pub(super) struct Transcript {
+    parts: Vec<Part>,
+    left_out: usize,
+}
+
+#[derive(Debug)]
+struct Part {
+    kind: Kind,
+    start: Vec<u8>,
+    total: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Sent,
+    Received,
+    Note,
+}
+
+/// Bytes shown of each part.
+const SHOWN: usize = 400;
+/// Parts kept: the latest.
+const PARTS: usize = 12;
+
+impl Transcript {
+    pub(super) fn sent(&mut self, bytes: &[u8]) {
+        self.add(Kind::Sent, bytes);
+    }
+
+    pub(super) fn received(&mut self, bytes: &[u8]) {
+        self.add(Kind::Received, bytes);
+    }
+
+    pub(super) fn note(&mut self, note: &str) {
+        self.add(Kind::Note, note.as_bytes());
+    }
+
+    fn add(&mut self, kind: Kind, bytes: &[u8]) {
+        let open = self.parts.last().is_some_and(|last| last.kind == kind);
+        if !open {
+            if self.parts.len() == PARTS {
+                self.parts.remove(0);
+                self.left_out += 1;
+            }
+            self.parts.push(Part { kind, start: Vec::new(), total: 0 });
+        }
+        let Some(part) = self.parts.last_mut() else { return };
+        let room = SHOWN.saturating_sub(part.start.len()).min(bytes.len());
+        part.start.extend_from_slice(&bytes[..room]);
+        part.total += bytes.len();
+    }
+}
+
+impl fmt::Display for Transcript {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.left_out > 0 {
+            writeln!(f, "   ({} earlier parts)", self.left_out)?;
+        }
+        for part in &self.parts {
+            let mark = match part.kind {
+                Kind::Sent => ">> ",
+                Kind::Received => "<< ",
+                Kind::Note => "   ",
+            };
+            write!(f, "{mark}{}", part.start.escape_ascii())?;
+            match part.total - part.start.len() {
+                0 => writeln!(f)?,
+                more => writeln!(f, " ... and {more} bytes")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes for a message: escaped, shortened.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    let start = bytes.get(..SHOWN).unwrap_or(bytes);
+    let more = if start.len() < bytes.len() { " ..." } else { "" };
+    format!("{}{more}", start.escape_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_conversation_stays_short() {
+        let mut transcript = Transcript::default();
+        for n in 0..1000_u32 {
+            transcript.sent(&[b'a'; 1000]);
+            transcript.received(format!("{n}").as_bytes());
+        }
+        let text = transcript.to_string();
+        assert!(text.len() < 2 * PARTS * SHOWN && text.contains("and 600 bytes") && text.contains("<< 999"), "{text}");
+    }
+}

@@ -1,0 +1,183 @@
+//! The kit for repos: what every [`EntityRepo`] must do, whatever it keeps its entities in.
+//!
+//! One line in a test file makes every property a test of its own:
+//!
+//! ```
+//! use polyserve_conformance::repo::{Reference, RepoSubject};
+//!
+//! // In your crate, your repo stands where the kit's own reference stands here.
+//! polyserve_conformance::repo_conformance!(my_repo, RepoSubject::new(Reference::default));
+//! # fn main() {}
+//! ```
+//!
+//! What a repo may do in two ways is declared, never guessed. A repo that goes over a network answers later, takes longer,
+//! and would be tested with fewer keys:
+//!
+//! ```
+//! use std::time::Duration;
+//! use polyserve_conformance::property;
+//! use polyserve_conformance::repo::{self, LaterReference, RepoSubject};
+//!
+//! let subject = RepoSubject::new(LaterReference::default)
+//!     .answers_later()
+//!     .patience(Duration::from_secs(30))
+//!     .many_keys(2_000);
+//! // Without a test harness: from any `main`, with a report. Here the first ten properties only.
+//! let report = property::check("my_repo", &subject, &repo::PROPERTIES[..10]);
+//! assert!(report.conforms(), "{report}");
+//! ```
+//!
+//! # How it looks
+//!
+//! * Each property gets an empty repo of its own, and runs on a thread that is given up after six times the patience:
+//!   a repo that hangs fails, with the name of what hung.
+//! * Every entity of the racing properties carries a number in its value and the same number in its description, so that
+//!   every read, in every property, notices parts of two entities.
+//! * Racing threads take their steps together: each step begins when all threads have ended the one before. So they meet
+//!   at every step, on two cores too, and what must hold between the steps is checked exactly.
+//! * A race ends after a number of steps or a second, whichever comes first; how many steps were taken decides nothing.
+//!
+//! A repo under test takes at least 64 operations at a time without answering
+//! [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded).
+
+mod answers;
+mod one_thread;
+mod race;
+mod racing;
+mod reference;
+mod store;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use polyserve_core::EntityRepo;
+
+pub use self::answers::*;
+pub use self::one_thread::*;
+pub use self::racing::*;
+pub use self::reference::{LaterReference, Reference};
+use self::store::Store;
+use crate::property::{Outcome, kit};
+
+kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo::RepoSubject)" {
+    absent_is_absent,
+    get_after_put_shows_it,
+    first_put_is_created,
+    second_put_is_replaced,
+    replaced_entity_is_the_new_one,
+    remove_says_what_it_did,
+    removed_is_absent,
+    put_after_remove_is_created,
+    len_counts,
+    extreme_ids_are_ids,
+    odd_descriptions_are_kept,
+    values_keep_their_bits,
+    agrees_with_a_map,
+    visit_is_called_exactly_once,
+    now_means_now,
+    a_panicking_visit_costs_one_answer,
+    many_answers_at_once,
+    answers_can_be_awaited_from_any_thread,
+    later_answers_survive_being_dropped,
+    a_dropped_repo_still_answers,
+    racing_first_puts_create_exactly_one,
+    racing_puts_leave_one_of_them,
+    no_lost_update,
+    no_stale_read,
+    reads_never_go_backwards,
+    no_torn_read,
+    removes_and_puts_balance,
+    put_is_not_lost_to_a_racing_remove,
+    a_growing_store_loses_nothing,
+    many_keys,
+});
+
+/// A repo under test: how to make one, and what it promises beyond the trait.
+pub struct RepoSubject {
+    make: Box<dyn Fn() -> Arc<dyn EntityRepo> + Send + Sync>,
+    answers: Answers,
+    patience: Duration,
+    keys: usize,
+}
+
+/// When a repo answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answers {
+    Now,
+    Later,
+    Either,
+}
+
+impl RepoSubject {
+    /// A repo that `make` makes, empty every time: over a shared engine, in a name space of its own.
+    ///
+    /// Unless told otherwise it is in memory, has a patience of 10 s, and is tried with 20 000 keys.
+    pub fn new<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> Self {
+        let make = Box::new(move || -> Arc<dyn EntityRepo> { Arc::new(make()) });
+        Self { make, answers: Answers::Now, patience: Duration::from_secs(10), keys: 20_000 }
+    }
+
+    /// It promises to answer now, and to show entities in a visit. This is the default.
+    #[must_use]
+    pub fn in_memory(self) -> Self {
+        Self { answers: Answers::Now, ..self }
+    }
+
+    /// It promises to answer everything later, and never to call a visit.
+    #[must_use]
+    pub fn answers_later(self) -> Self {
+        Self { answers: Answers::Later, ..self }
+    }
+
+    /// It answers now or later, as it finds: a cache in front of something slow, a log behind something in memory.
+    #[must_use]
+    pub fn answers_now_or_later(self) -> Self {
+        Self { answers: Answers::Either, ..self }
+    }
+
+    /// How long one answer may take before it counts as none; a whole property may take six times that.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// How many keys [`many_keys`] stores.
+    #[must_use]
+    pub fn many_keys(self, keys: usize) -> Self {
+        Self { keys, ..self }
+    }
+
+    /// Runs `property` on a fresh repo, on a thread of its own that is left behind where it hangs.
+    fn run(&self, property: impl FnOnce(Store) + Send + 'static) -> Outcome {
+        let (ended, end) = mpsc::channel::<Infallible>();
+        let store = Store { repo: (self.make)(), answers: self.answers, patience: self.patience, keys: self.keys };
+        let thread = thread::Builder::new().name("property".into()).spawn(move || {
+            let _ended = ended; // dropped however the property ends
+            property(store);
+        });
+        let thread = thread.expect("a thread can be started");
+        let limit = self.patience.saturating_mul(6);
+        if let Err(RecvTimeoutError::Timeout) = end.recv_timeout(limit) {
+            panic!("not done within {limit:?}: an operation hangs");
+        }
+        match thread.join() {
+            Ok(()) => Outcome::Held,
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+impl fmt::Debug for RepoSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RepoSubject")
+            .field("answers", &self.answers)
+            .field("patience", &self.patience)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
+}

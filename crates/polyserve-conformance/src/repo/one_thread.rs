@@ -1,0 +1,231 @@
+//! What holds on one thread already.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use polyserve_core::{Entity, Put, Removed};
+
+use super::RepoSubject;
+use crate::property::Outcome;
+
+/// An empty repo shows nothing, removes nothing and counts nothing.
+pub fn absent_is_absent(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        for id in [0, 1, -1, i64::MAX, i64::MIN] {
+            store.expect(id, None);
+            assert_eq!(store.remove(id), Removed::Absent, "remove({id}) of an empty repo");
+            store.expect(id, None);
+        }
+        assert_eq!(store.len(), 0, "the length of an empty repo");
+    })
+}
+
+/// What was put is shown, and nothing beside it.
+pub fn get_after_put_shows_it(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        let entities: Vec<_> = (0..16).map(|id| Entity::new(id, format!("number {id}"), id as f64 / 8.0)).collect();
+        for entity in &entities {
+            store.put(entity.clone());
+            store.expect(entity.id, Some(entity));
+            store.expect(entity.id, Some(entity)); // looking changes nothing
+        }
+        entities.iter().for_each(|entity| store.expect(entity.id, Some(entity)));
+        store.expect(16, None);
+        store.expect(-1, None);
+    })
+}
+
+/// A put of a new id says that it is new.
+pub fn first_put_is_created(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        for id in [7, 8, -7] {
+            assert_eq!(store.put(Entity::new(id, "first", 1.0)), Put::Created, "the first put of {id}");
+        }
+    })
+}
+
+/// A put of a known id says that it replaced one, with an equal entity too.
+pub fn second_put_is_replaced(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        store.put(Entity::new(7, "first", 1.0));
+        for description in ["second", "second", "third"] {
+            let put = store.put(Entity::new(7, description, 2.0));
+            assert_eq!(put, Put::Replaced, "a put of a known id, now {description}");
+        }
+    })
+}
+
+/// After a put of a known id it shows the new entity, all of it, and other ids are as they were.
+pub fn replaced_entity_is_the_new_one(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        let other = Entity::new(8, "other", 8.0);
+        store.put(other.clone());
+        for (description, value) in [("short", 1.0), ("a longer description than before", -2.5), ("", 0.0)] {
+            let entity = Entity::new(7, description, value);
+            store.put(entity.clone());
+            store.expect(7, Some(&entity));
+            store.expect(8, Some(&other));
+        }
+    })
+}
+
+/// A remove says whether the id was there.
+pub fn remove_says_what_it_did(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        store.put(Entity::new(7, "here", 1.0));
+        assert_eq!(store.remove(8), Removed::Absent, "remove of an id that never was");
+        assert_eq!(store.remove(7), Removed::Removed, "remove of an id that is there");
+        assert_eq!(store.remove(7), Removed::Absent, "remove of an id that was removed");
+    })
+}
+
+/// A removed id is absent, and other ids are as they were.
+pub fn removed_is_absent(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        let other = Entity::new(8, "other", 8.0);
+        store.put(other.clone());
+        store.put(Entity::new(7, "here", 1.0));
+        store.remove(7);
+        store.expect(7, None);
+        store.expect(8, Some(&other));
+    })
+}
+
+/// A put of a removed id makes a new one, which is shown.
+pub fn put_after_remove_is_created(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        for round in 0..3 {
+            let entity = Entity::new(7, format!("round {round}"), f64::from(round));
+            assert_eq!(store.put(entity.clone()), Put::Created, "put after remove, round {round}");
+            store.expect(7, Some(&entity));
+            store.remove(7);
+        }
+    })
+}
+
+/// The length goes up with a new id and down with a removed one, and with nothing else.
+pub fn len_counts(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        for id in 0..10 {
+            store.put(Entity::new(id, "one", 1.0));
+            assert_eq!(store.len(), id as u64 + 1, "the length after a put of a new id");
+        }
+        for id in 0..10 {
+            store.put(Entity::new(id, "two", 2.0));
+            store.get(id);
+            assert_eq!(store.len(), 10, "the length after a put of a known id");
+        }
+        for id in 0..10 {
+            store.remove(id);
+            store.remove(id);
+            store.remove(100 + id);
+            assert_eq!(store.len(), 9 - id as u64, "the length after a remove");
+        }
+    })
+}
+
+/// Every i64 is an id, and no two are the same: not where they agree in 32 bits, as f64s, or but for the sign.
+pub fn extreme_ids_are_ids(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        let mut ids = vec![0, i64::MIN, i64::MIN + 1, i64::MAX, i64::MAX - 1];
+        for power in 0..63 {
+            let id = 1i64 << power;
+            ids.extend([id, -id, id ^ 1, !id]);
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        let entity = |id: i64| Entity::new(id, format!("it is {id}"), id as f64);
+        for &id in &ids {
+            assert_eq!(store.put(entity(id)), Put::Created, "the first put of {id}");
+        }
+        assert_eq!(store.len(), ids.len() as u64, "the length with so many ids");
+        ids.iter().for_each(|&id| store.expect(id, Some(&entity(id))));
+        for &id in &ids {
+            assert_eq!(store.remove(id), Removed::Removed, "remove({id})");
+        }
+        assert_eq!(store.len(), 0, "the length once all are removed");
+    })
+}
+
+/// A description is any text: empty, quoted, with NULs, of several scripts, a megabyte long.
+pub fn odd_descriptions_are_kept(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        let descriptions = [
+            String::new(),
+            " \t ".into(),
+            "\0".into(),
+            "before\0after\0".into(),
+            r#""quoted", 'quoted', \escaped\, {"json":1}, <tag>&amp; %00 %s ${x}"#.into(),
+            "'); DROP TABLE entities; --".into(),
+            "line\r\nline\nline\u{2028}line\u{7f}\u{1b}[31m".into(),
+            "naïve Ελληνικά 日本語 العربية 🦀🦀 e\u{301} \u{feff}\u{200d}\u{10ffff}".into(),
+            "x".repeat(64 * 1024 - 1),
+            "é".repeat(1024 * 1024 / 2),
+        ];
+        let entities: Vec<_> = (0..).zip(descriptions).map(|(id, text)| Entity::new(id, text, 1.0)).collect();
+        for entity in &entities {
+            store.put(entity.clone());
+            store.expect(entity.id, Some(entity));
+        }
+        entities.iter().for_each(|entity| store.expect(entity.id, Some(entity)));
+        for entity in &entities {
+            let onto_one = Entity { id: 100, ..entity.clone() };
+            store.put(onto_one.clone());
+            store.expect(100, Some(&onto_one));
+        }
+    })
+}
+
+/// A value is 64 bits, and stays so: both zeros, subnormals, infinities, and a NaN's payload too.
+pub fn values_keep_their_bits(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        let mut values = vec![0.0, -0.0, 0.1, -0.1, 60.750847, 1e23, 5e-324, f64::MAX, f64::MIN, f64::EPSILON];
+        values.extend([f64::MIN_POSITIVE, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -f64::NAN]);
+        values.extend([2.0f64.powi(53) - 1.0, 2.0f64.powi(53), 2.0f64.powi(53) + 2.0, 9e15, 1e300, 1.0 / 3.0]);
+        values.extend(
+            [1u64, 0x000f_ffff_ffff_ffff, 0x8000_0000_0000_0001, 0x7ff8_0000_dead_beef, 0x7ff0_0000_0000_0001]
+                .map(f64::from_bits),
+        );
+        for value in values {
+            let entity = Entity::new(7, "bits", value);
+            store.put(entity.clone());
+            store.expect(7, Some(&entity));
+        }
+    })
+}
+
+/// Any sequence of operations answers as it would over a plain map.
+pub fn agrees_with_a_map(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        const WALK: u64 = 4_000;
+        let enough = Instant::now() + Duration::from_secs(1);
+        let mut map = HashMap::new();
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        for step in 0..WALK {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let id = (random >> 8) as i64 % 97 * 64;
+            match random % 10 {
+                0..4 => {
+                    let entity = Entity::new(id, format!("step {step}"), step as f64);
+                    let known = map.insert(id, entity.clone()).is_some();
+                    let expected = if known { Put::Replaced } else { Put::Created };
+                    assert_eq!(store.put(entity), expected, "put of {id} at step {step}");
+                }
+                4..6 => {
+                    let known = map.remove(&id).is_some();
+                    let expected = if known { Removed::Removed } else { Removed::Absent };
+                    assert_eq!(store.remove(id), expected, "remove({id}) at step {step}");
+                }
+                6..9 => store.expect(id, map.get(&id)),
+                _ => assert_eq!(store.len(), map.len() as u64, "the length at step {step}"),
+            }
+            if step >= 200 && Instant::now() >= enough {
+                break;
+            }
+        }
+        map.iter().for_each(|(&id, entity)| store.expect(id, Some(entity)));
+        assert_eq!(store.len(), map.len() as u64, "the length at the end");
+    })
+}

@@ -1,0 +1,102 @@
+//! A repo under test, as the properties use it: every answer is waited for with a bound, and errors are failures.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
+
+use super::Answers;
+
+pub(super) struct Store {
+    pub(super) repo: Arc<dyn EntityRepo>,
+    pub(super) answers: Answers,
+    pub(super) patience: Duration,
+    pub(super) keys: usize,
+}
+
+impl Store {
+    /// The entity of `id`, however the repo shows it. That it was shown once is a property of its own.
+    pub(super) fn get(&self, id: i64) -> Option<Entity> {
+        let mut seen = None;
+        let answer = self.repo.get(id, &mut |entity| seen = Some(entity.to_entity()));
+        let found = match self.settle("get", answer) {
+            Lookup::Absent => None,
+            Lookup::Visited => Some(seen.expect("get answers Visited only after the visit")),
+            Lookup::Fetched(entity) => Some(entity),
+        };
+        if let Some(entity) = &found {
+            assert_eq!(entity.id, id, "get({id}) showed another id");
+        }
+        found
+    }
+
+    pub(super) fn put(&self, entity: Entity) -> Put {
+        self.settle("put", self.repo.put(entity))
+    }
+
+    pub(super) fn remove(&self, id: i64) -> Removed {
+        self.settle("remove", self.repo.remove(id))
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.settle("len", self.repo.len())
+    }
+
+    /// What `answer` says, within the patience.
+    pub(super) fn settle<T>(&self, what: &str, answer: Answer<Result<T, RepoError>>) -> T {
+        match self.outcome(what, answer) {
+            Ok(value) => value,
+            Err(error) => panic!("{what} failed: {error:?}"),
+        }
+    }
+
+    /// What `answer` says, within the patience; it may be an error.
+    pub(super) fn outcome<T>(&self, what: &str, answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
+        let deadline = Instant::now() + self.patience;
+        let later = !answer.is_now();
+        let Ok(result) = answer.wait_until(deadline) else {
+            panic!("{what} has not answered within {:?}", self.patience);
+        };
+        // The last look, at the deadline, sees an answer whose waker was never woken. An executor would not look.
+        let late = later && Instant::now() >= deadline;
+        assert!(!late, "{what} was answered, but whoever waits was not woken within {:?}", self.patience);
+        result
+    }
+
+    /// Asserts that `id` is there, as `expected` or not at all, bit for bit.
+    pub(super) fn expect(&self, id: i64, expected: Option<&Entity>) {
+        let found = self.get(id);
+        assert!(
+            same(found.as_ref(), expected),
+            "get({id}) shows {}, not {}",
+            Shown(found.as_ref()),
+            Shown(expected)
+        );
+    }
+}
+
+/// Whether two entities are the same, bit for bit.
+fn same(one: Option<&Entity>, other: Option<&Entity>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => {
+            one.id == other.id
+                && one.description == other.description
+                && one.value.to_bits() == other.value.to_bits()
+        }
+        _ => false,
+    }
+}
+
+/// An entity in a failure's text, without a megabyte of description.
+struct Shown<'a>(Option<&'a Entity>);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(entity) = self.0 else { return f.write_str("nothing") };
+        let start: String = entity.description.chars().take(40).collect();
+        let (length, bits) = (entity.description.len(), entity.value.to_bits());
+        write!(f, "{{{}, {start:?} of {length} bytes, {} = {bits:#018x}}}", entity.id, entity.value)
+    }
+}

@@ -1,0 +1,108 @@
+//! `Expect: 100-continue`: a client that waits to be asked for its body.
+
+use std::sync::Arc;
+
+use polyserve_core::service::EntityService;
+
+use super::keep_alive::echo;
+use super::services::MapRepo;
+use super::status_table::entities;
+use super::subject::ServerSubject;
+use super::wire::{check_problem, get, request};
+use crate::client::Client;
+use crate::property::Outcome;
+
+/// A body of five bytes, announced and held back.
+const EXPECT: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
+
+/// The final answer, of a client that may have been asked for a body that it sent already.
+#[track_caller]
+fn final_answer(client: &mut Client, status: u16) -> String {
+    match client.expect_one_of(&[100, status]) {
+        response if response.status == status => response.text(),
+        _ => client.expect(status).text(),
+    }
+}
+
+/// A client that waits gets its `100 Continue`, once, and then the answer; on the same connection again and again.
+pub fn an_expected_continue_comes_before_the_body(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    for fields in [EXPECT, "expect:100-CONTINUE\r\nContent-Length: 5\r\n", EXPECT] {
+        client.ask(&request("POST", "/", fields), 100);
+        assert_eq!(client.ask(b"hello", 200).text(), "hello");
+    }
+    client.ask(&request("POST", "/", "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n"), 100);
+    for part in [&b"5\r\nhel"[..], b"lo\r\n0\r\n"] {
+        client.send(part).expect("the server takes the body");
+    }
+    assert_eq!(client.ask(b"\r\n", 200).text(), "hello");
+    client.ask(&get("/"), 200);
+    Outcome::Held
+}
+
+/// A client that does not wait, or has no body to send, gets one final answer all the same.
+pub fn a_client_need_not_wait_for_continue(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    client.send(&[request("POST", "/", EXPECT).as_slice(), b"hello"].concat()).expect("the server takes the request");
+    assert_eq!(final_answer(&mut client, 200), "hello");
+    for fields in ["Expect: 100-continue\r\n", "Expect: 100-continue\r\nContent-Length: 0\r\n"] {
+        client.send(&request("POST", "/", fields)).expect("the server takes the request");
+        assert_eq!(final_answer(&mut client, 200), "");
+    }
+    client.ask(&get("/"), 200);
+    Outcome::Held
+}
+
+/// Where the head decides already, the final status comes at once and no 100 before it; the body that was held back
+/// is not missed.
+pub fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Outcome {
+    let live = entities(subject);
+    for (method, path, fields, status) in [
+        ("PUT", "/", "Content-Type: text/plain\r\n", 415),
+        ("POST", "/1", "", 405),
+        ("PUT", "/1/2", "", 404),
+        ("PUT", "/x", "", 400),
+    ] {
+        let mut client = live.client();
+        let response = client.ask(&request(method, path, &format!("{fields}{EXPECT}")), status);
+        check_problem(&response);
+        if response.closes() {
+            client.expect_end();
+        } else {
+            // It did not end the connection, so it still waits for the body.
+            client.ask(&[b"hello".as_slice(), &get("/1")].concat(), 404);
+        }
+    }
+    Outcome::Held
+}
+
+/// A body past the limit is refused when its length is read; no 100 asks for it.
+pub fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(EntityService::new(MapRepo::default())), |config| config.max_body = 1000);
+    let bytes = request("PUT", "/1", "Expect: 100-continue\r\nContent-Length: 1001\r\n");
+    subject.refused_unfinished(&live, &bytes, &[413]);
+    Outcome::Held
+}
+
+/// Another expectation is 417.
+pub fn other_expectations_fail(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for expectation in ["200-ok", "100-continues", "100-continue, x", "x=y"] {
+        let fields = format!("Expect: {expectation}\r\nContent-Length: 0\r\n");
+        subject.refused(&live, &request("POST", "/", &fields), &[417]);
+    }
+    Outcome::Held
+}
+
+/// HTTP/1.0 knows no interim answers: its `Expect` is ignored, and no 100 is sent.
+pub fn a_client_of_1_0_gets_no_continue(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    let head = format!("POST / HTTP/1.0\r\n{EXPECT}\r\n");
+    client.send(&[head.as_bytes(), b"hello"].concat()).expect("the server takes the request");
+    assert_eq!(client.expect(200).text(), "hello");
+    client.expect_end();
+    Outcome::Held
+}

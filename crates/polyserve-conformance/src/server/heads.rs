@@ -1,0 +1,237 @@
+//! Request lines and header fields: what is one, what is not, and how long they may be.
+
+use std::sync::Arc;
+
+use polyserve_core::service::Echo;
+
+use super::keep_alive::echo;
+use super::subject::ServerSubject;
+use super::wire::{get, request};
+use crate::client::shown;
+use crate::property::Outcome;
+
+/// Exactly one valid `Host` makes a request of HTTP/1.1; its name has any case, its value any white space around it.
+pub fn one_valid_host_is_taken(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    for host in [
+        "Host: a", "hOsT:a", "HOST: \t a \t ", "Host:", "Host: a:80", "Host: a:", "Host: 127.0.0.1:8001", "Host: [::1]:80",
+        "Host: [::1]", "Host: a_b.c-d~", "Host: %41", "Host: a!$&'()*+;=",
+    ] {
+        client.send(format!("GET / HTTP/1.1\r\n{host}\r\n\r\n").as_bytes()).expect("the server takes the request");
+        let response = client.receive().unwrap_or_else(|failure| panic!("{host}: {failure}"));
+        assert_eq!(response.status, 200, "{host}\n{}", client.show());
+    }
+    Outcome::Held
+}
+
+/// No `Host`, two, or one that names no host are 400.
+pub fn any_other_host_is_refused(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for hosts in [
+        "", "Host: a\r\nHost: a\r\n", "Host: a\r\nhost: b\r\n", "Host:\r\nHost:\r\n", "X-Host: a\r\n", "Host: a b\r\n",
+        "Host: a/b\r\n", "Host: a?b\r\n", "Host: a#b\r\n", "Host: user@a\r\n", "Host: a:b\r\n", "Host: a\\b\r\n",
+        "Host: http://a\r\n", "Host: [::1\r\n", "Host: a\"b\r\n", "Host: <a>\r\n", "Host: \u{e9}\r\n",
+    ] {
+        let bytes = format!("GET / HTTP/1.1\r\n{hosts}\r\n");
+        let mut client = live.client();
+        client.send(bytes.as_bytes()).expect("the server takes the request");
+        let response = client.receive().unwrap_or_else(|failure| panic!("{}: {failure}", shown(bytes.as_bytes())));
+        assert_eq!(response.status, 400, "{}\n{}", shown(bytes.as_bytes()), client.show());
+        subject.check_early_problem(&response);
+    }
+    // An absolute-form target does not stand in for it.
+    subject.refused(&live, b"GET http://a/ HTTP/1.1\r\n\r\n", &[400]);
+    Outcome::Held
+}
+
+/// HTTP/1.0 needs no `Host`, but two are wrong there as well.
+pub fn a_request_of_1_0_needs_no_host(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    live.ask(b"GET / HTTP/1.0\r\n\r\n", 200);
+    live.ask(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n", 200);
+    live.ask(b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n", 400);
+    Outcome::Held
+}
+
+/// Every printable byte may stand in a value, and so may bytes above ASCII; values may be empty, names of any token.
+pub fn any_valid_field_is_taken(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    let printable: Vec<u8> = (b' '..=b'~').collect();
+    for field in [
+        [b"X: ".as_slice(), &printable].concat(),
+        b"X: \xe9\xff\x80".to_vec(),
+        b"X:".to_vec(),
+        b"X:\t \t".to_vec(),
+        b"X: a\tb".to_vec(),
+        b"!#$%&'*+-.^_`|~09azAZ: x".to_vec(),
+        b"X: a: b:".to_vec(),
+    ] {
+        let bytes = [b"GET / HTTP/1.1\r\nHost: a\r\n".as_slice(), &field, b"\r\n\r\n"].concat();
+        client.send(&bytes).expect("the server takes the request");
+        let response = client.receive().unwrap_or_else(|failure| panic!("{}: {failure}", shown(&field)));
+        assert_eq!(response.status, 200, "{}\n{}", shown(&field), client.show());
+    }
+    Outcome::Held
+}
+
+/// Field lines that are none are 400, and the connection ends: control bytes, bare CR, space before the colon, folding.
+pub fn broken_fields_are_refused(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for field in [
+        &b"X : y"[..], b"X\t: y", b"X y: z", b" X: y", b"\tX: y", b"X: y\r\n folded", b"X: y\r\n\tfolded", b"X: y\r\n ",
+        b"X", b": y", b":", b"X(: y", b"X@: y", b"X\xe9: y", b"\"X\": y", b"X\0: y", b"X: \0", b"X: a\x01b", b"X: a\x0bb",
+        b"X: a\x1bb", b"X: a\x7fb", b"X: a\rb", b"X: a\r", b"X: a\r\rb", b"\rX: a",
+    ] {
+        let bytes = [b"GET / HTTP/1.1\r\nHost: a\r\n".as_slice(), field, b"\r\n\r\n"].concat();
+        subject.refused_for_good(&live, &bytes, &[400]);
+        let first = [b"GET / HTTP/1.1\r\n".as_slice(), field, b"\r\nHost: a\r\n\r\n"].concat();
+        subject.refused_for_good(&live, &first, &[400]);
+    }
+    Outcome::Held
+}
+
+/// A line ends with CRLF. LF alone is 400, and the connection ends, unless declared.
+pub fn a_bare_lf_ends_no_line(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for bytes in [
+        &b"GET / HTTP/1.1\nHost: a\n\n"[..],
+        b"GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n\n",
+    ] {
+        if subject.deviations.bare_lf_ends_a_line {
+            live.ask(bytes, 200);
+        } else {
+            subject.refused_for_good(&live, bytes, &[400]);
+        }
+    }
+    Outcome::Held
+}
+
+/// Request lines that are none are 400, and the connection ends.
+pub fn broken_request_lines_are_refused(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for line in [
+        &b"GET /"[..], b"GET", b"GET  / HTTP/1.1", b"GET /  HTTP/1.1", b"GET / HTTP/1.1 ", b" GET / HTTP/1.1", b"GET / a HTTP/1.1",
+        b"GET\t/ HTTP/1.1", b"GET / HTTP/1.1 x", b"GET  HTTP/1.1", b"/ HTTP/1.1", b"GET /\x01 HTTP/1.1", b"GET /\0 HTTP/1.1",
+        b"GET /\x7f HTTP/1.1", b"GET /\t HTTP/1.1", b"GET /\xc3\xa9 HTTP/1.1", b"GET /\r HTTP/1.1", b"G@T / HTTP/1.1", b"G(T / HTTP/1.1",
+        b"GET a HTTP/1.1", b"GET ?x HTTP/1.1", b"GET a:80 HTTP/1.1",
+    ] {
+        let bytes = [line, b"\r\nHost: a\r\n\r\n"].concat();
+        subject.refused_for_good(&live, &bytes, &[400]);
+    }
+    Outcome::Held
+}
+
+/// Versions that are nonsense are 400, the preface of HTTP/2 too, and the connection ends.
+pub fn nonsense_versions_are_refused(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for version in [
+        "http/1.1", "HTTP/1", "HTTP/1.", "HTTP/.1", "HTTP/1.1x", "HTTP/11", "HTTP/1.10", "HTTP/01.1", "HTTP/a.b", "HTTP 1.1", "HTTP/1,1",
+        "HTTPS/1.1", "HTP/1.1", "HTTP/-1.1", "1.1", "HTTP/",
+    ] {
+        subject.refused_for_good(&live, format!("GET / {version}\r\nHost: a\r\n\r\n").as_bytes(), &[400]);
+    }
+    subject.refused_unfinished(&live, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[400]);
+    Outcome::Held
+}
+
+/// Versions after 1.1 are 505; before 1.0 they are refused one way or the other.
+pub fn later_versions_are_not_supported(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let statuses: &[u16] = if subject.deviations.later_version_is_400 { &[400] } else { &[505] };
+    for version in ["HTTP/1.2", "HTTP/1.9", "HTTP/2.0", "HTTP/3.0", "HTTP/9.9"] {
+        subject.refused(&live, format!("GET / {version}\r\nHost: a\r\n\r\n").as_bytes(), statuses);
+    }
+    subject.refused(&live, b"GET / HTTP/0.9\r\nHost: a\r\n\r\n", &[400, 505]);
+    Outcome::Held
+}
+
+/// Bytes that are no HTTP at all are 400, and the connection ends.
+pub fn garbage_is_refused(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for garbage in [
+        &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"[..],
+        b"hello\r\n\r\n",
+        b"{\"id\":1}\r\n\r\n",
+        b"\0\0\0\0\r\n\r\n",
+        b"\xff\xfe\xfd\r\n\r\n",
+        b"EHLO example.org\r\n\r\n",
+        b"SSH-2.0-x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    ] {
+        subject.refused_for_good(&live, garbage, &[400]);
+    }
+    live.ask(&get("/"), 200);
+    Outcome::Held
+}
+
+/// Methods that are not known are 501, CONNECT and TRACE too; names are case-sensitive.
+pub fn unknown_methods_are_not_implemented(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let statuses: &[u16] = if subject.deviations.unknown_method_is_400 { &[400] } else { &[501] };
+    for method in ["BREW", "get", "Get", "GETT", "GE", "TRACE", "PROPFIND", "!#$%&'*+-.^_`|~"] {
+        subject.refused(&live, &request(method, "/", ""), statuses);
+    }
+    subject.refused(&live, &request("CONNECT", "a:80", ""), statuses);
+    Outcome::Held
+}
+
+/// `OPTIONS *` and absolute-form targets reach the service.
+pub fn other_forms_of_target_are_taken(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for bytes in [
+        request("OPTIONS", "*", ""),
+        get("http://a/"),
+        get("http://a:80/x?y"),
+        get("https://b/"),
+        get("/a%20b/~!$&'()*+,;=:@?/?"),
+    ] {
+        live.ask(&bytes, 200);
+    }
+    Outcome::Held
+}
+
+/// A head longer than `max_head` is 431, or 414 where its request line alone is, before the head has ended.
+pub fn a_head_past_its_limit_is_too_large(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Echo), |config| config.max_head = 1024);
+    let padded = |total: usize| {
+        let rest = request("GET", "/", "X: \r\n").len();
+        request("GET", "/", &format!("X: {}\r\n", "x".repeat(total - rest)))
+    };
+    live.ask(&padded(1024), 200);
+    for total in [1100, 5_000, 100_000] {
+        subject.refused_for_good(&live, &padded(total), &[431]);
+        let target = format!("/{}", "x".repeat(total));
+        subject.refused_for_good(&live, &get(&target), &[414]);
+    }
+    // Neither waits for an end that may never come.
+    subject.refused_unfinished(&live, &[b"GET /".as_slice(), &[b'x'; 2_000]].concat(), &[414]);
+    let endless = [b"GET / HTTP/1.1\r\nHost: a\r\nX: ".as_slice(), &[b'x'; 2_000]].concat();
+    subject.refused_unfinished(&live, &endless, &[431]);
+    let lines = [b"GET / HTTP/1.1\r\nHost: a\r\n".as_slice(), &b"X: y\r\n".repeat(300)].concat();
+    subject.refused_unfinished(&live, &lines, &[431]);
+    Outcome::Held
+}
+
+/// The default limits hold: a head of 15 KiB is read, one of 17 KiB is 431.
+pub fn the_default_head_is_16_kib(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let sized = |kib: usize| request("GET", "/", &format!("X: {}\r\n", "x".repeat(kib * 1024)));
+    live.ask(&sized(15), 200);
+    subject.refused_for_good(&live, &sized(17), &[431]);
+    Outcome::Held
+}
+
+/// More fields than `max_headers` are 431.
+pub fn more_fields_than_the_limit_are_too_many(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Echo), |config| config.max_headers = 10);
+    live.ask(&request("GET", "/", &"X: y\r\n".repeat(9)), 200);
+    subject.refused_for_good(&live, &request("GET", "/", &"X: y\r\n".repeat(10)), &[431]);
+    let most = echo(subject);
+    most.ask(&request("GET", "/", &"X: y\r\n".repeat(99)), 200);
+    subject.refused_for_good(&most, &request("GET", "/", &"X: y\r\n".repeat(100)), &[431]);
+    Outcome::Held
+}

@@ -1,0 +1,161 @@
+//! How long a connection lives, who may end it, and what every answer carries.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use polyserve_core::service::Echo;
+
+use super::live::Live;
+use super::services::let_pass;
+use super::subject::ServerSubject;
+use super::wire::{get, request, with_body};
+use crate::client::Client;
+use crate::property::Outcome;
+
+#[track_caller]
+pub(super) fn echo(subject: &ServerSubject) -> Live {
+    subject.live(Arc::new(Echo), |_| ())
+}
+
+/// A connection of HTTP/1.1 stays open until someone says otherwise, and no answer says otherwise.
+pub fn a_connection_is_kept_by_default(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    for n in 0..50 {
+        let body = format!("request {n}");
+        let response = client.ask(&with_body("POST", "/", "", body.as_bytes()), 200);
+        assert_eq!(response.text(), body);
+        assert!(!response.closes(), "the answer says that it is the last\n{}", client.show());
+    }
+    Outcome::Held
+}
+
+/// `Connection: close` is honoured wherever it stands in the list and whatever its case, and answered in kind.
+pub fn a_client_may_ask_to_close(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for fields in [
+        "Connection: close\r\n",
+        "connection:CLOSE\r\n",
+        "Connection: foo, Close\r\n",
+        "Connection: close,foo\r\n",
+        "Connection:\tfoo\t,\tclose\t\r\n",
+        "Connection: foo\r\nConnection: close\r\n",
+        "Connection: keep-alive, close\r\n",
+        "Connection: ,close,\r\n",
+    ] {
+        let mut client = live.client();
+        client.send(&request("GET", "/", fields)).expect("the server takes the request");
+        client.expect_last(200);
+    }
+    Outcome::Held
+}
+
+/// What only looks like `close` closes nothing.
+pub fn only_the_word_close_closes(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    for fields in [
+        "Connection: keep-alive\r\n",
+        "Connection: closed\r\n",
+        "Connection: not-close\r\n",
+        "Connection: \"close\"\r\n",
+        "Connection: close x\r\n",
+        "Connection:\r\n",
+        "X-Connection: close\r\n",
+    ] {
+        let response = client.ask(&request("GET", "/", fields), 200);
+        assert!(!response.closes(), "{fields:?} was taken for close\n{}", client.show());
+    }
+    Outcome::Held
+}
+
+fn old(fields: &str) -> Vec<u8> {
+    format!("GET / HTTP/1.0\r\n{fields}\r\n").into_bytes()
+}
+
+/// A connection of HTTP/1.0 ends after its answer, unless the client asked to keep it.
+pub fn a_connection_of_1_0_closes_by_default(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for fields in ["", "Host: a\r\n", "Connection: foo\r\n", "Connection: keep-alive, close\r\n", "Connection: keepalive\r\n"] {
+        let mut client = live.client();
+        client.ask(&old(fields), 200);
+        client.expect_end();
+    }
+    Outcome::Held
+}
+
+/// A client of HTTP/1.0 that asks for it keeps its connection, and is told so by `Connection: keep-alive`.
+pub fn a_connection_of_1_0_is_kept_on_request(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    for fields in ["Connection: keep-alive\r\n", "connection: Keep-Alive\r\n", "Connection: foo, KEEP-ALIVE\r\n"] {
+        let response = client.ask(&old(fields), 200);
+        assert!(response.lists("Connection", "keep-alive"), "the answer does not say keep-alive\n{}", client.show());
+    }
+    client.ask(&old(""), 200);
+    client.expect_end();
+    Outcome::Held
+}
+
+/// With `requests_per_connection`, the last answer says `Connection: close`, and what was sent after it is not answered.
+pub fn requests_per_connection_are_counted(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Echo), |config| config.requests_per_connection = 3);
+    let one_by_one = |client: &mut Client| {
+        for _ in 0..2 {
+            assert!(!client.ask(&get("/"), 200).closes(), "it closes too early\n{}", client.show());
+        }
+        client.send(&get("/")).expect("the server takes the request");
+        client.expect_last(200);
+    };
+    one_by_one(&mut live.client());
+    let mut client = live.client();
+    client.send(&get("/").repeat(5)).expect("the server takes the requests");
+    for _ in 0..2 {
+        assert!(!client.expect(200).closes(), "it closes too early\n{}", client.show());
+    }
+    client.expect_last(200);
+    one_by_one(&mut live.client());
+    Outcome::Held
+}
+
+/// An empty line before a request line is skipped.
+pub fn an_empty_line_before_a_request_is_skipped(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    for _ in 0..3 {
+        client.ask(&[b"\r\n", get("/").as_slice()].concat(), 200);
+    }
+    client.send(&[b"\r\n", with_body("POST", "/", "", b"a").as_slice(), b"\r\n", get("/").as_slice()].concat()).expect("sent");
+    assert_eq!(client.expect(200).text(), "a");
+    assert_eq!(client.expect(200).text(), "");
+    Outcome::Held
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The `Date` of an answer is the time: it may be a second old, and two more are forgiven to a busy machine.
+pub fn the_date_is_the_time(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    let mut ask = || {
+        let before = now();
+        let date = client.ask(&get("/"), 200).date().expect("an answer has a date");
+        let good = before.saturating_sub(2)..=now() + 1;
+        assert!(good.contains(&date), "{date} is not in {good:?}, seconds since 1970\n{}", client.show());
+    };
+    ask();
+    // A clock that stands still shows once more time has passed than is forgiven.
+    let_pass(Duration::from_millis(3_100));
+    ask();
+    Outcome::Held
+}
+
+/// Answers name no server, unless one is configured.
+pub fn a_banner_is_shown_when_configured(subject: &ServerSubject) -> Outcome {
+    assert_eq!(echo(subject).ask(&get("/"), 200).header("Server"), None);
+    let live = subject.live(Arc::new(Echo), |config| config.banner = Some("kit/1".into()));
+    assert_eq!(live.ask(&get("/"), 200).header("Server"), Some("kit/1"));
+    Outcome::Held
+}

@@ -1,0 +1,191 @@
+//! A server that runs for one property, and is ended whatever happens.
+//!
+//! Invariant: nothing here waits longer than the subject's patience for the server, so that one that never starts or never
+//! ends fails a property and does not hang the kit.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::answer::park_until;
+use polyserve_core::{BoxFuture, Connections, Drain, Running, Server, ServerConfig, Service};
+
+use super::subject::ServerSubject;
+use crate::client::{Client, Response};
+
+/// A running server.
+pub(super) struct Live {
+    running: Option<Running>,
+    pub(super) addr: SocketAddr,
+    patience: Duration,
+}
+
+impl ServerSubject {
+    /// Starts a server with the default configuration, changed.
+    #[track_caller]
+    pub(super) fn live(&self, service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Live {
+        let config = ServerConfig::default().with(change);
+        match self.make(config.clone()) {
+            Ok(server) => self.serve(&Arc::from(server), service),
+            Err(error) => panic!("the server refuses a configuration that it is to honour: {error}\n{config:?}"),
+        }
+    }
+
+    /// Starts a run of `server` on a free port.
+    #[track_caller]
+    pub(super) fn serve(&self, server: &Arc<dyn Server>, service: Arc<dyn Service>) -> Live {
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        self.try_serve(server, any_port, service).expect("a free port can be served on")
+    }
+
+    pub(super) fn try_serve(
+        &self,
+        server: &Arc<dyn Server>,
+        addr: SocketAddr,
+        service: Arc<dyn Service>,
+    ) -> io::Result<Live> {
+        let server = Arc::clone(server);
+        let running = within(self.patience, "serve", move || server.serve(addr, service))?;
+        let addr = running.local_addr();
+        Ok(Live { running: Some(running), addr, patience: self.patience })
+    }
+
+    /// Asks for `workers` where the shape has a choice.
+    pub(super) fn workers(&self, workers: usize) -> Option<usize> {
+        (self.shape() == Connections::Multiplexed).then_some(workers)
+    }
+}
+
+impl Live {
+    /// A new connection.
+    #[track_caller]
+    pub(super) fn client(&self) -> Client {
+        Client::connect(self.addr, self.patience).expect("the server accepts connections")
+    }
+
+    /// Asks on a connection of its own, which is dropped after it.
+    #[track_caller]
+    pub(super) fn ask(&self, request: &[u8], status: u16) -> Response {
+        self.client().ask(request, status)
+    }
+
+    /// Asks on new connections until one is not turned away: the server may be full, or closing an idle connection.
+    #[track_caller]
+    pub(super) fn ask_until_served(&self, request: &[u8]) -> Response {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let mut client = self.client();
+            let sent = client.send(request);
+            match client.receive() {
+                Ok(response) if response.status < 300 => return response,
+                Ok(response) if response.status != 503 => panic!("{}\n{}", response.status, client.show()),
+                Err(failure) if !failure.is_clean() => panic!("{failure}"),
+                Ok(_) | Err(_) => drop(sent),
+            }
+            assert!(Instant::now() < deadline, "no room within the patience\n{}", client.show());
+            thread::yield_now();
+        }
+    }
+
+    /// Drains, and waits for the end.
+    #[track_caller]
+    pub(super) fn shutdown_within(mut self, grace: Duration) -> Drain {
+        let running = self.running.take().expect("it is running");
+        let drain = within(self.patience, "shutdown_within", move || running.shutdown_within(grace));
+        drain.expect("the server ends well")
+    }
+
+    /// Drains with more grace than patience: a server that waits for its deadline fails.
+    #[track_caller]
+    pub(super) fn shutdown(self) -> Drain {
+        let grace = self.patience.saturating_mul(10);
+        self.shutdown_within(grace)
+    }
+
+    /// Begins to drain with the configured grace. The drain has begun when this returns.
+    pub(super) fn begin_drain(mut self) -> Draining {
+        let running = self.running.take().expect("it is running");
+        Draining { end: Box::pin(running.drained()), patience: self.patience }
+    }
+
+    /// Drops the running server.
+    #[track_caller]
+    pub(super) fn drop_it(mut self) {
+        let running = self.running.take().expect("it is running");
+        within(self.patience, "dropping a running server", move || drop(running));
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        let patience = if thread::panicking() { self.patience.min(Duration::from_secs(2)) } else { self.patience };
+        let (ended, wait) = mpsc::channel();
+        let _ = thread::Builder::new().spawn(move || {
+            drop(running);
+            let _ = ended.send(());
+        });
+        let late = wait.recv_timeout(patience) == Err(RecvTimeoutError::Timeout);
+        assert!(!late || thread::panicking(), "a running server that was dropped has not ended");
+    }
+}
+
+/// A server that drains.
+pub(super) struct Draining {
+    end: BoxFuture<io::Result<Drain>>,
+    patience: Duration,
+}
+
+impl Draining {
+    /// Waits for the end.
+    #[track_caller]
+    pub(super) fn wait(mut self) -> Drain {
+        let deadline = Instant::now() + self.patience;
+        let end = park_until(Some(deadline), |cx| Pin::new(&mut self.end).poll(cx));
+        end.expect("the drain ends within the patience").expect("the server ends well")
+    }
+}
+
+/// Does `work` on a thread of its own and waits for it.
+#[track_caller]
+pub(super) fn within<T: Send + 'static>(
+    patience: Duration,
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let (done, wait) = mpsc::channel();
+    let worker = thread::Builder::new().spawn(move || {
+        let _ = done.send(work());
+    });
+    let worker = worker.expect("a thread can be started");
+    match wait.recv_timeout(patience) {
+        Ok(result) => {
+            let _ = worker.join();
+            result
+        }
+        Err(RecvTimeoutError::Disconnected) => match worker.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("a worker that does not panic sends its result"),
+        },
+        Err(RecvTimeoutError::Timeout) => panic!("{what} has not returned within {patience:?}"),
+    }
+}
+
+/// Tries until `reached` holds or `patience` has passed; says whether it held. For what no latch can tell: a socket that
+/// the kernel has not closed yet, a thread that it has not taken from its list.
+pub(super) fn eventually(patience: Duration, mut reached: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + patience;
+    loop {
+        if reached() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}

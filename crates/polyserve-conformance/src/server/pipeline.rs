@@ -1,0 +1,91 @@
+//! Requests that are sent before the answers to earlier ones have come.
+
+use std::sync::Arc;
+
+use super::keep_alive::echo;
+use super::services::{Large, Sleepy};
+use super::subject::ServerSubject;
+use super::wire::{check_pattern, chunked, get, request, with_body};
+use crate::property::Outcome;
+
+/// Requests that arrive together are answered in order, each with its own answer.
+pub fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    let mut all = Vec::new();
+    for n in 0..20 {
+        let body = format!("body {n}");
+        let one = if n % 3 == 2 {
+            chunked("PUT", "/", body.as_bytes(), 3)
+        } else {
+            with_body("POST", "/", "", body.as_bytes())
+        };
+        all.extend(one);
+    }
+    client.send(&all).expect("the server takes the requests");
+    for n in 0..20 {
+        assert_eq!(client.expect(200).text(), format!("body {n}"), "{}", client.show());
+    }
+    Outcome::Held
+}
+
+/// Hundreds of pipelined requests are all answered, even where the client sends them all before it reads.
+pub fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    let mut sender = client.sender().expect("a second handle");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let all: Vec<u8> = (0..700).flat_map(|n| with_body("POST", "/", "", format!("{n}").as_bytes())).collect();
+            sender.send(&all).expect("the server takes the requests");
+        });
+        for n in 0..700 {
+            assert_eq!(client.expect(200).text(), format!("{n}"), "{}", client.show());
+        }
+    });
+    client.ask(&get("/"), 200);
+    Outcome::Held
+}
+
+/// Answers that come later, the first request's last, still leave in the order of the requests.
+pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Sleepy), |_| ());
+    let mut client = live.client();
+    let pauses = [60, 45, 30, 15, 0, 1];
+    let all: Vec<u8> = pauses.iter().flat_map(|pause| get(&format!("/{pause}"))).collect();
+    client.send(&all).expect("the server takes the requests");
+    for pause in pauses {
+        assert_eq!(client.expect(200).text(), format!("/{pause}"), "{}", client.show());
+    }
+    Outcome::Held
+}
+
+/// Methods that differ in how their answer ends (HEAD, a 204, a refusal that keeps the connection) do not confuse the order.
+pub fn mixed_answers_keep_their_places(subject: &ServerSubject) -> Outcome {
+    let live = super::status_table::entities(subject);
+    let mut client = live.client();
+    let one = super::status_table::ONE;
+    let put = |body: &str| super::wire::put("/", body);
+    let all = [put(one), request("HEAD", "/1", ""), get("/1"), request("OPTIONS", "*", ""), request("DELETE", "/1", ""), get("/1")];
+    client.send(&all.concat()).expect("the server takes the requests");
+    client.expect(201);
+    assert_eq!(client.receive_head().expect("HEAD is answered").header("Content-Length"), Some("47"));
+    assert_eq!(client.expect(200).text(), one);
+    client.expect(204);
+    client.expect(204);
+    client.expect(404);
+    Outcome::Held
+}
+
+/// Pipelined answers that are larger than any buffer all arrive, in order.
+pub fn large_pipelined_answers_arrive_whole(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Large), |_| ());
+    let mut client = live.client();
+    let lengths = [3_000_000, 1, 0, 2_000_001, 70_000];
+    let all: Vec<u8> = lengths.iter().flat_map(|length| get(&format!("/{length}"))).collect();
+    client.send(&all).expect("the server takes the requests");
+    for length in lengths {
+        check_pattern(&client.expect(200).body, length);
+    }
+    Outcome::Held
+}

@@ -1,0 +1,284 @@
+//! Services and repos that make a server wait, fail or write much.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use polyserve_core::service::Body;
+use polyserve_core::sync::lock;
+use polyserve_core::{
+    Answer, Completer, Entity, EntityRef, EntityRepo, Head, Lookup, Put, Removed, Reply, RepoError, Request, Service,
+    Status, promise, timer,
+};
+
+use super::wire::pattern;
+
+/// Opens once; whoever waits goes on.
+#[derive(Debug, Default)]
+pub(super) struct Latch {
+    open: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Latch {
+    pub(super) fn open(&self) {
+        *lock(&self.open) = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether it opened within `patience`.
+    pub(super) fn wait(&self, patience: Duration) -> bool {
+        let open = lock(&self.open);
+        let waited = self.changed.wait_timeout_while(open, patience, |open| !*open);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Opens its latch when it is dropped, so that a property that fails leaves no thread behind.
+pub(super) struct OpenAtTheEnd(pub(super) Arc<Latch>);
+
+impl Drop for OpenAtTheEnd {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+fn text(body: impl Into<Vec<u8>>) -> Reply {
+    Reply::new(Status::OK, "text/plain", Body::Owned(body.into()))
+}
+
+fn echo(request: &Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+    body.extend_from_slice(request.body);
+    Answer::Now(Reply::new(Status::OK, "application/octet-stream", Body::InPlace))
+}
+
+/// Holds the answers to `/hold...` until it is told to give them; echoes everything else.
+#[derive(Default)]
+pub(super) struct Gate {
+    held: Mutex<Vec<(String, Completer<Reply>)>>,
+    changed: Condvar,
+}
+
+impl Gate {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// Waits until `count` answers are held.
+    #[track_caller]
+    pub(super) fn wait_for(&self, count: usize, patience: Duration) {
+        let held = lock(&self.held);
+        let waited = self.changed.wait_timeout_while(held, patience, |held| held.len() < count);
+        let seen = waited.unwrap_or_else(PoisonError::into_inner).0.len();
+        assert!(seen >= count, "only {seen} of {count} requests reached the service");
+    }
+
+    /// Gives every held answer: the path that was asked for. Says how many were still wanted.
+    pub(super) fn give_all(&self) -> usize {
+        let held = std::mem::take(&mut *lock(&self.held));
+        held.into_iter().filter_map(|(path, completer)| completer.complete(text(path)).ok()).count()
+    }
+
+    /// Whether the server has given every held answer up.
+    pub(super) fn all_abandoned(&self) -> bool {
+        lock(&self.held).iter().all(|(_, completer)| completer.is_abandoned())
+    }
+
+    /// Drops every completer, as a repo does whose thread dies.
+    pub(super) fn drop_all(&self) {
+        drop(std::mem::take(&mut *lock(&self.held)));
+    }
+}
+
+impl Service for Gate {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        if !request.head.path().starts_with("/hold") {
+            return echo(&request, body);
+        }
+        let (completer, answer) = promise(Reply::problem(Status::SERVICE_UNAVAILABLE, "The gate is gone."));
+        lock(&self.held).push((request.head.path().to_owned(), completer));
+        self.changed.notify_all();
+        answer
+    }
+}
+
+/// Blocks its caller's thread on `/block`, which no service should do; echoes everything else.
+#[derive(Default)]
+pub(super) struct Blocking {
+    pub(super) inside: Latch,
+    pub(super) open: Arc<Latch>,
+}
+
+/// The longest that a blocked thread stays, should nobody open its latch.
+const AT_MOST: Duration = Duration::from_secs(120);
+
+impl Service for Blocking {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        if request.head.path() == "/block" {
+            self.inside.open();
+            self.open.wait(AT_MOST);
+        }
+        echo(&request, body)
+    }
+}
+
+/// Answers `/n` after n milliseconds with its path.
+pub(super) struct Sleepy;
+
+impl Service for Sleepy {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let path = request.head.path().to_owned();
+        let pause = path.trim_start_matches('/').parse().unwrap_or(0);
+        timer::after(Duration::from_millis(pause)).map(move |()| text(path))
+    }
+}
+
+/// Answers `/n` with n bytes of the pattern.
+pub(super) struct Large;
+
+impl Service for Large {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let length = request.head.path().trim_start_matches('/').parse().unwrap_or(0);
+        Answer::Now(text(pattern(length)))
+    }
+}
+
+/// Panics where its path says, and echoes everything else.
+pub(super) struct Panicky {
+    repo: MapRepo,
+}
+
+impl Panicky {
+    pub(super) fn shared() -> Arc<dyn Service> {
+        let repo = MapRepo::default();
+        lock(&repo.entities).insert(1, Entity::new(1, "one", 1.0));
+        Arc::new(Self { repo })
+    }
+}
+
+impl Service for Panicky {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        match request.head.path() {
+            "/call" => panic!("as the test asked"),
+            "/partly" => {
+                body.extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\nhalf an answer");
+                panic!("as the test asked");
+            }
+            "/later" => Answer::later(async { panic!("as the test asked") }),
+            "/woken" => timer::after(Duration::from_millis(1)).map(|()| panic!("as the test asked")),
+            "/visit" => {
+                let _ = self.repo.get(1, &mut |_| panic!("as the test asked"));
+                Answer::Now(text("the visit did not panic"))
+            }
+            _ => echo(&request, body),
+        }
+    }
+
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        assert_ne!(head.path(), "/head", "as the test asked");
+        None
+    }
+}
+
+/// Entities in a map behind a lock: the reference.
+#[derive(Debug, Default)]
+pub(super) struct MapRepo {
+    entities: Mutex<HashMap<i64, Entity>>,
+}
+
+impl EntityRepo for MapRepo {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        match lock(&self.entities).get(&id) {
+            Some(entity) => visit(entity.as_ref()),
+            None => return Answer::Now(Ok(Lookup::Absent)),
+        }
+        Answer::Now(Ok(Lookup::Visited))
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let replaced = lock(&self.entities).insert(entity.id, entity);
+        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    }
+
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        let removed = lock(&self.entities).remove(&id);
+        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        Answer::Now(Ok(lock(&self.entities).len() as u64))
+    }
+}
+
+/// A map that only a thread of its own may touch, so that every answer comes later.
+#[derive(Debug)]
+pub(super) struct LaterRepo {
+    work: Option<Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+type Work = Box<dyn FnOnce(&MapRepo) + Send>;
+
+/// A `get` of this id panics in the repo's own thread; the thread goes on.
+pub(super) const PANICS: i64 = -500;
+
+impl LaterRepo {
+    pub(super) fn new() -> Self {
+        let (work, inbox) = mpsc::channel::<Work>();
+        let thread = thread::spawn(move || {
+            let map = MapRepo::default();
+            for work in inbox {
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&map)));
+            }
+        });
+        Self { work: Some(work), thread: Some(thread) }
+    }
+
+    fn later<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&MapRepo) -> Result<T, RepoError> + Send + 'static,
+    ) -> Answer<Result<T, RepoError>> {
+        let (completer, answer) = promise(Err(RepoError::Closed));
+        if let Some(thread) = &self.work {
+            let _ = thread.send(Box::new(move |map| drop(completer.complete(work(map)))));
+        }
+        answer
+    }
+}
+
+impl Drop for LaterRepo {
+    fn drop(&mut self) {
+        drop(self.work.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl EntityRepo for LaterRepo {
+    fn get(&self, id: i64, _: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.later(move |map| {
+            assert_ne!(id, PANICS, "as the test asked");
+            Ok(lock(&map.entities).get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
+        })
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        self.later(move |map| map.put(entity).wait())
+    }
+
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.later(move |map| map.remove(id).wait())
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.later(|map| map.len().wait())
+    }
+}
+
+/// Waits until `instant`: for what only time brings about.
+pub(super) fn let_pass(duration: Duration) {
+    timer::at(Instant::now() + duration).wait();
+}

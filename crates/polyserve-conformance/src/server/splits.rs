@@ -1,0 +1,71 @@
+//! A request may arrive in any split.
+
+use super::keep_alive::echo;
+use super::subject::ServerSubject;
+use super::wire::{chunked, send_parts, with_body};
+use crate::client::shown;
+use crate::property::Outcome;
+
+/// Requests in every framing, and the bodies that their echoes have.
+fn samples() -> [(Vec<u8>, &'static [&'static str]); 4] {
+    let pair = [with_body("PUT", "/1", "", b"one"), chunked("POST", "/2", b"two, chunked", 5)].concat();
+    [
+        (b"GET /1?q HTTP/1.1\r\nHost: a\r\nX-Empty:\r\nAccept: */*\r\n\r\n".to_vec(), &[""]),
+        (with_body("PUT", "/1", "", b"\r\nGET / HTTP/1.1\r\n\r\n"), &["\r\nGET / HTTP/1.1\r\n\r\n"]),
+        (
+            b"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+              4;x=1;y=\"a\"\r\nwiki\r\n0a\r\n0123456789\r\n000\r\nTrailer: dropped\r\nX: y\r\n\r\n"
+                .to_vec(),
+            &["wiki0123456789"],
+        ),
+        (pair, &["one", "two, chunked"]),
+    ]
+}
+
+/// Cut in two anywhere, a request is the same request. Tried at every byte of requests in every framing.
+pub fn a_request_may_be_split_anywhere(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for (bytes, bodies) in samples() {
+        let mut client = live.client();
+        for at in 1..bytes.len() {
+            let (head, tail) = bytes.split_at(at);
+            send_parts(&mut client, &[head, tail]);
+            for body in bodies {
+                let text = client.expect(200).text();
+                assert_eq!(text, *body, "split at {at} of {}", shown(&bytes));
+            }
+        }
+    }
+    Outcome::Held
+}
+
+/// A request may arrive byte by byte.
+pub fn a_request_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for (bytes, bodies) in samples() {
+        let mut client = live.client();
+        for byte in bytes.chunks(1) {
+            send_parts(&mut client, &[byte, b""]);
+        }
+        for body in bodies {
+            assert_eq!(client.expect(200).text(), *body, "{}", client.show());
+        }
+    }
+    Outcome::Held
+}
+
+/// Pieces that end inside the next request: whatever was read too much belongs to it.
+pub fn a_piece_may_end_inside_the_next_request(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let one = with_body("POST", "/", "", b"0123456789");
+    let all = one.repeat(40);
+    for size in [one.len() + 1, one.len() + 20, one.len() - 1, one.len() / 2 + 1, 3 * one.len() - 5] {
+        let mut client = live.client();
+        let parts: Vec<&[u8]> = all.chunks(size).collect();
+        send_parts(&mut client, &parts);
+        for n in 0..40 {
+            assert_eq!(client.expect(200).text(), "0123456789", "answer {n}, pieces of {size}");
+        }
+    }
+    Outcome::Held
+}

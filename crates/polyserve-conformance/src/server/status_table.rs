@@ -1,0 +1,227 @@
+//! The entity service over the wire: every row of the contract's table but the bodies of PUT.
+
+use std::sync::Arc;
+
+use polyserve_core::EntityRepo;
+use polyserve_core::service::EntityService;
+
+use super::live::Live;
+use super::services::{LaterRepo, MapRepo};
+use super::subject::ServerSubject;
+use super::wire::{check_problem, get, put, request, with_body};
+use crate::client::Response;
+use crate::property::Outcome;
+
+/// Entity 1, as it is stored and shown.
+pub(super) const ONE: &str = r#"{"id":1,"description":"aZ09","value":60.750847}"#;
+
+/// A server of an empty store.
+#[track_caller]
+pub(super) fn entities(subject: &ServerSubject) -> Live {
+    over(subject, MapRepo::default())
+}
+
+#[track_caller]
+pub(super) fn over(subject: &ServerSubject, repo: impl EntityRepo) -> Live {
+    subject.live(Arc::new(EntityService::new(repo)), |_| ())
+}
+
+/// A server of a store that has entity 1.
+#[track_caller]
+fn with_one(subject: &ServerSubject) -> Live {
+    let live = entities(subject);
+    live.ask(&put("/", ONE), 201);
+    live
+}
+
+#[track_caller]
+fn check_allow(response: &Response, methods: &[&str]) {
+    let all = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"];
+    let allowed: Vec<&str> = all.into_iter().filter(|method| response.lists("Allow", method)).collect();
+    let expected: Vec<&str> = all.into_iter().filter(|method| methods.contains(method)).collect();
+    assert_eq!(allowed, expected, "Allow is {:?}", response.header("Allow"));
+}
+
+#[track_caller]
+fn check_empty(response: &Response) {
+    assert_eq!(response.header("Content-Length"), Some("0"), "of a {}", response.status);
+}
+
+/// `GET /{id}` of an entity is 200, `application/json`, in the published form.
+pub fn get_shows_the_entity(subject: &ServerSubject) -> Outcome {
+    let response = with_one(subject).ask(&get("/1"), 200);
+    assert_eq!((response.header("Content-Type"), response.text().as_str()), (Some("application/json"), ONE));
+    Outcome::Held
+}
+
+/// GET, HEAD and DELETE of an id that is not stored are 404, with a problem.
+pub fn absent_entities_are_not_found(subject: &ServerSubject) -> Outcome {
+    let live = with_one(subject);
+    for path in ["/2", "/-1", "/0", "/9223372036854775807", "/-9223372036854775808"] {
+        check_problem(&live.ask(&get(path), 404));
+        check_problem(&live.ask(&request("DELETE", path, ""), 404));
+    }
+    let mut client = live.client();
+    client.send(&request("HEAD", "/2", "")).expect("the server takes the request");
+    assert_eq!(client.receive_head().expect("HEAD is answered").status, 404);
+    Outcome::Held
+}
+
+/// A segment that is no whole number of 64 bits is 400, with a problem, whatever the method.
+pub fn a_path_that_is_no_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
+    let live = with_one(subject);
+    for path in ["/x", "/1x", "/+1", "/1.0", "/1e0", "/-", "/--1", "/0x1", "/%", "/%3", "/%3x", "/%41", "/%2B1", "/1%20"] {
+        check_problem(&live.ask(&get(path), 400));
+        check_problem(&live.ask(&request("DELETE", path, ""), 400));
+    }
+    for path in ["/9223372036854775808", "/-9223372036854775809", "/99999999999999999999999999", "/x?1"] {
+        check_problem(&live.ask(&get(path), 400));
+        check_problem(&live.ask(&put(path, ONE), 400));
+    }
+    Outcome::Held
+}
+
+/// Leading zeros, percent-encoded digits, a query and an absolute-form target all name the same entity.
+pub fn an_id_may_be_spelled_differently(subject: &ServerSubject) -> Outcome {
+    let live = with_one(subject);
+    for target in
+        ["/001", "/%31", "/0%31", "/1?x=2", "/1?", "/1?/2", "http://a/1", "http://other:81/1?q", "HTTP://A/1", "/%2D0?"]
+    {
+        let status = if target == "/%2D0?" { 404 } else { 200 };
+        let response = live.ask(&get(target), status);
+        assert!(status == 404 || response.text() == ONE, "{target}: {}", response.text());
+    }
+    Outcome::Held
+}
+
+/// Paths of more than one segment are 404.
+pub fn deeper_paths_are_not_found(subject: &ServerSubject) -> Outcome {
+    let live = with_one(subject);
+    for path in ["/1/", "/1/1", "//1", "//", "/a/b", "/1/?x"] {
+        check_problem(&live.ask(&get(path), 404));
+        check_problem(&live.ask(&put(path, ONE), 404));
+    }
+    Outcome::Held
+}
+
+/// HEAD has the head of GET, `Content-Length` included, and no body; the connection goes on after it.
+pub fn head_is_get_without_the_body(subject: &ServerSubject) -> Outcome {
+    let live = with_one(subject);
+    for (path, status) in [("/1", 200), ("/2", 404), ("/x", 400), ("/1/2", 404), ("/", 405)] {
+        let got = live.ask(&get(path), status);
+        let mut client = live.client();
+        client.send(&request("HEAD", path, "")).expect("the server takes the request");
+        let head = client.receive_head().unwrap_or_else(|failure| panic!("HEAD {path}: {failure}"));
+        assert_eq!(head.status, status, "HEAD {path}");
+        for name in ["Content-Type", "Allow"] {
+            assert_eq!(head.header(name), got.header(name), "{name} of HEAD {path}");
+        }
+        // A problem may name the method, so that only an answer's own length is the same.
+        let same = status != 200 || head.header("Content-Length") == got.header("Content-Length");
+        assert!(same, "HEAD {path} says {:?}, GET {:?}", head.headers, got.headers);
+        if head.closes() {
+            client.expect_end();
+        } else {
+            assert_eq!(client.ask(&get("/1"), 200).text(), ONE, "what follows a HEAD of {path} is the next answer");
+        }
+    }
+    Outcome::Held
+}
+
+/// PUT is 201 with `Location` where the entity is new and 200 where it replaced one, both with `Content-Length: 0`.
+pub fn put_creates_and_replaces(subject: &ServerSubject) -> Outcome {
+    let live = entities(subject);
+    for (target, id) in [("/", 1), ("/2", 2), ("/-3?x", -3), ("/%34", 4), ("http://a/", 5)] {
+        let first = live.ask(&put(target, &format!(r#"{{"id":{id},"description":"first","value":1.5}}"#)), 201);
+        assert_eq!(first.header("Location"), Some(format!("/{id}").as_str()), "PUT {target}");
+        check_empty(&first);
+        let second = format!(r#"{{"id":{id},"description":"second","value":2.5}}"#);
+        let replaced = live.ask(&put(target, &second), 200);
+        assert_eq!(replaced.header("Location"), None, "PUT {target}");
+        check_empty(&replaced);
+        assert_eq!(live.ask(&get(&format!("/{id}")), 200).text(), second);
+    }
+    Outcome::Held
+}
+
+/// `PUT /{id}` of an entity with another id is 400, and stores nothing.
+pub fn put_of_another_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
+    let live = entities(subject);
+    check_problem(&live.ask(&put("/2", ONE), 400));
+    for path in ["/1", "/2"] {
+        live.ask(&get(path), 404);
+    }
+    Outcome::Held
+}
+
+/// DELETE is 204 the first time, without a body, and 404 after it.
+pub fn delete_removes_once(subject: &ServerSubject) -> Outcome {
+    let live = with_one(subject);
+    assert_eq!(live.ask(&request("DELETE", "/1", ""), 204).text(), "");
+    check_problem(&live.ask(&request("DELETE", "/1", ""), 404));
+    live.ask(&get("/1"), 404);
+    Outcome::Held
+}
+
+/// OPTIONS is 204 with `Allow`, on an entity, on the root and on `*`.
+pub fn options_say_what_is_allowed(subject: &ServerSubject) -> Outcome {
+    let live = with_one(subject);
+    for path in ["/1", "/2", "*"] {
+        check_allow(&live.ask(&request("OPTIONS", path, ""), 204), &["GET", "HEAD", "PUT", "DELETE", "OPTIONS"]);
+    }
+    check_allow(&live.ask(&request("OPTIONS", "/", ""), 204), &["PUT", "OPTIONS"]);
+    Outcome::Held
+}
+
+/// Another method on these paths is 405 with `Allow`, and a problem.
+pub fn other_methods_are_not_allowed(subject: &ServerSubject) -> Outcome {
+    let live = with_one(subject);
+    for method in ["POST", "PATCH"] {
+        let response = live.ask(&with_body(method, "/1", "", ONE.as_bytes()), 405);
+        check_problem(&response);
+        check_allow(&response, &["GET", "HEAD", "PUT", "DELETE", "OPTIONS"]);
+    }
+    for method in ["GET", "POST", "PATCH", "DELETE"] {
+        let response = live.ask(&request(method, "/", ""), 405);
+        check_problem(&response);
+        check_allow(&response, &["PUT", "OPTIONS"]);
+    }
+    Outcome::Held
+}
+
+/// A PUT whose `Content-Type` is not JSON is 415; without one, or with any that is JSON, it is stored.
+pub fn put_takes_json_only(subject: &ServerSubject) -> Outcome {
+    let live = entities(subject);
+    for media_type in ["text/plain", "application/xml", "application/jsonx", "application/x-www-form-urlencoded", "json"] {
+        let fields = format!("Content-Type: {media_type}\r\n");
+        check_problem(&live.ask(&with_body("PUT", "/", &fields, ONE.as_bytes()), 415));
+    }
+    live.ask(&get("/1"), 404);
+    let mut status = 201;
+    for fields in [
+        "",
+        "Content-Type: application/json\r\n",
+        "content-type:APPLICATION/JSON\r\n",
+        "Content-Type: application/json; charset=utf-8\r\n",
+        "Content-Type: application/json ;x=y\r\n",
+        "Content-Type: application/entity+json\r\n",
+    ] {
+        live.ask(&with_body("PUT", "/", fields, ONE.as_bytes()), status);
+        status = 200;
+    }
+    Outcome::Held
+}
+
+/// A repo that answers later, from a thread of its own, gives the same statuses and bodies.
+pub fn a_later_repo_answers_the_same(subject: &ServerSubject) -> Outcome {
+    let live = over(subject, LaterRepo::new());
+    let mut client = live.client();
+    assert_eq!(client.ask(&put("/", ONE), 201).header("Location"), Some("/1"));
+    check_empty(&client.ask(&put("/1", ONE), 200));
+    let got = client.ask(&get("/1"), 200);
+    assert_eq!((got.header("Content-Type"), got.text().as_str()), (Some("application/json"), ONE));
+    check_problem(&client.ask(&get("/2"), 404));
+    client.ask(&request("DELETE", "/1", ""), 204);
+    check_problem(&client.ask(&request("DELETE", "/1", ""), 404));
+    Outcome::Held
+}

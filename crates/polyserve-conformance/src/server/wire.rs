@@ -1,0 +1,135 @@
+//! Requests as bytes, and what every error answer must look like.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::live::Live;
+use super::subject::ServerSubject;
+use crate::client::{Client, Response, shown};
+
+/// `GET path`.
+pub(super) fn get(path: &str) -> Vec<u8> {
+    request("GET", path, "")
+}
+
+/// A request without a body; `fields` are whole lines.
+pub(super) fn request(method: &str, path: &str, fields: &str) -> Vec<u8> {
+    format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes()
+}
+
+/// A request with a body and its length; `fields` are whole lines.
+pub(super) fn with_body(method: &str, path: &str, fields: &str, body: &[u8]) -> Vec<u8> {
+    let mut bytes = request(method, path, &format!("{fields}Content-Length: {}\r\n", body.len()));
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// `PUT path` with a body.
+pub(super) fn put(path: &str, body: &str) -> Vec<u8> {
+    with_body("PUT", path, "Content-Type: application/json\r\n", body.as_bytes())
+}
+
+/// A request whose body is chunked, in chunks of at most `chunk` bytes.
+pub(super) fn chunked(method: &str, path: &str, body: &[u8], chunk: usize) -> Vec<u8> {
+    let mut bytes = request(method, path, "Transfer-Encoding: chunked\r\n");
+    for part in body.chunks(chunk) {
+        bytes.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+        bytes.extend_from_slice(part);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(b"0\r\n\r\n");
+    bytes
+}
+
+/// `length` bytes in which a lost, repeated or moved byte shows.
+pub(super) fn pattern(length: usize) -> Vec<u8> {
+    // 251 is prime, so that no block of a power of two repeats.
+    let cycle: Vec<u8> = (0..251_u8).map(|n| b' ' + n % 90).collect();
+    let mut bytes = Vec::with_capacity(length);
+    while bytes.len() < length {
+        let room = cycle.len().min(length - bytes.len());
+        bytes.extend_from_slice(&cycle[..room]);
+    }
+    bytes
+}
+
+/// Panics unless `bytes` is the pattern; says where it first differs.
+#[track_caller]
+pub(super) fn check_pattern(bytes: &[u8], length: usize) {
+    let expected = pattern(length);
+    if bytes != expected {
+        let at = bytes.iter().zip(&expected).take_while(|(a, b)| a == b).count();
+        panic!("the body has {} bytes instead of {length} and differs at {at}", bytes.len());
+    }
+}
+
+/// A problem body by RFC 9457, as the service and the codec write it.
+#[track_caller]
+pub(super) fn check_problem(response: &Response) {
+    let text = response.text();
+    let media_type = response.header("Content-Type");
+    assert_eq!(media_type, Some("application/problem+json"), "of a {}: {text}", response.status);
+    let body: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let is_text = |name: &str| body[name].as_str().is_some_and(|text| !text.is_empty());
+    let detail = body["detail"].as_str().unwrap_or_default();
+    assert!(is_text("type") && is_text("title") && is_text("detail"), "type, title and detail are there: {text}");
+    assert_eq!(body["status"].as_u64(), Some(response.status.into()), "the body repeats the status: {text}");
+    assert!(!detail.contains('\n'), "the detail is one sentence: {text}");
+}
+
+impl ServerSubject {
+    /// The body of an error that is found before the service is asked.
+    #[track_caller]
+    pub(super) fn check_early_problem(&self, response: &Response) {
+        if self.deviations.early_errors_are_empty {
+            assert_eq!(response.text(), "", "errors before the service are declared to be empty");
+        } else {
+            check_problem(response);
+        }
+    }
+
+    /// `bytes` are refused with one of `statuses`; the connection may stay or be closed, as the answer says.
+    #[track_caller]
+    pub(super) fn refused(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
+        let mut client = live.client();
+        let sent = client.send(bytes);
+        let response = client.expect_one_of(statuses);
+        self.check_early_problem(&response);
+        if response.closes() {
+            client.expect_end();
+        }
+        drop(sent);
+    }
+
+    /// `bytes` are refused with one of `statuses`; the answer says that it is the last, and nothing after it is answered.
+    #[track_caller]
+    pub(super) fn refused_for_good(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
+        // What follows would be answered by a server that goes on reading.
+        self.refused_unfinished(live, &[bytes, &get("/next")].concat(), statuses);
+    }
+
+    /// As [`refused_for_good`](Self::refused_for_good), of a request that does not end: nobody waits for the rest.
+    #[track_caller]
+    pub(super) fn refused_unfinished(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
+        let mut client = live.client();
+        let sent = client.send(bytes);
+        let response = client.expect_one_of(statuses);
+        self.check_early_problem(&response);
+        assert!(response.closes(), "{} does not end the connection\n{}", shown(bytes), client.show());
+        client.expect_end();
+        drop(sent);
+    }
+}
+
+/// Sends `bytes` in `parts`, so that the server is likely to see each alone. The pause makes that more likely; nothing
+/// depends on it.
+#[track_caller]
+pub(super) fn send_parts(client: &mut Client, parts: &[&[u8]]) {
+    for (n, part) in parts.iter().enumerate() {
+        if n > 0 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        client.send(part).expect("the server takes the request");
+    }
+}

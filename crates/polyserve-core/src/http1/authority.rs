@@ -1,0 +1,102 @@
+//! The authority of a `Host` field and of an absolute-form target.
+//!
+//! `uri-host [ ":" port ]` of RFC 9110, 4.2, in the grammar of RFC 3986, 3.2: a name, an IPv4 address, or an IPv6
+//! address in brackets. Never user information (RFC 9110, 4.2.4). Cost: one pass, no allocation.
+
+use std::net::Ipv6Addr;
+
+/// What a valid authority names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Authority {
+    /// A host.
+    Host,
+    /// Nothing: valid in a `Host` field, not in a URL.
+    Empty,
+}
+
+/// Reads an authority; `None` where it is not valid.
+pub(super) fn read(text: &[u8]) -> Option<Authority> {
+    let rest = if let Some(literal) = text.strip_prefix(b"[") {
+        let end = memchr::memchr(b']', literal)?;
+        let (inside, rest) = literal.split_at_checked(end)?;
+        if !is_address(inside) {
+            return None;
+        }
+        rest.get(1..)?
+    } else {
+        let end = memchr::memchr(b':', text).unwrap_or(text.len());
+        let (name, rest) = text.split_at_checked(end)?;
+        if !is_name(name) {
+            return None;
+        }
+        rest
+    };
+    let port_is_valid = match rest {
+        [] => true,
+        [b':', port @ ..] => port.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    let host = if rest.len() == text.len() { Authority::Empty } else { Authority::Host };
+    port_is_valid.then_some(host)
+}
+
+/// `*( unreserved / pct-encoded / sub-delims )`.
+fn is_name(name: &[u8]) -> bool {
+    if name.iter().all(|&b| is_unreserved(b) || is_sub_delim(b)) {
+        return true;
+    }
+    let mut parts = name.split(|&b| b == b'%');
+    let plain = |part: &[u8]| part.iter().all(|&b| is_unreserved(b) || is_sub_delim(b));
+    parts.next().is_some_and(plain)
+        && parts.all(|part| match part {
+            [high, low, rest @ ..] => high.is_ascii_hexdigit() && low.is_ascii_hexdigit() && plain(rest),
+            _ => false,
+        })
+}
+
+/// What may stand in brackets: an IPv6 address, or an address of a later kind (`v1.x`).
+fn is_address(inside: &[u8]) -> bool {
+    if let [b'v' | b'V', later @ ..] = inside {
+        let Some(dot) = memchr::memchr(b'.', later) else { return false };
+        let (version, address) = later.split_at_checked(dot).unwrap_or_default();
+        let address = address.get(1..).unwrap_or_default();
+        return !version.is_empty()
+            && version.iter().all(u8::is_ascii_hexdigit)
+            && !address.is_empty()
+            && address.iter().all(|&b| is_unreserved(b) || is_sub_delim(b) || b == b':');
+    }
+    std::str::from_utf8(inside).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
+}
+
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+fn is_sub_delim(byte: u8) -> bool {
+    matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        let valid = [
+            "a", "A.b-c_d~e", "localhost:8001", "127.0.0.1", "127.0.0.1:", "[::1]", "[::1]:80", "[::ffff:1.2.3.4]",
+            "[v1.a:b]", "a%20b", "%C3%A9", "!$&'()*+,;=", "a:000080", "xn--nxasmq6b",
+        ];
+        for text in valid {
+            assert_eq!(read(text.as_bytes()), Some(Authority::Host), "{text}");
+        }
+        assert_eq!((read(b""), read(b":"), read(b":80")), (Some(Authority::Empty), Some(Authority::Empty), Some(Authority::Empty)));
+        let invalid = [
+            "a b", "a/b", "a@b", "a:b", "a:80:80", "a:-1", "a:+1", "a%", "a%2", "a%2x", "[", "[]", "[::1", "::1", "[::1]x",
+            "[::1]:x", "[:::1]", "[1.2.3.4]", "[fe80::1%25eth0]", "[v1.]", "[v.a]", "[vg.a]", "[v1a]", "a[::1]", "a\"b",
+            "<a>", "a\\b", "a?b", "a#b", "\u{e9}", "a^b", "{a}", "a|b", "[\u{e9}]",
+        ];
+        for text in invalid {
+            assert_eq!(read(text.as_bytes()), None, "{text}");
+        }
+    }
+}

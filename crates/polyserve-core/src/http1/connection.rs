@@ -1,0 +1,144 @@
+//! The header fields that a connection itself obeys: where a body ends, whether the connection lives on, what the client
+//! expects.
+//!
+//! Whatever could make two readers disagree about where a request ends is refused (RFC 9112, 6.3 and 11.2). Cost: one
+//! pass over the fields, no allocation.
+
+use super::decode::{Framing, Refusal, bad, refusal};
+use crate::service::{Headers, Status, Version};
+
+/// What those fields say.
+#[derive(Default)]
+pub(super) struct Connection<'a> {
+    pub(super) host: Option<&'a [u8]>,
+    /// A Content-Length's digits, without leading zeros.
+    length: Option<&'a [u8]>,
+    codings: Option<Codings>,
+    /// There is an Expect field that asks for `100 Continue`.
+    continues: bool,
+    /// There is an Expect field that asks for anything else.
+    unknown_expectation: bool,
+    close: bool,
+    keep_alive: bool,
+}
+
+impl<'a> Connection<'a> {
+    /// Reads `headers`.
+    pub(super) fn read(headers: Headers<'a>) -> Result<Self, Refusal> {
+        let mut found = Self::default();
+        for (name, value) in headers.iter() {
+            match name.len() {
+                4 if name.eq_ignore_ascii_case("host") => {
+                    if found.host.replace(value).is_some() {
+                        return Err(bad("There is more than one Host header field."));
+                    }
+                }
+                6 if name.eq_ignore_ascii_case("expect") => found.expect(value),
+                10 if name.eq_ignore_ascii_case("connection") => found.options(value),
+                14 if name.eq_ignore_ascii_case("content-length") => found.content_length(value)?,
+                17 if name.eq_ignore_ascii_case("transfer-encoding") => {
+                    found.codings.get_or_insert_default().add(value);
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn expect(&mut self, value: &[u8]) {
+        for expectation in elements(value).filter(|expectation| !expectation.is_empty()) {
+            let known = expectation.eq_ignore_ascii_case(b"100-continue");
+            self.continues |= known;
+            self.unknown_expectation |= !known;
+        }
+    }
+
+    fn options(&mut self, value: &[u8]) {
+        for option in elements(value) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    fn content_length(&mut self, value: &'a [u8]) -> Result<(), Refusal> {
+        if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+            return Err(bad("The Content-Length is not a number."));
+        }
+        let zeros = value.iter().take_while(|&&b| b == b'0').count();
+        let digits = value.get(zeros..).unwrap_or_default();
+        match self.length.replace(digits) {
+            Some(first) if first != digits => {
+                Err(bad("There are several Content-Length header fields, and they differ."))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the client lets the connection live on (RFC 9112, 9.3).
+    pub(super) fn keeps_alive(&self, version: Version) -> bool {
+        !self.close && (version != Version::Http10 || self.keep_alive)
+    }
+
+    /// Whether the client waits for `100 Continue` (RFC 9110, 10.1.1); one of 1.0 never does.
+    pub(super) fn expects_continue(&self, version: Version) -> Result<bool, Refusal> {
+        if version == Version::Http10 {
+            Ok(false)
+        } else if self.unknown_expectation {
+            Err(refusal(Status::EXPECTATION_FAILED, "The expectation is not known here."))
+        } else {
+            Ok(self.continues)
+        }
+    }
+
+    /// How the body is framed (RFC 9112, 6.1 and 6.3).
+    pub(super) fn framing(&self, version: Version) -> Result<Framing, Refusal> {
+        let Some(codings) = &self.codings else {
+            return Ok(Framing::Length(self.length.map_or(0, number)));
+        };
+        if self.length.is_some() {
+            return Err(bad("There are both Transfer-Encoding and Content-Length."));
+        }
+        if version == Version::Http10 {
+            return Err(bad("HTTP/1.0 has no Transfer-Encoding."));
+        }
+        match codings {
+            // An empty element may be ignored, but who else ignores it?
+            Codings { last_is_chunked: true, chunked: 1, empty: false, count: 1 } => Ok(Framing::Chunked),
+            Codings { last_is_chunked: true, chunked: 1, empty: false, .. } => {
+                Err(refusal(Status::NOT_IMPLEMENTED, "The only transfer coding known here is chunked."))
+            }
+            _ => Err(bad("The Transfer-Encoding does not end in one chunked.")),
+        }
+    }
+}
+
+/// The transfer codings of a request: the elements of all its Transfer-Encoding fields, one list.
+#[derive(Default)]
+struct Codings {
+    count: usize,
+    chunked: usize,
+    last_is_chunked: bool,
+    empty: bool,
+}
+
+impl Codings {
+    fn add(&mut self, value: &[u8]) {
+        for coding in elements(value) {
+            self.count = self.count.saturating_add(1);
+            self.last_is_chunked = coding.eq_ignore_ascii_case(b"chunked");
+            self.chunked = self.chunked.saturating_add(usize::from(self.last_is_chunked));
+            self.empty |= coding.is_empty();
+        }
+    }
+}
+
+/// The elements of a comma-separated list, empty ones included.
+fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
+}
+
+/// What decimal digits say. A number past 64 bits is kept as the largest, which is past every limit.
+fn number(digits: &[u8]) -> u64 {
+    let digit = |b: &u8| u64::from(b.wrapping_sub(b'0'));
+    digits.iter().fold(0, |sum: u64, b| sum.saturating_mul(10).saturating_add(digit(b)))
+}

@@ -1,0 +1,6 @@
+//! The commands, one a module.
+
+pub(crate) mod data;
+pub(crate) mod list;
+pub(crate) mod serve;
+pub(crate) mod stress;

@@ -1,0 +1,69 @@
+//! Every server setting as a flag, made from the list that its environment variable is made from.
+
+use std::collections::HashMap;
+
+use clap::builder::Arg;
+use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
+use polyserve::ServerConfig;
+use polyserve::env::{LISTEN, SETTINGS, Setting, SettingError, Settings};
+
+/// The settings that flags have set, as text: what they say is [`Settings`]' business, wherever they come from.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigArgs {
+    flags: HashMap<&'static str, String>,
+}
+
+impl ConfigArgs {
+    /// The flags, then this process's environment, then the defaults.
+    ///
+    /// # Errors
+    ///
+    /// Where a value does not say what it should.
+    pub fn settings(&self, listen: Option<&str>) -> Result<Settings, SettingError> {
+        let flag = |name: &str| match name {
+            LISTEN => listen.map(String::from),
+            name => self.flags.get(name).cloned(),
+        };
+        Settings::read(flag, |variable| std::env::var_os(variable))
+    }
+}
+
+fn arg(setting: &Setting) -> Arg {
+    let default = setting.show(&ServerConfig::default());
+    let help = format!("{} [env: {}] [default: {default}]", setting.summary(), setting.variable());
+    let arg = Arg::new(setting.name())
+        .long(setting.flag().trim_start_matches('-').to_owned())
+        .help(help)
+        .help_heading("Server settings");
+    match setting.is_switch() {
+        true => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL"),
+        false => arg.value_name(setting.value_name()).allow_hyphen_values(true),
+    }
+}
+
+impl Args for ConfigArgs {
+    fn augment_args(command: Command) -> Command {
+        command.args(SETTINGS.iter().map(arg))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for ConfigArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut args = Self::default();
+        args.update_from_arg_matches(matches)?;
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        for setting in SETTINGS {
+            if let Some(text) = matches.get_one::<String>(setting.name()) {
+                self.flags.insert(setting.name(), text.clone());
+            }
+        }
+        Ok(())
+    }
+}

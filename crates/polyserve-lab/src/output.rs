@@ -1,0 +1,98 @@
+//! What is printed on standard output: for people, or JSON. A reader that has gone away is no error.
+
+use std::fmt;
+use std::io::{self, Write as _};
+
+use serde::Serialize;
+
+/// Prints `text`, and sees that it leaves.
+///
+/// # Errors
+///
+/// Where standard output fails; that its reader has gone away is none.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    quiet(out.write_all(text.as_bytes()).and_then(|()| out.flush())).map(drop)
+}
+
+/// Prints `value` as one line of JSON.
+///
+/// # Errors
+///
+/// As [`print()`], or where the value is no JSON.
+pub fn print_json(value: &impl Serialize) -> io::Result<()> {
+    print(&format!("{}\n", serde_json::to_string(value)?))
+}
+
+/// Whether to go on: false where the reader has gone away.
+///
+/// # Errors
+///
+/// Any other error.
+pub fn quiet(result: io::Result<()>) -> io::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// A table with aligned columns.
+#[derive(Debug)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+    numbers: bool,
+}
+
+impl Table {
+    /// One of texts: columns are aligned left.
+    pub fn of_texts(header: &[&str]) -> Self {
+        Self { rows: vec![header.iter().map(ToString::to_string).collect()], numbers: false }
+    }
+
+    /// One of numbers: all columns but the first are aligned right.
+    pub fn of_numbers(header: &[&str]) -> Self {
+        Self { numbers: true, ..Self::of_texts(header) }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        for row in &self.rows {
+            let cells: Vec<String> = row
+                .iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(column, (cell, width))| match self.numbers && column > 0 {
+                    true => format!("{cell:>width$}"),
+                    false => format!("{cell:<width$}"),
+                })
+                .collect();
+            writeln!(f, "{}", cells.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut texts = Table::of_texts(&["a", "b"]);
+        texts.row(vec!["long".into(), "x".into()]);
+        assert_eq!(texts.to_string(), "a     b\nlong  x\n");
+        let mut numbers = Table::of_numbers(&["phase", "n"]);
+        numbers.row(vec!["get".into(), "100".into()]);
+        assert_eq!(numbers.to_string(), "phase    n\nget    100\n");
+    }
+}

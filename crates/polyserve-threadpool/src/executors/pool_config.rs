@@ -1,0 +1,127 @@
+//! What a pool is to be: [`PoolConfig`].
+
+use std::time::Duration;
+
+use polyserve_core::config::{MAX_CONNECTIONS, MAX_WORKERS};
+use polyserve_core::{ConfigError, ServerConfig};
+
+/// The size and the manners of a pool. Every pool here takes the same one.
+///
+/// ```
+/// use polyserve_threadpool::{OnFull, PoolConfig, Queue};
+/// let config = PoolConfig::new(4).with(|c| {
+///     c.queue = Queue::Bounded(64);
+///     c.on_full = OnFull::CallerRuns;
+/// });
+/// assert!(config.validate().is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolConfig {
+    /// Threads that run jobs.
+    pub workers: usize,
+    /// How many jobs may wait for a worker. Default `Bounded(1024)`.
+    pub queue: Queue,
+    /// What becomes of a job that finds no room. Default `Reject`.
+    pub on_full: OnFull,
+    /// What the threads are called: `{name}-0`, `{name}-1` and so on; Linux shows the first 15 bytes. Default `pool`.
+    pub name: String,
+}
+
+/// How many jobs may wait for a worker; those that run are not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// This many.
+    Bounded(usize),
+    /// As many as memory holds, as published thread pools have it: a burst that workers cannot follow ends the process.
+    Unbounded,
+}
+
+/// What becomes of a job that finds the queue full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnFull {
+    /// It is handed back at once.
+    Reject,
+    /// Its submitter waits for room, at most this long; then it is handed back. Costs the workers a fence a job. A job
+    /// that submits to its own pool waits too, and holds its worker meanwhile.
+    Wait(Duration),
+    /// Its submitter runs it, so that more than `workers` jobs may run at a time. A panic is caught and counted as a
+    /// worker's is. A job that submits a job that submits a job nests on the submitter's stack.
+    CallerRuns,
+}
+
+impl PoolConfig {
+    /// A pool of `workers` threads; the rest is the default.
+    pub fn new(workers: usize) -> Self {
+        Self { workers, queue: Queue::Bounded(1024), on_full: OnFull::Reject, name: String::from("pool") }
+    }
+
+    /// This configuration, changed.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// Checks that a pool can be made of it.
+    ///
+    /// # Errors
+    ///
+    /// Names the first setting that is wrong, and what it may be.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let queue = match self.queue {
+            Queue::Bounded(jobs) => jobs,
+            Queue::Unbounded => 1,
+        };
+        for (name, value, most) in [("workers", self.workers, MAX_WORKERS), ("queue", queue, MAX_CONNECTIONS)] {
+            if value == 0 || value > most {
+                return Err(ConfigError::new(format!("{name} must be from 1 to {most}, not {value}")));
+            }
+        }
+        if self.name.contains('\0') {
+            return Err(ConfigError::new("name must not contain a NUL: it is a thread's name"));
+        }
+        Ok(())
+    }
+}
+
+impl From<&ServerConfig> for PoolConfig {
+    /// A server's pool: its workers, four a core where it does not say, and its queue.
+    fn from(config: &ServerConfig) -> Self {
+        Self::new(config.workers_or(4)).with(|c| c.queue = Queue::Bounded(config.queue))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        type Change = fn(&mut PoolConfig);
+        let wrong: [(&str, Change); 5] = [
+            ("workers", |c| c.workers = 0),
+            ("workers", |c| c.workers = MAX_WORKERS + 1),
+            ("queue", |c| c.queue = Queue::Bounded(0)),
+            ("queue", |c| c.queue = Queue::Bounded(usize::MAX)),
+            ("name", |c| c.name = String::from("a\0b")),
+        ];
+        for (name, change) in wrong {
+            let error = PoolConfig::new(2).with(change).validate().unwrap_err();
+            assert!(error.to_string().starts_with(name), "{error}");
+        }
+        assert_eq!(PoolConfig::new(2).with(|c| c.queue = Queue::Unbounded).validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_servers_pool_has_its_workers_and_its_queue() {
+        let server = ServerConfig::default().with(|c| {
+            c.workers = Some(3);
+            c.queue = 7;
+        });
+        let expected = PoolConfig::new(3).with(|c| c.queue = Queue::Bounded(7));
+        assert_eq!(PoolConfig::from(&server), expected);
+        assert_eq!(PoolConfig::from(&ServerConfig::default()).workers, polyserve_core::config::cores() * 4);
+    }
+}

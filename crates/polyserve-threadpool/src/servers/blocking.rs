@@ -1,0 +1,121 @@
+//! The loop of a thread that serves one connection from its first byte to its close.
+//!
+//! How such a thread waits differs between servers and is their [`Transport`].
+
+use std::io;
+use std::time::Instant;
+
+use polyserve_core::http1::{Phase, Session, Want};
+
+use super::desk::{Desk, House, Waited, wait_for_answer};
+
+/// A socket, as a thread that may wait uses it.
+pub(super) trait Transport {
+    /// Reads some bytes, waiting until `deadline` at the latest. While the phase is idle, the connection may be told
+    /// to leave.
+    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read>;
+
+    /// Writes until all is written, `deadline` has passed or the client is gone; says how much was written.
+    fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize;
+}
+
+/// What a read brought.
+pub(super) enum Read {
+    /// So many bytes.
+    Bytes(usize),
+    /// The client sends no more.
+    End,
+    /// The deadline.
+    TimedOut,
+    /// Nothing; a shutdown has begun meanwhile, with a deadline of its own.
+    Again,
+    /// The connection was idle, and its thread is wanted elsewhere.
+    Leave,
+}
+
+/// Serves a connection to its end; says whether it must linger.
+pub(super) fn drive(transport: &mut impl Transport, house: &House, desk: &mut Desk) -> bool {
+    let mut session = Session::new();
+    let mut want = session.want();
+    let mut stage = session.stage();
+    let mut deadline = Instant::now() + stage.1.timeout(&house.config);
+    let linger = loop {
+        if !desk.scratch.out().is_empty() && !write(transport, &mut session, house, desk) {
+            house.give_up(&mut session);
+            break false;
+        }
+        house.count(&mut session);
+        match want {
+            Want::Close { linger } => break linger,
+            Want::Write => {}
+            Want::Read(phase) => {
+                if session.stage() != stage {
+                    stage = session.stage();
+                    deadline = Instant::now() + phase.timeout(&house.config);
+                }
+                match read(transport, &mut session, phase, deadline, house, desk) {
+                    Some(next) => want = next,
+                    None => break false,
+                }
+                continue;
+            }
+            Want::Answer => match wait_for_answer(&mut session, house) {
+                Waited::Here => {}
+                Waited::TimedOut => {
+                    desk.refresh(house);
+                    want = session.time_out(&house.env, &mut desk.scratch);
+                    continue;
+                }
+                Waited::Cut => {
+                    house.give_up(&mut session);
+                    break false;
+                }
+            },
+        }
+        desk.refresh(house);
+        want = session.resume(&house.env, &mut desk.scratch);
+    };
+    house.count(&mut session);
+    linger
+}
+
+fn write(transport: &mut impl Transport, session: &mut Session, house: &House, desk: &mut Desk) -> bool {
+    let out = desk.scratch.out();
+    let whole = out.len();
+    let written = transport.write(out, Instant::now() + house.config.write_timeout);
+    session.written(written, &mut desk.scratch);
+    written == whole
+}
+
+fn read(
+    transport: &mut impl Transport,
+    session: &mut Session,
+    phase: Phase,
+    deadline: Instant,
+    house: &House,
+    desk: &mut Desk,
+) -> Option<Want> {
+    let read = transport.read(&mut desk.input, phase, house.within(deadline));
+    match read {
+        Ok(Read::Bytes(count)) => {
+            desk.refresh(house);
+            let bytes = desk.input.get(..count).unwrap_or_default();
+            Some(session.receive(bytes, &house.env, &mut desk.scratch))
+        }
+        Ok(Read::End) if house.is_over() => {
+            house.give_up(session); // it may be this side that ended it
+            None
+        }
+        Ok(Read::End) => Some(session.end_of_input()),
+        Ok(Read::TimedOut) if !house.is_over() => {
+            desk.refresh(house);
+            Some(session.time_out(&house.env, &mut desk.scratch))
+        }
+        Ok(Read::Again) => Some(session.want()),
+        Ok(Read::Leave) => None,
+        Ok(Read::TimedOut) | Err(_) => {
+            house.give_up(session);
+            None
+        }
+    }
+}

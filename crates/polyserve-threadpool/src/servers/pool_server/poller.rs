@@ -1,0 +1,318 @@
+//! The one thread that accepts, polls, watches the clock, and drains.
+//!
+//! It never runs the service and never waits for a client, so that a pool whose workers are all held up still accepts,
+//! refuses and times out.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token, Waker};
+use polyserve_core::http1::Want;
+use polyserve_core::sync::lock;
+use polyserve_core::{Drain, Executor, net};
+
+use super::slots::{AGAIN, Connection, FREE, LINGERING, PARKED, QUEUED, RUNNING, Slot};
+use super::worker::{Flushed, Jobs, Outcome, Shared, flush};
+use crate::servers::desk::{Desk, House};
+use crate::servers::waiting::{ACCEPT_REST, LAST_GRACE};
+
+const LISTENER: Token = Token(usize::MAX - 1);
+const WAKE: Token = Token(usize::MAX - 2);
+
+/// So many connections are accepted before the others are looked at again.
+const ACCEPT_BATCH: usize = 256;
+
+/// So many refused connections may linger beyond the limit.
+const REFUSED: usize = 1024;
+
+/// How often a drain looks at what is left, and a full queue is tried again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+pub(super) struct Poller {
+    poll: Poll,
+    listener: Option<TcpListener>,
+    shared: Arc<Shared>,
+    /// Keeps the jobs' function alive.
+    _jobs: Arc<Jobs>,
+    executor_is_own: bool,
+    desk: Desk,
+    /// The listener may have more.
+    accepting: bool,
+    /// Accepting rests until then: the system had nothing left.
+    resting: Option<Instant>,
+    /// Connections that could not be queued and cannot be refused: an answer of theirs is half written.
+    retry: Vec<usize>,
+    tick: Duration,
+    next_tick: Instant,
+}
+
+impl Poller {
+    pub(super) fn new(
+        mut listener: TcpListener,
+        house: House,
+        executor: Arc<dyn Executor>,
+        executor_is_own: bool,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        house.shutdown.on_begin(move || {
+            let _ = waker.wake();
+        });
+        let config = &house.config;
+        let timeouts = [config.head_timeout, config.body_timeout, config.idle_timeout, config.write_timeout];
+        let shortest = timeouts.into_iter().chain([config.linger_timeout]).min().unwrap_or_default();
+        let tick = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250));
+        let most = house.config.max_connections + REFUSED;
+        let shared = Arc::new(Shared::new(house, poll.registry().try_clone()?, executor, most));
+        let jobs = shared.jobs();
+        Ok(Self {
+            poll,
+            listener: Some(listener),
+            shared,
+            _jobs: jobs,
+            executor_is_own,
+            desk: Desk::new(),
+            accepting: false,
+            resting: None,
+            retry: Vec::new(),
+            tick,
+            next_tick: Instant::now(),
+        })
+    }
+
+    pub(super) fn run(mut self) -> Drain {
+        let mut events = Events::with_capacity(1024);
+        loop {
+            if self.shared.house.shutdown.is_begun() && self.drain_step() {
+                break;
+            }
+            if let Err(error) = self.poll.poll(&mut events, self.timeout())
+                && error.kind() != ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "cannot poll");
+                thread::park_timeout(ACCEPT_REST);
+            }
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.accepting = true,
+                    WAKE => {}
+                    Token(name) => self.ready(name, event.is_read_closed() || event.is_error()),
+                }
+            }
+            self.accept(ACCEPT_BATCH);
+            self.retry_rejected();
+            self.look_at_the_clock();
+        }
+        self.end()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if self.accepting && self.resting.is_none() {
+            return Some(Duration::ZERO);
+        }
+        if !self.retry.is_empty() || self.shared.house.shutdown.is_begun() {
+            return Some(LOOK_AGAIN);
+        }
+        (self.resting.is_some() || self.shared.slots.used() > 0).then_some(self.tick)
+    }
+
+    fn accept(&mut self, most: usize) {
+        if self.resting.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        self.resting = None;
+        for _ in 0..most {
+            let Some(listener) = self.listener.as_ref().filter(|_| self.accepting) else { return };
+            match listener.accept() {
+                Ok((stream, _)) => self.welcome(stream),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.accepting = false,
+                Err(error) if net::is_connection_error(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept");
+                    self.resting = Some(Instant::now() + ACCEPT_REST);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, stream: mio::net::TcpStream) {
+        if cfg!(not(target_os = "linux")) && stream.set_nodelay(true).is_err() {
+            return;
+        }
+        let most = self.shared.house.config.max_connections;
+        match self.shared.slots.admit(stream, most) {
+            Ok(name) => self.queue(name),
+            Err(stream) => {
+                // Full. It is told so, and lingers in a slot beyond the limit.
+                if let Ok(name) = self.shared.slots.admit(stream, most + REFUSED) {
+                    self.take(name, QUEUED, |poller, slot, open| poller.turn_away(slot, open));
+                }
+            }
+        }
+    }
+
+    fn queue(&mut self, name: usize) {
+        if self.shared.queue(name).is_ok() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let Some(slot) = shared.slots.get(name) else { return };
+        let writing = lock(&slot.connection).as_ref().is_some_and(|open| !open.session.unsent().is_empty());
+        if writing || self.shared.house.shutdown.is_begun() {
+            self.retry.push(name);
+        } else {
+            self.take(name, QUEUED, |poller, slot, open| poller.turn_away(slot, open));
+        }
+    }
+
+    fn retry_rejected(&mut self) {
+        self.retry.retain(|name| self.shared.queue(*name).is_err());
+    }
+
+    /// Bytes, or an end, have come.
+    fn ready(&mut self, name: usize, ended: bool) {
+        let shared = Arc::clone(&self.shared);
+        let Some(slot) = shared.slots.get(name) else { return };
+        if ended {
+            slot.ended.store(true, Ordering::Relaxed);
+        }
+        loop {
+            match slot.state() {
+                PARKED if slot.move_on(PARKED, QUEUED) => return self.queue(name),
+                RUNNING if slot.move_on(RUNNING, AGAIN) => return,
+                LINGERING => {
+                    return self.take(name, LINGERING, |poller, _, open| match poller.shared.waste(open) {
+                        true => Outcome::Park,
+                        false => Outcome::Close(false),
+                    });
+                }
+                FREE | QUEUED | AGAIN => return,
+                _ => {} // it was moved at this moment
+            }
+        }
+    }
+
+    /// Takes a connection that no worker has, does `work` with it and moves it on.
+    fn take(&mut self, name: usize, from: u8, work: impl FnOnce(&mut Self, &Slot, &mut Connection) -> Outcome) {
+        let shared = Arc::clone(&self.shared);
+        let Some(slot) = shared.slots.get(name) else { return };
+        if !slot.move_on(from, RUNNING) {
+            return;
+        }
+        let mut connection = lock(&slot.connection);
+        let Some(open) = connection.as_mut() else { return };
+        match work(self, slot, open) {
+            Outcome::Park => while !slot.move_on(RUNNING, from) && !slot.move_on(AGAIN, from) {},
+            outcome => drop(shared.settle(name, slot, &mut connection, outcome, 0)),
+        }
+    }
+
+    fn turn_away(&mut self, _slot: &Slot, open: &mut Connection) -> Outcome {
+        let house = &self.shared.house;
+        self.desk.refresh(house);
+        let want = open.session.turn_away(&house.env, &mut self.desk.scratch);
+        self.say_last(open, want)
+    }
+
+    /// Writes a last answer as far as the socket takes it at once.
+    fn say_last(&mut self, open: &mut Connection, want: Want) -> Outcome {
+        let said = flush(&open.stream, &mut open.session, &mut self.desk) == Flushed::All;
+        if !said {
+            open.session.abandon();
+        }
+        Outcome::Close(said && want == Want::Close { linger: true })
+    }
+
+    fn look_at_the_clock(&mut self) {
+        let now = Instant::now();
+        if now < self.next_tick {
+            return;
+        }
+        self.next_tick = now + self.tick;
+        let shared = Arc::clone(&self.shared);
+        let now = shared.millis_at(now);
+        for (name, slot) in shared.slots.iter() {
+            if slot.deadline.load(Ordering::Relaxed) >= now {
+                continue;
+            }
+            match slot.state() {
+                PARKED => self.take(name, PARKED, Self::time_out),
+                LINGERING => self.take(name, LINGERING, |_, _, _| Outcome::Close(false)),
+                _ => {}
+            }
+        }
+    }
+
+    fn time_out(&mut self, slot: &Slot, open: &mut Connection) -> Outcome {
+        let shared = Arc::clone(&self.shared);
+        if slot.deadline.load(Ordering::Relaxed) >= shared.millis_at(Instant::now()) {
+            return Outcome::Park; // it was served meanwhile, and waits anew
+        }
+        if !open.session.unsent().is_empty() {
+            shared.house.give_up(&mut open.session); // it reads too slowly
+            return Outcome::Close(false);
+        }
+        self.desk.refresh(&shared.house);
+        let want = open.session.time_out(&shared.house.env, &mut self.desk.scratch);
+        self.say_last(open, want)
+    }
+
+    /// One step of the drain; true at its end.
+    fn drain_step(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        if self.listener.is_some() {
+            self.accepting = true;
+            while self.accepting && self.resting.is_none() && !shared.house.is_over() {
+                self.accept(ACCEPT_BATCH);
+            }
+            if let Some(mut listener) = self.listener.take() {
+                let _ = self.poll.registry().deregister(&mut listener);
+            }
+        }
+        for (name, slot) in shared.slots.iter() {
+            // A worker looks once more whether something has come, and closes it if not.
+            if slot.idle.load(Ordering::Relaxed) && slot.move_on(PARKED, QUEUED) {
+                self.queue(name);
+            }
+        }
+        shared.slots.used() == 0 || shared.house.is_over()
+    }
+
+    /// Cuts what is left, ends the workers, counts.
+    fn end(self) -> Drain {
+        let shared = &self.shared;
+        let mut waste = [0; 1];
+        for (name, slot) in shared.slots.iter() {
+            let queued = slot.move_on(QUEUED, RUNNING);
+            if queued || slot.move_on(PARKED, RUNNING) || slot.move_on(LINGERING, RUNNING) {
+                let mut connection = lock(&slot.connection);
+                if let Some(open) = connection.as_mut() {
+                    let unread = queued && open.stream.peek(&mut waste).is_ok_and(|count| count > 0);
+                    if unread && !open.session.is_busy() {
+                        shared.house.count_cut();
+                    }
+                    shared.house.give_up(&mut open.session);
+                }
+                shared.slots.release(name, &mut connection);
+            } else if slot.state() != FREE {
+                slot.cut_socket();
+            }
+        }
+        let deadline = Instant::now() + LAST_GRACE;
+        let stuck = if self.executor_is_own {
+            shared.executor.close(Some(deadline))
+        } else {
+            while shared.slots.used() > 0 && Instant::now() < deadline {
+                thread::park_timeout(LOOK_AGAIN);
+            }
+            shared.slots.used()
+        };
+        shared.house.drained(stuck)
+    }
+}

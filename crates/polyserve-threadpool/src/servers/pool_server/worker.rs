@@ -1,0 +1,313 @@
+//! What a job does: it serves one connection for as long as there is something to do, then parks or closes it.
+
+use std::cell::Cell;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
+
+use mio::net::TcpStream;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use polyserve_core::http1::{Phase, Session, Want};
+use polyserve_core::sync::lock;
+use polyserve_core::{Executor, Job, Rejected};
+
+use super::slots::{AGAIN, Connection, LINGERING, PARKED, QUEUED, RUNNING, Slot, Slots};
+use crate::servers::departures::discard;
+use crate::servers::desk::{Desk, House, Waited, wait_for_answer};
+
+/// What a job calls, with its connection's name.
+pub(super) type Jobs = dyn Fn(usize) + Send + Sync;
+
+/// What the poller and the workers of one run share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) house: House,
+    pub(super) slots: Slots,
+    pub(super) registry: Registry,
+    pub(super) executor: Arc<dyn Executor>,
+    start: Instant,
+    jobs: OnceLock<Weak<Jobs>>,
+}
+
+/// What is to become of a connection that was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It waits for bytes, or to be written to.
+    Park,
+    /// It had its turn and has more to do.
+    Yield,
+    /// It is over; `true`: it lingers.
+    Close(bool),
+}
+
+/// After so many full reads in a row the others have their turn.
+const TURN: usize = 4;
+
+impl Shared {
+    pub(super) fn new(house: House, registry: Registry, executor: Arc<dyn Executor>, most: usize) -> Self {
+        Self { house, slots: Slots::new(most), registry, executor, start: Instant::now(), jobs: OnceLock::new() }
+    }
+
+    /// The function that jobs call. The caller keeps it alive; afterwards jobs find nothing to do.
+    pub(super) fn jobs(self: &Arc<Self>) -> Arc<Jobs> {
+        let shared = Arc::clone(self);
+        let jobs: Arc<Jobs> = Arc::new(move |name| shared.run(name));
+        let _ = self.jobs.set(Arc::downgrade(&jobs));
+        jobs
+    }
+
+    /// An instant as slots keep it: in milliseconds since the start, rounded up.
+    pub(super) fn millis_at(&self, instant: Instant) -> u64 {
+        let nanos = instant.saturating_duration_since(self.start).as_nanos();
+        u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+
+    /// Queues a job for the connection `name`, whose slot is `QUEUED`.
+    pub(super) fn queue(&self, name: usize) -> Result<(), Rejected> {
+        match self.jobs.get().and_then(Weak::upgrade) {
+            Some(jobs) => self.executor.execute(Job::named(jobs, name)),
+            None => Ok(()), // the run is over, and every slot has been taken care of
+        }
+    }
+
+    /// Runs the connection that a job names.
+    fn run(&self, name: usize) {
+        let Some(slot) = self.slots.get(name) else { return };
+        if !slot.move_on(QUEUED, RUNNING) {
+            return; // the shutdown's deadline took it from the queue
+        }
+        let mut connection = lock(&slot.connection);
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            with_desk(|desk| {
+                for turn in 1.. {
+                    let Some(open) = connection.as_mut() else { break };
+                    let outcome = self.serve(open, slot, desk);
+                    if !self.settle(name, slot, &mut connection, outcome, turn) {
+                        break;
+                    }
+                }
+            });
+        }));
+        if ran.is_err() {
+            tracing::error!("a connection's job panicked; the connection is closed");
+            self.slots.release(name, &mut connection);
+        }
+    }
+
+    /// Moves a connection that was run to where it belongs. True where it is to run on: bytes have come meanwhile.
+    pub(super) fn settle(
+        &self,
+        name: usize,
+        slot: &Slot,
+        connection: &mut Option<Connection>,
+        outcome: Outcome,
+        turn: usize,
+    ) -> bool {
+        let Some(open) = connection.as_mut() else { return false };
+        self.house.count(&mut open.session);
+        match outcome {
+            Outcome::Close(true) if self.linger(name, slot, open) => false,
+            Outcome::Close(_) => {
+                self.slots.release(name, connection);
+                false
+            }
+            Outcome::Yield => !self.yield_turn(name, slot),
+            Outcome::Park => {
+                let writing = !open.session.unsent().is_empty();
+                self.set_deadline(slot, open, writing);
+                if self.register(name, open, writing).is_err() {
+                    self.house.give_up(&mut open.session);
+                    self.slots.release(name, connection);
+                    return false;
+                }
+                if slot.move_on(RUNNING, PARKED) {
+                    return false;
+                }
+                slot.move_on(AGAIN, RUNNING);
+                turn < TURN || !self.yield_turn(name, slot)
+            }
+        }
+    }
+
+    /// Queues a connection that has more to do behind the others. False where there is no room: then it goes on.
+    fn yield_turn(&self, name: usize, slot: &Slot) -> bool {
+        // In whichever of the two states; both mean that it is to run again.
+        if !slot.move_on(RUNNING, QUEUED) && !slot.move_on(AGAIN, QUEUED) {
+            return false;
+        }
+        self.queue(name).is_ok() || !slot.move_on(QUEUED, RUNNING)
+    }
+
+    fn set_deadline(&self, slot: &Slot, open: &mut Connection, writing: bool) {
+        let (request, phase) = open.session.stage();
+        slot.idle.store(!writing && phase == Phase::Idle, Ordering::Relaxed);
+        if open.stage.replace((request, phase, writing)) == Some((request, phase, writing)) {
+            return;
+        }
+        let config = &self.house.config;
+        let timeout = if writing { config.write_timeout } else { phase.timeout(config) };
+        slot.deadline.store(self.millis_at(Instant::now() + timeout), Ordering::Relaxed);
+    }
+
+    /// Registers a connection with the poller, once; and once more where it must be told when it can write.
+    fn register(&self, name: usize, open: &mut Connection, writing: bool) -> io::Result<()> {
+        let fd = open.stream.as_raw_fd();
+        let interest = if writing { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        if !open.registered {
+            self.registry.register(&mut SourceFd(&fd), Token(name), interest)?;
+        } else if writing && !open.writable {
+            self.registry.reregister(&mut SourceFd(&fd), Token(name), interest)?;
+        }
+        open.registered = true;
+        open.writable |= writing;
+        Ok(())
+    }
+
+    /// Closes the writing side and leaves the reading to the poller. False where it can be closed at once.
+    fn linger(&self, name: usize, slot: &Slot, open: &mut Connection) -> bool {
+        let timeout = self.house.config.linger_timeout;
+        if timeout.is_zero() || open.stream.shutdown(std::net::Shutdown::Write).is_err() {
+            return false;
+        }
+        slot.deadline.store(self.millis_at(Instant::now() + timeout), Ordering::Relaxed);
+        loop {
+            if !self.waste(open) || self.register(name, open, false).is_err() {
+                return false;
+            }
+            if slot.move_on(RUNNING, LINGERING) {
+                return true;
+            }
+            slot.move_on(AGAIN, RUNNING);
+        }
+    }
+
+    /// Throws away what a lingering connection still sends. False where nothing more will come.
+    pub(super) fn waste(&self, open: &Connection) -> bool {
+        with_desk(|desk| discard(&*open.stream, &mut desk.input))
+    }
+
+    /// Serves a connection until it has to wait.
+    fn serve(&self, open: &mut Connection, slot: &Slot, desk: &mut Desk) -> Outcome {
+        let (house, session) = (&self.house, &mut open.session);
+        let mut want = session.want();
+        let (mut reads, mut empty) = (0, false);
+        loop {
+            match flush(&open.stream, session, desk) {
+                Flushed::All => {}
+                Flushed::Blocked => return Outcome::Park,
+                Flushed::Broken => {
+                    house.give_up(session);
+                    return Outcome::Close(false);
+                }
+            }
+            match want {
+                Want::Close { linger } => return Outcome::Close(linger),
+                Want::Write => {}
+                Want::Answer => match wait_for_answer(session, house) {
+                    Waited::Here => {}
+                    Waited::TimedOut => {
+                        desk.refresh(house);
+                        want = session.time_out(&house.env, &mut desk.scratch);
+                        continue;
+                    }
+                    Waited::Cut => {
+                        house.give_up(session);
+                        return Outcome::Close(false);
+                    }
+                },
+                Want::Read(phase) => {
+                    // A read that did not fill the buffer emptied the socket, and what comes later is an event; only
+                    // the other side's end may have been reported together with the bytes.
+                    let draining = house.shutdown.is_begun();
+                    if empty && !draining && !slot.ended.load(Ordering::Relaxed) {
+                        return Outcome::Park;
+                    }
+                    if reads == TURN {
+                        return Outcome::Yield;
+                    }
+                    reads += 1;
+                    match (&*open.stream).read(&mut desk.input) {
+                        Ok(0) => want = session.end_of_input(),
+                        Ok(count) => {
+                            empty = count < desk.input.len();
+                            desk.refresh(house);
+                            let bytes = desk.input.get(..count).unwrap_or_default();
+                            want = session.receive(bytes, &house.env, &mut desk.scratch);
+                        }
+                        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                            let leave = draining && phase == Phase::Idle;
+                            return if leave { Outcome::Close(false) } else { Outcome::Park };
+                        }
+                        Err(_) => {
+                            house.give_up(session);
+                            return Outcome::Close(false);
+                        }
+                    }
+                    continue;
+                }
+            }
+            desk.refresh(house);
+            want = session.resume(&house.env, &mut desk.scratch);
+        }
+    }
+}
+
+/// How a write went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushed {
+    All,
+    /// The socket takes no more for now; the session keeps the rest.
+    Blocked,
+    /// The client is gone.
+    Broken,
+}
+
+/// Writes what a session has to say.
+pub(super) fn flush(stream: &TcpStream, session: &mut Session, desk: &mut Desk) -> Flushed {
+    if !desk.scratch.out().is_empty() {
+        match write(stream, desk.scratch.out()) {
+            Ok(count) => session.written(count, &mut desk.scratch),
+            Err(_) => {
+                session.written(0, &mut desk.scratch);
+                return Flushed::Broken;
+            }
+        }
+    }
+    while !session.unsent().is_empty() {
+        match write(stream, session.unsent()) {
+            Ok(0) => return Flushed::Blocked,
+            Ok(count) => drop(session.advance(count)),
+            Err(_) => return Flushed::Broken,
+        }
+    }
+    Flushed::All
+}
+
+/// One write; 0 where the socket takes nothing for now.
+fn write(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    loop {
+        match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
+            written => return written,
+        }
+    }
+}
+
+thread_local! {
+    static DESK: Cell<Option<Box<Desk>>> = const { Cell::new(None) };
+}
+
+/// Lends this thread's desk; a call within a call, by a service that runs jobs itself, gets another.
+pub(super) fn with_desk<T>(work: impl FnOnce(&mut Desk) -> T) -> T {
+    let mut desk = DESK.take().unwrap_or_else(|| Box::new(Desk::new()));
+    let result = work(&mut desk);
+    DESK.set(Some(desk));
+    result
+}

@@ -1,0 +1,251 @@
+//! `sequential`: one thread, one connection at a time. The baseline that everything else is to be better than.
+//!
+//! While a connection is being served, others wait in the kernel's queue. An idle connection is closed as soon as
+//! another waits; one that stalls in mid-request holds up the rest until its timeout, so a client waits for at most that
+//! times the connections ahead of it. One that has not said a word yet is given the head's timeout then, for its first
+//! byte may be on its way.
+//!
+//! Cost: a read and a write for each request, a poll for each wait; no queue, no lock, no switch.
+//!
+//! *Wins when* requests are short, arrive on connections of their own and come from one client at a time: no thread is
+//! woken for anything. *Loses when* anybody waits for anything.
+
+use std::io::{self, ErrorKind, PipeReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use polyserve_core::answer::{AnswerFuture, park_until, promise};
+use polyserve_core::http1::Phase;
+use polyserve_core::sync::lock;
+use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
+use rustix::event::PollFlags;
+
+use super::blocking::{Read, Transport, drive};
+use super::departures::Departures;
+use super::desk::{Desk, House};
+use super::waiting::{ACCEPT_REST, LAST_GRACE, wait, wake_on_begin};
+
+/// The server of one connection at a time.
+#[derive(Clone, Debug)]
+pub struct Sequential {
+    config: ServerConfig,
+}
+
+impl Sequential {
+    /// A server within the limits of `config`.
+    ///
+    /// # Errors
+    ///
+    /// Where a limit is none, or more than one worker is asked for.
+    pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        match config.workers {
+            None | Some(1) => Ok(Self { config }),
+            Some(workers) => Err(ConfigError::new(format!("workers must be 1 for sequential, not {workers}"))),
+        }
+    }
+}
+
+impl Server for Sequential {
+    fn connections(&self) -> Connections {
+        Connections::One
+    }
+
+    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
+        let listener = net::listen(addr, &self.config)?;
+        listener.set_nonblocking(true)?;
+        let local_addr = listener.local_addr()?;
+        let house = Arc::new(House::new(service, &self.config));
+        let wake = wake_on_begin(&house.shutdown)?;
+        let current = Current::default();
+        let (ended, end) = promise(());
+        let worker = Worker { house: Arc::clone(&house), wake, current: Arc::clone(&current) };
+        let worker = thread::Builder::new().name("sequential".into()).spawn(move || {
+            let _ended = ended; // completes when the thread ends, however it does
+            worker.run(listener);
+        })?;
+        let (shutdown, grace) = (house.shutdown.clone(), self.config.drain_grace);
+        Running::start("sequential-main", local_addr, grace, shutdown, move || {
+            supervise(&house, &current, worker, &mut end.into_future())
+        })
+    }
+}
+
+/// The connection that is being served.
+type Current = Arc<Mutex<Option<Arc<TcpStream>>>>;
+
+/// Waits for the worker's end, and cuts its connection at the shutdown's deadline.
+fn supervise(house: &House, current: &Current, worker: JoinHandle<()>, end: &mut AnswerFuture<()>) -> Drain {
+    let mut begun = house.shutdown.begun();
+    let mut ended = false;
+    park_until(None, |cx| {
+        ended = Pin::new(&mut *end).poll(cx).is_ready();
+        if ended { Poll::Ready(()) } else { Pin::new(&mut begun).poll(cx) }
+    });
+    let mut until = |deadline| ended || park_until(Some(deadline), |cx| Pin::new(&mut *end).poll(cx)).is_some();
+    let deadline = house.shutdown.deadline().unwrap_or_else(Instant::now);
+    let mut stuck = 0;
+    if !until(deadline) {
+        if let Some(stream) = &*lock(current) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        stuck = usize::from(!until(deadline + LAST_GRACE));
+    }
+    if stuck == 0
+        && let Err(panic) = worker.join()
+    {
+        std::panic::resume_unwind(panic);
+    }
+    house.drained(stuck)
+}
+
+struct Worker {
+    house: Arc<House>,
+    wake: PipeReader,
+    current: Current,
+}
+
+impl Worker {
+    fn run(&self, listener: TcpListener) {
+        let mut desk = Desk::new();
+        let mut departures = Departures::new(self.house.config.linger_timeout);
+        loop {
+            let draining = self.house.shutdown.is_begun();
+            match listener.accept() {
+                Ok((stream, _)) => self.serve(stream, &listener, &mut desk, &mut departures),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if draining {
+                        break;
+                    }
+                    self.rest(Some(&listener), &mut departures, None);
+                }
+                Err(error) if net::is_connection_error(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept");
+                    self.rest(None, &mut departures, Some(Instant::now() + ACCEPT_REST));
+                }
+            }
+        }
+        drop(listener);
+        while departures.deadline().is_some() && !self.house.is_over() {
+            self.rest(None, &mut departures, self.house.shutdown.deadline());
+        }
+    }
+
+    /// Waits for the listener, a departure, a shutdown or the deadline.
+    fn rest(&self, listener: Option<&TcpListener>, departures: &mut Departures, deadline: Option<Instant>) {
+        let wake = (!self.house.shutdown.is_begun()).then(|| self.wake.as_fd());
+        let deadline = [deadline, departures.deadline()].into_iter().flatten().min();
+        let sockets = wake.into_iter().chain(listener.map(AsFd::as_fd)).chain(departures.sockets());
+        if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
+            tracing::warn!(%error, "cannot wait for connections");
+            thread::park_timeout(ACCEPT_REST);
+        }
+        departures.sweep();
+    }
+
+    fn serve(&self, stream: TcpStream, listener: &TcpListener, desk: &mut Desk, departures: &mut Departures) {
+        if net::prepare(&stream).and_then(|()| stream.set_nonblocking(true)).is_err() {
+            return;
+        }
+        let stream = Arc::new(stream);
+        *lock(&self.current) = Some(Arc::clone(&stream));
+        let mut transport = Polled { stream: &stream, listener, worker: self, fresh: true };
+        let linger = drive(&mut transport, &self.house, desk);
+        *lock(&self.current) = None;
+        // The supervisor may still be looking at it; then there is no time left to linger.
+        if linger && let Some(stream) = Arc::into_inner(stream) {
+            departures.see_off(stream);
+        }
+    }
+}
+
+/// A socket that does not block, waited for together with the listener and the shutdown.
+struct Polled<'a> {
+    stream: &'a TcpStream,
+    listener: &'a TcpListener,
+    worker: &'a Worker,
+    /// Nothing has been read yet.
+    fresh: bool,
+}
+
+impl Polled<'_> {
+    /// Waits until the socket is ready, something else calls, or `deadline`.
+    fn wait(&self, flags: PollFlags, listen: bool, deadline: Instant) -> io::Result<Ready> {
+        let draining = self.worker.house.shutdown.is_begun();
+        let wake = (!draining).then(|| (self.worker.wake.as_fd(), PollFlags::IN));
+        let listener = listen.then(|| (self.listener.as_fd(), PollFlags::IN));
+        let sockets = [(self.stream.as_fd(), flags)].into_iter().chain(wake).chain(listener);
+        let mut ready = Vec::with_capacity(3);
+        wait(sockets, Some(deadline), &mut ready)?;
+        let at = |index: usize| ready.get(index).copied().unwrap_or(false);
+        Ok(Ready { listener: listen && at(usize::from(!draining) + 1), wake: !draining && at(1) })
+    }
+}
+
+/// What called, beside the socket.
+struct Ready {
+    listener: bool,
+    wake: bool,
+}
+
+impl Transport for Polled<'_> {
+    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
+        let house = &self.worker.house;
+        let idle = phase == Phase::Idle;
+        let (mut leave, mut listen, mut deadline) = (false, idle, deadline);
+        loop {
+            match (&mut &*self.stream).read(buffer) {
+                Ok(0) => return Ok(Read::End),
+                Ok(count) => {
+                    self.fresh = false;
+                    return Ok(Read::Bytes(count));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                Err(_) => {}
+            }
+            // Only now, after the socket was found empty: what had arrived is served first.
+            if leave || (idle && house.shutdown.is_begun()) {
+                return Ok(Read::Leave);
+            }
+            if Instant::now() >= deadline {
+                return Ok(Read::TimedOut);
+            }
+            let ready = self.wait(PollFlags::IN, listen, deadline)?;
+            if ready.wake && !idle {
+                return Ok(Read::Again);
+            }
+            if ready.listener && self.fresh {
+                listen = false;
+                deadline = deadline.min(Instant::now() + house.config.head_timeout);
+            } else {
+                leave = ready.listener;
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize {
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match (&mut &*self.stream).write(rest) {
+                Ok(0) => break,
+                Ok(count) => written += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let deadline = self.worker.house.within(deadline);
+                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, deadline).is_err() {
+                        break;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        written
+    }
+}

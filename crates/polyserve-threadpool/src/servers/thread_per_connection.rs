@@ -1,0 +1,445 @@
+//! `thread_per_connection`: each connection has a thread, which blocks in the kernel whenever it waits.
+//!
+//! The accepting thread starts them, `max_connections` at the most. Past that, the connection that has been idle for
+//! longest is closed for the new one; where none is idle, the new one is answered 503.
+//!
+//! A thread that waits for a request is woken, for a shutdown or to make room, by closing the reading side of its
+//! socket: bytes that have arrived are still read, so that no request that had come is lost.
+//!
+//! Cost: a thread's start and end for each connection, a read and a write for each request, 128 KiB of address space
+//! for each stack.
+//!
+//! *Wins when* connections are few and live long: the kernel wakes the right thread at once, nothing is in between.
+//! *Loses when* connections are short (a thread's life costs more than a request) or many (memory, switches).
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, PipeReader, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use polyserve_core::http1::{Phase, Scratch, Session};
+use polyserve_core::sync::lock;
+use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
+use rustix::event::PollFlags;
+
+use super::blocking::{Read, Transport, drive};
+use super::departures::{Departures, discard};
+use super::desk::{Desk, House};
+use super::waiting::{ACCEPT_REST, LAST_GRACE, wait, wake_on_begin};
+
+/// The server of a thread for each connection.
+#[derive(Clone, Debug)]
+pub struct ThreadPerConnection {
+    config: ServerConfig,
+}
+
+impl ThreadPerConnection {
+    /// A server within the limits of `config`.
+    ///
+    /// # Errors
+    ///
+    /// Where a limit is none, or a number of workers is asked for: there are as many as connections.
+    pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        match config.workers {
+            None => Ok(Self { config }),
+            Some(_) => Err(ConfigError::new(
+                "workers cannot be set for thread_per_connection, which has one for each connection: set max_connections",
+            )),
+        }
+    }
+}
+
+impl Server for ThreadPerConnection {
+    fn connections(&self) -> Connections {
+        Connections::OnePerThread
+    }
+
+    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
+        let listener = net::listen(addr, &self.config)?;
+        listener.set_nonblocking(true)?;
+        let local_addr = listener.local_addr()?;
+        let house = Arc::new(House::new(service, &self.config));
+        let wake = wake_on_begin(&house.shutdown)?;
+        let (shutdown, grace) = (house.shutdown.clone(), self.config.drain_grace);
+        let departures = Departures::new(self.config.linger_timeout);
+        let acceptor = Acceptor { house, wake, guests: Arc::default(), threads: HashMap::new(), next: 0, departures };
+        Running::start("thread-per-conn", local_addr, grace, shutdown, move || acceptor.run(listener))
+    }
+}
+
+/// Room for the loop, `httparse`'s fields and a service that is not greedy.
+const STACK: usize = 128 * 1024;
+
+struct Acceptor {
+    house: Arc<House>,
+    wake: PipeReader,
+    guests: Arc<Guests>,
+    threads: HashMap<u64, JoinHandle<()>>,
+    next: u64,
+    departures: Departures,
+}
+
+/// The connections that have a thread, and the threads that have ended and wait to be joined.
+#[derive(Default)]
+struct Guests {
+    present: Mutex<Present>,
+    gone: Mutex<Vec<u64>>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Present {
+    guests: HashMap<u64, Arc<Guest>>,
+    /// How many of them were told to leave for another's sake, and so no longer count.
+    leaving: usize,
+}
+
+struct Guest {
+    stream: TcpStream,
+    /// Milliseconds since the server's start when it became idle, plus one; 0 while it is busy.
+    idle_since: AtomicU64,
+    /// Something has been read from it.
+    spoken: AtomicBool,
+    /// The reading side was closed from here, so that an end of input may not be the client's.
+    told_to_leave: AtomicBool,
+    /// It was told so to make room.
+    replaced: AtomicBool,
+}
+
+impl Guest {
+    fn new(stream: TcpStream) -> Self {
+        let [spoken, told_to_leave, replaced] = [const { AtomicBool::new(false) }; 3];
+        Self { stream, idle_since: AtomicU64::new(0), spoken, told_to_leave, replaced }
+    }
+
+    /// Closes the reading side: a thread that waits for a request wakes up.
+    fn tell_to_leave(&self) {
+        self.told_to_leave.store(true, Ordering::SeqCst);
+        let _ = self.stream.shutdown(Shutdown::Read);
+    }
+}
+
+impl Acceptor {
+    fn run(mut self, listener: TcpListener) -> Drain {
+        let start = Instant::now();
+        loop {
+            let draining = self.house.shutdown.is_begun();
+            match listener.accept() {
+                Ok((stream, _)) => self.welcome(stream, start),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if draining {
+                        break;
+                    }
+                    self.rest(Some(&listener), None);
+                }
+                Err(error) if net::is_connection_error(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept");
+                    self.rest(None, Some(Instant::now() + ACCEPT_REST));
+                }
+            }
+        }
+        drop(listener);
+        self.drain()
+    }
+
+    /// Waits for the listener, a departure, a shutdown or the deadline.
+    fn rest(&mut self, listener: Option<&TcpListener>, deadline: Option<Instant>) {
+        self.join_ended();
+        let wake = (!self.house.shutdown.is_begun()).then(|| self.wake.as_fd());
+        let deadline = [deadline, self.departures.deadline()].into_iter().flatten().min();
+        let sockets = wake.into_iter().chain(listener.map(AsFd::as_fd)).chain(self.departures.sockets());
+        if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
+            tracing::warn!(%error, "cannot wait for connections");
+            thread::park_timeout(ACCEPT_REST);
+        }
+        self.departures.sweep();
+    }
+
+    fn join_ended(&mut self) {
+        let gone = std::mem::take(&mut *lock(&self.guests.gone));
+        for name in gone {
+            if let Some(thread) = self.threads.remove(&name) {
+                let _ = thread.join(); // it caught what could panic
+            }
+        }
+    }
+
+    fn welcome(&mut self, stream: TcpStream, start: Instant) {
+        if self.threads.len() >= self.house.config.max_connections {
+            self.join_ended();
+            if !self.has_room(start) {
+                return self.turn_away(stream);
+            }
+        }
+        if net::prepare(&stream).is_err() {
+            return;
+        }
+        let guest = Arc::new(Guest::new(stream));
+        let name = self.next;
+        self.next += 1;
+        lock(&self.guests.present).guests.insert(name, Arc::clone(&guest));
+        let visit = Visit { name, guest: Arc::clone(&guest), house: Arc::clone(&self.house), start };
+        let leave = Leave { name, guests: Arc::clone(&self.guests) };
+        let thread = thread::Builder::new().name("connection".into()).stack_size(STACK).spawn(move || {
+            let _leave = leave;
+            visit.run();
+        });
+        match thread {
+            Ok(thread) => drop(self.threads.insert(name, thread)),
+            Err(error) => {
+                tracing::warn!(%error, "cannot start a thread");
+                // The closure is gone, and with it every other handle.
+                if let Some(guest) = Arc::into_inner(guest) {
+                    self.turn_away(guest.stream);
+                }
+            }
+        }
+    }
+
+    /// Whether one more may come; closes the connection that has been idle for longest where that is needed. One that
+    /// has not said a word counts as idle only after the head's timeout: its first byte may be on its way.
+    fn has_room(&self, start: Instant) -> bool {
+        let mut present = lock(&self.guests.present);
+        if present.guests.len() - present.leaving < self.house.config.max_connections {
+            return true;
+        }
+        let silent = millis_since(start).saturating_sub(as_millis(self.house.config.head_timeout));
+        let idle_since = |guest: &Guest| {
+            let since = guest.idle_since.load(Ordering::SeqCst);
+            let idle = since > 0 && (guest.spoken.load(Ordering::SeqCst) || since < silent);
+            (idle && !guest.replaced.load(Ordering::SeqCst)).then_some(since)
+        };
+        let idle = present.guests.values().filter_map(|guest| Some((idle_since(guest)?, guest)));
+        let Some((_, guest)) = idle.min_by_key(|(since, _)| *since) else { return false };
+        guest.replaced.store(true, Ordering::SeqCst);
+        guest.tell_to_leave();
+        present.leaving += 1;
+        true
+    }
+
+    fn turn_away(&mut self, stream: TcpStream) {
+        let (mut session, mut scratch) = (Session::new(), Scratch::new());
+        scratch.refresh(SystemTime::now(), true);
+        let _ = session.turn_away(&self.house.env, &mut scratch);
+        if stream.set_nonblocking(true).is_ok()
+            && let Ok(written) = (&stream).write(scratch.out())
+        {
+            session.written(written, &mut scratch);
+            self.house.give_up(&mut session);
+            self.departures.see_off(stream);
+        }
+    }
+
+    fn drain(mut self) -> Drain {
+        for guest in lock(&self.guests.present).guests.values() {
+            if guest.idle_since.load(Ordering::SeqCst) > 0 {
+                guest.tell_to_leave();
+            }
+        }
+        let deadline = self.house.shutdown.deadline().unwrap_or_else(Instant::now);
+        if !self.all_end_until(deadline) {
+            for guest in lock(&self.guests.present).guests.values() {
+                let _ = guest.stream.shutdown(Shutdown::Both);
+            }
+            self.all_end_until(deadline + LAST_GRACE);
+        }
+        while self.departures.deadline().is_some() && !self.house.is_over() {
+            self.rest(None, Some(deadline));
+        }
+        self.house.drained(self.threads.len())
+    }
+
+    /// Joins threads until all have ended (true) or `deadline` has passed.
+    fn all_end_until(&mut self, deadline: Instant) -> bool {
+        loop {
+            self.join_ended();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.threads.is_empty() || left.is_zero() {
+                return self.threads.is_empty();
+            }
+            let gone = lock(&self.guests.gone);
+            if gone.is_empty() {
+                let guests = &self.guests;
+                drop(guests.ended.wait_timeout(gone, left).unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+    }
+}
+
+/// Signs a connection's thread off, however it ends.
+struct Leave {
+    name: u64,
+    guests: Arc<Guests>,
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let mut present = lock(&self.guests.present);
+        let replaced = present.guests.remove(&self.name).is_some_and(|guest| guest.replaced.load(Ordering::SeqCst));
+        present.leaving -= usize::from(replaced);
+        drop(present);
+        lock(&self.guests.gone).push(self.name);
+        self.guests.ended.notify_one();
+    }
+}
+
+/// What a connection's thread has.
+struct Visit {
+    name: u64,
+    guest: Arc<Guest>,
+    house: Arc<House>,
+    start: Instant,
+}
+
+impl Visit {
+    fn run(self) {
+        let mut desk = Desk::new();
+        let mut socket = Blocking { visit: &self, read_timeout: None, write_timeout: None };
+        if drive(&mut socket, &self.house, &mut desk) {
+            self.linger(&mut desk);
+        }
+        tracing::trace!(connection = self.name, "closed");
+    }
+
+    /// Closes the writing side and reads on until the client closes or the time is up.
+    fn linger(&self, desk: &mut Desk) {
+        let deadline = self.house.within(Instant::now() + self.house.config.linger_timeout);
+        if self.guest.stream.shutdown(Shutdown::Write).is_err() || self.guest.stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        while discard(&self.guest.stream, &mut desk.input) && Instant::now() < deadline {
+            let socket = (self.guest.stream.as_fd(), PollFlags::IN);
+            if wait([socket], Some(self.house.within(deadline)), &mut Vec::new()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A socket that blocks, with the kernel's own timeouts.
+struct Blocking<'a> {
+    visit: &'a Visit,
+    /// What is set on the socket, so that it is set again only to change it.
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+}
+
+/// How long to rest between looks at a socket whose reading side we closed while a request was coming in.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+impl Blocking<'_> {
+    /// Reads what is there, without waiting.
+    fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
+        let stream = &self.visit.guest.stream;
+        stream.set_nonblocking(true)?;
+        let read = (&mut &*stream).read(buffer);
+        stream.set_nonblocking(false)?;
+        match read {
+            Ok(0) => Ok(Read::End),
+            Ok(count) => Ok(Read::Bytes(count)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Read::Leave),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lets the kernel wait for `left`, rounded up to a sixteenth of `whole`, so that a busy connection, which always
+    /// has nearly the whole, keeps what is set.
+    fn set_read_timeout(&mut self, left: Duration, whole: Duration) -> io::Result<()> {
+        let step = (whole / 16).max(Duration::from_millis(1));
+        let steps = left.as_nanos().div_ceil(step.as_nanos());
+        let rounded = step * u32::try_from(steps).unwrap_or(u32::MAX);
+        if self.read_timeout != Some(rounded) {
+            self.visit.guest.stream.set_read_timeout(Some(rounded))?;
+            self.read_timeout = Some(rounded);
+        }
+        Ok(())
+    }
+
+    fn set_idle(&self, idle: bool) {
+        let since = if idle { millis_since(self.visit.start) + 1 } else { 0 };
+        self.visit.guest.idle_since.store(since, Ordering::SeqCst);
+    }
+}
+
+fn millis_since(start: Instant) -> u64 {
+    as_millis(start.elapsed())
+}
+
+fn as_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX - 1)
+}
+
+impl Transport for Blocking<'_> {
+    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
+        let (house, guest) = (&self.visit.house, &self.visit.guest);
+        let idle = phase == Phase::Idle;
+        loop {
+            if idle {
+                self.set_idle(true);
+                // In this order: either the drain sees that this connection is idle, or this thread sees the drain.
+                if house.shutdown.is_begun() {
+                    return self.read_now(buffer);
+                }
+            }
+            let left = house.within(deadline).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Read::TimedOut);
+            }
+            self.set_read_timeout(left, phase.timeout(&house.config))?;
+            let result = (&mut &guest.stream).read(buffer);
+            self.set_idle(false);
+            match result {
+                Ok(0) if guest.told_to_leave.load(Ordering::SeqCst) => {
+                    if idle {
+                        return Ok(Read::Leave);
+                    }
+                    // A request had begun to come in just then; the rest of it can still be read.
+                    thread::park_timeout(LOOK_AGAIN);
+                }
+                Ok(0) => return Ok(Read::End),
+                Ok(count) => {
+                    guest.spoken.store(true, Ordering::SeqCst);
+                    return Ok(Read::Bytes(count));
+                }
+                Err(error) => match error.kind() {
+                    // Late or interrupted: the loop looks at the clock.
+                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize {
+        let stream = &self.visit.guest.stream;
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = self.visit.house.config.write_timeout;
+            // The whole timeout is set once; only a write that came back short needs what is left of it.
+            let timeout = if written == 0 { timeout } else { left };
+            if left.is_zero() {
+                break;
+            }
+            if self.write_timeout != Some(timeout) {
+                if stream.set_write_timeout(Some(timeout.max(Duration::from_millis(1)))).is_err() {
+                    break;
+                }
+                self.write_timeout = Some(timeout);
+            }
+            match (&mut &*stream).write(rest) {
+                Ok(0) => break,
+                Ok(count) => written += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        written
+    }
+}

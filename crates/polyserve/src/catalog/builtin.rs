@@ -1,0 +1,113 @@
+//! The built-in entries: a strategy of this project is one line here.
+
+use std::sync::Arc;
+
+use polyserve_core::service::{Echo, EntityService, Page, Welcome};
+
+use super::{Catalog, Entry};
+#[cfg(feature = "threadpool")]
+use super::{ExecutorEntry, ServerEntry};
+
+pub(super) fn catalog() -> Catalog {
+    let catalog = Catalog::new();
+    #[cfg(feature = "threadpool")]
+    let catalog = threadpool(catalog);
+    #[cfg(feature = "memory")]
+    let catalog = memory(catalog);
+    services(catalog)
+}
+
+#[cfg(feature = "threadpool")]
+fn threadpool(catalog: Catalog) -> Catalog {
+    use polyserve_threadpool::{CrossbeamPool, MpscPool, Sequential, StealingPool, ThreadPerConnection};
+
+    catalog
+        .with_server(Entry::server(
+            "sequential",
+            "one thread, one connection at a time: the baseline",
+            &["one connection at a time", "drains"],
+            |config| Ok(Box::new(Sequential::new(config.clone())?)),
+        ))
+        .with_server(Entry::server(
+            "thread_per_connection",
+            "a thread for every connection, while it is open",
+            &["one connection a thread", "drains"],
+            |config| Ok(Box::new(ThreadPerConnection::new(config.clone())?)),
+        ))
+        .with_executor(Entry::executor(
+            "mpsc_pool",
+            "threads behind one std channel: the classic",
+            &["bounded queue", "runs in order", "survives panics"],
+            |config| Ok(Arc::new(MpscPool::new(config.into())?)),
+        ))
+        .with_executor(Entry::executor(
+            "crossbeam_pool",
+            "threads that all receive from one crossbeam channel",
+            &["bounded queue", "runs in order", "survives panics"],
+            |config| Ok(Arc::new(CrossbeamPool::new(config.into())?)),
+        ))
+        .with_executor(Entry::executor(
+            "stealing_pool",
+            "threads with queues of their own that steal from each other",
+            &["bounded queue", "survives panics"],
+            |config| Ok(Arc::new(StealingPool::new(config.into())?)),
+        ))
+}
+
+/// The pool server over an executor of the catalog.
+#[cfg(feature = "threadpool")]
+pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
+    let make = Arc::clone(&executor.make);
+    Entry::server(
+        &format!("pool_server/{}", executor.name),
+        &format!("workers of {} share the connections; an idle one holds none", executor.name),
+        &["multiplexed connections", "bounded queue", "drains"],
+        move |config| {
+            let make = Arc::clone(&make);
+            Ok(Box::new(polyserve_threadpool::PoolServer::new(config.clone(), move |config| make(config))?))
+        },
+    )
+}
+
+#[cfg(feature = "memory")]
+fn memory(catalog: Catalog) -> Catalog {
+    use polyserve_memory::{StdMutex, StdRwlock, TwoLevel};
+
+    let catalog = catalog
+        .with_repo(Entry::repo("std_mutex", "one map behind one mutex: the baseline", REPO, || {
+            Ok(Arc::new(StdMutex::default()))
+        }))
+        .with_repo(Entry::repo("std_rwlock", "one map behind one readers-writer lock", REPO, || {
+            Ok(Arc::new(StdRwlock::default()))
+        }))
+        .with_repo(Entry::repo("two_level", "a lock for the map, and one for every entity: the classic", REPO, || {
+            Ok(Arc::new(TwoLevel::default()))
+        }));
+    #[cfg(feature = "dashmap")]
+    let catalog = catalog.with_repo(Entry::repo("dashmap", "the sharded map of the dashmap crate", REPO, || {
+        Ok(Arc::new(polyserve_memory::Dashmap::default()))
+    }));
+    catalog
+}
+
+/// What every repo in memory promises.
+#[cfg(feature = "memory")]
+const REPO: &[&str] = &["linearizable", "answers now", "volatile"];
+
+fn services(catalog: Catalog) -> Catalog {
+    catalog
+        .with_service(Entry::service(
+            "entity",
+            "the entity store",
+            &["answers as its repo does"],
+            EntityService::shared,
+        ))
+        .with_service(Entry::service("echo", "any request's own body", &["answers now"], |_| Arc::new(Echo)))
+        .with_service(Entry::service(
+            "page",
+            "GET / is a small page; every 10th request waits 2 s first",
+            &["answers now, or later"],
+            |_| Arc::new(Page::default()),
+        ))
+        .with_service(Entry::service("welcome", "GET /welcome is Welcome!", &["answers now"], |_| Arc::new(Welcome)))
+}

@@ -1,0 +1,89 @@
+//! A name that is not in the catalog, and what may have been meant.
+
+use std::error::Error;
+use std::fmt;
+
+/// A name that is not in the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownName {
+    kind: &'static str,
+    name: String,
+    known: Vec<String>,
+}
+
+impl UnknownName {
+    pub(super) fn new(kind: &'static str, name: &str, known: Vec<String>) -> Self {
+        Self { kind, name: name.to_owned(), known }
+    }
+
+    /// This error, where `name` would have been known too.
+    pub(super) fn or(mut self, name: &str) -> Self {
+        self.known.push(name.to_owned());
+        self
+    }
+
+    /// The names there are.
+    pub fn known(&self) -> &[String] {
+        &self.known
+    }
+
+    /// The known name that looks most like this one, if any does.
+    pub fn suggestion(&self) -> Option<&str> {
+        let far = |known: &&String| distance(&self.name, known);
+        let nearest = self.known.iter().min_by_key(far).filter(|known| far(known) * 3 <= known.len());
+        let part = || self.known.iter().find(|known| !self.name.is_empty() && known.contains(&self.name));
+        nearest.or_else(part).map(String::as_str)
+    }
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no {} {:?}", self.kind, self.name)?;
+        if let Some(near) = self.suggestion() {
+            write!(f, ", did you mean {near:?}?")?;
+        }
+        match self.known.as_slice() {
+            [] => f.write_str("; this program has none"),
+            known => write!(f, "; there are: {}", known.join(", ")),
+        }
+    }
+}
+
+impl Error for UnknownName {}
+
+/// How many characters have to be added, dropped or changed to turn `from` into `to` (Levenshtein); case is no change.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.to_lowercase().chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.iter().enumerate() {
+            let change = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        for (from, to, far) in [("", "", 0), ("", "abc", 3), ("abc", "", 3), ("kitten", "sitting", 3), ("A", "a", 0)] {
+            assert_eq!(distance(from, to), far, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn what_may_have_been_meant() {
+        let known = ["std_mutex", "std_rwlock", "two_level", "pool_server/mpsc_pool"].map(String::from).to_vec();
+        let suggestion = |name| UnknownName::new("repo", name, known.clone()).suggestion().map(String::from);
+        assert_eq!(suggestion("std-mutex").as_deref(), Some("std_mutex"));
+        assert_eq!(suggestion("TwoLevel").as_deref(), Some("two_level"));
+        assert_eq!(suggestion("mpsc_pool").as_deref(), Some("pool_server/mpsc_pool"));
+        assert_eq!((suggestion("zebra"), suggestion("")), (None, None));
+    }
+}

@@ -1,0 +1,93 @@
+use super::*;
+
+#[test]
+fn the_services_are_always_there() {
+    let names: Vec<_> = Catalog::builtin().services().iter().map(|entry| entry.name.clone()).collect();
+    assert_eq!(names, ["entity", "echo", "page", "welcome"]);
+    assert!(Catalog::builtin().references().is_empty());
+}
+
+#[test]
+fn an_unknown_name_lists_the_known_ones() {
+    let error = Catalog::builtin().service("wellcome").err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "there is no service \"wellcome\", did you mean \"welcome\"?; there are: entity, echo, page, welcome"
+    );
+    let error = Catalog::new().reference("null").err().unwrap();
+    assert_eq!(error.to_string(), "there is no reference \"null\"; this program has none");
+}
+
+#[test]
+fn an_entry_replaces_its_namesake_in_place() {
+    use polyserve_core::service::Echo;
+    let mine = Entry::service("echo", "mine", &[], |_| Arc::new(Echo));
+    let catalog = Catalog::builtin().with_service(mine);
+    assert_eq!(catalog.services().len(), Catalog::builtin().services().len());
+    assert_eq!(catalog.service("echo").unwrap().summary, "mine");
+}
+
+#[cfg(feature = "memory")]
+#[test]
+fn every_repo_is_made_new_and_empty() {
+    use polyserve_core::Entity;
+    for entry in Catalog::builtin().repos() {
+        let repo = (entry.make)().unwrap();
+        let _ = repo.put(Entity::new(1, "one", 1.0)).wait().unwrap();
+        assert_eq!(repo.len().wait().unwrap(), 1, "{}", entry.name);
+        assert_eq!((entry.make)().unwrap().len().wait().unwrap(), 0, "{}", entry.name);
+    }
+}
+
+#[cfg(feature = "threadpool")]
+mod threadpool {
+    use super::*;
+    use polyserve_core::Connections;
+
+    #[test]
+    fn a_server_over_an_executor_carries_its_name() {
+        let catalog = Catalog::builtin();
+        let names: Vec<_> = catalog.servers().iter().map(|entry| entry.name.as_str()).collect();
+        let pools = ["pool_server/mpsc_pool", "pool_server/crossbeam_pool", "pool_server/stealing_pool"];
+        assert_eq!(names, [&["sequential", "thread_per_connection"][..], &pools].concat());
+        assert_eq!(catalog.server("pool_server").unwrap().name, "pool_server/mpsc_pool");
+        let error = catalog.server("pool_servre").err().unwrap().to_string();
+        assert!(error.contains("did you mean \"pool_server\"?"), "{error}");
+        assert!(error.contains("thread_per_connection") && error.contains("pool_server/stealing_pool"), "{error}");
+    }
+
+    #[test]
+    fn an_executor_of_ones_own_gets_a_server() {
+        let mpsc = Arc::clone(&Catalog::builtin().executor("mpsc_pool").unwrap().make);
+        let mine = Entry::executor("mine", "my own", &[], move |config| mpsc(config));
+        let catalog = Catalog::new().with_executor(mine);
+        let server = (catalog.server("pool_server/mine").unwrap().make)(&ServerConfig::default()).unwrap();
+        let running = server.serve(([127, 0, 0, 1], 0).into(), Arc::new(polyserve_core::service::Echo)).unwrap();
+        assert_ne!(running.local_addr().port(), 0);
+        assert_eq!(running.shutdown().unwrap(), polyserve_core::Drain::default());
+    }
+
+    #[test]
+    fn the_first_promise_is_the_servers_shape() {
+        for entry in Catalog::builtin().servers() {
+            let server = (entry.make)(&ServerConfig::default()).unwrap();
+            let shape = match server.connections() {
+                Connections::Multiplexed => "multiplexed connections",
+                Connections::OnePerThread => "one connection a thread",
+                Connections::One => "one connection at a time",
+            };
+            assert_eq!(entry.promises[0], shape, "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn every_executor_runs_a_job() {
+        for entry in Catalog::builtin().executors() {
+            let executor = (entry.make)(&ServerConfig::default()).unwrap();
+            let (done, ran) = std::sync::mpsc::channel();
+            executor.execute(polyserve_core::Job::new(move || done.send(()).unwrap())).unwrap();
+            ran.recv_timeout(std::time::Duration::from_secs(60)).expect(&entry.name);
+            assert_eq!(executor.close(None), 0, "{}", entry.name);
+        }
+    }
+}

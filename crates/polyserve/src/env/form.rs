@@ -1,0 +1,125 @@
+//! How a setting's value is written: parsed from text, and shown again.
+
+/// A whole number.
+pub(super) mod count {
+    pub(crate) const FORM: &str = "a whole number in range";
+
+    pub(crate) fn parse<T: TryFrom<u64>>(text: &str) -> Option<T> {
+        // `u64::from_str` takes a sign.
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        T::try_from(digits.then(|| text.parse().ok()).flatten()?).ok()
+    }
+
+    pub(crate) fn show(value: &impl ToString) -> String {
+        value.to_string()
+    }
+}
+
+/// A whole number, or the server's own choice.
+pub(super) mod workers {
+    pub(crate) const FORM: &str = super::count::FORM;
+
+    pub(crate) fn parse(text: &str) -> Option<Option<usize>> {
+        super::count::parse(text).map(Some)
+    }
+
+    pub(crate) fn show(value: &Option<usize>) -> String {
+        value.map_or("the server's own".into(), |n| n.to_string())
+    }
+}
+
+/// A number of bytes.
+pub(super) mod bytes {
+    pub(crate) const FORM: &str = "a number of bytes such as 65536, 64KiB or 1MiB";
+
+    const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+
+    pub(crate) fn parse(text: &str) -> Option<usize> {
+        let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?.trim_end(), *factor)));
+        let (number, factor) = unit.unwrap_or((text, 1));
+        super::count::parse::<u64>(number)?.checked_mul(factor)?.try_into().ok()
+    }
+
+    pub(crate) fn show(value: &usize) -> String {
+        let unit = UNITS.iter().rev().find(|(_, factor)| *value > 0 && (*value as u64).is_multiple_of(*factor));
+        unit.map_or(value.to_string(), |(unit, factor)| format!("{}{unit}", *value as u64 / factor))
+    }
+}
+
+/// A time.
+pub(super) mod time {
+    use std::time::Duration;
+
+    pub(crate) const FORM: &str = "a time such as 10s, 500ms or 2m";
+
+    pub(crate) fn parse(text: &str) -> Option<Duration> {
+        humantime::parse_duration(text).ok()
+    }
+
+    pub(crate) fn show(value: &Duration) -> String {
+        humantime::format_duration(*value).to_string()
+    }
+}
+
+/// On or off.
+pub(super) mod switch {
+    pub(crate) const FORM: &str = "true or false";
+
+    pub(crate) fn parse(text: &str) -> Option<bool> {
+        match text.to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => Some(true),
+            "false" | "0" | "no" | "off" => Some(false),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn show(value: &bool) -> String {
+        value.to_string()
+    }
+}
+
+/// Any text; none by default.
+pub(super) mod text {
+    pub(crate) const FORM: &str = "a text";
+
+    pub(crate) fn parse(text: &str) -> Option<Option<String>> {
+        Some(Some(text.to_owned()).filter(|text| !text.is_empty()))
+    }
+
+    pub(crate) fn show(value: &Option<String>) -> String {
+        value.clone().unwrap_or("none".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn counts_are_digits_within_their_type() {
+        assert_eq!((count::parse("0"), count::parse("4294967295")), (Some(0_u32), Some(u32::MAX)));
+        for wrong in ["", "+1", "-1", "1.5", "0x10", "4294967296", "one", " 1"] {
+            assert_eq!(count::parse::<u32>(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn bytes_have_units_and_no_overflow() {
+        for (text, bytes) in [("0", 0), ("16KiB", 16 << 10), ("1 MiB", 1 << 20), ("2GiB", 2 << 30), ("1500", 1500)] {
+            assert_eq!(bytes::parse(text), Some(bytes), "{text}");
+            assert_eq!(bytes::parse(&bytes::show(&bytes)), Some(bytes), "{text}");
+        }
+        for wrong in ["KiB", "1kB", "1.5MiB", "18446744073709551615GiB", "-1KiB"] {
+            assert_eq!(bytes::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_and_switches() {
+        assert_eq!(time::parse("1m 30s"), Some(Duration::from_secs(90)));
+        assert_eq!((time::parse("10"), time::parse("soon"), time::parse("999999999999999999999s")), (None, None, None));
+        assert_eq!(time::parse(&time::show(&Duration::from_millis(1500))), Some(Duration::from_millis(1500)));
+        assert_eq!((switch::parse("ON"), switch::parse("0"), switch::parse("maybe")), (Some(true), Some(false), None));
+    }
+}

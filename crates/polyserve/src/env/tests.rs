@@ -1,0 +1,128 @@
+use super::*;
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+type Pairs<'a> = &'a [(&'a str, &'a str)];
+
+fn read(flags: Pairs<'_>, variables: Pairs<'_>) -> Result<Settings, SettingError> {
+    let (flags, variables): (HashMap<_, _>, HashMap<_, _>) =
+        (flags.iter().copied().collect(), variables.iter().copied().collect());
+    Settings::read(|name| flags.get(name).map(|v| (*v).into()), |name| variables.get(name).map(|v| (*v).into()))
+}
+
+#[test]
+fn nothing_said_is_the_default() {
+    let settings = read(&[], &[]).unwrap();
+    assert_eq!((settings.listen, settings.config), (DEFAULT_LISTEN, ServerConfig::default()));
+    assert_eq!((settings.pool_size, settings.given), (None, vec![]));
+}
+
+/// A field that is added to the configuration gets a variable and a flag, or this fails.
+#[test]
+fn every_field_has_a_setting() {
+    let shown = format!("{:#?}", ServerConfig::default());
+    let fields: Vec<&str> =
+        shown.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(':')).map(|f| f.0).collect();
+    let names: Vec<&str> = SETTINGS.iter().map(Setting::name).collect();
+    assert_eq!(names, fields);
+}
+
+#[test]
+fn every_setting_sets_its_own_field_and_shows_it() {
+    for setting in SETTINGS {
+        let text = match setting.form() {
+            form::count::FORM => "7",
+            form::bytes::FORM => "4KiB",
+            form::time::FORM => "1m 3s",
+            form::switch::FORM => "true",
+            _ => "me",
+        };
+        let settings = read(&[], &[(&setting.variable(), text)]).unwrap();
+        assert_eq!(setting.show(&settings.config), text, "{setting:?}");
+        let back = setting.show(&ServerConfig::default());
+        let mut config = settings.config;
+        if !["workers", "banner"].contains(&setting.name()) {
+            assert!(setting.set(&mut config, &back), "{setting:?}: {back}");
+            assert_eq!(config, ServerConfig::default(), "{setting:?} changes another field too");
+        }
+    }
+}
+
+#[test]
+fn the_flag_comes_before_the_variable_and_that_before_the_published_one() {
+    let all = [("POLYSERVE_LISTEN", "127.0.0.1:2"), ("TCP_ADDRESS", "127.0.0.1:3")];
+    assert_eq!(read(&[("listen", "127.0.0.1:1")], &all).unwrap().listen.port(), 1);
+    assert_eq!(read(&[], &all).unwrap().listen.port(), 2);
+    assert_eq!(read(&[], &all[1..]).unwrap().listen.port(), 3);
+
+    let all = [("POLYSERVE_WORKERS", "2"), ("THREAD_POOL_SIZE", "3")];
+    let workers = |flags, variables| {
+        let settings = read(flags, variables).unwrap();
+        (settings.config.workers, settings.pool_size)
+    };
+    assert_eq!(workers(&[("workers", "1")], &all), (Some(1), None));
+    assert_eq!(workers(&[], &all), (Some(2), None));
+    assert_eq!(workers(&[], &all[1..]), (None, Some(3)));
+}
+
+#[test]
+fn what_is_overridden_is_not_looked_at_and_empty_is_none() {
+    let settings = read(&[("listen", "127.0.0.1:1")], &[("POLYSERVE_LISTEN", "nonsense"), ("TCP_ADDRESS", "?")]);
+    assert_eq!(settings.unwrap().listen.port(), 1);
+    let settings = read(&[], &[("POLYSERVE_LISTEN", ""), ("TCP_ADDRESS", "127.0.0.1:3"), ("POLYSERVE_QUEUE", "")]);
+    assert_eq!(settings.unwrap().listen.port(), 3);
+}
+
+#[test]
+fn a_name_is_resolved() {
+    assert!(read(&[], &[("TCP_ADDRESS", "localhost:80")]).unwrap().listen.ip().is_loopback());
+}
+
+#[test]
+fn errors_name_the_source_the_value_and_what_is_allowed() {
+    for (flags, variables, parts) in [
+        (&[][..], &[("POLYSERVE_HEAD_TIMEOUT", "soon")][..], ["POLYSERVE_HEAD_TIMEOUT", "\"soon\"", "a time such as"]),
+        (&[("head_timeout", "0s")], &[], ["--head-timeout", "\"0s\"", "from 1 ms to 24 h"]),
+        (&[("workers", "0")], &[], ["--workers", "\"0\"", "from 1 to 4096"]),
+        (&[], &[("POLYSERVE_BACKLOG", "99999999999")], ["POLYSERVE_BACKLOG", "99999999999", "in range"]),
+        (&[], &[("POLYSERVE_QUEUE", "many")], ["POLYSERVE_QUEUE", "\"many\"", "a whole number"]),
+        (&[], &[("POLYSERVE_MAX_BODY", "1kB")], ["POLYSERVE_MAX_BODY", "\"1kB\"", "a number of bytes"]),
+        (&[("idle_timeout", "10")], &[], ["--idle-timeout", "\"10\"", "10s"]),
+        (&[], &[("POLYSERVE_DEFER_ACCEPT", "2")], ["POLYSERVE_DEFER_ACCEPT", "\"2\"", "true or false"]),
+        (&[], &[("POLYSERVE_BANNER", "a\nb")], ["POLYSERVE_BANNER", "a\\nb", "printable ASCII"]),
+        (&[], &[("TCP_ADDRESS", "nonsense")], ["TCP_ADDRESS", "\"nonsense\"", "like 127.0.0.1:8001"]),
+        (&[], &[("THREAD_POOL_SIZE", "0")], ["THREAD_POOL_SIZE", "\"0\"", "from 1 to 4096"]),
+    ] {
+        let error = read(flags, variables).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn an_error_is_short_whatever_the_value() {
+    let long = "\u{2603}".repeat(10_000);
+    for variable in ["POLYSERVE_QUEUE", "POLYSERVE_LISTEN"] {
+        assert!(read(&[], &[(variable, &long)]).unwrap_err().to_string().len() < 400);
+    }
+    let raw = |name: &str| (name == "POLYSERVE_QUEUE").then(|| OsString::from_vec(vec![b'7', 0xff]));
+    let error = Settings::read(|_| None, raw).unwrap_err().to_string();
+    assert!(error.contains("POLYSERVE_QUEUE") && error.contains("Unicode"), "{error}");
+}
+
+/// `THREAD_POOL_SIZE` in the environment made a server without a pool refuse to start.
+#[test]
+fn the_published_pool_size_is_a_hint() {
+    let settings = read(&[], &[("THREAD_POOL_SIZE", "3"), ("POLYSERVE_HEAD_TIMEOUT", "7s")]).unwrap();
+    let pool = |config: &ServerConfig| Ok((config.workers, config.head_timeout));
+    let single = |config: &ServerConfig| match config.workers {
+        None => Ok((config.workers, config.head_timeout)),
+        Some(_) => Err(ConfigError::new("workers: this server has one")),
+    };
+    assert_eq!(settings.make(pool), Ok((Some(3), Duration::from_secs(7))));
+    assert_eq!(settings.make(single), Ok((None, Duration::from_secs(7))));
+
+    let explicit = read(&[], &[("POLYSERVE_WORKERS", "3")]).unwrap();
+    assert!(explicit.make(single).is_err(), "what was asked for by name is refused, not ignored");
+}

@@ -1,0 +1,15 @@
+//! What most programs use: `use polyserve::prelude::*`.
+
+pub use crate::catalog::Catalog;
+#[cfg(feature = "memory")]
+pub use crate::memory::{StdMutex, StdRwlock, TwoLevel};
+pub use crate::repo::EntityRepoExt;
+pub use crate::service::{Body, EntityService};
+#[cfg(feature = "signals")]
+pub use crate::signals::{Signals, run_until_signalled};
+#[cfg(feature = "threadpool")]
+pub use crate::threadpool::{MpscPool, PoolServer};
+pub use crate::{
+    Answer, Connections, Drain, Entity, EntityRef, EntityRepo, Executor, Job, Lookup, Method, Put, Rejected, Removed,
+    Reply, RepoError, Request, Running, Server, ServerConfig, Service, Status,
+};
