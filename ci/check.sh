@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Form: formatting, lints, docs, features, and the arrows between crates.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/setup.sh
+
+step() { echo; echo "== $*"; "$@"; }
+
+step cargo fmt --all --check
+step cargo clippy --workspace --all-targets --all-features -- -D warnings
+RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --workspace --all-features
+
+for features in "" threadpool memory dashmap env signals threadpool,dashmap; do
+    step cargo check -q -p polyserve --no-default-features --features "$features"
+done
+step cargo check -q -p polyserve-memory --no-default-features
+
+# depends CRATE: every crate that it is built from, one a line.
+depends() { cargo tree -q -e normal --prefix none --format '{p}' "$@" | awk '{print $1}' | sort -u; }
+# never CRATE PATTERN [ARGS]: fails where CRATE is built from one that matches.
+never() {
+    local crate=$1 pattern=$2 found
+    shift 2
+    found=$(depends -p "$crate" "$@" | grep -vx "$crate" | grep -xE "$pattern" || true)
+    [ -z "$found" ] || { echo "$crate must not be built from: $found" >&2; exit 1; }
+}
+
+echo; echo "== the arrows between crates point one way"
+never polyserve-sys 'polyserve.*'
+never polyserve-core 'polyserve-(memory|threadpool|conformance|lab)|polyserve|tokio|hyper|mio'
+never polyserve-memory 'polyserve-(threadpool|conformance|lab)|polyserve|tokio|mio'
+never polyserve-threadpool 'polyserve-(memory|conformance|lab)|polyserve|tokio|hyper'
+never polyserve-conformance 'polyserve-(memory|threadpool|lab)|polyserve|tokio'
+never polyserve 'polyserve-(memory|threadpool|conformance|lab)|dashmap|mio|humantime|signal-hook' --no-default-features
+never polyserve 'polyserve-conformance|polyserve-lab|clap|criterion' --all-features
+
+echo; echo "== no unsafe code outside polyserve-sys"
+for lib in crates/*/src/lib.rs; do
+    [ "$lib" = crates/polyserve-sys/src/lib.rs ] || grep -q '#!\[forbid(unsafe_code)\]' "$lib" ||
+        { echo "$lib does not forbid unsafe code" >&2; exit 1; }
+done

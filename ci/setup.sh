@@ -1,0 +1,19 @@
+# To be sourced: makes sure of what the other scripts need. Debian and Ubuntu; elsewhere it says what is missing.
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+export PATH="$HOME/.cargo/bin:$PATH"
+
+# as_root COMMAND...: runs it as root, if that can be done without asking.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo -n "$@"; else return 1; fi
+}
+
+# install PACKAGE...: installs Debian packages, quietly.
+install() {
+    command -v apt-get >/dev/null || return 1
+    as_root apt-get update -qq >/dev/null && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null
+}
+
+command -v cc >/dev/null || install gcc libc6-dev || { echo "a C compiler is needed" >&2; exit 1; }
+if ! command -v cargo >/dev/null; then
+    install rustup && rustup toolchain install || { echo "Rust is needed: see the README" >&2; exit 1; }
+fi
