@@ -34,10 +34,12 @@ fn arg(setting: &Setting) -> Arg {
     let arg = Arg::new(setting.name())
         .long(setting.flag().trim_start_matches('-').to_owned())
         .help(help)
+        .value_name(setting.value_name())
         .help_heading("Server settings");
-    match setting.is_switch() {
-        true => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL"),
-        false => arg.value_name(setting.value_name()).allow_hyphen_values(true),
+    if setting.is_switch() {
+        arg.num_args(0..=1).require_equals(true).default_missing_value("true")
+    } else {
+        arg.allow_hyphen_values(true)
     }
 }
 

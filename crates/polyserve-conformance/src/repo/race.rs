@@ -45,7 +45,8 @@ impl Race {
         }
         let all = (step + 1) * self.threads;
         self.arrived.fetch_add(1, SeqCst);
-        for spins in 0u64.. {
+        let mut spins = 0;
+        loop {
             // In this order: whoever ends the race at a later step has seen all arrive at this one.
             let over = self.over.load(SeqCst);
             if self.arrived.load(SeqCst) >= all {
@@ -55,8 +56,8 @@ impl Race {
                 return false;
             }
             if spins < 100 { std::hint::spin_loop() } else { thread::yield_now() }
+            spins += 1;
         }
-        false
     }
 }
 

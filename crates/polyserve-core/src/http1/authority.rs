@@ -83,17 +83,63 @@ mod tests {
     #[test]
     fn hosts() {
         let valid = [
-            "a", "A.b-c_d~e", "localhost:8001", "127.0.0.1", "127.0.0.1:", "[::1]", "[::1]:80", "[::ffff:1.2.3.4]",
-            "[v1.a:b]", "a%20b", "%C3%A9", "!$&'()*+,;=", "a:000080", "xn--nxasmq6b",
+            "a",
+            "A.b-c_d~e",
+            "localhost:8001",
+            "127.0.0.1",
+            "127.0.0.1:",
+            "[::1]",
+            "[::1]:80",
+            "[::ffff:1.2.3.4]",
+            "[v1.a:b]",
+            "a%20b",
+            "%C3%A9",
+            "!$&'()*+,;=",
+            "a:000080",
+            "xn--nxasmq6b",
         ];
         for text in valid {
             assert_eq!(read(text.as_bytes()), Some(Authority::Host), "{text}");
         }
-        assert_eq!((read(b""), read(b":"), read(b":80")), (Some(Authority::Empty), Some(Authority::Empty), Some(Authority::Empty)));
+        assert_eq!(
+            (read(b""), read(b":"), read(b":80")),
+            (Some(Authority::Empty), Some(Authority::Empty), Some(Authority::Empty))
+        );
         let invalid = [
-            "a b", "a/b", "a@b", "a:b", "a:80:80", "a:-1", "a:+1", "a%", "a%2", "a%2x", "[", "[]", "[::1", "::1", "[::1]x",
-            "[::1]:x", "[:::1]", "[1.2.3.4]", "[fe80::1%25eth0]", "[v1.]", "[v.a]", "[vg.a]", "[v1a]", "a[::1]", "a\"b",
-            "<a>", "a\\b", "a?b", "a#b", "\u{e9}", "a^b", "{a}", "a|b", "[\u{e9}]",
+            "a b",
+            "a/b",
+            "a@b",
+            "a:b",
+            "a:80:80",
+            "a:-1",
+            "a:+1",
+            "a%",
+            "a%2",
+            "a%2x",
+            "[",
+            "[]",
+            "[::1",
+            "::1",
+            "[::1]x",
+            "[::1]:x",
+            "[:::1]",
+            "[1.2.3.4]",
+            "[fe80::1%25eth0]",
+            "[v1.]",
+            "[v.a]",
+            "[vg.a]",
+            "[v1a]",
+            "a[::1]",
+            "a\"b",
+            "<a>",
+            "a\\b",
+            "a?b",
+            "a#b",
+            "\u{e9}",
+            "a^b",
+            "{a}",
+            "a|b",
+            "[\u{e9}]",
         ];
         for text in invalid {
             assert_eq!(read(text.as_bytes()), None, "{text}");

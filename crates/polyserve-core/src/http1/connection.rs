@@ -28,11 +28,7 @@ impl<'a> Connection<'a> {
         let mut found = Self::default();
         for (name, value) in headers.iter() {
             match name.len() {
-                4 if name.eq_ignore_ascii_case("host") => {
-                    if found.host.replace(value).is_some() {
-                        return Err(bad("There is more than one Host header field."));
-                    }
-                }
+                4 if name.eq_ignore_ascii_case("host") => found.host(value)?,
                 6 if name.eq_ignore_ascii_case("expect") => found.expect(value),
                 10 if name.eq_ignore_ascii_case("connection") => found.options(value),
                 14 if name.eq_ignore_ascii_case("content-length") => found.content_length(value)?,
@@ -43,6 +39,13 @@ impl<'a> Connection<'a> {
             }
         }
         Ok(found)
+    }
+
+    fn host(&mut self, value: &'a [u8]) -> Result<(), Refusal> {
+        match self.host.replace(value) {
+            None => Ok(()),
+            Some(_) => Err(bad("There is more than one Host header field.")),
+        }
     }
 
     fn expect(&mut self, value: &[u8]) {

@@ -54,16 +54,20 @@ pub(super) fn read(body: &[u8]) -> Result<Entity, NoEntity> {
     if nests_too_deep(body) {
         return Err(NoEntity::NotJson(format!("The body nests deeper than {MAX_DEPTH} levels.")));
     }
-    match serde_json::from_str::<Fields>(text) {
-        Ok(Fields { id, description, value }) => Ok(Entity { id, description, value }),
-        Err(error) => Err(match serde_json::from_str::<IgnoredAny>(text) {
-            Ok(_) => NoEntity::NotAnEntity(format!(
-                "The body is not an entity with an integer id, a string description and a number value: {}.",
-                brief(&error)
-            )),
-            Err(error) => NoEntity::NotJson(format!("The body is not JSON: {}.", brief(&error))),
-        }),
+    // An array of the three would be read as well.
+    let is_object = body.trim_ascii_start().starts_with(b"{");
+    let read = is_object.then(|| serde_json::from_str::<Fields>(text));
+    if let Some(Ok(Fields { id, description, value })) = read {
+        return Ok(Entity { id, description, value });
     }
+    Err(match (serde_json::from_str::<IgnoredAny>(text), read) {
+        (Err(error), _) => NoEntity::NotJson(format!("The body is not JSON: {}.", brief(&error))),
+        (Ok(_), Some(Err(error))) => NoEntity::NotAnEntity(format!(
+            "The body is not an entity with an integer id, a string description and a number value: {}.",
+            brief(&error)
+        )),
+        (Ok(_), _) => NoEntity::NotAnEntity(String::from("The body is not an entity: it is no object.")),
+    })
 }
 
 /// The error's text, without echoing more than 100 bytes of input.
@@ -180,6 +184,8 @@ mod tests {
             r#"{"id":1,"description":"d","value":"2"}"#,
             r#"{"id":1,"description":7,"value":2}"#,
             r#"{"id":1,"description":"\ud800","value":2}"#,
+            r#"[1,"d",2]"#,
+            r#" [1,"d",2.5] "#,
         ];
         for body in no_entity {
             assert!(matches!(read(body.as_bytes()), Err(NoEntity::NotAnEntity(_))), "{body}");

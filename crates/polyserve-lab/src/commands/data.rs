@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use crate::Misuse;
 use crate::data::{Data, Draw, Row};
 use crate::output::quiet;
 
@@ -36,7 +37,7 @@ pub(crate) struct DataArgs {
 /// Writes the data.
 pub(crate) fn run(args: &DataArgs, json: bool) -> anyhow::Result<ExitCode> {
     let last = i64::try_from(args.count).ok().and_then(|count| args.first_id.checked_add(count));
-    let end = last.context("--count from --first-id on goes past the largest id")?;
+    let end = last.ok_or_else(|| Misuse("--count ids from --first-id on go past the largest id".into()))?;
     match &args.out {
         None => {
             // A reader that has seen enough, such as `head`, ends this quietly.

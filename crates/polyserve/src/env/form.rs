@@ -2,6 +2,7 @@
 
 /// A whole number.
 pub(super) mod count {
+    pub(crate) const NAME: &str = "N";
     pub(crate) const FORM: &str = "a whole number in range";
 
     pub(crate) fn parse<T: TryFrom<u64>>(text: &str) -> Option<T> {
@@ -17,6 +18,7 @@ pub(super) mod count {
 
 /// A whole number, or the server's own choice.
 pub(super) mod workers {
+    pub(crate) const NAME: &str = super::count::NAME;
     pub(crate) const FORM: &str = super::count::FORM;
 
     pub(crate) fn parse(text: &str) -> Option<Option<usize>> {
@@ -30,6 +32,7 @@ pub(super) mod workers {
 
 /// A number of bytes.
 pub(super) mod bytes {
+    pub(crate) const NAME: &str = "BYTES";
     pub(crate) const FORM: &str = "a number of bytes such as 65536, 64KiB or 1MiB";
 
     const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
@@ -50,6 +53,7 @@ pub(super) mod bytes {
 pub(super) mod time {
     use std::time::Duration;
 
+    pub(crate) const NAME: &str = "TIME";
     pub(crate) const FORM: &str = "a time such as 10s, 500ms or 2m";
 
     pub(crate) fn parse(text: &str) -> Option<Duration> {
@@ -63,6 +67,7 @@ pub(super) mod time {
 
 /// On or off.
 pub(super) mod switch {
+    pub(crate) const NAME: &str = "BOOL";
     pub(crate) const FORM: &str = "true or false";
 
     pub(crate) fn parse(text: &str) -> Option<bool> {
@@ -80,6 +85,7 @@ pub(super) mod switch {
 
 /// Any text; none by default.
 pub(super) mod text {
+    pub(crate) const NAME: &str = "TEXT";
     pub(crate) const FORM: &str = "a text";
 
     pub(crate) fn parse(text: &str) -> Option<Option<String>> {

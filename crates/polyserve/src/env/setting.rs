@@ -11,6 +11,7 @@ use super::form;
 pub struct Setting {
     name: &'static str,
     summary: &'static str,
+    value_name: &'static str,
     form: &'static str,
     set: fn(&mut ServerConfig, &str) -> bool,
     show: fn(&ServerConfig) -> String,
@@ -30,6 +31,11 @@ impl Setting {
     /// What its value may be: "a time such as 10s, 500ms or 2m".
     pub fn form(&self) -> &'static str {
         self.form
+    }
+
+    /// What stands for its value in a usage line: `TIME`.
+    pub fn value_name(&self) -> &'static str {
+        self.value_name
     }
 
     /// Whether it is on or off and nothing else, so that a flag needs no value.
@@ -77,6 +83,7 @@ macro_rules! settings {
         pub const SETTINGS: &[Setting] = &[$(Setting {
             name: stringify!($name),
             summary: $summary,
+            value_name: form::$form::NAME,
             form: form::$form::FORM,
             set: |config, text| form::$form::parse(text).map(|value| config.$name = value).is_some(),
             show: |config| form::$form::show(&config.$name),

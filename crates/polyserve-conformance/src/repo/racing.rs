@@ -1,0 +1,266 @@
+//! What holds when threads race.
+
+use polyserve_core::{Put, Removed};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use super::RepoSubject;
+use super::race::{RACERS, lockstep, race, stamp, stamped};
+use crate::property::Outcome;
+
+/// Of racing first puts of an id one creates it, and the others replace.
+pub fn racing_first_puts_create_exactly_one(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        let steps = lockstep(RACERS, 2_000, |racer, step| store.put(stamped(step as i64, racer as u64)));
+        for (id, puts) in steps.iter().enumerate() {
+            let created = puts.iter().filter(|put| **put == Put::Created).count();
+            assert_eq!(created, 1, "how many of {RACERS} racing first puts of {id} said Created: {puts:?}");
+            let left = store.get(id as i64).map(|entity| stamp(&entity));
+            assert!(left.is_some_and(|racer| racer < RACERS as u64), "racing first puts of {id} left {left:?}");
+        }
+        assert_eq!(store.len(), steps.len() as u64, "the length after racing first puts");
+    })
+}
+
+/// After racing puts of one id every reader sees the same entity, and it is one of theirs.
+pub fn racing_puts_leave_one_of_them(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        // Puts and reads take turns: step 2n puts, step 2n + 1 reads what that left.
+        let steps = lockstep(RACERS, 2_000, |racer, step| {
+            let id = (step / 2 % 3) as i64;
+            if step % 2 == 0 {
+                store.put(stamped(id, (step * RACERS + racer) as u64));
+                return None;
+            }
+            Some(store.get(id).map(|entity| stamp(&entity)))
+        });
+        for (step, seen) in steps.iter().enumerate().skip(1).step_by(2) {
+            let put = ((step - 1) * RACERS) as u64..(step * RACERS) as u64;
+            assert!(seen.iter().all(|one| *one == seen[0]), "readers disagree after racing puts: {seen:?}");
+            let one_of_them = seen[0].flatten().is_some_and(|stamp| put.contains(&stamp));
+            assert!(one_of_them, "racing puts of {put:?} left {:?}", seen[0]);
+        }
+    })
+}
+
+/// What a thread puts stays until it puts again, whatever others do to their own ids.
+pub fn no_lost_update(subject: &RepoSubject) -> Outcome {
+    const EACH: i64 = 4;
+    subject.run(|store| {
+        let last = race(RACERS, |racer, race| {
+            let mine = |n: i64| n * RACERS as i64 + racer as i64; // neighbours belong to different threads
+            let mut last = 0;
+            for turn in 1..=1_000 {
+                for n in 0..EACH {
+                    store.put(stamped(mine(n), turn));
+                    store.expect(mine(n), Some(&stamped(mine(n), turn)));
+                    store.expect(mine((n + 1) % EACH), Some(&stamped(mine((n + 1) % EACH), turn - 1)).filter(|_| {
+                        // The next id still has the turn before; the first has this one, and at the start there is none.
+                        n + 1 < EACH && turn > 1
+                    }).or(Some(&stamped(mine(0), turn)).filter(|_| n + 1 == EACH)));
+                }
+                last = turn;
+                if !race.goes_on() {
+                    break;
+                }
+            }
+            last
+        });
+        for (racer, last) in last.into_iter().enumerate() {
+            for n in 0..EACH {
+                let id = n * RACERS as i64 + racer as i64;
+                store.expect(id, Some(&stamped(id, last)));
+            }
+        }
+        assert_eq!(store.len(), RACERS as u64 * EACH as u64, "the length after all that");
+    })
+}
+
+/// Once a put has returned, every reader on every thread sees it, or a later one.
+pub fn no_stale_read(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        store.put(stamped(7, 0));
+        let returned = AtomicU64::new(0);
+        race(RACERS, |racer, race| {
+            if racer == 0 {
+                for turn in 1..=20_000 {
+                    store.put(stamped(7, turn));
+                    returned.store(turn, SeqCst);
+                    if !race.goes_on() {
+                        break;
+                    }
+                }
+                race.end();
+            }
+            // The writer looks too, once it has ended: at least one look comes after the last put.
+            loop {
+                let go_on = race.goes_on();
+                let floor = returned.load(SeqCst);
+                let seen = store.get(7).map(|entity| stamp(&entity));
+                assert!(seen.is_some_and(|seen| seen >= floor), "put {floor} had returned, and get shows {seen:?}");
+                if !go_on {
+                    break;
+                }
+            }
+        });
+    })
+}
+
+/// Once a reader has seen a put, no reader on any thread sees an earlier one, while puts are under way too.
+pub fn reads_never_go_backwards(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        store.put(stamped(7, 0));
+        let latest = AtomicU64::new(0);
+        race(RACERS, |racer, race| {
+            if racer == 0 {
+                for turn in 1..=20_000 {
+                    store.put(stamped(7, turn));
+                    if !race.goes_on() {
+                        break;
+                    }
+                }
+                race.end();
+            }
+            loop {
+                let go_on = race.goes_on();
+                let floor = latest.load(SeqCst);
+                let seen = store.get(7).map(|entity| stamp(&entity));
+                assert!(seen.is_some_and(|seen| seen >= floor), "{floor} was seen, and then {seen:?}");
+                latest.fetch_max(seen.unwrap_or_default(), SeqCst);
+                if !go_on {
+                    break;
+                }
+            }
+        });
+    })
+}
+
+/// A read shows one entity that somebody put, never parts of two, while its id is put, removed and put again.
+pub fn no_torn_read(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        race(RACERS, |racer, race| {
+            for turn in 0..20_000 {
+                match racer {
+                    0 if turn % 16 == 15 => _ = store.remove(7),
+                    0 | 1 => _ = store.put(stamped(7, turn * 2 + racer as u64)),
+                    _ => _ = store.get(7).map(|entity| stamp(&entity)),
+                }
+                if !race.goes_on() {
+                    break;
+                }
+            }
+            race.end();
+        });
+    })
+}
+
+/// Creations less removals is what is there: between any two steps of racing puts and removes 0 or 1 of an id, and as many
+/// as the length says.
+pub fn removes_and_puts_balance(subject: &RepoSubject) -> Outcome {
+    const IDS: usize = 3;
+    subject.run(|store| {
+        let steps = lockstep(RACERS, 3_000, |racer, step| {
+            let id = (step % IDS) as i64;
+            if (racer + step / IDS) % 2 == 0 {
+                i64::from(store.put(stamped(id, step as u64)) == Put::Created)
+            } else {
+                -i64::from(store.remove(id) == Removed::Removed)
+            }
+        });
+        let mut there = [0; IDS];
+        for (step, did) in steps.iter().enumerate() {
+            let there = &mut there[step % IDS];
+            *there += did.iter().sum::<i64>();
+            assert!((0..=1).contains(there), "{there} of one id after a step that did {did:?}");
+        }
+        for (id, there) in (0..).zip(there) {
+            assert_eq!(i64::from(store.get(id).is_some()), there, "whether {id} is there, by its creations and removals");
+        }
+        assert_eq!(store.len(), there.iter().sum::<i64>() as u64, "the length, by creations and removals");
+    })
+}
+
+/// A put that races with a remove comes before it or after: before, it replaced and is gone; after, it created and is there.
+pub fn put_is_not_lost_to_a_racing_remove(subject: &RepoSubject) -> Outcome {
+    #[derive(Debug, PartialEq)]
+    enum Did {
+        Put(Put),
+        Removed(Removed),
+        Saw(Option<u64>),
+    }
+    subject.run(|store| {
+        // Three steps a round: there is an entity; one thread removes it while the other puts; both look.
+        let steps = lockstep(2, 6_000, |racer, step| {
+            let id = (step / 3 % 5) as i64;
+            match (step % 3, racer) {
+                (0, 0) => Did::Put(store.put(stamped(id, 0))),
+                (1, 0) => Did::Removed(store.remove(id)),
+                (1, 1) => Did::Put(store.put(stamped(id, step as u64))),
+                _ => Did::Saw(store.get(id).map(|entity| stamp(&entity))),
+            }
+        });
+        for (round, steps) in steps.chunks_exact(3).enumerate() {
+            let step = round as u64 * 3 + 1;
+            assert_eq!(steps[1][0], Did::Removed(Removed::Removed), "round {round}: the remove of an id that is there");
+            let left = match steps[1][1] {
+                Did::Put(Put::Created) => Did::Saw(Some(step)),
+                _ => Did::Saw(None),
+            };
+            let [one, other] = &steps[2][..] else { unreachable!("two racers") };
+            assert!(*one == left && *other == left, "round {round}: {:?} left {one:?} and {other:?}", steps[1]);
+        }
+    })
+}
+
+/// While new ids come in, those that were there stay there.
+pub fn a_growing_store_loses_nothing(subject: &RepoSubject) -> Outcome {
+    const OLD: i64 = 16;
+    subject.run(|store| {
+        (0..OLD).for_each(|id| _ = store.put(stamped(id, 1)));
+        let added = race(RACERS, |racer, race| {
+            let mut added = 0;
+            for turn in 0..5_000 {
+                if racer < 2 {
+                    store.put(stamped(OLD + turn * 2 + racer as i64, 2));
+                    added += 1;
+                } else {
+                    store.expect(turn % OLD, Some(&stamped(turn % OLD, 1)));
+                }
+                if !race.goes_on() {
+                    break;
+                }
+            }
+            added
+        });
+        (0..OLD).for_each(|id| store.expect(id, Some(&stamped(id, 1))));
+        assert_eq!(store.len(), OLD as u64 + added.iter().sum::<u64>(), "the length of a store that has grown");
+    })
+}
+
+/// Many keys, from many threads, are all there, seen from other threads; and half of them once half are removed.
+pub fn many_keys(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        let keys = store.keys;
+        // An odd factor scatters the ids over all of i64, and no two fall together.
+        let id = |key: usize| (key as i64).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
+        let of = |racer: usize| (racer..keys).step_by(RACERS);
+        race(RACERS, |racer, _| {
+            for key in of(racer) {
+                assert_eq!(store.put(stamped(id(key), key as u64)), Put::Created, "the first put of {}", id(key));
+            }
+        });
+        assert_eq!(store.len(), keys as u64, "the length with many keys");
+        race(RACERS, |racer, _| {
+            for key in of((racer + 1) % RACERS) {
+                store.expect(id(key), Some(&stamped(id(key), key as u64)));
+                if key % 2 == 0 {
+                    assert_eq!(store.remove(id(key)), Removed::Removed, "the remove of {}", id(key));
+                }
+            }
+        });
+        assert_eq!(store.len(), keys as u64 / 2, "the length once half the keys are removed");
+        (0..keys).for_each(|key| {
+            let entity = stamped(id(key), key as u64);
+            store.expect(id(key), Some(&entity).filter(|_| key % 2 == 1));
+        });
+    })
+}

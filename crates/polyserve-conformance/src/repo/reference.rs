@@ -1,0 +1,139 @@
+//! Two repos that are as plain as can be: for the kit's own tests, for the broken ones to be wrong on top of, and for
+//! yours to be read next to.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use polyserve_core::sync::lock;
+use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise};
+
+type Map = HashMap<i64, Entity>;
+
+/// A map behind a mutex. Answers now.
+#[derive(Default)]
+pub struct Reference {
+    entities: Mutex<Map>,
+}
+
+impl Reference {
+    /// The map itself, for repos that are wrong on purpose.
+    pub(crate) fn map(&self) -> MutexGuard<'_, Map> {
+        lock(&self.entities)
+    }
+
+    /// The mutex, for those that are wrong about that.
+    pub(crate) fn mutex(&self) -> &Mutex<Map> {
+        &self.entities
+    }
+}
+
+impl EntityRepo for Reference {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let entities = self.map();
+        let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
+        visit(entity.as_ref());
+        Answer::Now(Ok(Lookup::Visited))
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let replaced = self.map().insert(entity.id, entity);
+        Answer::Now(Ok(put(replaced.as_ref())))
+    }
+
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        let entity = self.map().remove(&id);
+        Answer::Now(Ok(removed(entity.as_ref())))
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        Answer::Now(Ok(self.map().len() as u64))
+    }
+}
+
+impl fmt::Debug for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reference").finish_non_exhaustive()
+    }
+}
+
+/// A map that one thread owns; operations queue up for it, and it completes their promises. Answers later.
+pub struct LaterReference {
+    operations: Option<Sender<Operation>>,
+    owner: Option<JoinHandle<()>>,
+}
+
+type Operation = Box<dyn FnOnce(&mut Map) + Send>;
+
+impl LaterReference {
+    fn ask<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&mut Map) -> T + Send + 'static,
+    ) -> Answer<Result<T, RepoError>> {
+        let (completer, answer) = promise(Err(RepoError::Closed));
+        if let Some(operations) = &self.operations {
+            // An owner that has gone away drops the operation, and with it the completer, which answers Closed.
+            let _ = operations.send(Box::new(move |map| {
+                let _ = completer.complete(Ok(operation(map)));
+            }));
+        }
+        answer
+    }
+}
+
+impl Default for LaterReference {
+    fn default() -> Self {
+        let (operations, queue) = mpsc::channel::<Operation>();
+        let owner = thread::spawn(move || {
+            let mut map = Map::new();
+            queue.into_iter().for_each(|operation| operation(&mut map));
+        });
+        Self { operations: Some(operations), owner: Some(owner) }
+    }
+}
+
+impl Drop for LaterReference {
+    /// Runs what is queued, so that every answer comes.
+    fn drop(&mut self) {
+        drop(self.operations.take());
+        if let Some(owner) = self.owner.take() {
+            let _ = owner.join();
+        }
+    }
+}
+
+impl EntityRepo for LaterReference {
+    fn get(&self, id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.ask(move |map| map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        self.ask(move |map| put(map.insert(entity.id, entity).as_ref()))
+    }
+
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.ask(move |map| removed(map.remove(&id).as_ref()))
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.ask(|map| map.len() as u64)
+    }
+}
+
+impl fmt::Debug for LaterReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaterReference").finish_non_exhaustive()
+    }
+}
+
+/// What a put did that replaced this.
+pub(crate) fn put(replaced: Option<&Entity>) -> Put {
+    if replaced.is_some() { Put::Replaced } else { Put::Created }
+}
+
+/// What a remove did that took this out.
+pub(crate) fn removed(entity: Option<&Entity>) -> Removed {
+    if entity.is_some() { Removed::Removed } else { Removed::Absent }
+}

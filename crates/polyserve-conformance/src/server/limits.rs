@@ -1,0 +1,145 @@
+//! How many connections there may be, and what becomes of the others.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use polyserve_core::Connections;
+use polyserve_core::service::Echo;
+
+use super::keep_alive::echo;
+use super::services::Sleepy;
+use super::subject::ServerSubject;
+use super::wire::{get, request};
+use crate::client::{Client, Response};
+use crate::property::Outcome;
+
+/// A request of which the server has the head and waits for the body.
+pub(super) const BODY_AWAITED: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
+
+#[track_caller]
+fn check_turned_away(client: &mut Client, response: &Response) {
+    assert_eq!(response.status, 503, "{}", client.show());
+    assert!(response.header("Retry-After").is_some(), "a 503 says when to try again\n{}", client.show());
+    assert!(response.closes(), "a connection too many is closed\n{}", client.show());
+    client.expect_end();
+}
+
+/// Over `max_connections` of clients in mid-request a client gets a 503 with `Retry-After` that it can read, and the end of
+/// its connection; those in mid-request go on, and room comes back. A server of one connection lets it wait.
+pub fn connections_past_the_limit_are_turned_away(subject: &ServerSubject) -> Outcome {
+    let most = if subject.shape() == Connections::One { 1 } else { 2 };
+    let live = subject.live(Arc::new(Echo), |config| config.max_connections = most);
+    let mut busy: Vec<Client> = (0..most).map(|_| live.client()).collect();
+    for client in &mut busy {
+        client.ask(&request("POST", "/", BODY_AWAITED), 100);
+    }
+    let mut waiting = Vec::new();
+    for silent in [false, false, true, false] {
+        let mut client = live.client();
+        // Neither what a client sends nor that it sends nothing keeps it from reading why it is turned away.
+        let sent = if silent { Ok(()) } else { client.send(&get("/")) };
+        if subject.shape() != Connections::One {
+            let response = client.receive().unwrap_or_else(|failure| panic!("{failure}"));
+            check_turned_away(&mut client, &response);
+        } else if !silent {
+            waiting.push(client);
+        }
+        drop(sent);
+    }
+    for mut client in busy {
+        assert_eq!(client.ask(b"hello", 200).text(), "hello");
+    }
+    for mut client in waiting {
+        client.expect(200);
+    }
+    live.ask_until_served(&get("/"));
+    Outcome::Held
+}
+
+/// A burst of more requests than workers and queue can hold: each is served, or turned away with a 503 and `Retry-After`.
+pub fn a_burst_is_served_or_turned_away(subject: &ServerSubject) -> Outcome {
+    let workers = subject.workers(1);
+    let live = subject.live(Arc::new(Sleepy), |config| {
+        config.workers = workers;
+        config.queue = 1;
+        config.max_connections = 12;
+    });
+    let mut clients: Vec<Client> = (0..16).map(|_| live.client()).collect();
+    for client in &mut clients {
+        // One that was turned away already may be gone: what counts is what it can read.
+        let _ = client.send(&request("GET", "/20", "Connection: close\r\n"));
+    }
+    let mut served = 0;
+    for mut client in clients {
+        let response = client.receive().unwrap_or_else(|failure| panic!("neither served nor turned away: {failure}"));
+        if response.status == 200 {
+            served += 1;
+            client.expect_end();
+        } else {
+            check_turned_away(&mut client, &response);
+        }
+    }
+    assert!(served > 0, "nobody was served");
+    live.ask_until_served(&get("/0"));
+    Outcome::Held
+}
+
+/// Connections that end make room at once: far more than the limit are served one after the other.
+pub fn room_comes_back(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Echo), |config| config.max_connections = 1);
+    let deadline = Instant::now() + subject.patience;
+    for _ in 0..30 {
+        live.ask_until_served(&get("/"));
+        assert!(Instant::now() < deadline, "30 connections took longer than the patience");
+    }
+    Outcome::Held
+}
+
+/// `defer_accept`, where it is not refused, changes nothing for clients that send.
+pub fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcome {
+    let config = polyserve_core::ServerConfig::default().with(|config| config.defer_accept = true);
+    if let Err(error) = subject.make(config.clone()) {
+        assert!(error.to_string().contains("defer_accept"), "the refusal names the setting: {error}");
+        return Outcome::NotRun(format!("the server refuses it: {error}"));
+    }
+    if !cfg!(target_os = "linux") {
+        return Outcome::NotRun("deferred accept needs Linux".into());
+    }
+    let live = subject.live(Arc::new(Echo), |c| *c = config);
+    let silent: Vec<Client> = (0..20).map(|_| live.client()).collect();
+    let mut client = live.client();
+    for _ in 0..3 {
+        client.ask(&get("/"), 200);
+    }
+    drop(silent);
+    live.ask(&get("/"), 200);
+    Outcome::Held
+}
+
+/// A request that takes its time does not make its connection idle: `max_connections` counts it, and nobody closes it.
+pub fn a_waiting_request_is_not_idle(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Sleepy), |config| config.max_connections = 1);
+    let mut slow = live.client();
+    slow.send(&get("/200")).expect("the server takes the request");
+    let mut other = live.client();
+    let _ = other.send(&get("/0"));
+    assert_eq!(slow.expect(200).text(), "/200");
+    drop(slow);
+    if let Ok(response) = other.receive() {
+        assert!([200, 503].contains(&response.status), "{}", other.show());
+    }
+    live.ask_until_served(&get("/0"));
+    Outcome::Held
+}
+
+/// Two servers of the same kind, side by side, share nothing that a client could see.
+pub fn two_servers_share_nothing(subject: &ServerSubject) -> Outcome {
+    let (first, second) = (echo(subject), echo(subject));
+    assert_ne!(first.addr, second.addr);
+    let mut client = second.client();
+    client.ask(&get("/"), 200);
+    first.ask(&get("/"), 200);
+    first.shutdown_within(Duration::from_secs(60));
+    client.ask(&get("/"), 200);
+    Outcome::Held
+}

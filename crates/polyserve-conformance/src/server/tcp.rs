@@ -1,0 +1,142 @@
+//! What a client may do to its connection, and what it must not cost others.
+
+use std::sync::Arc;
+
+use super::keep_alive::echo;
+use super::live::Live;
+use super::services::{Large, Sleepy, let_pass};
+use super::subject::ServerSubject;
+use super::wire::{check_pattern, get, pattern, request, with_body};
+use crate::client::Ending;
+use crate::property::Outcome;
+use polyserve_core::service::Echo;
+use std::time::Duration;
+
+/// A client that half-closes after its requests still gets every answer, large and late ones too; then the connection ends.
+pub fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    client.send(&[get("/"), with_body("POST", "/", "", b"hello")].concat()).expect("the server takes the requests");
+    client.half_close().expect("the connection stands");
+    client.expect(200);
+    assert_eq!(client.expect(200).text(), "hello");
+    client.expect_end();
+
+    let live = subject.live(Arc::new(Large), |_| ());
+    let mut client = live.client();
+    client.send(&get("/4000000")).expect("the server takes the request");
+    client.half_close().expect("the connection stands");
+    check_pattern(&client.expect(200).body, 4_000_000);
+    client.expect_end();
+
+    let live = subject.live(Arc::new(Sleepy), |_| ());
+    let mut client = live.client();
+    client.send(&get("/50")).expect("the server takes the request");
+    client.half_close().expect("the connection stands");
+    assert_eq!(client.expect(200).text(), "/50");
+    client.expect_end();
+    Outcome::Held
+}
+
+/// A client that half-closes within a request has its connection ended; at most an error comes before that.
+pub fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let body = request("POST", "/", "Content-Length: 10\r\n");
+    let chunk = request("POST", "/", "Transfer-Encoding: chunked\r\n");
+    for bytes in [
+        b"".to_vec(),
+        b"G".to_vec(),
+        b"GET / HTTP/1.1\r\nHost: a\r\n".to_vec(),
+        [body.as_slice(), b"hello"].concat(),
+        [chunk.as_slice(), b"5\r\nhello\r\n"].concat(),
+    ] {
+        let mut client = live.client();
+        client.send(&bytes).expect("the server takes the request");
+        client.half_close().expect("the connection stands");
+        let (answer, ending) = client.end();
+        assert_ne!(ending, Ending::Silent, "the connection does not end\n{}", client.show());
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "half a request is served\n{}", client.show());
+    }
+    live.ask(&get("/"), 200);
+    Outcome::Held
+}
+
+/// Connections that are opened and closed, with no byte sent, harm nobody.
+pub fn connections_without_a_request_harm_nobody(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for _ in 0..100 {
+        drop(live.client());
+    }
+    live.ask(&get("/"), 200);
+    Outcome::Held
+}
+
+/// Leaves by a reset: an answer waits unread, and the kernel tells the server that it was not wanted.
+fn reset(live: &Live, request: &[u8], rest: &[u8]) {
+    let mut client = live.client();
+    client.send(request).expect("the server takes the request");
+    client.peek().expect("an answer comes");
+    let _ = client.send(rest);
+}
+
+/// Clients that reset their connections, between requests and within, harm nobody.
+pub fn resets_harm_nobody(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let expect = request("POST", "/", "Expect: 100-continue\r\nContent-Length: 1000\r\n");
+    for _ in 0..10 {
+        reset(&live, &get("/"), b"");
+        reset(&live, &get("/"), b"GET / HTTP/1.1\r\nHo");
+        reset(&live, &expect, &[b'x'; 500]);
+        reset(&live, &with_body("POST", "/", "", &pattern(200_000)), b"");
+    }
+    live.ask(&get("/"), 200);
+    let live = subject.live(Arc::new(Large), |_| ());
+    for _ in 0..5 {
+        reset(&live, &get("/3000000").repeat(3), b"");
+    }
+    check_pattern(&live.ask(&get("/1000"), 200).body, 1000);
+    Outcome::Held
+}
+
+/// A large answer reaches a slow reader whole: a short write loses and repeats nothing.
+pub fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) -> Outcome {
+    const LENGTH: usize = 12_000_000;
+    let live = subject.live(Arc::new(Large), |_| ());
+    let mut client = live.client();
+    for _ in 0..2 {
+        client.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
+        // Long enough for the server to fill every buffer in between; the property holds without it, too.
+        let_pass(Duration::from_millis(50));
+        check_pattern(&client.expect(200).body, LENGTH);
+    }
+    client.ask(&get("/5"), 200);
+    Outcome::Held
+}
+
+/// The answer that refuses an upload reaches a client that is still sending: the connection is not reset before it.
+pub fn a_refusal_survives_unread_input(subject: &ServerSubject) -> Outcome {
+    let patience = subject.patience;
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.max_body = 1000;
+        config.linger_timeout = patience;
+    });
+    let upload = with_body("POST", "/", "", &pattern(512 * 1024));
+    for _ in 0..5 {
+        // It sends and reads at the same time.
+        let mut client = live.client();
+        let mut sender = client.sender().expect("a second handle");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _ = sender.send(&upload);
+            });
+            subject.check_early_problem(&client.expect_last(413));
+        });
+    }
+    for _ in 0..5 {
+        // It sends everything, and only then reads.
+        let mut client = live.client();
+        client.send(&upload).expect("the server takes what it has refused");
+        client.expect_last(413);
+    }
+    Outcome::Held
+}

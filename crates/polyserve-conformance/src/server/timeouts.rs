@@ -1,0 +1,162 @@
+//! How long each step may take, and what ends it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use polyserve_core::service::Echo;
+
+use super::live::eventually;
+use super::services::{Gate, Large, Sleepy};
+use super::subject::ServerSubject;
+use super::wire::{check_problem, get, request};
+use crate::client::Client;
+use crate::property::Outcome;
+
+/// The timeout under test; all others keep their defaults, so that a busy machine does not run into them.
+const SHORT: Duration = Duration::from_millis(300);
+
+impl ServerSubject {
+    /// The client took too long: 408 and the end, or the end alone where that is declared.
+    #[track_caller]
+    fn expect_timeout(&self, client: &mut Client) {
+        if self.deviations.timeouts_close_silently {
+            client.expect_end();
+        } else {
+            let response = client.expect_last(408);
+            self.check_early_problem(&response);
+        }
+    }
+
+    /// Sends a byte whenever nothing comes, until something does.
+    #[track_caller]
+    fn drip(&self, client: &mut Client, byte: u8) {
+        let deadline = Instant::now() + self.patience;
+        while !client.stirs_within(Duration::from_millis(20)) {
+            assert!(Instant::now() < deadline, "drips keep the request alive\n{}", client.show());
+            let _ = client.send(&[byte]);
+        }
+    }
+}
+
+/// A head that is not there in time is 408, and the connection ends; the first request of a connection or a later one.
+pub fn a_slow_head_times_out(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
+    for bytes in [&b"G"[..], b"GET / HTTP/1.1", b"GET / HTTP/1.1\r\nHost: a\r\n"] {
+        let mut client = live.client();
+        client.send(bytes).expect("the server takes the request");
+        subject.expect_timeout(&mut client);
+    }
+    let mut client = live.client();
+    client.send(&[get("/").as_slice(), b"GET / HT"].concat()).expect("the server takes the requests");
+    client.expect(200);
+    subject.expect_timeout(&mut client);
+    Outcome::Held
+}
+
+/// A body that is not there in time is 408, and the connection ends.
+pub fn a_slow_body_times_out(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
+    let length = request("POST", "/", "Content-Length: 10\r\n");
+    let chunks = request("POST", "/", "Transfer-Encoding: chunked\r\n");
+    for bytes in [length.clone(), [&length[..], b"hello"].concat(), [&chunks[..], b"5\r\nhello\r\n"].concat()] {
+        let mut client = live.client();
+        client.send(&bytes).expect("the server takes the request");
+        subject.expect_timeout(&mut client);
+    }
+    Outcome::Held
+}
+
+/// A head that comes in drips is as late as one that does not come.
+pub fn a_dripping_head_times_out(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
+    let mut client = live.client();
+    client.send(b"GET / HTTP/1.1\r\nHost: a\r\nX: ").expect("the server takes the request");
+    subject.drip(&mut client, b'x');
+    subject.expect_timeout(&mut client);
+    Outcome::Held
+}
+
+/// A body that comes in drips is as late as one that does not come.
+pub fn a_dripping_body_times_out(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
+    let mut client = live.client();
+    client.send(&request("POST", "/", "Content-Length: 100000\r\n")).expect("the server takes the request");
+    subject.drip(&mut client, b'x');
+    subject.expect_timeout(&mut client);
+    Outcome::Held
+}
+
+/// A connection without a request is closed after the idle timeout, and not one byte is sent: a new one, and one that has
+/// been used.
+pub fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Echo), |config| config.idle_timeout = SHORT);
+    live.client().expect_end();
+    // On a machine that is busy enough, a connection may be idle for too long before its first request.
+    for _ in 0..20 {
+        let mut client = live.client();
+        let sent = client.send(&get("/"));
+        match client.receive() {
+            Ok(response) => {
+                assert!(response.status == 200 && !response.closes(), "{}", client.show());
+                client.expect_end();
+                return Outcome::Held;
+            }
+            Err(failure) if failure.is_clean() => drop(sent),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    panic!("of 20 connections each was idle for {SHORT:?} before its first request");
+}
+
+/// An answer that does not come in time is 503, the connection ends, and the service's answer is given up.
+pub fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
+    let gate = Gate::new();
+    let live = subject.live(gate.clone(), |config| config.answer_timeout = SHORT);
+    let mut client = live.client();
+    client.send(&get("/hold")).expect("the server takes the request");
+    check_problem(&client.expect_last(503));
+    assert!(eventually(subject.patience, || gate.all_abandoned()), "the server still holds the answer");
+    assert_eq!(gate.give_all(), 0, "nobody waits for the answer any more");
+    live.ask(&get("/"), 200);
+    Outcome::Held
+}
+
+/// The service's time counts against no other timeout: not the idle one, nor those of head and body.
+pub fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Sleepy), |config| {
+        config.head_timeout = SHORT;
+        config.body_timeout = SHORT;
+        config.idle_timeout = SHORT;
+        config.write_timeout = SHORT;
+    });
+    for _ in 0..20 {
+        let mut client = live.client();
+        let sent = client.send(&[get("/700"), get("/0")].concat());
+        match client.receive() {
+            Ok(response) => {
+                assert_eq!((response.status, response.text().as_str()), (200, "/700"), "{}", client.show());
+                assert_eq!(client.expect(200).text(), "/0");
+                return Outcome::Held;
+            }
+            Err(failure) if failure.is_clean() => drop(sent),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    panic!("of 20 connections each was idle for {SHORT:?} before its first request");
+}
+
+/// A client that does not read its answer is cut after the write timeout, and its place is free for another.
+pub fn a_client_that_never_reads_is_cut(subject: &ServerSubject) -> Outcome {
+    const LENGTH: usize = 64 << 20;
+    let live = subject.live(Arc::new(Large), |config| {
+        config.write_timeout = SHORT;
+        config.max_connections = 1;
+    });
+    let mut deaf = live.client();
+    deaf.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
+    deaf.peek().expect("the answer begins");
+    live.ask_until_served(&get("/5"));
+    let (bytes, _) = deaf.end();
+    assert!(bytes.len() < LENGTH, "the whole answer came");
+    Outcome::Held
+}

@@ -1,0 +1,88 @@
+//! `polyserve serve`: one server over one repo, until SIGINT or SIGTERM.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polyserve::catalog::{Catalog, Entry};
+use polyserve::service::Page;
+use polyserve::signals::Signals;
+use polyserve::{Drain, ServerConfig};
+use serde_json::json;
+
+use crate::Misuse;
+use crate::config_args::ConfigArgs;
+use crate::limits::raise_descriptors;
+use crate::output::{print, print_json};
+
+/// What `polyserve serve` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// The server: how connections become work. See `polyserve list`.
+    #[arg(long, value_name = "S", default_value = "pool_server")]
+    server: String,
+    /// The repo: how data is shared.
+    #[arg(long, value_name = "R", default_value = "two_level")]
+    repo: String,
+    /// The service: what is answered.
+    #[arg(long, value_name = "NAME", default_value = "entity")]
+    service: String,
+    /// Where to listen, HOST:PORT; port 0 picks a free one.
+    /// [env: POLYSERVE_LISTEN, then TCP_ADDRESS] [default: 127.0.0.1:8001]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Every how many requests the page waits; 0 is never. With `--service page`. [default: 10]
+    #[arg(long, value_name = "N")]
+    page_every: Option<u64>,
+    /// How long the page waits. With `--service page`. [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    page_wait: Option<Duration>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Serves.
+pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let signals = Signals::register().context("the signals cannot be taken over")?;
+    let catalog = with_page(catalog, args)?;
+    let settings = args.config.settings(args.listen.as_deref())?;
+    let server = settings.make(|config| (catalog.server(&args.server)?.make)(config))?;
+    let repo = (catalog.repo(&args.repo)?.make)().with_context(|| format!("the repo {} cannot be made", args.repo))?;
+    let service = (catalog.service(&args.service)?.make)(repo);
+    warn_of_descriptors(&settings.config);
+
+    let running = server.serve(settings.listen, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
+    let url = format!("http://{}", running.local_addr());
+    if json { print_json(&json!({ "listening": url }))? } else { print(&format!("listening on {url}\n"))? }
+
+    let drain = signals.drain(running)?;
+    let Drain { answered, cut, stuck } = drain;
+    if json {
+        print_json(&json!({ "answered": answered, "cut": cut, "stuck": stuck }))?;
+    } else {
+        print(&format!("{drain}\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The catalog, its page as the arguments want it.
+fn with_page(catalog: &Catalog, args: &ServeArgs) -> Result<Catalog, Misuse> {
+    const PAGE: &str = "page";
+    if args.page_every.is_none() && args.page_wait.is_none() {
+        return Ok(catalog.clone());
+    }
+    if args.service != PAGE {
+        return Err(Misuse("--page-every and --page-wait are for --service page".into()));
+    }
+    let (every, wait) = (args.page_every.unwrap_or(10), args.page_wait.unwrap_or(Duration::from_secs(2)));
+    let page = Entry::service(PAGE, "GET / is a small page", &[], move |_| Arc::new(Page::new(every, wait)));
+    Ok(catalog.clone().with_service(page))
+}
+
+fn warn_of_descriptors(config: &ServerConfig) {
+    let (limit, wanted) = (raise_descriptors(), config.max_connections as u64);
+    if limit <= wanted {
+        tracing::warn!(limit, wanted, "fewer descriptors may be open than connections are allowed");
+    }
+}
