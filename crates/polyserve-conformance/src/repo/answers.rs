@@ -2,14 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Entity, EntityRef, Lookup, Put, Removed, RepoError};
 
 use super::race::{RACERS, lockstep, stamp, stamped};
-use super::store::Store;
+use super::store::{Store, outcome};
 use super::{Answers, RepoSubject};
 use crate::property::Outcome;
 
@@ -89,11 +88,11 @@ pub fn a_panicking_visit_costs_one_answer(subject: &RepoSubject) -> Outcome {
 fn panic_in_visit(store: &Store, id: i64) {
     let mut visited = false;
     let get = AssertUnwindSafe(|| {
-        let mut visit = |_: polyserve_core::EntityRef<'_>| {
+        let mut visit = |_: EntityRef<'_>| {
             visited = true;
             resume_unwind(Box::new("the visit's own panic")); // past the hook, which would print it
         };
-        store.outcome("get with a visit that panics", store.repo.get(id, &mut visit))
+        outcome(store.patience, "get with a visit that panics", store.repo.get(id, &mut visit))
     });
     match catch_unwind(get) {
         Ok(Ok(found)) => assert!(!visited, "the visit panicked, and get answered {found:?}"),
@@ -154,7 +153,7 @@ pub fn answers_can_be_awaited_from_any_thread(subject: &RepoSubject) -> Outcome 
 }
 
 /// Polls an answer under a waker that wakes nobody, and waits for it under another: at once, or on another thread.
-fn handed_on<T: Send>(store: &Store, round: u64, answer: Answer<Result<T, RepoError>>) -> T {
+fn handed_on<T: Send + 'static>(store: &Store, round: u64, answer: Answer<Result<T, RepoError>>) -> T {
     if answer.is_now() {
         return store.settle("the operation", answer);
     }
@@ -210,13 +209,13 @@ pub fn a_dropped_repo_still_answers(subject: &RepoSubject) -> Outcome {
         let puts: Vec<_> = (0..32).map(|id| store.repo.put(stamped(id, 1))).collect();
         let get = store.repo.get(0, &mut |_| ());
         let (remove, len) = (store.repo.remove(1), store.repo.len());
-        // Only what it takes to wait is kept: the property holds the one reference to the repo.
-        let waiting = Store { repo: Arc::new(super::Reference::default()), ..store };
-        let outcomes = puts.into_iter().map(|put| waiting.outcome("a put of a dropped repo", put).is_ok());
-        let told = outcomes.filter(|done| *done).count();
-        assert!(told <= 32);
-        let _ = waiting.outcome("a get of a dropped repo", get);
-        let _ = waiting.outcome("a remove of a dropped repo", remove);
-        let _ = waiting.outcome("the len of a dropped repo", len);
+        let Store { repo, patience, .. } = store;
+        drop(repo); // the last reference
+        for put in puts {
+            let _ = outcome(patience, "a put of a dropped repo", put);
+        }
+        let _ = outcome(patience, "a get of a dropped repo", get);
+        let _ = outcome(patience, "a remove of a dropped repo", remove);
+        let _ = outcome(patience, "the len of a dropped repo", len);
     })
 }

@@ -1,10 +1,12 @@
 //! What holds when threads race.
 
-use polyserve_core::{Put, Removed};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use polyserve_core::{Put, Removed};
 
 use super::RepoSubject;
 use super::race::{RACERS, lockstep, race, stamp, stamped};
+use super::store::Store;
 use crate::property::Outcome;
 
 /// Of racing first puts of an id one creates it, and the others replace.
@@ -53,11 +55,8 @@ pub fn no_lost_update(subject: &RepoSubject) -> Outcome {
                 for n in 0..EACH {
                     store.put(stamped(mine(n), turn));
                     store.expect(mine(n), Some(&stamped(mine(n), turn)));
-                    store.expect(mine((n + 1) % EACH), Some(&stamped(mine((n + 1) % EACH), turn - 1)).filter(|_| {
-                        // The next id still has the turn before; the first has this one, and at the start there is none.
-                        n + 1 < EACH && turn > 1
-                    }).or(Some(&stamped(mine(0), turn)).filter(|_| n + 1 == EACH)));
                 }
+                (0..EACH).for_each(|n| store.expect(mine(n), Some(&stamped(mine(n), turn))));
                 last = turn;
                 if !race.goes_on() {
                     break;
@@ -77,61 +76,52 @@ pub fn no_lost_update(subject: &RepoSubject) -> Outcome {
 
 /// Once a put has returned, every reader on every thread sees it, or a later one.
 pub fn no_stale_read(subject: &RepoSubject) -> Outcome {
-    subject.run(|store| {
-        store.put(stamped(7, 0));
-        let returned = AtomicU64::new(0);
-        race(RACERS, |racer, race| {
-            if racer == 0 {
-                for turn in 1..=20_000 {
-                    store.put(stamped(7, turn));
-                    returned.store(turn, SeqCst);
-                    if !race.goes_on() {
-                        break;
-                    }
-                }
-                race.end();
-            }
-            // The writer looks too, once it has ended: at least one look comes after the last put.
-            loop {
-                let go_on = race.goes_on();
-                let floor = returned.load(SeqCst);
-                let seen = store.get(7).map(|entity| stamp(&entity));
-                assert!(seen.is_some_and(|seen| seen >= floor), "put {floor} had returned, and get shows {seen:?}");
-                if !go_on {
-                    break;
-                }
-            }
-        });
-    })
+    subject.run(|store| follow(&store, Floor::Returned))
 }
 
 /// Once a reader has seen a put, no reader on any thread sees an earlier one, while puts are under way too.
 pub fn reads_never_go_backwards(subject: &RepoSubject) -> Outcome {
-    subject.run(|store| {
-        store.put(stamped(7, 0));
-        let latest = AtomicU64::new(0);
-        race(RACERS, |racer, race| {
-            if racer == 0 {
-                for turn in 1..=20_000 {
-                    store.put(stamped(7, turn));
-                    if !race.goes_on() {
-                        break;
-                    }
+    subject.run(|store| follow(&store, Floor::Seen))
+}
+
+/// What no reader may fall behind: the last put that has returned, or the latest that somebody has seen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Floor {
+    Returned,
+    Seen,
+}
+
+/// One thread puts ever later stamps, and the others read them.
+fn follow(store: &Store, floor: Floor) {
+    store.put(stamped(7, 0));
+    let latest = AtomicU64::new(0);
+    race(RACERS, |racer, race| {
+        if racer == 0 {
+            for turn in 1..=20_000 {
+                store.put(stamped(7, turn));
+                if floor == Floor::Returned {
+                    latest.store(turn, SeqCst);
                 }
-                race.end();
-            }
-            loop {
-                let go_on = race.goes_on();
-                let floor = latest.load(SeqCst);
-                let seen = store.get(7).map(|entity| stamp(&entity));
-                assert!(seen.is_some_and(|seen| seen >= floor), "{floor} was seen, and then {seen:?}");
-                latest.fetch_max(seen.unwrap_or_default(), SeqCst);
-                if !go_on {
+                if !race.goes_on() {
                     break;
                 }
             }
-        });
-    })
+            race.end();
+        }
+        // Everybody looks once more when it is over, the writer too: that look comes after the last put.
+        loop {
+            let go_on = race.goes_on();
+            let least = latest.load(SeqCst);
+            let seen = store.get(7).map(|entity| stamp(&entity));
+            assert!(seen.is_some_and(|seen| seen >= least), "{floor:?} was {least}, and then get shows {seen:?}");
+            if floor == Floor::Seen {
+                latest.fetch_max(seen.unwrap_or_default(), SeqCst);
+            }
+            if !go_on {
+                break;
+            }
+        }
+    });
 }
 
 /// A read shows one entity that somebody put, never parts of two, while its id is put, removed and put again.

@@ -40,12 +40,12 @@ impl EntityRepo for Reference {
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let replaced = self.map().insert(entity.id, entity);
-        Answer::Now(Ok(put(replaced.as_ref())))
+        Answer::Now(Ok(put_over(replaced.as_ref())))
     }
 
     fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
         let entity = self.map().remove(&id);
-        Answer::Now(Ok(removed(entity.as_ref())))
+        Answer::Now(Ok(removed_of(entity.as_ref())))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -110,11 +110,11 @@ impl EntityRepo for LaterReference {
     }
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        self.ask(move |map| put(map.insert(entity.id, entity).as_ref()))
+        self.ask(move |map| put_over(map.insert(entity.id, entity).as_ref()))
     }
 
     fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        self.ask(move |map| removed(map.remove(&id).as_ref()))
+        self.ask(move |map| removed_of(map.remove(&id).as_ref()))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
@@ -129,11 +129,11 @@ impl fmt::Debug for LaterReference {
 }
 
 /// What a put did that replaced this.
-pub(crate) fn put(replaced: Option<&Entity>) -> Put {
+pub(crate) fn put_over(replaced: Option<&Entity>) -> Put {
     if replaced.is_some() { Put::Replaced } else { Put::Created }
 }
 
 /// What a remove did that took this out.
-pub(crate) fn removed(entity: Option<&Entity>) -> Removed {
+pub(crate) fn removed_of(entity: Option<&Entity>) -> Removed {
     if entity.is_some() { Removed::Removed } else { Removed::Absent }
 }

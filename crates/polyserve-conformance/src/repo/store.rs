@@ -45,23 +45,10 @@ impl Store {
 
     /// What `answer` says, within the patience.
     pub(super) fn settle<T>(&self, what: &str, answer: Answer<Result<T, RepoError>>) -> T {
-        match self.outcome(what, answer) {
+        match outcome(self.patience, what, answer) {
             Ok(value) => value,
             Err(error) => panic!("{what} failed: {error:?}"),
         }
-    }
-
-    /// What `answer` says, within the patience; it may be an error.
-    pub(super) fn outcome<T>(&self, what: &str, answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
-        let deadline = Instant::now() + self.patience;
-        let later = !answer.is_now();
-        let Ok(result) = answer.wait_until(deadline) else {
-            panic!("{what} has not answered within {:?}", self.patience);
-        };
-        // The last look, at the deadline, sees an answer whose waker was never woken. An executor would not look.
-        let late = later && Instant::now() >= deadline;
-        assert!(!late, "{what} was answered, but whoever waits was not woken within {:?}", self.patience);
-        result
     }
 
     /// Asserts that `id` is there, as `expected` or not at all, bit for bit.
@@ -74,6 +61,26 @@ impl Store {
             Shown(expected)
         );
     }
+}
+
+/// What `answer` says, an error or not, within `patience`.
+///
+/// # Panics
+///
+/// Where it says nothing by then, or did not wake whoever waits.
+pub(super) fn outcome<T>(
+    patience: Duration,
+    what: &str,
+    answer: Answer<Result<T, RepoError>>,
+) -> Result<T, RepoError> {
+    let (deadline, later) = (Instant::now() + patience, !answer.is_now());
+    let Ok(result) = answer.wait_until(deadline) else {
+        panic!("{what} has not answered within {patience:?}");
+    };
+    // The last look, at the deadline, sees an answer whose waker was never woken. An executor would not look.
+    let late = later && Instant::now() >= deadline;
+    assert!(!late, "{what} was answered, but whoever waits was not woken within {patience:?}");
+    result
 }
 
 /// Whether two entities are the same, bit for bit.

@@ -64,10 +64,12 @@ pub fn a_burst_is_served_or_turned_away(subject: &ServerSubject) -> Outcome {
         config.queue = 1;
         config.max_connections = 12;
     });
-    let mut clients: Vec<Client> = (0..16).map(|_| live.client()).collect();
-    for client in &mut clients {
+    let mut clients = Vec::new();
+    for _ in 0..16 {
+        let mut client = live.client();
         // One that was turned away already may be gone: what counts is what it can read.
         let _ = client.send(&request("GET", "/20", "Connection: close\r\n"));
+        clients.push(client);
     }
     let mut served = 0;
     for mut client in clients {

@@ -47,7 +47,8 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let signals = Signals::register().context("the signals cannot be taken over")?;
     let catalog = with_page(catalog, args)?;
     let settings = args.config.settings(args.listen.as_deref())?;
-    let server = settings.make(|config| (catalog.server(&args.server)?.make)(config))?;
+    let entry = catalog.server(&args.server)?;
+    let server = settings.make(|config| (entry.make)(config))?;
     let repo = (catalog.repo(&args.repo)?.make)().with_context(|| format!("the repo {} cannot be made", args.repo))?;
     let service = (catalog.service(&args.service)?.make)(repo);
     warn_of_descriptors(&settings.config);

@@ -1,0 +1,351 @@
+//! Executors that are wrong in one way each. All are one small pool around a lock, sound but for its [`Fault`].
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle, ThreadId};
+use std::time::{Duration, Instant};
+
+use polyserve_core::sync::lock;
+use polyserve_core::{Executor, Job, Rejected, RejectedReason};
+
+/// What is wrong with an executor. A fault that runs a job twice cannot be written: running a job takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Every 100th job is dropped.
+    LosesJobs,
+    /// The submitter runs the job.
+    RunsOnCaller,
+    /// It starts one worker less than it says.
+    OneWorkerShort,
+    /// It starts one worker more than it says.
+    OneWorkerTooMany,
+    /// The latest job runs first.
+    ReordersJobs,
+    /// A job runs under the queue's lock.
+    RunsUnderLock,
+    /// Every 50th job wakes nobody.
+    LosesWakeups,
+    /// A panic ends the worker.
+    KilledByPanic,
+    /// A panic is not counted.
+    SwallowsPanicCount,
+    /// The bound of the queue is not kept.
+    UnboundedInDisguise,
+    /// A submitter waits for room.
+    WaitsForRoom,
+    /// A job that finds no room is dropped, and another handed back.
+    EatsRejectedJob,
+    /// The queue's bound is on all jobs that ever came.
+    NeverHasRoomAgain,
+    /// Closing drops what was queued.
+    SwallowsShutdown,
+    /// A closed executor takes jobs.
+    TakesJobsAfterClose,
+    /// The close may overtake a submitter between its look and its push.
+    LooksThenPushes,
+    /// A second close panics.
+    ClosesOnce,
+    /// A close does not keep its deadline.
+    IgnoresDeadline,
+    /// A close does not say that it left a thread behind.
+    HidesStuckThread,
+    /// Jobs that a deadline cut off are run all the same.
+    RunsAfterDeadline,
+    /// Jobs that a deadline cut off are forgotten, not dropped.
+    LeaksQueuedJobs,
+    /// Workers stay when the executor is closed.
+    LeaksThreads,
+    /// A worker that drops its own executor waits for itself.
+    JoinsItself,
+}
+
+impl Fault {
+    /// Every fault.
+    pub const ALL: &[Self] = &[
+        Self::LosesJobs,
+        Self::RunsOnCaller,
+        Self::OneWorkerShort,
+        Self::OneWorkerTooMany,
+        Self::ReordersJobs,
+        Self::RunsUnderLock,
+        Self::LosesWakeups,
+        Self::KilledByPanic,
+        Self::SwallowsPanicCount,
+        Self::UnboundedInDisguise,
+        Self::WaitsForRoom,
+        Self::EatsRejectedJob,
+        Self::NeverHasRoomAgain,
+        Self::SwallowsShutdown,
+        Self::TakesJobsAfterClose,
+        Self::LooksThenPushes,
+        Self::ClosesOnce,
+        Self::IgnoresDeadline,
+        Self::HidesStuckThread,
+        Self::RunsAfterDeadline,
+        Self::LeaksQueuedJobs,
+        Self::LeaksThreads,
+        Self::JoinsItself,
+    ];
+}
+
+/// A small pool, sound or with one fault. Keeps the order with one worker.
+pub struct Faulty {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    fault: Option<Fault>,
+    workers: usize,
+    most: usize,
+    state: Mutex<State>,
+    /// A job was queued, or the pool closed.
+    queued: Condvar,
+    /// A worker took a job, ended, or began a close of its own.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    submitted: usize,
+    rejected: usize,
+    panicked: u64,
+    closed: bool,
+    left_behind: bool,
+    threads: Vec<Thread>,
+}
+
+struct Thread {
+    handle: Option<JoinHandle<()>>,
+    id: ThreadId,
+    is_busy: bool,
+    has_ended: bool,
+    is_joined: bool,
+    is_closing: bool,
+}
+
+impl Faulty {
+    /// A sound pool: the fault of the others is their only difference.
+    pub fn sound(workers: usize, queue: usize) -> Self {
+        Self::start(None, workers, queue)
+    }
+
+    /// A pool with `fault`.
+    pub fn new(fault: Fault, workers: usize, queue: usize) -> Self {
+        Self::start(Some(fault), workers, queue)
+    }
+
+    fn start(fault: Option<Fault>, workers: usize, most: usize) -> Self {
+        let (state, queued, changed) = (Mutex::default(), Condvar::new(), Condvar::new());
+        let shared = Arc::new(Shared { fault, workers, most, state, queued, changed });
+        let number = match fault {
+            Some(Fault::OneWorkerShort) => workers - 1,
+            Some(Fault::OneWorkerTooMany) => workers + 1,
+            _ => workers,
+        };
+        for index in 0..number {
+            let its = Arc::clone(&shared);
+            let mut state = lock(&shared.state);
+            let handle = thread::spawn(move || its.work(index));
+            let id = handle.thread().id();
+            let (is_busy, has_ended, is_joined, is_closing) = (false, false, false, false);
+            state.threads.push(Thread { handle: Some(handle), id, is_busy, has_ended, is_joined, is_closing });
+        }
+        Self { shared }
+    }
+}
+
+impl Shared {
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    fn wait<'a>(&self, on: &Condvar, state: MutexGuard<'a, State>, most: Option<Duration>) -> MutexGuard<'a, State> {
+        match most {
+            Some(most) => on.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
+            None => on.wait(state).unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+
+    fn work(&self, index: usize) {
+        let mut state = lock(&self.state);
+        loop {
+            let next = if self.has(Fault::ReordersJobs) { state.queue.pop_back() } else { state.queue.pop_front() };
+            let Some(job) = next else {
+                if state.closed && !self.has(Fault::LeaksThreads) {
+                    break;
+                }
+                state = self.wait(&self.queued, state, None);
+                continue;
+            };
+            state.threads[index].is_busy = true;
+            self.changed.notify_all();
+            let held = self.has(Fault::RunsUnderLock).then_some(state);
+            let has_panicked = catch_unwind(AssertUnwindSafe(|| job.run())).is_err();
+            state = held.unwrap_or_else(|| lock(&self.state));
+            state.threads[index].is_busy = false;
+            if has_panicked {
+                state.panicked += u64::from(!self.has(Fault::SwallowsPanicCount));
+                if self.has(Fault::KilledByPanic) {
+                    break;
+                }
+            }
+        }
+        state.threads[index].has_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Queues a job, or hands it back.
+    fn take(&self, job: Job) -> Result<(), Rejected> {
+        let mut state = lock(&self.state);
+        while self.has(Fault::WaitsForRoom) && state.queue.len() >= self.most && !state.closed {
+            state = self.wait(&self.changed, state, None);
+        }
+        if state.closed && !self.has(Fault::TakesJobsAfterClose) {
+            return Err(Rejected { job, reason: RejectedReason::Closed });
+        }
+        let is_full = match self.fault {
+            Some(Fault::UnboundedInDisguise) => false,
+            Some(Fault::NeverHasRoomAgain) => state.submitted >= self.most + self.workers,
+            _ => state.queue.len() >= self.most,
+        };
+        if is_full {
+            let job = if self.has(Fault::EatsRejectedJob) { Job::new(|| {}) } else { job };
+            return Err(Rejected { job, reason: RejectedReason::Full });
+        }
+        state.submitted += 1;
+        if self.has(Fault::LooksThenPushes) && state.submitted.is_multiple_of(16) {
+            state = self.be_overtaken(state);
+        }
+        if !(self.has(Fault::LosesJobs) && state.submitted.is_multiple_of(100)) {
+            state.queue.push_back(job);
+        }
+        if !(self.has(Fault::LosesWakeups) && state.submitted.is_multiple_of(50)) {
+            self.queued.notify_one();
+        }
+        Ok(())
+    }
+
+    /// A submitter that is out of luck: preempted until the workers have ended, or for a while.
+    fn be_overtaken<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let until = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < until && !state.threads.iter().all(|thread| thread.has_ended) {
+            state = self.wait(&self.changed, state, Some(Duration::from_millis(10)));
+        }
+        state
+    }
+
+    fn close(&self, deadline: Option<Instant>) -> usize {
+        let deadline = deadline.filter(|_| !self.has(Fault::IgnoresDeadline));
+        let mut state = lock(&self.state);
+        assert!(!(state.closed && self.has(Fault::ClosesOnce)), "closed twice");
+        state.closed = true;
+        self.queued.notify_all();
+        self.changed.notify_all();
+        if self.has(Fault::SwallowsShutdown) {
+            state.queue.clear();
+        }
+        if self.has(Fault::LeaksThreads) {
+            return 0;
+        }
+        let me = if self.has(Fault::JoinsItself) { None } else { Some(thread::current().id()) };
+        let me = state.threads.iter().position(|thread| Some(thread.id) == me);
+        self.set_closing(&mut state, me, true);
+        let mut is_late = false;
+        loop {
+            if let Some((index, handle)) = state.take_ended(me) {
+                drop(state);
+                let _ = handle.join();
+                state = lock(&self.state);
+                state.threads[index].is_joined = true;
+                self.changed.notify_all();
+                continue;
+            }
+            if !is_late && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                is_late = true;
+                state = self.cut(state);
+                continue;
+            }
+            let awaits = |index: usize, thread: &Thread| {
+                let is_mutual = me.is_some() && thread.is_closing;
+                !thread.is_joined && Some(index) != me && !is_mutual && !(is_late && thread.is_busy)
+            };
+            if !state.threads.iter().enumerate().any(|(index, thread)| awaits(index, thread)) {
+                break;
+            }
+            let most = deadline.filter(|_| !is_late).map(|d| d.saturating_duration_since(Instant::now()));
+            state = self.wait(&self.changed, state, most);
+        }
+        self.set_closing(&mut state, me, false);
+        state.left_behind |= is_late;
+        let left = state.threads.iter().filter(|thread| !thread.is_joined).count();
+        if self.has(Fault::HidesStuckThread) { 0 } else { left }
+    }
+
+    /// The deadline has passed: what is queued is not run. It is dropped outside the lock.
+    fn cut<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if self.has(Fault::RunsAfterDeadline) {
+            return state;
+        }
+        let cut = std::mem::take(&mut state.queue);
+        drop(state);
+        if self.has(Fault::LeaksQueuedJobs) {
+            std::mem::forget(cut);
+        } else {
+            drop(cut);
+        }
+        lock(&self.state)
+    }
+
+    fn set_closing(&self, state: &mut State, me: Option<usize>, is_closing: bool) {
+        if let Some(me) = me {
+            state.threads[me].is_closing = is_closing;
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl State {
+    fn take_ended(&mut self, me: Option<usize>) -> Option<(usize, JoinHandle<()>)> {
+        let mut ended = self.threads.iter_mut().enumerate().filter(|(index, thread)| thread.has_ended && Some(*index) != me);
+        ended.find_map(|(index, thread)| thread.handle.take().map(|handle| (index, handle)))
+    }
+}
+
+impl Executor for Faulty {
+    fn execute(&self, job: Job) -> Result<(), Rejected> {
+        if self.shared.has(Fault::RunsOnCaller) {
+            job.run();
+            return Ok(());
+        }
+        self.shared.take(job)
+    }
+
+    fn workers(&self) -> Option<usize> {
+        Some(self.shared.workers)
+    }
+
+    fn close(&self, deadline: Option<Instant>) -> usize {
+        self.shared.close(deadline)
+    }
+
+    fn panicked(&self) -> u64 {
+        lock(&self.shared.state).panicked
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        let left_behind = lock(&self.shared.state).left_behind;
+        self.shared.close(left_behind.then(Instant::now));
+    }
+}
+
+impl fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faulty").field("fault", &self.shared.fault).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,163 @@
+//! Wrong in how a later answer comes, or does not.
+
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::task::Context;
+
+use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise};
+
+use super::right;
+use crate::repo::{LaterReference, Reference};
+
+/// A macro's worth of sameness: every operation goes to `right`, and its answer through `bent`.
+macro_rules! bend_every_answer {
+    ($repo:ty) => {
+        impl EntityRepo for $repo {
+            fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+                self.bent(|right| right.get(id, visit))
+            }
+            fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+                self.bent(|right| right.put(entity))
+            }
+            fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+                self.bent(|right| right.remove(id))
+            }
+            fn len(&self) -> Answer<Result<u64, RepoError>> {
+                self.bent(EntityRepo::len)
+            }
+        }
+    };
+}
+
+/// Calls the visit and then answers later, when what the visit saw is of no use any more. Caught by
+/// `visit_is_called_exactly_once`.
+#[derive(Debug, Default)]
+pub struct VisitsAndAnswersLater {
+    right: Reference,
+}
+
+impl EntityRepo for VisitsAndAnswersLater {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        Answer::later(self.right.get(id, visit).into_future())
+    }
+    right!(put remove len);
+}
+
+/// Forgets every seventh operation and drops its completer, so that an error comes where a value is due. Caught by
+/// `many_answers_at_once`.
+#[derive(Debug, Default)]
+pub struct DroppedCompleter {
+    right: LaterReference,
+    asked: AtomicU64,
+}
+
+impl DroppedCompleter {
+    fn bent<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
+    ) -> Answer<Result<T, RepoError>> {
+        if self.asked.fetch_add(1, SeqCst) % 7 != 6 {
+            return ask(&self.right);
+        }
+        let (_dropped, answer) = promise(Err(RepoError::Closed));
+        answer
+    }
+}
+
+bend_every_answer!(DroppedCompleter);
+
+/// Never answers every seventh operation. Caught by `many_answers_at_once`, within the patience.
+#[derive(Debug, Default)]
+pub struct NeverAnswers {
+    right: LaterReference,
+    asked: AtomicU64,
+}
+
+impl NeverAnswers {
+    fn bent<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
+    ) -> Answer<Result<T, RepoError>> {
+        let answer = ask(&self.right);
+        if self.asked.fetch_add(1, SeqCst) % 7 == 6 { Answer::later(pending()) } else { answer }
+    }
+}
+
+bend_every_answer!(NeverAnswers);
+
+/// Wakes the first waker that an answer was polled under, and no later one. Caught by
+/// `answers_can_be_awaited_from_any_thread`.
+#[derive(Debug, Default)]
+pub struct FirstWakerOnly {
+    right: LaterReference,
+}
+
+impl FirstWakerOnly {
+    fn bent<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
+    ) -> Answer<Result<T, RepoError>> {
+        let (mut future, mut first) = (ask(&self.right).into_future(), None);
+        Answer::later(poll_fn(move |cx| {
+            let waker = first.get_or_insert_with(|| cx.waker().clone());
+            Pin::new(&mut future).poll(&mut Context::from_waker(waker))
+        }))
+    }
+}
+
+bend_every_answer!(FirstWakerOnly);
+
+/// Takes no operation until the last one's answer was taken: one that is dropped blocks it for ever. Caught by
+/// `later_answers_survive_being_dropped`.
+#[derive(Debug, Default)]
+pub struct BusyUntilAnswered {
+    right: LaterReference,
+    busy: Arc<AtomicBool>,
+}
+
+impl BusyUntilAnswered {
+    fn bent<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
+    ) -> Answer<Result<T, RepoError>> {
+        if self.busy.swap(true, SeqCst) {
+            return Answer::later(async { Err(RepoError::Overloaded) });
+        }
+        let (answer, busy) = (ask(&self.right), Arc::clone(&self.busy));
+        answer.map(move |result| {
+            busy.store(false, SeqCst);
+            result
+        })
+    }
+}
+
+bend_every_answer!(BusyUntilAnswered);
+
+/// Leaves whoever waits alone when it is dropped. Caught by `a_dropped_repo_still_answers`.
+#[derive(Debug, Default)]
+pub struct AbandonsWaiting {
+    right: LaterReference,
+    gone: Arc<AtomicBool>,
+}
+
+impl AbandonsWaiting {
+    fn bent<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
+    ) -> Answer<Result<T, RepoError>> {
+        let (answer, gone) = (ask(&self.right), Arc::clone(&self.gone));
+        answer.then(move |result| {
+            if gone.load(SeqCst) { Answer::later(pending()) } else { Answer::later(async { result }) }
+        })
+    }
+}
+
+impl Drop for AbandonsWaiting {
+    fn drop(&mut self) {
+        self.gone.store(true, SeqCst);
+    }
+}
+
+bend_every_answer!(AbandonsWaiting);

@@ -1,0 +1,51 @@
+//! Repos that are wrong in one way each. Each says which property is to catch it; the kit's own tests hold it to that.
+//!
+//! What is wrong under a race gives way to other threads at the worst moment, so that the race is lost often and not once
+//! in a million times: the kit is to be tested, not the scheduler.
+
+mod late;
+mod plain;
+mod raced;
+
+pub use late::{
+    AbandonsWaiting, BusyUntilAnswered, DroppedCompleter, FirstWakerOnly, NeverAnswers, VisitsAndAnswersLater,
+};
+pub use plain::{
+    AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, DoubleVisit, Evicting, FirstPutStays, ForgetfulRemove,
+    GreedyRemove, InventedEntity, LossyValue, MiscountedLen, NarrowId, PoisonedLock, ReplacedSaysCreated, TextValue,
+    Tombstones,
+};
+pub use raced::{
+    DivergedReplicas, DoubleRemove, ForgetsWhileGrowing, LostCopy, LostToRemove, LostUpdate, StaleRead, SwallowedPut,
+    TornRead, TwoFaced,
+};
+
+/// The operations that a broken repo gets right: those of its field `right`.
+macro_rules! right {
+    () => {};
+    (get $($rest:ident)*) => {
+        fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+            self.right.get(id, visit)
+        }
+        right!($($rest)*);
+    };
+    (put $($rest:ident)*) => {
+        fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+            self.right.put(entity)
+        }
+        right!($($rest)*);
+    };
+    (remove $($rest:ident)*) => {
+        fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+            self.right.remove(id)
+        }
+        right!($($rest)*);
+    };
+    (len $($rest:ident)*) => {
+        fn len(&self) -> Answer<Result<u64, RepoError>> {
+            self.right.len()
+        }
+        right!($($rest)*);
+    };
+}
+use right;

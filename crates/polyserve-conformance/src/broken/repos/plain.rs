@@ -1,0 +1,308 @@
+//! Wrong on one thread already.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard};
+
+use polyserve_core::sync::lock;
+use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+
+use super::right;
+use crate::repo::Reference;
+
+/// Shows an entity of its own for an id that is not there. Caught by `absent_is_absent`.
+#[derive(Debug, Default)]
+pub struct InventedEntity {
+    right: Reference,
+}
+
+impl EntityRepo for InventedEntity {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        visit(self.right.map().get(&id).map_or(EntityRef { id, description: "", value: 0.0 }, Entity::as_ref));
+        Answer::Now(Ok(Lookup::Visited))
+    }
+    right!(put remove len);
+}
+
+/// Applies a put when the next operation that changes or counts comes. Caught by `get_after_put_shows_it`.
+#[derive(Debug, Default)]
+pub struct DelayedPut {
+    right: Reference,
+    delayed: Mutex<Option<Entity>>,
+}
+
+impl DelayedPut {
+    fn apply(&self, next: Option<Entity>) {
+        if let Some(entity) = mem::replace(&mut *lock(&self.delayed), next) {
+            self.right.map().insert(entity.id, entity);
+        }
+    }
+}
+
+impl EntityRepo for DelayedPut {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let id = entity.id;
+        self.apply(Some(entity));
+        Answer::Now(Ok(if self.right.map().contains_key(&id) { Put::Replaced } else { Put::Created }))
+    }
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.apply(None);
+        self.right.remove(id)
+    }
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.apply(None);
+        self.right.len()
+    }
+    right!(get);
+}
+
+/// Says of every put that it replaced. Caught by `first_put_is_created`.
+#[derive(Debug, Default)]
+pub struct AlwaysReplaced {
+    right: Reference,
+}
+
+impl EntityRepo for AlwaysReplaced {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        self.right.put(entity).map(|put| put.map(|_| Put::Replaced))
+    }
+    right!(get remove len);
+}
+
+/// Says of every put that it created. Caught by `second_put_is_replaced`.
+#[derive(Debug, Default)]
+pub struct ReplacedSaysCreated {
+    right: Reference,
+}
+
+impl EntityRepo for ReplacedSaysCreated {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        self.right.put(entity).map(|put| put.map(|_| Put::Created))
+    }
+    right!(get remove len);
+}
+
+/// Keeps the entity that was put first. Caught by `replaced_entity_is_the_new_one`.
+#[derive(Debug, Default)]
+pub struct FirstPutStays {
+    right: Reference,
+}
+
+impl EntityRepo for FirstPutStays {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let mut map = self.right.map();
+        let known = map.contains_key(&entity.id);
+        map.entry(entity.id).or_insert(entity);
+        Answer::Now(Ok(if known { Put::Replaced } else { Put::Created }))
+    }
+    right!(get remove len);
+}
+
+/// Says of every remove that it removed. Caught by `remove_says_what_it_did`.
+#[derive(Debug, Default)]
+pub struct AlwaysRemoved {
+    right: Reference,
+}
+
+impl EntityRepo for AlwaysRemoved {
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.right.remove(id).map(|removed| removed.map(|_| Removed::Removed))
+    }
+    right!(get put len);
+}
+
+/// Says that it removed, and keeps the entity. Caught by `removed_is_absent`.
+#[derive(Debug, Default)]
+pub struct ForgetfulRemove {
+    right: Reference,
+}
+
+impl EntityRepo for ForgetfulRemove {
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        Answer::Now(Ok(crate::repo::removed_of(self.right.map().get(&id))))
+    }
+    right!(get put len);
+}
+
+/// Takes an id that was removed for one that is there. Caught by `put_after_remove_is_created`.
+#[derive(Debug, Default)]
+pub struct Tombstones {
+    right: Reference,
+    known: Mutex<HashSet<i64>>,
+}
+
+impl EntityRepo for Tombstones {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let new = lock(&self.known).insert(entity.id);
+        self.right.put(entity).map(move |put| put.map(|_| if new { Put::Created } else { Put::Replaced }))
+    }
+    right!(get remove len);
+}
+
+/// Counts every put. Caught by `len_counts`.
+#[derive(Debug, Default)]
+pub struct MiscountedLen {
+    right: Reference,
+    puts: AtomicU64,
+}
+
+impl EntityRepo for MiscountedLen {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        self.puts.fetch_add(1, SeqCst);
+        self.right.put(entity)
+    }
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        let removed = self.right.map().remove(&id);
+        self.puts.fetch_sub(u64::from(removed.is_some()), SeqCst);
+        Answer::Now(Ok(crate::repo::removed_of(removed.as_ref())))
+    }
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        Answer::Now(Ok(self.puts.load(SeqCst)))
+    }
+    right!(get);
+}
+
+/// Keeps 32 bits of an id. Caught by `extreme_ids_are_ids`.
+#[derive(Debug, Default)]
+pub struct NarrowId {
+    right: Reference,
+}
+
+fn narrow(id: i64) -> i64 {
+    i64::from(id as i32)
+}
+
+impl EntityRepo for NarrowId {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.right.get(narrow(id), &mut |entity| visit(EntityRef { id, ..entity }))
+    }
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        self.right.put(Entity { id: narrow(entity.id), ..entity })
+    }
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.right.remove(narrow(id))
+    }
+    right!(len);
+}
+
+/// Keeps a description up to its first NUL. Caught by `odd_descriptions_are_kept`.
+#[derive(Debug, Default)]
+pub struct CutAtNul {
+    right: Reference,
+}
+
+impl EntityRepo for CutAtNul {
+    fn put(&self, mut entity: Entity) -> Answer<Result<Put, RepoError>> {
+        entity.description.truncate(entity.description.find('\0').unwrap_or(entity.description.len()));
+        self.right.put(entity)
+    }
+    right!(get remove len);
+}
+
+/// Keeps a value in 32 bits. Caught by `values_keep_their_bits`.
+#[derive(Debug, Default)]
+pub struct LossyValue {
+    right: Reference,
+}
+
+impl EntityRepo for LossyValue {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let value = f64::from(entity.value as f32);
+        self.right.put(Entity { value, ..entity })
+    }
+    right!(get remove len);
+}
+
+/// Keeps a value as text, which is right for numbers and loses what a NaN carries. Caught by `values_keep_their_bits`.
+#[derive(Debug, Default)]
+pub struct TextValue {
+    right: Reference,
+}
+
+impl EntityRepo for TextValue {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let value = entity.value.to_string().parse().unwrap_or_default();
+        self.right.put(Entity { value, ..entity })
+    }
+    right!(get remove len);
+}
+
+/// Removes, with an id, another one that lies far from it. Caught by `agrees_with_a_map`.
+#[derive(Debug, Default)]
+pub struct GreedyRemove {
+    right: Reference,
+}
+
+impl EntityRepo for GreedyRemove {
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.right.map().remove(&id.wrapping_add(64));
+        self.right.remove(id)
+    }
+    right!(get put len);
+}
+
+/// Calls the visit twice. Caught by `visit_is_called_exactly_once`.
+#[derive(Debug, Default)]
+pub struct DoubleVisit {
+    right: Reference,
+}
+
+impl EntityRepo for DoubleVisit {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let _ = self.right.get(id, visit);
+        self.right.get(id, visit)
+    }
+    right!(put remove len);
+}
+
+/// Fails for ever after a visit has panicked. Caught by `a_panicking_visit_costs_one_answer`.
+#[derive(Debug, Default)]
+pub struct PoisonedLock {
+    map: Mutex<HashMap<i64, Entity>>,
+}
+
+impl PoisonedLock {
+    fn with<T>(&self, operation: impl FnOnce(MutexGuard<'_, HashMap<i64, Entity>>) -> T) -> Answer<Result<T, RepoError>> {
+        Answer::Now(self.map.lock().map(operation).map_err(|_| RepoError::Closed))
+    }
+}
+
+impl EntityRepo for PoisonedLock {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.with(|map| {
+            let Some(entity) = map.get(&id) else { return Lookup::Absent };
+            visit(entity.as_ref());
+            Lookup::Visited
+        })
+    }
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        self.with(|mut map| crate::repo::put_over(map.insert(entity.id, entity).as_ref()))
+    }
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.with(|mut map| crate::repo::removed_of(map.remove(&id).as_ref()))
+    }
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.with(|map| map.len() as u64)
+    }
+}
+
+/// Has room for 10 000 entities, and forgets one for each beyond. Caught by `many_keys`.
+#[derive(Debug, Default)]
+pub struct Evicting {
+    right: Reference,
+}
+
+impl EntityRepo for Evicting {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let mut map = self.right.map();
+        let replaced = map.insert(entity.id, entity);
+        if map.len() > 10_000
+            && let Some(id) = map.keys().next().copied()
+        {
+            map.remove(&id);
+        }
+        Answer::Now(Ok(crate::repo::put_over(replaced.as_ref())))
+    }
+    right!(get remove len);
+}

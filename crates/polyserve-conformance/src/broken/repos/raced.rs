@@ -1,0 +1,267 @@
+//! Right on one thread, wrong when threads race.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, RwLock, TryLockError};
+use std::thread::yield_now;
+
+use polyserve_core::sync::{lock, read, write};
+use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+
+use super::right;
+use crate::repo::Reference;
+
+type Map = HashMap<i64, Entity>;
+
+/// Looks whether an id is known under one lock, and inserts under another: two first puts both say that they created.
+/// Caught by `racing_first_puts_create_exactly_one`.
+#[derive(Debug, Default)]
+pub struct LostUpdate {
+    right: Reference,
+}
+
+impl EntityRepo for LostUpdate {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let known = self.right.map().contains_key(&entity.id);
+        yield_now();
+        self.right.map().insert(entity.id, entity);
+        Answer::Now(Ok(if known { Put::Replaced } else { Put::Created }))
+    }
+    right!(get remove len);
+}
+
+/// Copies the map, changes the copy, and puts it in the map's place, whatever happened to that meanwhile. Caught by
+/// `no_lost_update`.
+#[derive(Debug, Default)]
+pub struct LostCopy {
+    map: Mutex<Arc<Map>>,
+}
+
+impl LostCopy {
+    fn change<T>(&self, change: impl FnOnce(&mut Map) -> T) -> T {
+        let mut copy = Map::clone(&lock(&self.map).clone());
+        let changed = change(&mut copy);
+        yield_now();
+        *lock(&self.map) = Arc::new(copy);
+        changed
+    }
+}
+
+impl EntityRepo for LostCopy {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let map = lock(&self.map).clone();
+        let Some(entity) = map.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
+        visit(entity.as_ref());
+        Answer::Now(Ok(Lookup::Visited))
+    }
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        Answer::Now(Ok(self.change(|map| crate::repo::put_over(map.insert(entity.id, entity).as_ref()))))
+    }
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        Answer::Now(Ok(self.change(|map| crate::repo::removed_of(map.remove(&id).as_ref()))))
+    }
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        Answer::Now(Ok(lock(&self.map).len() as u64))
+    }
+}
+
+/// Says that it replaced, and did nothing, where it found the lock taken. Caught by `no_lost_update`.
+#[derive(Debug, Default)]
+pub struct SwallowedPut {
+    right: Reference,
+}
+
+impl EntityRepo for SwallowedPut {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let mut map = match self.right.mutex().try_lock() {
+            Ok(map) => map,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Answer::Now(Ok(Put::Replaced)),
+        };
+        yield_now();
+        Answer::Now(Ok(crate::repo::put_over(map.insert(entity.id, entity).as_ref())))
+    }
+    right!(get remove len);
+}
+
+/// Reads from a copy, which a put leaves as it was where somebody is reading it. Caught by `no_stale_read`.
+#[derive(Debug, Default)]
+pub struct StaleRead {
+    right: Reference,
+    copy: RwLock<Map>,
+}
+
+impl EntityRepo for StaleRead {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let copy = read(&self.copy);
+        let Some(entity) = copy.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
+        visit(entity.as_ref());
+        yield_now();
+        Answer::Now(Ok(Lookup::Visited))
+    }
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let put = self.right.put(entity.clone());
+        if let Ok(mut copy) = self.copy.try_write() {
+            copy.insert(entity.id, entity);
+        }
+        put
+    }
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        write(&self.copy).remove(&id);
+        self.right.remove(id)
+    }
+    right!(len);
+}
+
+/// Two copies that puts change one after the other, each put the two in one go; reads take turns between them. Caught by
+/// `reads_never_go_backwards`.
+#[derive(Debug, Default)]
+pub struct TwoFaced {
+    right: Reference,
+    copy: Reference,
+    changing: Mutex<()>,
+    turn: AtomicUsize,
+}
+
+impl EntityRepo for TwoFaced {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let copies = [&self.right, &self.copy];
+        copies[self.turn.fetch_add(1, SeqCst) % 2].get(id, visit)
+    }
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let _changing = lock(&self.changing);
+        let _ = self.copy.put(entity.clone());
+        yield_now();
+        self.right.put(entity)
+    }
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        let _changing = lock(&self.changing);
+        let _ = self.copy.remove(id);
+        self.right.remove(id)
+    }
+    right!(len);
+}
+
+/// Two copies, and nothing that makes racing puts reach both in the same order; reads take turns between them. Caught by
+/// `racing_puts_leave_one_of_them`.
+#[derive(Debug, Default)]
+pub struct DivergedReplicas {
+    right: Reference,
+    copy: Reference,
+    turn: AtomicUsize,
+}
+
+impl EntityRepo for DivergedReplicas {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let copies = [&self.right, &self.copy];
+        copies[self.turn.fetch_add(1, SeqCst) % 2].get(id, visit)
+    }
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let _ = self.copy.put(entity.clone());
+        yield_now();
+        self.right.put(entity)
+    }
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        let _ = self.copy.remove(id);
+        self.right.remove(id)
+    }
+    right!(len);
+}
+
+/// Keeps descriptions under one lock and values under another. Caught by `no_torn_read`.
+#[derive(Debug, Default)]
+pub struct TornRead {
+    right: Reference,
+    values: RwLock<HashMap<i64, f64>>,
+}
+
+impl EntityRepo for TornRead {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let value = read(&self.values).get(&id).copied().unwrap_or_default();
+        self.right.get(id, &mut |entity| visit(EntityRef { value, ..entity }))
+    }
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        write(&self.values).insert(entity.id, entity.value);
+        yield_now();
+        self.right.put(entity)
+    }
+    right!(remove len);
+}
+
+/// Looks whether an id is known under one lock, and removes under another: two removes both say that they removed. Caught
+/// by `removes_and_puts_balance`.
+#[derive(Debug, Default)]
+pub struct DoubleRemove {
+    right: Reference,
+}
+
+impl EntityRepo for DoubleRemove {
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        let known = self.right.map().contains_key(&id);
+        yield_now();
+        self.right.map().remove(&id);
+        Answer::Now(Ok(if known { Removed::Removed } else { Removed::Absent }))
+    }
+    right!(get put len);
+}
+
+/// Two levels, with an entry's lock taken after the map's was let go: a put lands in an entry that a remove took out.
+/// Caught by `put_is_not_lost_to_a_racing_remove`.
+#[derive(Debug, Default)]
+pub struct LostToRemove {
+    entries: RwLock<HashMap<i64, Arc<Mutex<Entity>>>>,
+}
+
+impl LostToRemove {
+    fn entry(&self, id: i64) -> Option<Arc<Mutex<Entity>>> {
+        read(&self.entries).get(&id).cloned()
+    }
+}
+
+impl EntityRepo for LostToRemove {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let Some(entry) = self.entry(id) else { return Answer::Now(Ok(Lookup::Absent)) };
+        visit(lock(&entry).as_ref());
+        Answer::Now(Ok(Lookup::Visited))
+    }
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        if let Some(entry) = self.entry(entity.id) {
+            yield_now();
+            *lock(&entry) = entity;
+            return Answer::Now(Ok(Put::Replaced));
+        }
+        let replaced = write(&self.entries).insert(entity.id, Arc::new(Mutex::new(entity)));
+        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    }
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        let removed = write(&self.entries).remove(&id);
+        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    }
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        Answer::Now(Ok(read(&self.entries).len() as u64))
+    }
+}
+
+/// Takes everything out when it grows, and puts it back a moment later. Caught by `a_growing_store_loses_nothing`.
+#[derive(Debug, Default)]
+pub struct ForgetsWhileGrowing {
+    right: Reference,
+}
+
+impl EntityRepo for ForgetsWhileGrowing {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let mut map = self.right.map();
+        if map.len().is_power_of_two() {
+            let moving = mem::take(&mut *map);
+            drop(map);
+            yield_now();
+            map = self.right.map();
+            for (id, entity) in moving {
+                map.entry(id).or_insert(entity);
+            }
+        }
+        Answer::Now(Ok(crate::repo::put_over(map.insert(entity.id, entity).as_ref())))
+    }
+    right!(get remove len);
+}

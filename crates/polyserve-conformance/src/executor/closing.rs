@@ -1,0 +1,265 @@
+//! Properties of closing: what becomes of queued jobs, of threads, and of captured values.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::{Executor, Job, RejectedReason};
+
+use super::ExecutorSubject;
+use super::pool::{Count, Pool, Token};
+use super::running::occupy;
+use crate::property::{Outcome, in_child};
+
+/// By the time a close without a deadline returns, every job that was queued before has run.
+pub fn close_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
+    let (pool, go_on, ran) = (subject.pool(2, 64), subject.count(), subject.count());
+    occupy(subject, &*pool.handle(), 2, &go_on);
+    for _ in 0..50 {
+        let ran = ran.clone();
+        pool.run(move || drop(ran.add()));
+    }
+    let closing = pool.handle();
+    let closer = thread::spawn(move || closing.close(None));
+    wait_until_closed(subject, &pool);
+    go_on.add();
+    let left = subject.within("close", move || closer.join());
+    assert_eq!((left.ok(), ran.get()), (Some(0), 50), "threads left behind, and how many of 50 queued jobs ran");
+    Outcome::Held
+}
+
+/// Submits jobs that do nothing until they are rejected because the executor is closed.
+fn wait_until_closed(subject: &ExecutorSubject, pool: &Pool) {
+    let deadline = subject.deadline();
+    loop {
+        match pool.execute(Job::new(|| {})) {
+            Err(rejected) if rejected.reason == RejectedReason::Closed => return,
+            _ => assert!(Instant::now() < deadline, "a closing executor still takes jobs"),
+        }
+        thread::yield_now();
+    }
+}
+
+/// Dropping an executor is closing it without a deadline.
+pub fn drop_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
+    let (pool, go_on, ran) = (subject.pool(1, 64), subject.count(), subject.count());
+    occupy(subject, &*pool.handle(), 1, &go_on);
+    for _ in 0..50 {
+        let ran = ran.clone();
+        pool.run(move || drop(ran.add()));
+    }
+    go_on.add();
+    pool.end();
+    assert_eq!(ran.get(), 50, "how many of 50 queued jobs had run when the drop was over");
+    Outcome::Held
+}
+
+/// A closed executor hands every job back, unharmed, and says that it is closed.
+pub fn close_rejects_later_jobs(subject: &ExecutorSubject) -> Outcome {
+    let (pool, ran) = (subject.pool(2, 4), subject.count());
+    assert_eq!(pool.close(None), 0, "threads left behind by an idle executor");
+    for n in 1..=10 {
+        let its_ran = ran.clone();
+        let Err(rejected) = pool.execute(Job::new(move || drop(its_ran.add()))) else {
+            panic!("a closed executor took a job");
+        };
+        assert_eq!(rejected.reason, RejectedReason::Closed, "why a job was rejected");
+        rejected.job.run();
+        assert_eq!(ran.get(), n, "how often rejected jobs ran when their submitter ran them");
+    }
+    Outcome::Held
+}
+
+/// Closing again, with a deadline and without, changes nothing; nor does the drop that follows.
+pub fn close_twice_is_harmless(subject: &ExecutorSubject) -> Outcome {
+    let (pool, ran) = (subject.pool(2, 16), subject.count());
+    for _ in 0..10 {
+        let ran = ran.clone();
+        pool.run(move || drop(ran.add()));
+    }
+    for deadline in [None, None, Some(Instant::now()), Some(subject.deadline())] {
+        assert_eq!(pool.close(deadline), 0, "threads left behind although no job is stuck");
+        assert_eq!(ran.get(), 10, "how often 10 jobs ran");
+    }
+    pool.end();
+    Outcome::Held
+}
+
+/// Several threads close while several submit: every close ends, every job that was taken runs, every other is handed
+/// back.
+pub fn concurrent_closes_lose_nothing(subject: &ExecutorSubject) -> Outcome {
+    for _ in 0..20 {
+        let (pool, taken, ran) = (subject.pool(2, 16), subject.count(), subject.count());
+        let submitters: Vec<_> = (0..3)
+            .map(|_| {
+                let (executor, taken, ran) = (pool.handle(), taken.clone(), ran.clone());
+                thread::spawn(move || submit_until_closed(&*executor, &taken, &ran))
+            })
+            .collect();
+        assert!(taken.reaches(50), "{} of 50 jobs were taken", taken.get());
+        let closers: Vec<_> = (0..3)
+            .map(|_| {
+                let executor = pool.handle();
+                thread::spawn(move || executor.close(None))
+            })
+            .collect();
+        let left = subject.within("one of three closes at the same time", move || {
+            closers.into_iter().map(|closer| closer.join().expect("a close panicked")).sum::<usize>()
+        });
+        assert_eq!(left, 0, "threads left behind although no job is stuck");
+        subject.within("a submitter to a closing executor", move || {
+            submitters.into_iter().for_each(|submitter| submitter.join().expect("a submitter panicked"));
+        });
+        assert_eq!(ran.get(), taken.get(), "jobs that ran, of those that were taken");
+    }
+    Outcome::Held
+}
+
+fn submit_until_closed(executor: &dyn Executor, taken: &Count, ran: &Count) {
+    loop {
+        let ran = ran.clone();
+        match executor.execute(Job::new(move || drop(ran.add()))) {
+            Ok(()) => drop(taken.add()),
+            Err(rejected) if rejected.reason == RejectedReason::Closed => return,
+            Err(_) => thread::yield_now(),
+        }
+    }
+}
+
+/// A close whose deadline passes while jobs are stuck returns, and says how many threads it left behind; idle workers are
+/// not among them. The stuck jobs are not harmed.
+pub fn close_with_a_deadline_leaves_a_stuck_thread_and_says_so(subject: &ExecutorSubject) -> Outcome {
+    for (stuck, wait) in [(1, Duration::ZERO), (1, Duration::from_millis(20)), (2, Duration::from_millis(20))] {
+        let (pool, go_on, dropped) = (subject.pool(3, 16), subject.count(), subject.count());
+        let (started, ended) = (subject.count(), subject.count());
+        for _ in 0..stuck {
+            let (started, go_on, ended, token) = (started.clone(), go_on.clone(), ended.clone(), dropped.token());
+            pool.run(move || {
+                let _token = token;
+                started.add();
+                if go_on.reaches(1) {
+                    ended.add();
+                }
+            });
+        }
+        assert!(started.reaches(stuck), "{} of {stuck} jobs started", started.get());
+        assert_eq!(pool.close(Some(Instant::now() + wait)), stuck, "threads left behind with {stuck} jobs stuck");
+        assert_eq!(dropped.get(), 0, "stuck jobs whose captured values were dropped");
+        go_on.add();
+        assert!(ended.reaches(stuck) && dropped.reaches(stuck), "a stuck job did not end when it could");
+    }
+    Outcome::Held
+}
+
+/// A close whose deadline passes drops what is still queued, unrun.
+pub fn close_with_a_deadline_drops_what_is_queued(subject: &ExecutorSubject) -> Outcome {
+    if subject.has_unbounded_workers() {
+        return Outcome::NotRun(String::from("its workers are declared unbounded, so that no job is ever queued"));
+    }
+    let (pool, go_on) = (subject.pool(2, 16), subject.count());
+    let (ran, dropped) = (subject.count(), subject.count());
+    occupy(subject, &*pool.handle(), 2, &go_on);
+    for _ in 0..10 {
+        let (ran, token) = (ran.clone(), dropped.token());
+        pool.run(move || {
+            let _token = token;
+            ran.add();
+        });
+    }
+    assert_eq!(pool.close(Some(Instant::now() + Duration::from_millis(20))), 2, "threads left behind with 2 jobs stuck");
+    assert!(dropped.reaches(10), "of 10 queued jobs {} were dropped by a close with a deadline", dropped.get());
+    go_on.add();
+    pool.end();
+    assert_eq!((ran.get(), dropped.get()), (0, 10), "how many of 10 queued jobs ran after the deadline, and were dropped");
+    Outcome::Held
+}
+
+/// Once an executor is closed, or dropped, its threads are gone. Counted in a process of its own, on Linux.
+pub fn drop_joins_the_workers(subject: &ExecutorSubject) -> Outcome {
+    if !cfg!(target_os = "linux") {
+        return Outcome::NotRun(String::from("threads are counted by /proc, which is Linux's"));
+    }
+    in_child(|| {
+        let before = threads();
+        for close in [true, false] {
+            let (pool, go_on) = (subject.pool(4, 16), subject.count());
+            occupy(subject, &*pool.handle(), 4, &go_on);
+            assert!(threads() >= before + 4, "four jobs that wait for each other do not have four threads");
+            go_on.add();
+            if close {
+                assert_eq!(pool.close(None), 0, "threads left behind by a close without a deadline");
+            } else {
+                pool.end();
+            }
+            // A thread that was joined may still be listed for a moment: the kernel lets its joiner go on first.
+            let deadline = subject.deadline();
+            while threads() > before {
+                let what = if close { "a close" } else { "a drop" };
+                assert!(Instant::now() < deadline, "{} threads are left after {what}", threads() - before);
+                thread::yield_now();
+            }
+        }
+    })
+}
+
+/// The threads of this process.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").expect("Linux lists the threads of a process").count()
+}
+
+/// What a job has captured is dropped once, whatever becomes of it: it ran, it panicked, it was rejected, or it was never
+/// run because a deadline came first.
+pub fn captured_values_are_dropped_exactly_once(subject: &ExecutorSubject) -> Outcome {
+    let (pool, go_on, dropped) = (subject.pool(1, 4), subject.count(), subject.count());
+    let job = |token: Token, panics: bool| {
+        Job::new(move || {
+            let _token = token;
+            if panics {
+                resume_unwind(Box::new("a text"));
+            }
+        })
+    };
+    for (n, panics) in [false, true, false, true].into_iter().enumerate() {
+        assert!(pool.execute(job(dropped.token(), panics)).is_ok(), "a job was rejected although there is room for it");
+        assert!(dropped.reaches(n + 1), "what a job captured was not dropped, panicking: {panics}");
+    }
+    occupy(subject, &*pool.handle(), 1, &go_on);
+    let taken = (0..10).filter(|_| pool.execute(job(dropped.token(), false)).is_ok()).count();
+    assert!(taken > 0, "an empty queue took no job");
+    if !subject.has_unbounded_workers() {
+        assert_eq!(dropped.get(), 4 + 10 - taken, "values dropped, with {taken} jobs of 14 in the queue");
+    }
+    pool.close(Some(Instant::now()));
+    assert!(dropped.reaches(14), "the values of 14 jobs, run, rejected or cut: {} were dropped", dropped.get());
+    drop(pool.execute(job(dropped.token(), false)));
+    go_on.add();
+    pool.end();
+    assert_eq!(dropped.get(), 15, "how often the values of 15 jobs were dropped");
+    Outcome::Held
+}
+
+/// A job that holds the last handle of its own executor may drop it. What was queued behind it still runs.
+pub fn a_job_that_drops_the_last_handle_does_not_deadlock(subject: &ExecutorSubject) -> Outcome {
+    for workers in [1, 2] {
+        let executor: Arc<dyn Executor> = Arc::from((subject.make)(workers, 16));
+        let (go_on, dropped, ran) = (subject.count(), subject.count(), subject.count());
+        let (last, its_go_on, its_dropped) = (Arc::clone(&executor), go_on.clone(), dropped.clone());
+        let dropping = Job::new(move || {
+            its_go_on.reaches(1);
+            drop(last);
+            its_dropped.add();
+        });
+        assert!(executor.execute(dropping).is_ok(), "a job was rejected although there is room for it");
+        for _ in 0..5 {
+            let ran = ran.clone();
+            let job = Job::new(move || drop(ran.add()));
+            assert!(executor.execute(job).is_ok(), "a job was rejected although there is room for it");
+        }
+        drop(executor);
+        go_on.add();
+        assert!(dropped.reaches(1), "a drop by a job of the executor's own did not end, with {workers} workers");
+        assert!(ran.reaches(5), "of 5 jobs queued behind it {} ran, with {workers} workers", ran.get());
+    }
+    Outcome::Held
+}

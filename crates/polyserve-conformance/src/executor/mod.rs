@@ -1,0 +1,176 @@
+//! The executor kit: what every [`Executor`] must do, whatever it is made of.
+//!
+//! A property waits for what must happen, up to the subject's patience, and fails when it does not; nothing is measured,
+//! and no wait stands for an event. Where something must *not* happen (a job more than there are workers), the kit looks
+//! for a tenth of a second: a sound executor cannot fail that, a wrong one could slip through on a bad day.
+//!
+//! An executor that hangs is left behind with its threads, so that the next property still runs.
+//!
+//! # For authors of executors
+//!
+//! One line in a test file makes each property a test; what the executor's shape allows is declared, and the declaration
+//! is tested, not skipped:
+//!
+//! ```
+//! use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+//! use std::sync::{Arc, Condvar, Mutex};
+//! use std::time::Instant;
+//!
+//! use polyserve_conformance::executor::ExecutorSubject;
+//! use polyserve_core::{Executor, Job, Rejected, RejectedReason};
+//!
+//! /// Runs each job at once, on a thread of its own.
+//! #[derive(Debug, Default)]
+//! struct ThreadPerJob {
+//!     closed: AtomicBool,
+//!     panicked: Arc<AtomicU64>,
+//!     // ... and the threads, which `close` is to join
+//! }
+//!
+//! impl Executor for ThreadPerJob {
+//!     fn execute(&self, job: Job) -> Result<(), Rejected> {
+//!         if self.closed.load(Ordering::SeqCst) {
+//!             return Err(Rejected { job, reason: RejectedReason::Closed });
+//!         }
+//!         let panicked = Arc::clone(&self.panicked);
+//!         std::thread::spawn(move || {
+//!             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.run())).is_err() {
+//!                 panicked.fetch_add(1, Ordering::SeqCst);
+//!             }
+//!         });
+//!         Ok(())
+//!     }
+//! #   fn workers(&self) -> Option<usize> { None }
+//! #   fn close(&self, _deadline: Option<Instant>) -> usize { self.closed.store(true, Ordering::SeqCst); 0 }
+//! #   fn panicked(&self) -> u64 { self.panicked.load(Ordering::SeqCst) }
+//!     // ...
+//! }
+//!
+//! polyserve_conformance::executor_conformance!(
+//!     thread_per_job,
+//!     ExecutorSubject::new(|_workers, _queue| Box::new(ThreadPerJob::default())).unbounded_workers()
+//! );
+//! # use polyserve_conformance::executor;
+//! # use polyserve_conformance::property::Outcome;
+//! # let subject = ExecutorSubject::new(|_workers, _queue| Box::new(ThreadPerJob::default())).unbounded_workers();
+//! # assert_eq!(executor::a_job_runs_on_another_thread(&subject), Outcome::Held);
+//! ```
+//!
+//! # Layout
+//!
+//! * `running`: jobs run, once, in parallel, in order, and a panic harms nobody else.
+//! * `refusing`: a full queue, and room that comes back.
+//! * `closing`: what becomes of queued jobs, of threads, and of captured values.
+//! * `pool`: the executor in the hands of a property, bounded in all it does.
+
+mod closing;
+mod pool;
+mod refusing;
+mod running;
+
+use std::fmt;
+use std::time::Duration;
+
+use polyserve_core::Executor;
+
+use crate::property::kit;
+
+pub use closing::{
+    a_job_that_drops_the_last_handle_does_not_deadlock, captured_values_are_dropped_exactly_once,
+    close_rejects_later_jobs, close_runs_what_was_queued, close_twice_is_harmless,
+    close_with_a_deadline_drops_what_is_queued, close_with_a_deadline_leaves_a_stuck_thread_and_says_so,
+    concurrent_closes_lose_nothing, drop_joins_the_workers, drop_runs_what_was_queued,
+};
+pub use refusing::{a_full_queue_hands_the_job_back, room_comes_back};
+pub use running::{
+    a_job_runs_on_another_thread, a_panicking_job_costs_only_itself, every_job_runs_exactly_once, jobs_may_submit_jobs,
+    jobs_run_in_parallel, named_jobs_are_called_by_their_names, never_more_than_its_workers, no_lost_wakeup,
+    one_worker_keeps_the_order,
+};
+
+kit! {
+    $ executor::executor_conformance for ExecutorSubject,
+    from "[`ExecutorSubject`](crate::executor::ExecutorSubject)" {
+        every_job_runs_exactly_once,
+        a_job_runs_on_another_thread,
+        named_jobs_are_called_by_their_names,
+        jobs_run_in_parallel,
+        never_more_than_its_workers,
+        one_worker_keeps_the_order,
+        jobs_may_submit_jobs,
+        a_panicking_job_costs_only_itself,
+        no_lost_wakeup,
+        a_full_queue_hands_the_job_back,
+        room_comes_back,
+        close_runs_what_was_queued,
+        drop_runs_what_was_queued,
+        close_rejects_later_jobs,
+        close_twice_is_harmless,
+        concurrent_closes_lose_nothing,
+        close_with_a_deadline_leaves_a_stuck_thread_and_says_so,
+        close_with_a_deadline_drops_what_is_queued,
+        drop_joins_the_workers,
+        captured_values_are_dropped_exactly_once,
+        a_job_that_drops_the_last_handle_does_not_deadlock,
+    }
+}
+
+/// An executor to be looked at: how one is made, and what its shape allows.
+pub struct ExecutorSubject {
+    make: Box<dyn Fn(usize, usize) -> Box<dyn Executor>>,
+    unbounded_queue: bool,
+    unbounded_workers: bool,
+    in_order: bool,
+    patience: Duration,
+}
+
+impl ExecutorSubject {
+    /// An executor with a bounded number of workers and a bounded queue that promises no order.
+    ///
+    /// `make` is given the number of workers and of jobs that may wait, both at least 1, and answers with a new executor
+    /// of that size that does not wait for room.
+    pub fn new(make: impl Fn(usize, usize) -> Box<dyn Executor> + 'static) -> Self {
+        Self {
+            make: Box::new(make),
+            unbounded_queue: false,
+            unbounded_workers: false,
+            in_order: false,
+            patience: Duration::from_secs(10),
+        }
+    }
+
+    /// Declares that any number of jobs may wait.
+    #[must_use]
+    pub fn unbounded_queue(self) -> Self {
+        Self { unbounded_queue: true, ..self }
+    }
+
+    /// Declares that any number of jobs run at the same time, so that none waits.
+    #[must_use]
+    pub fn unbounded_workers(self) -> Self {
+        Self { unbounded_workers: true, ..self }
+    }
+
+    /// Declares that with one worker jobs run in the order in which they were submitted.
+    #[must_use]
+    pub fn in_order(self) -> Self {
+        Self { in_order: true, ..self }
+    }
+
+    /// Sets how long a property waits for what must happen. Default 10 s: it is only ever waited for in failure.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+}
+
+impl fmt::Debug for ExecutorSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecutorSubject")
+            .field("unbounded_queue", &self.unbounded_queue)
+            .field("unbounded_workers", &self.unbounded_workers)
+            .field("in_order", &self.in_order)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}

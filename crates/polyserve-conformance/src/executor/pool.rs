@@ -1,0 +1,200 @@
+//! The executor in the hands of a property: whatever is done with it ends within the subject's patience, or the property
+//! fails and says what did not end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::server::panic_text;
+use polyserve_core::sync::lock;
+use polyserve_core::{Executor, Job, Rejected, RejectedReason};
+
+use super::ExecutorSubject;
+
+/// An executor that is left behind, threads and all, where a property fails: it may well hang.
+pub(super) struct Pool {
+    executor: Option<Arc<dyn Executor>>,
+    patience: Duration,
+}
+
+impl ExecutorSubject {
+    /// A new executor of this size.
+    pub(super) fn pool(&self, workers: usize, queue: usize) -> Pool {
+        Pool { executor: Some(Arc::from((self.make)(workers, queue))), patience: self.patience }
+    }
+
+    /// A count at zero.
+    pub(super) fn count(&self) -> Count {
+        Count { shared: Arc::default(), patience: self.patience }
+    }
+
+    /// Whether a job may be refused for want of room.
+    pub(super) fn refuses(&self) -> bool {
+        !self.unbounded_queue && !self.unbounded_workers
+    }
+
+    pub(super) fn has_unbounded_workers(&self) -> bool {
+        self.unbounded_workers
+    }
+
+    pub(super) fn keeps_the_order(&self) -> bool {
+        self.in_order
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.patience
+    }
+
+    /// Does `what` on a thread of its own.
+    ///
+    /// # Panics
+    ///
+    /// Where it panics, or does not end.
+    pub(super) fn within<T: Send + 'static>(&self, what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
+        within(self.patience, what, act)
+    }
+}
+
+fn within<T: Send + 'static>(patience: Duration, what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        let result = catch_unwind(AssertUnwindSafe(act));
+        let _ = sender.send(result.map_err(|panic| panic_text(panic.as_ref())));
+    });
+    let result = match receiver.recv_timeout(patience) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => panic!("{what} did not end within {patience:?}"),
+        Err(RecvTimeoutError::Disconnected) => panic!("{what} answered nothing"),
+    };
+    let _ = thread.join(); // its panic was sent
+    result.unwrap_or_else(|text| panic!("{what} panicked: {text}"))
+}
+
+impl Pool {
+    /// Another handle of the executor.
+    pub(super) fn handle(&self) -> Arc<dyn Executor> {
+        Arc::clone(self.executor())
+    }
+
+    fn executor(&self) -> &Arc<dyn Executor> {
+        self.executor.as_ref().expect("a pool has its executor until it is dropped")
+    }
+
+    pub(super) fn execute(&self, job: Job) -> Result<(), Rejected> {
+        self.executor().execute(job)
+    }
+
+    /// Submits a job that there must be room for.
+    pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) {
+        if let Err(rejected) = self.execute(Job::new(work)) {
+            panic!("a job was rejected although there is room for it: {rejected}");
+        }
+    }
+
+    /// Submits a job as often as it is rejected for want of room.
+    pub(super) fn insist(&self, work: impl FnOnce() + Send + 'static) {
+        insist(&**self.executor(), Job::new(work), self.patience);
+    }
+
+    /// Closes the executor, and answers how many threads were left behind.
+    pub(super) fn close(&self, deadline: Option<Instant>) -> usize {
+        let executor = self.handle();
+        within(self.patience, "close", move || executor.close(deadline))
+    }
+
+    pub(super) fn workers(&self) -> Option<usize> {
+        self.executor().workers()
+    }
+
+    pub(super) fn panicked(&self) -> u64 {
+        self.executor().panicked()
+    }
+
+    /// Drops the executor; it must be its last handle.
+    pub(super) fn end(mut self) {
+        self.drop_executor();
+    }
+
+    fn drop_executor(&mut self) {
+        if let Some(executor) = self.executor.take() {
+            within(self.patience, "dropping the executor", move || drop(executor));
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::mem::forget(self.executor.take());
+        } else {
+            self.drop_executor();
+        }
+    }
+}
+
+/// Submits `job` as often as it is rejected for want of room.
+pub(super) fn insist(executor: &dyn Executor, job: Job, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    let mut job = job;
+    while let Err(rejected) = executor.execute(job) {
+        assert_eq!(rejected.reason, RejectedReason::Full, "nobody has closed the executor");
+        assert!(Instant::now() < deadline, "there was no room for a job within {patience:?}");
+        job = rejected.job;
+        thread::yield_now();
+    }
+}
+
+/// Something that happens a number of times, and that others wait for. Clones share it.
+#[derive(Clone)]
+pub(super) struct Count {
+    shared: Arc<(Mutex<usize>, Condvar)>,
+    patience: Duration,
+}
+
+/// How long the kit looks for what must not happen.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+impl Count {
+    /// It happens, once more; answers how often now.
+    pub(super) fn add(&self) -> usize {
+        let mut count = lock(&self.shared.0);
+        *count += 1;
+        self.shared.1.notify_all();
+        *count
+    }
+
+    pub(super) fn get(&self) -> usize {
+        *lock(&self.shared.0)
+    }
+
+    /// Waits until it has happened `n` times; whether it did.
+    pub(super) fn reaches(&self, n: usize) -> bool {
+        self.reaches_within(n, self.patience)
+    }
+
+    /// Whether it happens `n` times soon: for what must not.
+    pub(super) fn reaches_soon(&self, n: usize) -> bool {
+        self.reaches_within(n, A_WHILE)
+    }
+
+    fn reaches_within(&self, n: usize, patience: Duration) -> bool {
+        let (count, changed) = &*self.shared;
+        let waited = changed.wait_timeout_while(lock(count), patience, |count| *count < n);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 >= n
+    }
+
+    /// A value that counts once as it is dropped.
+    pub(super) fn token(&self) -> Token {
+        Token(self.clone())
+    }
+}
+
+pub(super) struct Token(Count);
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.0.add();
+    }
+}

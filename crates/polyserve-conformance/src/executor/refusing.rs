@@ -1,0 +1,69 @@
+//! Properties of refusing: a full queue, and room that comes back.
+
+use polyserve_core::{Job, RejectedReason};
+
+use super::ExecutorSubject;
+use super::pool::{Count, Pool};
+use super::running::occupy;
+use crate::property::Outcome;
+
+const QUEUE: usize = 5;
+
+/// With its workers occupied an executor takes as many jobs as may wait, and hands the next one back, saying why;
+/// that job still runs when its submitter runs it. Where no bound is declared, many more are taken.
+pub fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) -> Outcome {
+    let (pool, go_on, ran) = (subject.pool(2, QUEUE), subject.count(), subject.count());
+    occupy(subject, &*pool.handle(), 2, &go_on);
+    if subject.refuses() {
+        let taken = fill(subject, &pool, &ran);
+        assert_eq!(taken, QUEUE, "jobs that wait in a queue for {QUEUE}");
+        go_on.add();
+        assert!(ran.reaches(taken), "{} of {taken} jobs that were taken ran", ran.get());
+    } else {
+        let many = 4 * QUEUE;
+        for _ in 0..many {
+            let ran = ran.clone();
+            pool.run(move || drop(ran.add()));
+        }
+        go_on.add();
+        assert!(ran.reaches(many), "{} of {many} jobs that were taken ran", ran.get());
+    }
+    Outcome::Held
+}
+
+/// Submits jobs until one is rejected, and looks at that one; answers how many were taken.
+fn fill(subject: &ExecutorSubject, pool: &Pool, ran: &Count) -> usize {
+    for taken in 0..=QUEUE {
+        let handle = pool.handle();
+        let (its_ran, own) = (ran.clone(), subject.count());
+        let its_own = own.clone();
+        let job = Job::new(move || {
+            its_own.add();
+            its_ran.add();
+        });
+        let Err(rejected) = subject.within("execute", move || handle.execute(job)) else { continue };
+        assert_eq!(rejected.reason, RejectedReason::Full, "why a job was rejected");
+        let before = ran.get();
+        rejected.job.run();
+        assert_eq!((own.get(), ran.get()), (1, before + 1), "the job that was handed back is not the one submitted");
+        return taken;
+    }
+    panic!("more than {QUEUE} jobs wait in a queue for {QUEUE}");
+}
+
+/// A queue that was full takes jobs again once some have run, as many as before.
+pub fn room_comes_back(subject: &ExecutorSubject) -> Outcome {
+    if !subject.refuses() {
+        return Outcome::NotRun(String::from("it is declared to refuse nothing"));
+    }
+    let pool = subject.pool(1, QUEUE);
+    for round in 0..20 {
+        let (go_on, ran) = (subject.count(), subject.count());
+        occupy(subject, &*pool.handle(), 1, &go_on);
+        let taken = fill(subject, &pool, &ran);
+        assert_eq!(taken, QUEUE, "jobs that wait in a queue for {QUEUE}, in round {round}");
+        go_on.add();
+        assert!(ran.reaches(taken + 1), "{} of {taken} jobs ran in round {round}", ran.get() - 1);
+    }
+    Outcome::Held
+}

@@ -1,0 +1,233 @@
+//! Properties of running: jobs run, once, in parallel, in order, and a panic harms nobody else.
+
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+
+use polyserve_core::sync::lock;
+use polyserve_core::{Executor, Job};
+
+use super::ExecutorSubject;
+use super::pool::{Count, Pool, insist};
+use crate::property::Outcome;
+
+/// Of many jobs from many submitters each runs once; those that are rejected for want of room are submitted again. That
+/// one runs twice cannot be: running a job takes it.
+pub fn every_job_runs_exactly_once(subject: &ExecutorSubject) -> Outcome {
+    const SUBMITTERS: usize = 4;
+    let each = if subject.has_unbounded_workers() { 100 } else { 2_000 };
+    let pool = subject.pool(3, 64);
+    let runs: Arc<Vec<AtomicU32>> = Arc::new((0..SUBMITTERS * each).map(|_| AtomicU32::new(0)).collect());
+    thread::scope(|scope| {
+        for submitter in 0..SUBMITTERS {
+            let (pool, runs) = (&pool, &runs);
+            scope.spawn(move || {
+                for job in submitter * each..(submitter + 1) * each {
+                    let runs = Arc::clone(runs);
+                    pool.insist(move || drop(runs[job].fetch_add(1, Ordering::Relaxed)));
+                }
+            });
+        }
+    });
+    assert_eq!(pool.close(None), 0, "threads left behind by a close without a deadline");
+    for (job, runs) in runs.iter().enumerate() {
+        assert_eq!(runs.load(Ordering::Relaxed), 1, "how often job {job} ran");
+    }
+    Outcome::Held
+}
+
+/// A job runs on a thread that is not its submitter's.
+pub fn a_job_runs_on_another_thread(subject: &ExecutorSubject) -> Outcome {
+    let (pool, ran) = (subject.pool(1, 4), subject.count());
+    let id = Arc::new(Mutex::new(None));
+    let (its_id, its_ran) = (Arc::clone(&id), ran.clone());
+    pool.run(move || {
+        *lock(&its_id) = Some(thread::current().id());
+        its_ran.add();
+    });
+    assert!(ran.reaches(1), "the job did not run");
+    assert_ne!(*lock(&id), Some(thread::current().id()), "the submitter ran the job itself");
+    Outcome::Held
+}
+
+/// A job made by [`Job::named`] runs as any other, with its name.
+pub fn named_jobs_are_called_by_their_names(subject: &ExecutorSubject) -> Outcome {
+    let (pool, ran) = (subject.pool(2, 64), subject.count());
+    let names = Arc::new(Mutex::new(Vec::new()));
+    let (its_names, its_ran) = (Arc::clone(&names), ran.clone());
+    let work: Arc<dyn Fn(usize) + Send + Sync> = Arc::new(move |name| {
+        lock(&its_names).push(name);
+        its_ran.add();
+    });
+    for name in 0..64 {
+        let job = Job::named(Arc::clone(&work), name);
+        assert!(pool.execute(job).is_ok(), "a named job was rejected although there is room for it");
+    }
+    assert!(ran.reaches(64), "{} of 64 named jobs ran", ran.get());
+    lock(&names).sort_unstable();
+    assert_eq!(*lock(&names), (0..64).collect::<Vec<_>>(), "the names that jobs were called by");
+    pool.end();
+    assert_eq!(Arc::strong_count(&work), 1, "handles of the work were left behind");
+    Outcome::Held
+}
+
+/// As many jobs as there are workers run at the same time: each waits for all. The executor says how many that is.
+pub fn jobs_run_in_parallel(subject: &ExecutorSubject) -> Outcome {
+    for workers in [1, 2, 4] {
+        let pool = subject.pool(workers, 16);
+        let expected = if subject.has_unbounded_workers() { None } else { Some(workers) };
+        assert_eq!(pool.workers(), expected, "what `workers` answers");
+        meet(subject, &pool, workers);
+    }
+    Outcome::Held
+}
+
+/// Has `number` jobs wait for each other.
+fn meet(subject: &ExecutorSubject, pool: &Pool, number: usize) {
+    let (arrived, met) = (subject.count(), subject.count());
+    for _ in 0..number {
+        let (arrived, met) = (arrived.clone(), met.clone());
+        pool.run(move || {
+            arrived.add();
+            if arrived.reaches(number) {
+                met.add();
+            }
+        });
+    }
+    assert!(met.reaches(number), "of {number} jobs that are to run at the same time {} did", arrived.get());
+}
+
+/// No more jobs than there are workers run at the same time; where the workers are declared unbounded, many more do.
+pub fn never_more_than_its_workers(subject: &ExecutorSubject) -> Outcome {
+    let pool = subject.pool(2, 8);
+    if subject.has_unbounded_workers() {
+        meet(subject, &pool, 16);
+        return Outcome::Held;
+    }
+    let (started, go_on) = (subject.count(), subject.count());
+    for _ in 0..5 {
+        let (started, go_on) = (started.clone(), go_on.clone());
+        pool.run(move || {
+            started.add();
+            go_on.reaches(1);
+        });
+    }
+    assert!(started.reaches(2), "two workers do not run two jobs");
+    assert!(!started.reaches_soon(3), "two workers run {} jobs at the same time", started.get());
+    go_on.add();
+    assert!(started.reaches(5), "{} of 5 jobs ran", started.get());
+    Outcome::Held
+}
+
+/// Where it is declared, one worker runs jobs in the order in which they were submitted.
+pub fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
+    if !subject.keeps_the_order() {
+        return Outcome::NotRun(String::from("it is not declared to keep the order"));
+    }
+    let (pool, started, go_on) = (subject.pool(1, 128), subject.count(), subject.count());
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let (its_started, its_go_on) = (started.clone(), go_on.clone());
+    pool.run(move || {
+        its_started.add();
+        its_go_on.reaches(1);
+    });
+    assert!(started.reaches(1), "the first job did not start");
+    for number in 0..1_000 {
+        let order = Arc::clone(&order);
+        pool.insist(move || lock(&order).push(number));
+        if number == 100 {
+            go_on.add(); // the first hundred were queued; the rest arrive while it runs
+        }
+    }
+    assert_eq!(pool.close(None), 0, "threads left behind by a close without a deadline");
+    let order = lock(&order);
+    let wrong = order.iter().enumerate().find(|(at, number)| at != *number);
+    assert_eq!((wrong, order.len()), (None, 1_000), "the first job out of its order, and how many ran");
+    Outcome::Held
+}
+
+/// A job may submit jobs to its own executor, and those may: also to one with a single worker.
+pub fn jobs_may_submit_jobs(subject: &ExecutorSubject) -> Outcome {
+    const DEPTH: u32 = 6;
+    for workers in [1, 2] {
+        let (pool, ran) = (subject.pool(workers, 128), subject.count());
+        let handle = Arc::downgrade(&pool.handle());
+        branch(handle, ran.clone(), DEPTH);
+        let all = (1 << (DEPTH + 1)) - 1;
+        assert!(ran.reaches(all), "{} of {all} jobs ran, with {workers} workers", ran.get());
+    }
+    Outcome::Held
+}
+
+/// Submits a job that submits two that submit two, `depth` times.
+fn branch(executor: Weak<dyn Executor>, ran: Count, depth: u32) {
+    let Some(handle) = executor.upgrade() else { return };
+    let job = Job::new(move || {
+        if depth > 0 {
+            branch(executor.clone(), ran.clone(), depth - 1);
+            branch(executor, ran.clone(), depth - 1);
+        }
+        ran.add();
+    });
+    // All of them fit the queue.
+    assert!(handle.execute(job).is_ok(), "a job's job was rejected although there is room for it");
+}
+
+/// Jobs that panic, more of them than there are workers, are counted, and cost no worker and no other job.
+pub fn a_panicking_job_costs_only_itself(subject: &ExecutorSubject) -> Outcome {
+    const WORKERS: usize = 2;
+    let (pool, ran) = (subject.pool(WORKERS, 64), subject.count());
+    for number in 0..10_u64 {
+        let ran = ran.clone();
+        // Not `panic!`, which would print ten reports.
+        pool.run(move || {
+            let _ran = ran.token();
+            match number % 3 {
+                0 => resume_unwind(Box::new("a text")),
+                1 => resume_unwind(Box::new(String::from("a text of its own"))),
+                _ => resume_unwind(Box::new(number)),
+            }
+        });
+    }
+    assert!(ran.reaches(10), "{} of 10 panicking jobs ran", ran.get());
+    meet(subject, &pool, WORKERS);
+    assert_eq!(pool.close(None), 0, "threads left behind by a close without a deadline");
+    assert_eq!(pool.panicked(), 10, "how many panics were counted");
+    Outcome::Held
+}
+
+/// A job that is submitted to an idle executor is run, however the worker was just falling asleep; so are as many as
+/// there are workers, all of them.
+pub fn no_lost_wakeup(subject: &ExecutorSubject) -> Outcome {
+    let rounds = if subject.has_unbounded_workers() { 100 } else { 1_000 };
+    for workers in [1, 2, 3] {
+        let pool = subject.pool(workers, 16);
+        for round in 0..rounds {
+            // Wait for a different while each time, so that the worker is met in every state.
+            (0..(round % 100) * 20).for_each(|_| std::hint::spin_loop());
+            let ran = subject.count();
+            let its_ran = ran.clone();
+            pool.run(move || drop(its_ran.add()));
+            assert!(ran.reaches(1), "in round {round} the job of {workers} idle workers did not run");
+            if round % 4 == 0 {
+                meet(subject, &pool, workers);
+            }
+        }
+    }
+    Outcome::Held
+}
+
+/// Has the executor's threads all wait at `go_on`, and answers once they do.
+pub(super) fn occupy(subject: &ExecutorSubject, executor: &dyn Executor, workers: usize, go_on: &Count) {
+    let started = subject.count();
+    for _ in 0..workers {
+        let (started, go_on) = (started.clone(), go_on.clone());
+        let job = Job::new(move || {
+            started.add();
+            go_on.reaches(1);
+        });
+        insist(executor, job, subject.patience);
+    }
+    assert!(started.reaches(workers), "of {workers} workers {} run a job", started.get());
+}

@@ -1,0 +1,77 @@
+//! What a server refuses before it serves.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyserve_core::service::Echo;
+use polyserve_core::{Connections, Server, ServerConfig};
+
+use super::live::within;
+use super::subject::ServerSubject;
+use super::wire::get;
+use crate::property::Outcome;
+
+/// A limit that is none is refused at construction, and the error names the setting.
+pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
+    type Change = fn(&mut ServerConfig);
+    let wrong: [(&str, Change); 14] = [
+        ("workers", |c| c.workers = Some(0)),
+        ("workers", |c| c.workers = Some(usize::MAX)),
+        ("queue", |c| c.queue = 0),
+        ("max_connections", |c| c.max_connections = 0),
+        ("backlog", |c| c.backlog = 0),
+        ("max_headers", |c| c.max_headers = 0),
+        ("max_headers", |c| c.max_headers = 101),
+        ("max_head", |c| c.max_head = 1),
+        ("max_body", |c| c.max_body = usize::MAX),
+        ("head_timeout", |c| c.head_timeout = Duration::ZERO),
+        ("answer_timeout", |c| c.answer_timeout = Duration::ZERO),
+        ("write_timeout", |c| c.write_timeout = Duration::MAX),
+        ("drain_grace", |c| c.drain_grace = Duration::MAX),
+        ("banner", |c| c.banner = Some("two\r\nlines".into())),
+    ];
+    for (name, change) in wrong {
+        match subject.make(ServerConfig::default().with(change)) {
+            Ok(server) => panic!("a wrong {name} is taken by {server:?}"),
+            Err(error) => assert!(error.to_string().contains(name), "the error does not name {name}: {error}"),
+        }
+    }
+    Outcome::Held
+}
+
+/// A worker count is honoured where connections are multiplexed; a shape that has no choice refuses one, by name.
+pub fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> Outcome {
+    let made = subject.make(ServerConfig::default().with(|config| config.workers = Some(3)));
+    match (subject.shape(), made) {
+        (Connections::Multiplexed, Ok(server)) => {
+            let live = subject.serve(&Arc::from(server), Arc::new(Echo));
+            live.ask(&get("/"), 200);
+        }
+        (Connections::Multiplexed, Err(error)) => panic!("three workers are refused: {error}"),
+        (shape, Ok(server)) => panic!("{server:?}, {shape:?}, has three workers"),
+        (_, Err(error)) => assert!(error.to_string().contains("workers"), "the error does not name it: {error}"),
+    }
+    Outcome::Held
+}
+
+/// An address that is taken is an error of `serve`, not a panic, and leaves the server usable.
+pub fn a_taken_address_is_an_error(subject: &ServerSubject) -> Outcome {
+    let taken = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    let addr = taken.local_addr().expect("it is bound");
+    let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
+    assert!(subject.try_serve(&server, addr, Arc::new(Echo)).is_err(), "two listen on {addr}");
+    subject.serve(&server, Arc::new(Echo)).ask(&get("/"), 200);
+    Outcome::Held
+}
+
+/// A client may connect as soon as `serve` has returned, and the address says where.
+pub fn it_serves_when_serve_returns(subject: &ServerSubject) -> Outcome {
+    for _ in 0..10 {
+        let live = subject.live(Arc::new(Echo), |_| ());
+        assert_ne!(live.addr.port(), 0, "the address has the real port");
+        live.ask(&get("/"), 200);
+        within(subject.patience, "the end of a server", move || drop(live));
+    }
+    Outcome::Held
+}

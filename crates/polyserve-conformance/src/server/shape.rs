@@ -1,0 +1,251 @@
+//! What a server's shape promises about connections that wait while others work.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use polyserve_core::Connections;
+use polyserve_core::service::Echo;
+
+use super::live::{Live, eventually};
+use super::resources::descriptor_limit;
+use super::services::Gate;
+use super::subject::ServerSubject;
+use super::wire::{get, request, with_body};
+use crate::client::{Client, Ending};
+use crate::property::Outcome;
+
+/// Idle connections hold nobody up. Multiplexed: a thousand of them (as far as descriptors allow) on two workers are served
+/// again and again. One per thread, at `max_connections`, and one: an idle connection is closed, cleanly, once another waits.
+pub fn idle_connections_hold_nobody_up(subject: &ServerSubject) -> Outcome {
+    let workers = subject.workers(2);
+    match subject.shape() {
+        Connections::Multiplexed => {
+            let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
+            let count = 1000.min(descriptor_limit() / 8);
+            let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
+            for round in 0..2 {
+                for (n, client) in clients.iter_mut().enumerate() {
+                    let body = format!("{round}, {n}");
+                    assert_eq!(client.ask(&with_body("POST", "/", "", body.as_bytes()), 200).text(), body);
+                }
+            }
+        }
+        Connections::OnePerThread => idle_makes_room(subject, 3),
+        Connections::One => idle_makes_room(subject, 1),
+    }
+    Outcome::Held
+}
+
+/// With the defaults' idle timeout of a minute, longer than a kit's patience, only making room lets anybody in.
+#[track_caller]
+fn idle_makes_room(subject: &ServerSubject, most: usize) {
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.max_connections = most;
+        config.idle_timeout = Duration::from_secs(3600);
+    });
+    let mut idle: Vec<Client> = (0..most).map(|_| live.client()).collect();
+    for client in &mut idle {
+        client.ask(&get("/"), 200);
+    }
+    for _ in 0..3 {
+        let mut next = live.client();
+        next.ask(&get("/"), 200);
+        idle.push(next);
+    }
+    // Those that made room were closed without a byte; the others still serve.
+    let mut closed = 0;
+    for client in &mut idle {
+        let sent = client.send(&get("/"));
+        match client.receive() {
+            Ok(response) => assert_eq!(response.status, 200, "{}", client.show()),
+            Err(failure) => {
+                assert!(failure.is_clean(), "an idle connection was torn: {failure}");
+                closed += 1;
+            }
+        }
+        drop(sent);
+    }
+    assert_eq!(closed, 3, "as many connections are closed as others waited");
+}
+
+/// Pipelines without a pause, anew on every clean end of its connection, until `done`; says how much was answered.
+fn keep_busy(live: &Live, done: &AtomicBool) -> u64 {
+    let mut answered = 0;
+    while !done.load(Ordering::SeqCst) {
+        let mut client = live.client();
+        while !done.load(Ordering::SeqCst) {
+            let batch = get("/").repeat(20);
+            if client.send(&batch).is_err() {
+                break;
+            }
+            let got = (0..20).take_while(|_| match client.receive() {
+                Ok(response) => {
+                    assert!([200, 503].contains(&response.status), "{}", client.show());
+                    true
+                }
+                Err(failure) => {
+                    assert!(failure.is_clean(), "{failure}");
+                    false
+                }
+            });
+            let got = got.count();
+            answered += got as u64;
+            if got < 20 {
+                break;
+            }
+        }
+    }
+    answered
+}
+
+/// While some connections never rest, every other one is served, again and again.
+pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcome {
+    let workers = subject.workers(2);
+    let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let busy: Vec<_> = (0..4).map(|_| scope.spawn(|| keep_busy(&live, &done))).collect();
+        let stop = Stop(&done);
+        if subject.shape() == Connections::One {
+            for _ in 0..20 {
+                live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
+            }
+        } else {
+            let mut others: Vec<Client> = (0..30).map(|_| live.client()).collect();
+            for _ in 0..3 {
+                for client in &mut others {
+                    client.ask(&get("/"), 200);
+                }
+            }
+        }
+        drop(stop);
+        let answered: u64 = busy.into_iter().map(|busy| busy.join().expect("a busy client is served")).sum();
+        assert!(answered > 0, "the busy clients were not served");
+    });
+    Outcome::Held
+}
+
+/// Tells the busy ones to stop, also where the property fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Ten clients that stall within a request do not stop the rest, and are served when they go on. A server of one connection
+/// gets to the rest once the stalled ones have timed out.
+pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
+    if subject.shape() == Connections::One {
+        let live = subject.live(Arc::new(Echo), |config| config.head_timeout = Duration::from_millis(100));
+        let mut stalled: Vec<Client> = (0..3).map(|_| live.client()).collect();
+        for client in &mut stalled {
+            client.send(b"GET / HT").expect("the server takes the request");
+        }
+        live.ask(&get("/"), 200);
+        for mut client in stalled {
+            client.expect_last(408);
+        }
+        return Outcome::Held;
+    }
+    let workers = subject.workers(2);
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.workers = workers;
+        config.head_timeout = Duration::from_secs(3600);
+        config.body_timeout = Duration::from_secs(3600);
+    });
+    let (head, body) = (get("/"), with_body("POST", "/", "", b"hello"));
+    let mut stalled: Vec<(Client, &[u8])> = Vec::new();
+    for _ in 0..5 {
+        for (bytes, missing) in [(&head, 10), (&body, 3)] {
+            let mut client = live.client();
+            let (start, rest) = bytes.split_at(bytes.len() - missing);
+            client.send(start).expect("the server takes the request");
+            stalled.push((client, rest));
+        }
+    }
+    let mut good = live.client();
+    for _ in 0..5 {
+        good.ask(&get("/"), 200);
+        live.ask(&get("/"), 200);
+    }
+    for (mut client, rest) in stalled {
+        client.ask(rest, 200);
+    }
+    Outcome::Held
+}
+
+/// Two hundred connections that say nothing leave a good client served, with deferred accept and without.
+pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
+    let workers = subject.workers(2);
+    for defer_accept in [false, true] {
+        let config = polyserve_core::ServerConfig::default().with(|c| {
+            c.workers = workers;
+            c.defer_accept = defer_accept;
+        });
+        if defer_accept && (!cfg!(target_os = "linux") || subject.make(config.clone()).is_err()) {
+            continue; // `deferred_accept_serves_the_same` says so.
+        }
+        let live = subject.live(Arc::new(Echo), |c| *c = config);
+        let mut silent: Vec<Client> = (0..200.min(descriptor_limit() / 8)).map(|_| live.client()).collect();
+        for _ in 0..3 {
+            live.ask(&get("/"), 200);
+        }
+        if subject.shape() != Connections::One {
+            for client in &mut silent {
+                client.ask(&get("/"), 200);
+            }
+        }
+    }
+    Outcome::Held
+}
+
+/// Answers that come later hold no worker: with more of them than workers, others are served. Where a worker is declared to
+/// wait, and on a server of one connection, all are served as answers come.
+pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
+    const HELD: usize = 10;
+    let workers = subject.workers(2);
+    let gate = Gate::new();
+    let live = subject.live(gate.clone(), |config| config.workers = workers);
+    let mut clients: Vec<Client> = (0..HELD).map(|_| live.client()).collect();
+    for client in &mut clients {
+        client.send(&request("GET", "/hold", "Connection: close\r\n")).expect("the server takes the request");
+    }
+    let waits = subject.shape() == Connections::One || subject.deviations.later_answers_hold_a_worker;
+    let mut given = 0;
+    if waits {
+        let all = eventually(subject.patience, || {
+            given += gate.give_all();
+            given == HELD
+        });
+        assert!(all, "{given} of {HELD} answers were asked for");
+    } else {
+        gate.wait_for(HELD, subject.patience);
+        live.ask(&get("/"), 200);
+        assert_eq!(gate.give_all(), HELD, "every answer is still wanted");
+    }
+    for mut client in clients {
+        client.expect_last(200);
+    }
+    Outcome::Held
+}
+
+/// A client that leaves while its answer is still to come costs nobody else anything.
+pub fn a_client_may_leave_before_its_answer(subject: &ServerSubject) -> Outcome {
+    let gate = Gate::new();
+    let live = subject.live(gate.clone(), |_| ());
+    for _ in 0..3 {
+        let mut client = live.client();
+        client.send(&get("/hold")).expect("the server takes the request");
+        gate.wait_for(1, subject.patience);
+        drop(client);
+        gate.give_all();
+        let mut other = live.client();
+        other.ask(&get("/"), 200);
+        drop(other.half_close());
+        assert_eq!(other.end().1, Ending::Closed);
+    }
+    Outcome::Held
+}

@@ -1,0 +1,167 @@
+//! The repo kit, tried on repos that are right and on repos that are wrong in one way each.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use polyserve_conformance::broken::repos::{
+    AbandonsWaiting, AlwaysRemoved, AlwaysReplaced, BusyUntilAnswered, CutAtNul, DelayedPut, DivergedReplicas,
+    DoubleRemove, DoubleVisit, DroppedCompleter, Evicting, FirstPutStays, FirstWakerOnly, ForgetfulRemove,
+    ForgetsWhileGrowing, GreedyRemove, InventedEntity, LossyValue, LostCopy, LostToRemove, LostUpdate, MiscountedLen,
+    NarrowId, NeverAnswers, PoisonedLock, ReplacedSaysCreated, StaleRead, SwallowedPut, TextValue, Tombstones, TornRead,
+    TwoFaced, VisitsAndAnswersLater,
+};
+use polyserve_conformance::property::{Property, Verdict, check};
+use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};
+use polyserve_conformance::repo_conformance;
+use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+
+repo_conformance!(reference, RepoSubject::new(Reference::default));
+repo_conformance!(later_reference, RepoSubject::new(LaterReference::default).answers_later().many_keys(2_000));
+repo_conformance!(boxed, RepoSubject::new(|| -> Box<dyn EntityRepo> { Box::<Reference>::default() }).in_memory());
+repo_conformance!(now_and_later, RepoSubject::new(NowAndLater::default).answers_now_or_later().many_keys(2_000));
+
+/// Reads now and changes later, as a log behind a map in memory would.
+#[derive(Debug, Default)]
+struct NowAndLater(Reference);
+
+impl EntityRepo for NowAndLater {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.0.get(id, visit)
+    }
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        Answer::later(self.0.put(entity).into_future())
+    }
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        Answer::later(self.0.remove(id).into_future())
+    }
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.0.len()
+    }
+}
+
+/// How often a race may turn out well before the kit counts as blind.
+const ROUNDS: usize = 20;
+
+fn property(name: &str) -> &'static Property<RepoSubject> {
+    PROPERTIES.iter().find(|property| property.name == name).unwrap_or_else(|| panic!("there is no property {name}"))
+}
+
+/// Runs the named property on a broken repo until it is found broken; what it says then.
+fn caught(name: &str, subject: &RepoSubject) -> Option<String> {
+    (0..ROUNDS).find_map(|_| {
+        let report = check("broken", subject, std::slice::from_ref(property(name)));
+        match report.verdicts.as_slice() {
+            [(ran, Verdict::Broken(why))] if *ran == name => Some(why.clone()),
+            _ => None,
+        }
+    })
+}
+
+macro_rules! catches {
+    ($($test:ident: $property:ident, $subject:expr;)*) => {
+        /// The properties that are shown to catch something.
+        const SHOWN: &[&str] = &[$(stringify!($property)),*];
+
+        $(
+            #[test]
+            fn $test() {
+                let why = caught(stringify!($property), &$subject);
+                let why = why.unwrap_or_else(|| panic!("{} let {} pass", stringify!($property), stringify!($test)));
+                println!("{why}");
+            }
+        )*
+    };
+}
+
+/// So long that a busy machine does not fail it, where it is not to be waited out.
+fn now<R: EntityRepo + Default>() -> RepoSubject {
+    RepoSubject::new(R::default)
+}
+
+fn later<R: EntityRepo + Default>() -> RepoSubject {
+    now::<R>().answers_later()
+}
+
+/// For repos that never answer: what is waited out.
+const SHORT: Duration = Duration::from_millis(100);
+
+catches! {
+    invented_entity: absent_is_absent, now::<InventedEntity>();
+    delayed_put: get_after_put_shows_it, now::<DelayedPut>();
+    always_replaced: first_put_is_created, now::<AlwaysReplaced>();
+    replaced_says_created: second_put_is_replaced, now::<ReplacedSaysCreated>();
+    first_put_stays: replaced_entity_is_the_new_one, now::<FirstPutStays>();
+    always_removed: remove_says_what_it_did, now::<AlwaysRemoved>();
+    forgetful_remove: removed_is_absent, now::<ForgetfulRemove>();
+    tombstones: put_after_remove_is_created, now::<Tombstones>();
+    miscounted_len: len_counts, now::<MiscountedLen>();
+    narrow_id: extreme_ids_are_ids, now::<NarrowId>();
+    cut_at_nul: odd_descriptions_are_kept, now::<CutAtNul>();
+    lossy_value: values_keep_their_bits, now::<LossyValue>();
+    text_value: values_keep_their_bits, now::<TextValue>();
+    greedy_remove: agrees_with_a_map, now::<GreedyRemove>();
+    double_visit: visit_is_called_exactly_once, now::<DoubleVisit>();
+    visits_and_answers_later: visit_is_called_exactly_once, now::<VisitsAndAnswersLater>().answers_now_or_later();
+    later_declared_now: now_means_now, now::<LaterReference>();
+    now_declared_later: now_means_now, later::<Reference>();
+    poisoned_lock: a_panicking_visit_costs_one_answer, now::<PoisonedLock>();
+    dropped_completer: many_answers_at_once, later::<DroppedCompleter>();
+    never_answers: many_answers_at_once, later::<NeverAnswers>().patience(SHORT);
+    first_waker_only: answers_can_be_awaited_from_any_thread, later::<FirstWakerOnly>().patience(SHORT);
+    busy_until_answered: later_answers_survive_being_dropped, later::<BusyUntilAnswered>();
+    abandons_waiting: a_dropped_repo_still_answers, later::<AbandonsWaiting>().patience(SHORT);
+    lost_update: racing_first_puts_create_exactly_one, now::<LostUpdate>();
+    diverged_replicas: racing_puts_leave_one_of_them, now::<DivergedReplicas>();
+    lost_copy: no_lost_update, now::<LostCopy>();
+    swallowed_put: no_lost_update, now::<SwallowedPut>();
+    stale_read: no_stale_read, now::<StaleRead>();
+    two_faced: reads_never_go_backwards, now::<TwoFaced>();
+    torn_read: no_torn_read, now::<TornRead>();
+    double_remove: removes_and_puts_balance, now::<DoubleRemove>();
+    lost_to_remove: put_is_not_lost_to_a_racing_remove, now::<LostToRemove>();
+    forgets_while_growing: a_growing_store_loses_nothing, now::<ForgetsWhileGrowing>();
+    evicting: many_keys, now::<Evicting>();
+}
+
+#[test]
+fn every_property_catches_something() {
+    let shown: BTreeSet<_> = SHOWN.iter().copied().collect();
+    let all: BTreeSet<_> = PROPERTIES.iter().map(|property| property.name).collect();
+    assert_eq!(shown, all);
+}
+
+/// A repo that holds its lock for ever after a panic: std's would be let go while unwinding, others are not.
+#[test]
+fn a_hanging_operation_is_given_up() {
+    #[derive(Debug, Default)]
+    struct Hangs(Reference);
+    impl EntityRepo for Hangs {
+        fn get(&self, _id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+            loop {
+                std::thread::park();
+            }
+        }
+        fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+            self.0.put(entity)
+        }
+        fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+            self.0.remove(id)
+        }
+        fn len(&self) -> Answer<Result<u64, RepoError>> {
+            self.0.len()
+        }
+    }
+    let why = caught("get_after_put_shows_it", &now::<Hangs>().patience(SHORT)).expect("it never ends");
+    assert!(why.contains("hangs"), "{why}");
+}
+
+/// What a broken repo does wrong is seen by the property that is about it, and the others still hold: a report that is
+/// broken all over tells its reader nothing.
+#[test]
+fn a_report_names_what_is_wrong() {
+    let report = check("miscounted", &now::<ReplacedSaysCreated>(), &PROPERTIES[..5]);
+    assert_eq!(report.broken().map(|(name, _)| name).collect::<Vec<_>>(), ["second_put_is_replaced"]);
+    assert!(!report.conforms());
+    assert!(report.to_string().contains("BROKEN   miscounted::second_put_is_replaced"), "{report}");
+    assert!(report.to_string().contains("held     miscounted::first_put_is_created"), "{report}");
+}

@@ -1,0 +1,114 @@
+//! A server without a socket: it drives a [`Session`] as the contract of its `Want` says, and keeps what it wrote.
+
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, UNIX_EPOCH};
+
+use polyserve_core::http1::{Env, Scratch, Session, Want};
+
+/// The date of every answer here.
+pub(crate) const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+/// Says how many of so many bytes the client takes at once.
+pub(crate) type Taking = Box<dyn FnMut(usize) -> usize>;
+
+/// One connection, its client's end.
+pub(crate) struct Wire<'e> {
+    pub(crate) session: Session,
+    env: &'e Env,
+    scratch: Scratch,
+    taking: Taking,
+    want: Want,
+    /// Everything that was written.
+    pub(crate) out: Vec<u8>,
+    /// How many answers the session counted as written.
+    pub(crate) answered: u64,
+    /// What the future of an answer is polled with; it never wakes anybody.
+    polls: usize,
+}
+
+impl<'e> Wire<'e> {
+    /// A connection to a client that takes all at once.
+    pub(crate) fn new(env: &'e Env) -> Self {
+        Self::taking(env, Box::new(|count| count))
+    }
+
+    /// A connection to a client that takes as much as `taking` says, and at least one byte.
+    pub(crate) fn taking(env: &'e Env, taking: Taking) -> Self {
+        let session = Session::new();
+        let want = session.want();
+        let mut wire = Self { session, env, scratch: Scratch::new(), taking, want, out: Vec::new(), answered: 0, polls: 0 };
+        wire.drain(false);
+        wire
+    }
+
+    /// Tells the server whether it is draining, and the time.
+    pub(crate) fn drain(&mut self, draining: bool) {
+        self.scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), draining);
+    }
+
+    /// Sends `bytes` in one piece; the server does what it can.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Want {
+        assert!(matches!(self.want, Want::Read(_)), "the server does not read: it wants {:?}", self.want);
+        self.want = self.session.receive(bytes, self.env, &mut self.scratch);
+        self.settle()
+    }
+
+    /// Sends no more.
+    pub(crate) fn end(&mut self) -> Want {
+        self.want = self.session.end_of_input();
+        self.settle()
+    }
+
+    /// The present phase has lasted too long.
+    pub(crate) fn time_out(&mut self) -> Want {
+        self.want = self.session.time_out(self.env, &mut self.scratch);
+        self.settle()
+    }
+
+    /// Whether the server has closed the connection, or would as soon as all is written.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.want, Want::Close { .. })
+    }
+
+    /// What was written since the last call, as text.
+    pub(crate) fn said(&mut self) -> String {
+        String::from_utf8(std::mem::take(&mut self.out)).expect("answers here are text")
+    }
+
+    fn settle(&mut self) -> Want {
+        loop {
+            self.write();
+            assert_eq!(self.session.want(), self.want);
+            self.want = match self.want {
+                Want::Read(_) | Want::Close { .. } => return self.want,
+                Want::Write => self.session.resume(self.env, &mut self.scratch),
+                Want::Answer => {
+                    self.polls += 1;
+                    assert!(self.polls < 1_000_000, "the answer never comes");
+                    match self.session.poll_answer(&mut Context::from_waker(Waker::noop())) {
+                        Poll::Pending => Want::Answer,
+                        Poll::Ready(()) => self.session.resume(self.env, &mut self.scratch),
+                    }
+                }
+            };
+        }
+    }
+
+    fn write(&mut self) {
+        let out = self.scratch.out();
+        if !out.is_empty() {
+            let count = (self.taking)(out.len()).min(out.len());
+            self.out.extend_from_slice(&out[..count]);
+            self.session.written(count, &mut self.scratch);
+            assert!(self.scratch.out().is_empty());
+        }
+        while !self.session.unsent().is_empty() {
+            let unsent = self.session.unsent();
+            let count = (self.taking)(unsent.len()).clamp(1, unsent.len());
+            self.out.extend_from_slice(&unsent[..count]);
+            let rest = unsent.len() - count;
+            assert_eq!(self.session.advance(count), rest == 0);
+        }
+        self.answered += self.session.take_answered();
+    }
+}

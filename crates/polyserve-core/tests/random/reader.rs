@@ -1,0 +1,440 @@
+//! A plain reading of RFC 9112, to compare the codec with.
+//!
+//! It has the whole stream before it, keeps no state between calls and shares no code with the codec; it is written to
+//! be held against the RFC, not to be fast. Where the RFC leaves a choice, the reading needs a decision:
+//!
+//! 1. Up to 32 empty lines are skipped before a request line; one more is refused (RFC 9112, 2.2 names none but one).
+//! 2. A line is judged when it is whole, but the first 16 bytes of a request line as they come: a method or nothing.
+//!    So a head that never ends is refused for its whole lines, and waited for otherwise.
+//! 3. Of several faults the first is told: the lines' own in their order; then `Host` and `Content-Length`, framing, method,
+//!    target, expectation. Within a field line: form, then number, then line end.
+//! 4. A line whose end is not within the limit is 414 where it is the request line, else 431.
+//! 5. A target is printable ASCII without `#`; what a path is made of is not the codec's business.
+//! 6. `Content-Length: 5, 5` on one line is 400 (RFC 9110, 8.6 allows both); leading zeros are fine, and equal is equal in value.
+//! 7. An empty element in Transfer-Encoding is 400; unknown codings before one last chunked are 501; all else 400.
+//! 8. Empty elements of `Expect` are ignored; any element but `100-continue` is 417, in HTTP/1.0 nothing is.
+//! 9. A port has any number of digits, as in the grammar; a host is never followed by more than that.
+//! 10. A chunk's size has at most 16 digits, zeros included. It is 413 at the digit that makes it too large.
+//! 11. A chunk extension is checked up to the first byte of its name, and for control bytes. White space is only before a
+//!     semicolon and after it. Extensions, white space and trailers are bounded together by the head's limit: 431.
+//! 12. `PRI * HTTP/2.0` is 400; other versions of the form digit, dot, digit from 1.2 up are 505, and nothing else is.
+
+/// The limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) max_head: usize,
+    pub(crate) max_headers: usize,
+    pub(crate) max_body: usize,
+}
+
+/// One thing that the stream says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A request, whole.
+    Request(Head, Vec<u8>),
+    /// A request whose head is whole and whose body is not.
+    Cut(Head, Fault),
+    /// Something that is refused, with this status.
+    Refused { status: u16, head_only: bool },
+}
+
+/// Why a body is not whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The stream ends within it.
+    Short,
+    /// Its Content-Length is past the limit.
+    TooLarge,
+    /// Its chunks are refused with this status.
+    Refused(u16),
+}
+
+/// A valid head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) is_1_0: bool,
+    pub(crate) fields: Vec<(String, Vec<u8>)>,
+    pub(crate) keep_alive: bool,
+    pub(crate) expects_continue: bool,
+    pub(crate) chunked: bool,
+}
+
+/// Reads a stream up to its end, or up to the request that ends it.
+pub(crate) fn read(stream: &[u8], rules: &Rules) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut at = 0;
+    loop {
+        let mut blank = 0;
+        while blank < 32 && stream[at..].starts_with(b"\r\n") {
+            at += 2;
+            blank += 1;
+        }
+        let rest = &stream[at..];
+        let (length, head, body_length) = match read_head(rest, rules) {
+            Ok(read) => read,
+            Err(Stop::Short) => return steps,
+            Err(Stop::Refused(status)) => {
+                steps.push(Step::Refused { status, head_only: rest.starts_with(b"HEAD ") });
+                return steps;
+            }
+        };
+        at += length;
+        let keep_alive = head.keep_alive;
+        match read_body(&stream[at..], &head, body_length, rules) {
+            Ok((length, body)) => {
+                at += length;
+                steps.push(Step::Request(head, body));
+                if !keep_alive {
+                    return steps;
+                }
+            }
+            Err(fault) => {
+                steps.push(Step::Cut(head, fault));
+                return steps;
+            }
+        }
+    }
+}
+
+enum Stop {
+    Short,
+    Refused(u16),
+}
+
+/// The head's length, the head, and its Content-Length.
+fn read_head(bytes: &[u8], rules: &Rules) -> Result<(usize, Head, u128), Stop> {
+    if bytes.is_empty() || bytes == b"\r" {
+        return Err(Stop::Short);
+    }
+    let begins = &bytes[..bytes.len().min(16)];
+    if let Some(end) = begins.iter().position(|&b| !is_tchar(b))
+        && (end == 0 || begins[end] != b' ')
+    {
+        return Err(Stop::Refused(400));
+    }
+    let mut at = 0;
+    let mut line = None;
+    let mut fields = Vec::new();
+    loop {
+        let first = line.is_none();
+        let Some(end) = bytes[at..].iter().position(|&b| b == b'\n').map(|lf| at + lf + 1) else {
+            let too_long = bytes.len() > rules.max_head;
+            return Err(if too_long { Stop::Refused(if first { 414 } else { 431 }) } else { Stop::Short });
+        };
+        if end > rules.max_head {
+            return Err(Stop::Refused(if first { 414 } else { 431 }));
+        }
+        let text = &bytes[at..end - 1];
+        at = end;
+        let well_ended = text.strip_suffix(b"\r");
+        let text = well_ended.unwrap_or(text);
+        if first {
+            line = Some(request_line(text, well_ended.is_some())?);
+        } else if text.is_empty() && well_ended.is_some() {
+            break;
+        } else {
+            fields.push(field_line(text)?);
+            if fields.len() > rules.max_headers {
+                return Err(Stop::Refused(431));
+            }
+        }
+        if well_ended.is_none() {
+            return Err(Stop::Refused(400));
+        }
+    }
+    let (method, target, is_1_0) = line.unwrap();
+    let (head, length) = judge(method, target, is_1_0, fields)?;
+    Ok((at, head, length))
+}
+
+/// `method SP request-target SP HTTP-version`.
+fn request_line(text: &[u8], well_ended: bool) -> Result<(String, String, bool), Stop> {
+    let parts: Vec<&[u8]> = text.split(|&b| b == b' ').collect();
+    let [method, target, version] = parts[..] else { return Err(Stop::Refused(400)) };
+    let is_method = !method.is_empty() && method.iter().all(|&b| is_tchar(b));
+    let is_target = !target.is_empty() && target.iter().all(|&b| (b'!'..=b'~').contains(&b) && b != b'#');
+    if !is_method || !is_target {
+        return Err(Stop::Refused(400));
+    }
+    let text = |part: &[u8]| String::from_utf8(part.to_vec()).unwrap();
+    match version {
+        b"HTTP/1.1" | b"HTTP/1.0" => Ok((text(method), text(target), version == b"HTTP/1.0")),
+        b"HTTP/2.0" if (method, target) == (b"PRI", b"*") => Err(Stop::Refused(400)),
+        [b'H', b'T', b'T', b'P', b'/', b'1'..=b'9', b'.', b'0'..=b'9'] if well_ended => Err(Stop::Refused(505)),
+        _ => Err(Stop::Refused(400)),
+    }
+}
+
+/// `field-name ":" OWS field-value OWS`.
+fn field_line(text: &[u8]) -> Result<(String, Vec<u8>), Stop> {
+    let Some(colon) = text.iter().position(|&b| b == b':') else { return Err(Stop::Refused(400)) };
+    let (name, value) = (&text[..colon], trim(&text[colon + 1..]));
+    let is_name = !name.is_empty() && name.iter().all(|&b| is_tchar(b));
+    if !is_name || !value.iter().all(|&b| is_text(b)) {
+        return Err(Stop::Refused(400));
+    }
+    Ok((String::from_utf8(name.to_vec()).unwrap(), value.to_vec()))
+}
+
+/// What only the whole head shows.
+fn judge(
+    method: String,
+    target: String,
+    is_1_0: bool,
+    fields: Vec<(String, Vec<u8>)>,
+) -> Result<(Head, u128), Stop> {
+    let all = |name: &str| -> Vec<&[u8]> {
+        fields.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice()).collect()
+    };
+    let elements = |name: &str| -> Vec<String> {
+        let values = all(name);
+        let parts = values.iter().flat_map(|value| value.split(|&b| b == b','));
+        parts.map(|part| String::from_utf8_lossy(trim(part)).to_ascii_lowercase()).collect()
+    };
+    let refuse = |status| Err(Stop::Refused(status));
+
+    let hosts = all("host");
+    let lengths = all("content-length");
+    let is_number = |value: &&[u8]| !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    if hosts.len() > 1 || (hosts.is_empty() && !is_1_0) || !lengths.iter().all(is_number) {
+        return refuse(400);
+    }
+    let digits = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap().trim_start_matches('0').to_owned();
+    let lengths: Vec<String> = lengths.into_iter().map(digits).collect();
+    if lengths.windows(2).any(|pair| pair[0] != pair[1]) || !hosts.iter().all(|host| authority(host).is_some()) {
+        return refuse(400);
+    }
+    let length = lengths.first().filter(|digits| !digits.is_empty());
+    let length = length.map_or(0, |digits| digits.parse().unwrap_or(u128::MAX));
+
+    let codings = elements("transfer-encoding");
+    let chunked = !codings.is_empty();
+    if chunked {
+        let ends_in_one = codings.iter().filter(|c| *c == "chunked").count() == 1 && codings.last().unwrap() == "chunked";
+        if is_1_0 || !lengths.is_empty() || !ends_in_one || codings.iter().any(String::is_empty) {
+            return refuse(400);
+        }
+        if codings.len() > 1 {
+            return refuse(501);
+        }
+    }
+    if !["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"].contains(&method.as_str()) {
+        return refuse(501);
+    }
+    if !target.starts_with('/') && !(target == "*" && method == "OPTIONS") && !is_absolute(&target) {
+        return refuse(400);
+    }
+    let mut expectations = elements("expect");
+    expectations.retain(|e| !e.is_empty() && !is_1_0);
+    if expectations.iter().any(|e| e != "100-continue") {
+        return refuse(417);
+    }
+    let options = elements("connection");
+    let has = |option: &str| options.iter().any(|o| o == option);
+    let keep_alive = !has("close") && (!is_1_0 || has("keep-alive"));
+    let expects_continue = !expectations.is_empty();
+    Ok((Head { method, target, is_1_0, fields, keep_alive, expects_continue, chunked }, length))
+}
+
+fn read_body(bytes: &[u8], head: &Head, length: u128, rules: &Rules) -> Result<(usize, Vec<u8>), Fault> {
+    if head.chunked {
+        return read_chunks(bytes, rules);
+    }
+    if length > rules.max_body as u128 {
+        return Err(Fault::TooLarge);
+    }
+    let length = length as usize;
+    bytes.get(..length).map(|body| (length, body.to_vec())).ok_or(Fault::Short)
+}
+
+/// `*chunk last-chunk trailer-section CRLF`.
+fn read_chunks(bytes: &[u8], rules: &Rules) -> Result<(usize, Vec<u8>), Fault> {
+    let mut body = Vec::new();
+    let mut at = Cursor { bytes, at: 0, room: rules.max_head };
+    loop {
+        let size = at.size(rules.max_body - body.len())?;
+        at.extensions()?;
+        at.exactly(b"\r\n")?;
+        if size == 0 {
+            break;
+        }
+        body.extend_from_slice(at.bytes.get(at.at..at.at + size).ok_or(Fault::Short)?);
+        at.at += size;
+        at.exactly(b"\r\n")?;
+    }
+    for count in 1.. {
+        if at.peek()? == b'\r' {
+            break;
+        }
+        if !is_tchar(at.peek()?) {
+            return Err(Fault::Refused(400));
+        }
+        if count > rules.max_headers {
+            return Err(Fault::Refused(431));
+        }
+        while is_tchar(at.peek()?) {
+            at.spend()?;
+        }
+        at.exactly(b":")?;
+        while is_text(at.peek()?) {
+            at.spend()?;
+        }
+        at.exactly(b"\r\n")?;
+    }
+    at.exactly(b"\r\n")?;
+    Ok((at.at, body))
+}
+
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// How many more bytes of extensions and trailers may come.
+    room: usize,
+}
+
+impl Cursor<'_> {
+    fn peek(&self) -> Result<u8, Fault> {
+        self.bytes.get(self.at).copied().ok_or(Fault::Short)
+    }
+
+    fn exactly(&mut self, expected: &[u8]) -> Result<(), Fault> {
+        for &byte in expected {
+            if self.peek()? != byte {
+                return Err(Fault::Refused(400));
+            }
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    fn spend(&mut self) -> Result<(), Fault> {
+        self.at += 1;
+        self.room = self.room.checked_sub(1).ok_or(Fault::Refused(431))?;
+        Ok(())
+    }
+
+    fn size(&mut self, most: usize) -> Result<usize, Fault> {
+        let (mut size, mut digits) = (0_u128, 0);
+        while let Some(digit) = (self.peek()? as char).to_digit(16) {
+            digits += 1;
+            size = size * 16 + u128::from(digit);
+            if digits > 16 {
+                return Err(Fault::Refused(400));
+            }
+            if size > most as u128 {
+                return Err(Fault::Refused(413));
+            }
+            self.at += 1;
+        }
+        if digits == 0 { Err(Fault::Refused(400)) } else { Ok(size as usize) }
+    }
+
+    fn extensions(&mut self) -> Result<(), Fault> {
+        let before = self.at;
+        while is_space(self.peek()?) {
+            self.spend()?;
+        }
+        if self.peek()? != b';' {
+            return if self.at > before { Err(Fault::Refused(400)) } else { Ok(()) };
+        }
+        self.at += 1;
+        while is_space(self.peek()?) {
+            self.spend()?;
+        }
+        if !is_tchar(self.peek()?) {
+            return Err(Fault::Refused(400));
+        }
+        while is_text(self.peek()?) {
+            self.spend()?;
+        }
+        Ok(())
+    }
+}
+
+/// `("http" / "https") "://" authority path-abempty [ "?" query ]`, the host not empty.
+fn is_absolute(target: &str) -> bool {
+    let lower = target.to_ascii_lowercase();
+    let Some(rest) = lower.strip_prefix("http://").or(lower.strip_prefix("https://")) else { return false };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    authority(rest[..end].as_bytes()).is_some_and(|host| !host.is_empty())
+}
+
+/// `host [ ":" port ]` of RFC 3986: the host, where it is valid.
+fn authority(text: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (host, port) = match text.rfind(':') {
+        Some(colon) if !text[colon..].contains(']') => (&text[..colon], &text[colon + 1..]),
+        _ => (text, ""),
+    };
+    let is_host = match host.strip_prefix('[') {
+        Some(rest) => is_literal(rest.strip_suffix(']')?),
+        None => is_reg_name(host),
+    };
+    (is_host && port.bytes().all(|b| b.is_ascii_digit())).then_some(host)
+}
+
+fn is_reg_name(host: &str) -> bool {
+    let bytes = host.as_bytes();
+    (0..bytes.len()).all(|at| match bytes[at] {
+        b'%' => at + 2 < bytes.len() && bytes[at + 1].is_ascii_hexdigit() && bytes[at + 2].is_ascii_hexdigit(),
+        other => other.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&other),
+    })
+}
+
+/// `IPv6address / IPvFuture`.
+fn is_literal(text: &str) -> bool {
+    if let Some(later) = text.strip_prefix(['v', 'V']) {
+        let Some((version, address)) = later.split_once('.') else { return false };
+        let is_version = !version.is_empty() && version.bytes().all(|b| b.is_ascii_hexdigit());
+        return is_version && !address.is_empty() && !address.contains('%') && is_reg_name(&address.replace(':', ""));
+    }
+    // A dotted quad at the end stands for two groups.
+    let text = match text.rsplit_once(':') {
+        Some((groups, quad)) if quad.contains('.') => {
+            let is_octet = |o: &str| o == "0" || (!o.starts_with('0') && o.parse::<u8>().is_ok() && !o.starts_with('+'));
+            if quad.split('.').count() != 4 || !quad.split('.').all(is_octet) {
+                return false;
+            }
+            format!("{groups}:0:0")
+        }
+        _ => text.to_owned(),
+    };
+    let groups = |part: &str| -> Option<usize> {
+        let is_group = |g: &str| (1..=4).contains(&g.len()) && g.bytes().all(|b| b.is_ascii_hexdigit());
+        if part.is_empty() { Some(0) } else { part.split(':').all(is_group).then(|| part.split(':').count()) }
+    };
+    match text.split("::").collect::<Vec<_>>()[..] {
+        [whole] => groups(whole) == Some(8),
+        [left, right] => groups(left).zip(groups(right)).is_some_and(|(left, right)| left + right <= 7),
+        _ => false,
+    }
+}
+
+fn is_tchar(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+fn is_space(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+/// HTAB, SP, VCHAR and obs-text.
+fn is_text(byte: u8) -> bool {
+    is_space(byte) || (byte > b' ' && byte != 0x7f)
+}
+
+fn trim(mut value: &[u8]) -> &[u8] {
+    while let [first, rest @ ..] = value
+        && is_space(*first)
+    {
+        value = rest;
+    }
+    while let [rest @ .., last] = value
+        && is_space(*last)
+    {
+        value = rest;
+    }
+    value
+}

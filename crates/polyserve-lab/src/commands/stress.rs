@@ -1,0 +1,129 @@
+//! `polyserve stress`: the stress scenario against one server over one repo.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use polyserve::ServerConfig;
+use polyserve::catalog::Catalog;
+use polyserve::env::Settings;
+
+use crate::Misuse;
+use crate::config_args::ConfigArgs;
+use crate::data::Data;
+use crate::limits::{open_descriptors, raise_descriptors};
+use crate::output::{print, print_json};
+use crate::stress::{Contestant, Mode, Report, Scenario, Use, round};
+
+/// What `polyserve stress` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StressArgs {
+    /// The server. See `polyserve list`.
+    #[arg(long, value_name = "S", default_value = "pool_server")]
+    server: String,
+    /// The repo.
+    #[arg(long, value_name = "R", default_value = "two_level")]
+    repo: String,
+    /// So many times the published 40 000 requests; below 1 too.
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    scale: f64,
+    /// Connections of each of the three groups.
+    #[arg(long, value_name = "C", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// How connections are used: a round each.
+    #[arg(long, value_enum, default_value_t = Rounds::Both)]
+    mode: Rounds,
+    /// Open as many connections as descriptors allow, all at once; a 503 with a Retry-After is a right answer then.
+    #[arg(long, conflicts_with = "mode")]
+    burst: bool,
+    /// The data's seed.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Rounds {
+    /// Every request on a connection of its own, then kept connections.
+    Both,
+    /// Every request on a connection of its own, as published.
+    Close,
+    /// Kept connections.
+    KeepAlive,
+}
+
+const LARGEST_SCALE: f64 = 10_000.0;
+
+/// Runs the scenario.
+pub(crate) fn run(catalog: &Catalog, args: &StressArgs, json: bool) -> anyhow::Result<ExitCode> {
+    if !(args.scale > 0.0 && args.scale <= LARGEST_SCALE) {
+        return Err(Misuse(format!("--scale {} is not above 0 and at most {LARGEST_SCALE}", args.scale)).into());
+    }
+    let settings = args.config.settings(None)?;
+    let (server, repo) = (catalog.server(&args.server)?, catalog.repo(&args.repo)?);
+    let modes = modes(args)?;
+    let config = settings.make(|config| {
+        let config = if args.burst { config.clone() } else { roomy(&settings, config, args.connections) };
+        (server.make)(&config).map(|_| config)
+    })?;
+    let contestant = Contestant { server: server.make.clone(), repo: repo.make.clone(), config };
+
+    let scenario = Scenario::new(args.scale, Data::new(args.seed));
+    let mut rounds = Vec::new();
+    for mode in modes {
+        rounds.push(round::run(&contestant, &scenario, mode)?);
+    }
+    let passed = rounds.iter().all(|round| round.error_count == 0);
+    let (server, repo) = (server.name.clone(), repo.name.clone());
+    let report = Report { server, repo, scale: args.scale, seed: args.seed, rounds, passed };
+    if json { print_json(&report)? } else { print(&report.to_string())? }
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A 503 is an error outside a burst, so what was not limited on purpose is made to hold all connections.
+fn roomy(settings: &Settings, config: &ServerConfig, connections: u16) -> ServerConfig {
+    let all = usize::from(connections) * 3;
+    config.clone().with(|config| {
+        if !settings.is_given("queue") {
+            config.queue = config.queue.max(all);
+        }
+        if !settings.is_given("max_connections") {
+            // One that is closing still counts while its successor opens.
+            config.max_connections = config.max_connections.max(all * 2);
+        }
+    })
+}
+
+/// Descriptors for anything but connections.
+const SPARE: u64 = 256;
+
+fn modes(args: &StressArgs) -> Result<Vec<Mode>, Misuse> {
+    let limit = raise_descriptors();
+    // A connection takes one here and one in the server.
+    let room = limit.saturating_sub(open_descriptors() + SPARE) / 2;
+    let clients = usize::from(args.connections);
+    if args.burst {
+        let size = room.min(ports());
+        if std::io::stderr().is_terminal() || size == 0 {
+            let _ = writeln!(std::io::stderr(), "{size} connections at once, of {limit} descriptors");
+        }
+        return Ok(vec![Mode::Burst(size.max(1), clients * 3)]);
+    }
+    if clients as u64 * 3 > room {
+        let most = room / 3;
+        return Err(Misuse(format!("--connections {clients} is more than {limit} descriptors allow: {most}")));
+    }
+    Ok(match args.mode {
+        Rounds::Both => vec![Mode::Groups(Use::Close, clients), Mode::Groups(Use::KeepAlive, clients)],
+        Rounds::Close => vec![Mode::Groups(Use::Close, clients)],
+        Rounds::KeepAlive => vec![Mode::Groups(Use::KeepAlive, clients)],
+    })
+}
+
+/// How many connections one address can have to one server: the ports that the system deals out, a tenth kept back.
+fn ports() -> u64 {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut ends = range.split_whitespace().filter_map(|end| end.parse::<u64>().ok());
+    let (first, last) = (ends.next().unwrap_or(49_152), ends.next().unwrap_or(65_535));
+    last.saturating_sub(first) / 10 * 9
+}

@@ -1,0 +1,246 @@
+//! The clients: threads with blocking sockets that ask, verify and count.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use polyserve::sync::lock;
+
+use super::connection::{Connection, Lost, PATIENCE, Response, Traffic};
+use super::scenario::{Phase, Scenario, Task};
+use super::verify::{self, Fate, Ledger};
+
+/// How connections are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// A connection for every request.
+    Close,
+    /// A connection for as many requests as the server lets it.
+    KeepAlive,
+}
+
+/// What all clients of a round share.
+#[derive(Debug)]
+pub struct Shared<'a> {
+    /// What is asked.
+    pub scenario: &'a Scenario,
+    /// Where.
+    pub addr: SocketAddr,
+    /// What came of every PUT.
+    pub ledger: &'a Ledger,
+    /// Whether a 503 is a right answer.
+    pub may_refuse: bool,
+    /// The first errors.
+    pub errors: &'a Errors,
+    /// How far they are.
+    pub bar: &'a ProgressBar,
+}
+
+/// The first few errors, and when it makes no sense to go on.
+#[derive(Debug, Default)]
+pub struct Errors {
+    first: Mutex<Vec<String>>,
+    count: AtomicU64,
+    hopeless: AtomicBool,
+}
+
+impl Errors {
+    const SHOWN: usize = 5;
+    const TOO_MANY: u64 = 1_000;
+
+    /// Counts an error, and keeps its text if it is one of the first.
+    pub fn note(&self, text: impl FnOnce() -> String) {
+        let before = self.count.fetch_add(1, Ordering::Relaxed);
+        if before + 1 >= Self::TOO_MANY {
+            self.hopeless.store(true, Ordering::Relaxed);
+        }
+        let mut first = lock(&self.first);
+        if first.len() < Self::SHOWN {
+            first.push(text());
+        }
+    }
+
+    /// Whether there were so many that the clients stop.
+    pub fn is_hopeless(&self) -> bool {
+        self.hopeless.load(Ordering::Relaxed)
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// What the first few say.
+    pub fn first(&self) -> Vec<String> {
+        lock(&self.first).clone()
+    }
+}
+
+/// What one client, or several, have counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Requests.
+    pub samples: u64,
+    /// Requests without a right answer.
+    pub errors: u64,
+    /// Requests refused by a right 503.
+    pub refused: u64,
+    /// Whole answers, right or wrong.
+    pub answers: u64,
+    /// Connections.
+    pub connections: u64,
+    /// Kept connections that the server closed while they were idle, so that their next request had to be sent again.
+    pub reconnects: u64,
+    /// Bytes both ways.
+    pub traffic: Traffic,
+    /// From the start to the last answer.
+    pub took: Duration,
+}
+
+impl Tally {
+    /// Adds what another has counted beside this one.
+    pub fn add(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.errors += other.errors;
+        self.refused += other.refused;
+        self.answers += other.answers;
+        self.connections += other.connections;
+        self.reconnects += other.reconnects;
+        self.traffic.sent += other.traffic.sent;
+        self.traffic.received += other.traffic.received;
+        self.took = self.took.max(other.took);
+    }
+
+    /// Counts the answer to `task`, or why there is none.
+    fn settle(&mut self, shared: &Shared<'_>, task: &Task, result: Result<Fate, String>) {
+        self.samples += 1;
+        shared.bar.inc(1);
+        let result = match result {
+            Ok(Fate::Refused) if !shared.may_refuse => Err("status 503: refused".into()),
+            Ok(fate) => {
+                shared.ledger.note(shared.scenario, task, fate);
+                self.refused += u64::from(fate == Fate::Refused);
+                Ok(())
+            }
+            Err(why) => Err(why),
+        };
+        if let Err(why) = result {
+            self.errors += 1;
+            shared.errors.note(|| format!("{} of {}: {why}", task.phase.name(), task.id));
+        }
+    }
+}
+
+/// One client of one group: takes the next request until there is none.
+pub fn run(shared: &Shared<'_>, phase: Phase, next: &AtomicU64, connections: Use, start: Instant) -> Tally {
+    let (mut tally, mut kept) = (Tally::default(), None);
+    while !shared.errors.is_hopeless() {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        if index >= shared.scenario.samples(phase) {
+            break;
+        }
+        let task = shared.scenario.task(phase, index);
+        let request = shared.scenario.request(&task, shared.addr, connections == Use::KeepAlive);
+        let check = |response: &Response<'_>| verify::answer(shared.scenario, &task, response);
+        let result = match connections {
+            Use::Close => once(shared.addr, &request, &mut tally, check),
+            Use::KeepAlive => ask(shared.addr, &mut kept, &request, &mut tally, check),
+        };
+        tally.settle(shared, &task, result);
+        tally.took = start.elapsed();
+    }
+    tally
+}
+
+/// Asks on a connection of its own.
+fn once<T>(
+    addr: SocketAddr,
+    request: &[u8],
+    tally: &mut Tally,
+    check: impl FnOnce(&Response<'_>) -> Result<T, String>,
+) -> Result<T, String> {
+    let mut connection = open(addr, tally)?;
+    connection.send(request, &mut tally.traffic);
+    let checked = check(&connection.receive(&mut tally.traffic).map_err(|lost| lost.to_string())?);
+    tally.answers += 1;
+    connection.end(&mut tally.traffic).map_err(|lost| lost.to_string())?;
+    checked
+}
+
+/// Asks on the kept connection, or on a new one that is kept.
+///
+/// A server may close an idle connection at any time, so a request may meet a closed one. It is sent again only where
+/// the connection had been idle, and not a byte of an answer has come.
+pub fn ask<T>(
+    addr: SocketAddr,
+    kept: &mut Option<Connection>,
+    request: &[u8],
+    tally: &mut Tally,
+    check: impl FnOnce(&Response<'_>) -> Result<T, String>,
+) -> Result<T, String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => open(addr, tally)?,
+        };
+        let was_idle = connection.proven;
+        connection.send(request, &mut tally.traffic);
+        let (checked, closes) = match connection.receive(&mut tally.traffic) {
+            Ok(response) => (check(&response), response.closes()),
+            Err(Lost::Unanswered(_)) if was_idle && Instant::now() < deadline => {
+                tally.reconnects += 1;
+                continue;
+            }
+            Err(lost) => return Err(lost.to_string()),
+        };
+        tally.answers += 1;
+        if closes {
+            connection.end(&mut tally.traffic).map_err(|lost| lost.to_string())?;
+        } else {
+            *kept = Some(connection);
+        }
+        return checked;
+    }
+}
+
+/// One client of a burst: opens a connection for each of its requests and sends it, waits until all clients have, and
+/// then reads the answers. Answers what it counted, a tally for each group.
+pub fn burst(shared: &Shared<'_>, tasks: std::ops::Range<u64>, all_sent: impl FnOnce(), start: Instant) -> [Tally; 3] {
+    let mut tallies = [Tally::default(); 3];
+    let mut open_ones = Vec::with_capacity((tasks.end - tasks.start) as usize);
+    for index in tasks {
+        let task = shared.scenario.mixed(index);
+        let tally = &mut tallies[task.phase as usize];
+        match open(shared.addr, tally) {
+            Ok(mut connection) => {
+                let request = shared.scenario.request(&task, shared.addr, false);
+                connection.send(&request, &mut tally.traffic);
+                open_ones.push((task, connection));
+            }
+            Err(why) => tally.settle(shared, &task, Err(why)),
+        }
+    }
+    all_sent();
+    for (task, mut connection) in open_ones {
+        let tally = &mut tallies[task.phase as usize];
+        let result = match connection.receive(&mut tally.traffic) {
+            Ok(response) => {
+                tally.answers += 1;
+                verify::answer(shared.scenario, &task, &response)
+            }
+            Err(lost) => Err(lost.to_string()),
+        };
+        tally.settle(shared, &task, result);
+        tally.took = start.elapsed();
+    }
+    tallies
+}
+
+fn open(addr: SocketAddr, tally: &mut Tally) -> Result<Connection, String> {
+    let connection = Connection::open(addr).map_err(|error| format!("cannot connect: {error}"))?;
+    tally.connections += 1;
+    Ok(connection)
+}

@@ -1,0 +1,189 @@
+//! What came of it, for people and as JSON.
+
+use std::fmt;
+
+use polyserve::Drain;
+use serde::Serialize;
+
+use super::client::{Errors, Tally};
+use super::round::Mode;
+use super::scenario::Phase;
+use crate::output::Table;
+
+/// A stress run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The server's name.
+    pub server: String,
+    /// The repo's name.
+    pub repo: String,
+    /// How large the scenario was; 1 is as published.
+    pub scale: f64,
+    /// The data's seed.
+    pub seed: u64,
+    /// Each round.
+    pub rounds: Vec<Round>,
+    /// Whether nothing was wrong.
+    pub passed: bool,
+}
+
+/// A round of it.
+#[derive(Debug, Serialize)]
+pub struct Round {
+    /// `close`, `keep-alive` or `burst`.
+    pub mode: &'static str,
+    /// Connections at a time.
+    pub connections_at_once: u64,
+    /// Each group, and the total.
+    pub groups: Vec<Group>,
+    /// Connections that were opened.
+    pub connections: u64,
+    /// Idle connections that the server had closed when their next request was sent, so that it was sent again.
+    pub reconnects: u64,
+    /// What was left in the store.
+    pub final_state: Final,
+    /// How the server ended, as it says.
+    pub drain: Counts,
+    /// The whole answers that the clients counted; as many as the server's.
+    pub answers: u64,
+    /// How many things were wrong.
+    pub error_count: u64,
+    /// What the first few were.
+    pub errors: Vec<String>,
+}
+
+/// A group of a round; columns as published.
+#[derive(Debug, Serialize)]
+pub struct Group {
+    /// `put-new`, `get`, `put-update` or `total`.
+    pub phase: &'static str,
+    /// Requests.
+    pub samples: u64,
+    /// Those without a right answer.
+    pub errors: u64,
+    /// Their share, in per cent.
+    pub error_pct: f64,
+    /// Those refused by a 503, where that is a right answer.
+    pub refused: u64,
+    /// Requests a second, from the start to the group's last answer.
+    pub requests_per_s: f64,
+    /// 1 024 bytes a second.
+    #[serde(rename = "received_kB_s")]
+    pub received_kb_s: f64,
+    /// 1 024 bytes a second.
+    #[serde(rename = "sent_kB_s")]
+    pub sent_kb_s: f64,
+}
+
+/// What was left in the store, seen over HTTP.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Final {
+    /// Ids that were asked for.
+    pub checked: u64,
+    /// Ids that were there.
+    pub present: u64,
+    /// Ids with something wrong.
+    pub wrong: u64,
+}
+
+impl Final {
+    /// Adds what another has seen.
+    pub fn add(&mut self, other: &Self) {
+        self.checked += other.checked;
+        self.present += other.present;
+        self.wrong += other.wrong;
+    }
+}
+
+/// A [`Drain`].
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Counts {
+    answered: u64,
+    cut: u64,
+    stuck: u64,
+}
+
+impl From<Drain> for Counts {
+    fn from(Drain { answered, cut, stuck }: Drain) -> Self {
+        Self { answered, cut, stuck }
+    }
+}
+
+impl Round {
+    /// A round's report; `groups` as [`Phase::ALL`] has them.
+    pub fn new(mode: Mode, groups: [Tally; 3], left: Final, drain: Drain, answers: u64, errors: &Errors) -> Self {
+        let mut total = Tally::default();
+        groups.iter().for_each(|group| total.add(group));
+        let named = Phase::ALL.iter().map(|phase| phase.name()).zip(&groups).chain([("total", &total)]);
+        let connections_at_once = match mode {
+            Mode::Groups(_, clients) => clients as u64 * 3,
+            Mode::Burst(size, _) => size.min(total.samples),
+        };
+        Self {
+            mode: mode.name(),
+            connections_at_once,
+            groups: named.map(|(phase, tally)| Group::new(phase, tally)).collect(),
+            connections: total.connections,
+            reconnects: total.reconnects,
+            final_state: left,
+            drain: drain.into(),
+            answers,
+            error_count: errors.count(),
+            errors: errors.first(),
+        }
+    }
+}
+
+impl Group {
+    fn new(phase: &'static str, tally: &Tally) -> Self {
+        let per_second = |count: u64| if tally.took.is_zero() { 0.0 } else { count as f64 / tally.took.as_secs_f64() };
+        Self {
+            phase,
+            samples: tally.samples,
+            errors: tally.errors,
+            error_pct: if tally.samples == 0 { 0.0 } else { tally.errors as f64 / tally.samples as f64 * 100.0 },
+            refused: tally.refused,
+            requests_per_s: per_second(tally.samples),
+            received_kb_s: per_second(tally.traffic.received) / 1024.0,
+            sent_kb_s: per_second(tally.traffic.sent) / 1024.0,
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, repo, scale, seed, .. } = self;
+        writeln!(f, "{server} over {repo}, scale {scale}, seed {seed}")?;
+        self.rounds.iter().try_for_each(|round| write!(f, "\n{round}"))?;
+        writeln!(f, "\n{}", if self.passed { "passed" } else { "FAILED" })
+    }
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mode, connections_at_once, connections, reconnects, final_state, drain, answers, .. } = self;
+        writeln!(f, "{mode}: {connections_at_once} connections at once, {connections} opened, {reconnects} reconnects")?;
+        let header = ["phase", "samples", "errors", "error %", "refused", "requests/s", "received kB/s", "sent kB/s"];
+        let mut table = Table::of_numbers(&header);
+        for group in &self.groups {
+            table.row(vec![
+                group.phase.to_owned(),
+                group.samples.to_string(),
+                group.errors.to_string(),
+                format!("{:.2}", group.error_pct),
+                group.refused.to_string(),
+                format!("{:.1}", group.requests_per_s),
+                format!("{:.2}", group.received_kb_s),
+                format!("{:.2}", group.sent_kb_s),
+            ]);
+        }
+        write!(f, "{table}")?;
+        let Final { checked, present, wrong } = final_state;
+        writeln!(f, "final state: {checked} ids checked, {present} present, {wrong} wrong")?;
+        let Counts { answered, cut, stuck } = drain;
+        writeln!(f, "server: answered {answered}, cut {cut}, stuck {stuck}; clients: {answers} whole answers")?;
+        self.errors.iter().try_for_each(|error| writeln!(f, "error: {error}"))?;
+        let more = self.error_count - self.errors.len() as u64;
+        if more > 0 { writeln!(f, "and {more} errors more") } else { Ok(()) }
+    }
+}

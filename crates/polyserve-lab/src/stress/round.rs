@@ -1,0 +1,230 @@
+//! One round: a new server over a new repo, the clients, a look at what is left, and the end of the server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, RwLock};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use polyserve::catalog::{MakeRepo, MakeServer};
+use polyserve::service::EntityService;
+use polyserve::{Connections, EntityRepo, ServerConfig};
+
+use super::client::{self, Errors, Shared, Tally, Use};
+use super::report::{Final, Round};
+use super::scenario::{Phase, Scenario};
+use super::verify::Ledger;
+use crate::data::Draw;
+use crate::sync::{read, write};
+
+/// What a round is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The three groups beside each other, this many connections each.
+    Groups(Use, usize),
+    /// This many connections at once, by as many threads as the second number says, until all requests were sent.
+    Burst(u64, usize),
+}
+
+impl Mode {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Groups(Use::Close, _) => "close",
+            Self::Groups(Use::KeepAlive, _) => "keep-alive",
+            Self::Burst(..) => "burst",
+        }
+    }
+}
+
+/// What is tested.
+pub struct Contestant {
+    /// Makes the server.
+    pub server: MakeServer,
+    /// Makes the repo.
+    pub repo: MakeRepo,
+    /// The server's limits.
+    pub config: ServerConfig,
+}
+
+/// A thread that formats a request and parses an answer needs little.
+const STACK: usize = 256 * 1024;
+
+/// Runs one round.
+///
+/// # Errors
+///
+/// Where it cannot be run at all; what went wrong in it is in the report.
+pub fn run(contestant: &Contestant, scenario: &Scenario, mode: Mode) -> anyhow::Result<Round> {
+    let server = (contestant.server)(&contestant.config)?;
+    let repo = (contestant.repo)().context("the repo cannot be made")?;
+    fill(&*repo, scenario).context("the repo cannot be filled")?;
+    let service = EntityService::shared(Arc::clone(&repo));
+    let running = server.serve(([127, 0, 0, 1], 0).into(), service).context("the server cannot be started")?;
+
+    let (ledger, errors, bar) = (Ledger::new(scenario), Errors::default(), progress(scenario, mode));
+    let may_refuse = matches!(mode, Mode::Burst(..));
+    let addr = running.local_addr();
+    let shared = Shared { scenario, addr, ledger: &ledger, may_refuse, errors: &errors, bar: &bar };
+    let groups = match mode {
+        Mode::Groups(connections, clients) => grouped(&shared, connections, clients)?,
+        Mode::Burst(size, threads) => bursts(&shared, size, threads)?,
+    };
+    bar.finish_and_clear();
+    let lookers = if server.connections() == Connections::One { 1 } else { LOOKERS };
+    let (left, look) = if errors.is_hopeless() { Default::default() } else { look(&shared, lookers)? };
+    count(&*repo, &left, &errors);
+
+    let drain = running.shutdown().context("the server failed")?;
+    let answers = groups.iter().map(|group| group.answers).sum::<u64>() + look.answers;
+    if drain.answered != answers {
+        errors.note(|| format!("the server counted {} answers, the clients {answers}", drain.answered));
+    }
+    if (drain.cut, drain.stuck) != (0, 0) {
+        errors.note(|| format!("the server was idle and did not end so: {drain}"));
+    }
+    Ok(Round::new(mode, groups, left, drain, answers, &errors))
+}
+
+fn fill(repo: &dyn EntityRepo, scenario: &Scenario) -> anyhow::Result<()> {
+    for id in 0..scenario.ids().cast_signed() {
+        let _ = repo.put(scenario.data.row(id, Draw::New).entity).wait()?;
+    }
+    Ok(())
+}
+
+fn progress(scenario: &Scenario, mode: Mode) -> ProgressBar {
+    // Where standard error is no terminal, it draws nothing.
+    let style = ProgressStyle::with_template("{prefix:10} {wide_bar} {pos}/{len} {per_sec} {eta}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(scenario.total()).with_style(style).with_prefix(mode.name())
+}
+
+/// The three groups at once.
+fn grouped(shared: &Shared<'_>, connections: Use, clients: usize) -> anyhow::Result<[Tally; 3]> {
+    let next = [const { AtomicU64::new(0) }; 3];
+    let clients = Phase::ALL.iter().flat_map(|phase| std::iter::repeat_n(*phase, clients));
+    let works = clients.map(|phase| {
+        let next = &next[phase as usize];
+        move |start| (phase, client::run(shared, phase, next, connections, start))
+    });
+    let mut tallies = [Tally::default(); 3];
+    for (phase, tally) in together(works)? {
+        tallies[phase as usize].add(&tally);
+    }
+    Ok(tallies)
+}
+
+/// All requests, in bursts of `size` connections.
+fn bursts(shared: &Shared<'_>, size: u64, threads: usize) -> anyhow::Result<[Tally; 3]> {
+    let mut tallies = [Tally::default(); 3];
+    let mut begun = 0;
+    while begun < shared.scenario.total() && !shared.errors.is_hopeless() {
+        let count = size.min(shared.scenario.total() - begun);
+        let threads = (threads as u64).min(count);
+        let all_sent = Barrier::new(threads as usize);
+        let works = (0..threads).map(|i| {
+            let tasks = begun + count * i / threads..begun + count * (i + 1) / threads;
+            let all_sent = &all_sent;
+            move |start| client::burst(shared, tasks, || drop(all_sent.wait()), start)
+        });
+        let mut burst = [Tally::default(); 3];
+        for counted in together(works)? {
+            burst.iter_mut().zip(&counted).for_each(|(sum, tally)| sum.add(tally));
+        }
+        for (sum, tally) in tallies.iter_mut().zip(&burst) {
+            let took = sum.took + tally.took; // bursts follow each other
+            sum.add(tally);
+            sum.took = took;
+        }
+        begun += count;
+    }
+    Ok(tallies)
+}
+
+/// Runs each of `works` on a thread of its own, all from the same instant on.
+fn together<T, W>(works: impl Iterator<Item = W>) -> anyhow::Result<Vec<T>>
+where
+    W: FnOnce(Instant) -> T + Send,
+    T: Send,
+{
+    // Held for writing until all threads are there; `None`: one could not be started, so none is to work.
+    let gate = RwLock::new(None);
+    thread::scope(|scope| {
+        let mut closed = write(&gate);
+        let mut threads = Vec::new();
+        let mut failed = None;
+        for work in works {
+            let gate = &gate;
+            let body = move || (*read(gate)).map(work);
+            match thread::Builder::new().name("client".into()).stack_size(STACK).spawn_scoped(scope, body) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        let count = threads.len();
+        if let Some(error) = failed {
+            drop(closed);
+            return Err(error).with_context(|| format!("no more than {count} client threads can be started"));
+        }
+        *closed = Some(Instant::now());
+        drop(closed);
+        let mut results = Vec::with_capacity(count);
+        for thread in threads {
+            match thread.join() {
+                Ok(result) => results.extend(result),
+                Err(panic) => bail!("a client panicked: {}", polyserve::server::panic_text(panic.as_ref())),
+            }
+        }
+        Ok(results)
+    })
+}
+
+/// Connections that look at what is left.
+const LOOKERS: usize = 8;
+
+/// Asks for every id, and checks what is there.
+fn look(shared: &Shared<'_>, lookers: usize) -> anyhow::Result<(Final, Tally)> {
+    let (next, ids) = (AtomicU64::new(0), shared.scenario.ids() * 2);
+    let one = |_start| {
+        let (mut tally, mut left, mut kept) = (Tally::default(), Final::default(), None);
+        loop {
+            let id = next.fetch_add(1, Ordering::Relaxed);
+            if id >= ids || shared.errors.is_hopeless() {
+                return (left, tally);
+            }
+            let id = id.cast_signed();
+            let request = format!("GET /{id} HTTP/1.1\r\nHost: {}\r\n\r\n", shared.addr);
+            let check = |response: &client::Response<'_>| shared.ledger.check(shared.scenario, id, response);
+            left.checked += 1;
+            match client::ask(shared.addr, &mut kept, request.as_bytes(), &mut tally, check) {
+                Ok(present) => left.present += u64::from(present),
+                Err(why) => {
+                    left.wrong += 1;
+                    shared.errors.note(|| format!("in the end, {id}: {why}"));
+                }
+            }
+        }
+    };
+    let (mut left, mut tally) = (Final::default(), Tally::default());
+    for (seen, counted) in together((0..lookers).map(|_| one))? {
+        left.add(&seen);
+        tally.add(&counted);
+    }
+    Ok((left, tally))
+}
+
+/// Compares what the repo counts with what was seen.
+fn count(repo: &dyn EntityRepo, left: &Final, errors: &Errors) {
+    match repo.len().wait() {
+        Ok(len) if len == left.present || left.wrong > 0 => {}
+        Ok(len) => errors.note(|| format!("the repo counts {len} entities, of which {} were seen", left.present)),
+        Err(error) => errors.note(|| format!("the repo cannot count its entities: {error}")),
+    }
+}
