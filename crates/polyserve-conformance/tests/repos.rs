@@ -7,8 +7,8 @@ use polyserve_conformance::broken::repos::{
     AbandonsWaiting, AlwaysRemoved, AlwaysReplaced, BusyUntilAnswered, CutAtNul, DelayedPut, DivergedReplicas,
     DoubleRemove, DoubleVisit, DroppedCompleter, Evicting, FirstPutStays, FirstWakerOnly, ForgetfulRemove,
     ForgetsWhileGrowing, GreedyRemove, InventedEntity, LossyValue, LostCopy, LostToRemove, LostUpdate, MiscountedLen,
-    NarrowId, NeverAnswers, PoisonedLock, ReplacedSaysCreated, StaleRead, SwallowedPut, TextValue, Tombstones, TornRead,
-    TwoFaced, VisitsAndAnswersLater,
+    NarrowId, NeverAnswers, PoisonedLock, ReplacedSaysCreated, StaleRead, SwallowedPut, TextValue, Tombstones,
+    TornRead, TwoFaced, VisitsAndAnswersLater,
 };
 use polyserve_conformance::property::{Property, Verdict, check};
 use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};

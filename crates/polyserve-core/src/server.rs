@@ -4,13 +4,14 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::answer::{Answer, promise};
 use crate::service::Service;
 use crate::shutdown::Shutdown;
+use crate::sync::lock;
 
 /// A way to serve connections.
 ///
@@ -78,7 +79,8 @@ pub struct Running {
     grace: Duration,
     shutdown: Shutdown,
     thread: Option<JoinHandle<()>>,
-    ended: Option<Answer<Result<Drain, String>>>,
+    /// Behind a lock, so that threads may share a running server; taken once.
+    ended: Mutex<Option<Answer<Result<Drain, String>>>>,
 }
 
 impl Running {
@@ -100,7 +102,7 @@ impl Running {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main));
             let _ = completer.complete(result.map_err(|panic| panic_text(panic.as_ref())));
         })?;
-        Ok(Self { local_addr, grace, shutdown, thread: Some(thread), ended: Some(ended) })
+        Ok(Self { local_addr, grace, shutdown, thread: Some(thread), ended: Mutex::new(Some(ended)) })
     }
 
     /// The bound address; with the real port where 0 was asked for.
@@ -125,8 +127,7 @@ impl Running {
     /// Where the server's own main thread has failed.
     pub fn shutdown_within(mut self, grace: Duration) -> io::Result<Drain> {
         self.begin(grace);
-        let ended = self.ended.take().expect("a running server has an end");
-        let result = ended.wait();
+        let result = self.take_end().wait();
         self.join();
         finish(result)
     }
@@ -135,9 +136,14 @@ impl Running {
     /// server's main thread has done its work when the future is ready, and ends by itself.
     pub fn drained(mut self) -> impl Future<Output = io::Result<Drain>> + Send + 'static {
         self.begin(self.grace);
-        let ended = self.ended.take().expect("a running server has an end");
+        let ended = self.take_end();
         drop(self.thread.take());
         async move { finish(ended.await) }
+    }
+
+    fn take_end(&mut self) -> Answer<Result<Drain, String>> {
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        ended.expect("what takes the end takes the running server")
     }
 
     fn begin(&self, grace: Duration) {
@@ -154,7 +160,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.ended.is_some() {
+        if lock(&self.ended).is_some() {
             self.begin(Duration::ZERO);
             self.join();
         }
@@ -175,4 +181,15 @@ fn finish(result: Result<Drain, String>) -> io::Result<Drain> {
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a text").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_server_may_be_shared() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Running>();
+    }
 }

@@ -67,6 +67,7 @@ enum Command {
 }
 
 /// Runs the command that this process's arguments ask for, over `catalog`.
+#[allow(clippy::needless_pass_by_value)] // it is a program's only act
 pub fn main(catalog: Catalog) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -31,7 +31,7 @@
 //! # Layout
 //!
 //! * The seams, re-exported from `polyserve-core`: [`answer`], [`config`], [`entity`], [`executor`], [`http1`], [`net`],
-//!   [`repo`], [`server`], [`service`], [`shutdown`], [`timer`]. Their main types are here at the root.
+//!   [`repo`], [`server`], [`service`], [`shutdown`], [`sync`], [`timer`]. Their main types are here at the root.
 //! * The strategies, by feature: [`memory`] and [`threadpool`].
 //! * [`catalog`]: all of them by name. [`env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
 //! * [`prelude`]: what most programs use.
@@ -59,19 +59,7 @@ pub use polyserve_core::{
     Headers, Job, Lookup, Method, Put, Rejected, RejectedReason, Removed, Reply, RepoError, Request, Running, Server,
     ServerConfig, Service, Shutdown, Status, Version, promise,
 };
-pub use polyserve_core::{
-    answer,
-    config,
-    entity,
-    executor,
-    http1,
-    net,
-    repo,
-    server,
-    service,
-    shutdown,
-    timer, //
-};
+pub use polyserve_core::{answer, config, entity, executor, http1, net, repo, server, service, shutdown, sync, timer};
 #[cfg(feature = "signals")]
 pub use signals::run_until_signalled;
 

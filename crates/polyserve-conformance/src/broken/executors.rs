@@ -111,7 +111,6 @@ struct Shared {
 struct State {
     queue: VecDeque<Job>,
     submitted: usize,
-    rejected: usize,
     panicked: u64,
     closed: bool,
     left_behind: bool,
@@ -270,8 +269,8 @@ impl Shared {
                 continue;
             }
             let awaits = |index: usize, thread: &Thread| {
-                let is_mutual = me.is_some() && thread.is_closing;
-                !thread.is_joined && Some(index) != me && !is_mutual && !(is_late && thread.is_busy)
+                let waits_for_me = Some(index) == me || (me.is_some() && thread.is_closing);
+                !(thread.is_joined || waits_for_me || (is_late && thread.is_busy))
             };
             if !state.threads.iter().enumerate().any(|(index, thread)| awaits(index, thread)) {
                 break;
@@ -310,7 +309,8 @@ impl Shared {
 
 impl State {
     fn take_ended(&mut self, me: Option<usize>) -> Option<(usize, JoinHandle<()>)> {
-        let mut ended = self.threads.iter_mut().enumerate().filter(|(index, thread)| thread.has_ended && Some(*index) != me);
+        let mut ended =
+            self.threads.iter_mut().enumerate().filter(|(index, thread)| thread.has_ended && Some(*index) != me);
         ended.find_map(|(index, thread)| thread.handle.take().map(|handle| (index, handle)))
     }
 }

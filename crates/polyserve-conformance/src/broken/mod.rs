@@ -1,2 +1,6 @@
 //! To come.
 pub mod repos;
+
+pub mod executors;
+
+pub mod servers;

@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 pub(crate) use date::imf_fixdate;
 pub use response::Response;
 use response::head_end;
-pub(crate) use transcript::shown;
 use transcript::Transcript;
+pub(crate) use transcript::shown;
 
 /// One connection to a server.
 #[derive(Debug)]
@@ -232,7 +232,11 @@ impl Client {
             Ending::Reset => "the connection was reset",
             Ending::Silent => "nothing came for the client's patience",
         };
-        Failure { ending: Some(ending), received, why: format!("{how}, {received} bytes into an answer\n{}", self.show()) }
+        Failure {
+            ending: Some(ending),
+            received,
+            why: format!("{how}, {received} bytes into an answer\n{}", self.show()),
+        }
     }
 
     fn malformed(&self, why: &str) -> Failure {

@@ -18,7 +18,7 @@ pub fn close_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
     occupy(subject, &*pool.handle(), 2, &go_on);
     for _ in 0..50 {
         let ran = ran.clone();
-        pool.run(move || drop(ran.add()));
+        pool.run(move || ran.add());
     }
     let closing = pool.handle();
     let closer = thread::spawn(move || closing.close(None));
@@ -46,12 +46,17 @@ pub fn drop_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
     let (pool, go_on, ran) = (subject.pool(1, 64), subject.count(), subject.count());
     occupy(subject, &*pool.handle(), 1, &go_on);
     for _ in 0..50 {
-        let ran = ran.clone();
-        pool.run(move || drop(ran.add()));
+        let (go_on, ran) = (go_on.clone(), ran.clone());
+        pool.run(move || {
+            go_on.reaches(1);
+            ran.add();
+        });
     }
+    let dropping = thread::spawn(move || pool.end());
+    assert!(!ran.reaches_soon(1), "a job ended before it could"); // and the drop begins meanwhile
     go_on.add();
-    pool.end();
-    assert_eq!(ran.get(), 50, "how many of 50 queued jobs had run when the drop was over");
+    let dropped = subject.within("dropping the executor", move || dropping.join());
+    assert_eq!((dropped.is_ok(), ran.get()), (true, 50), "how many of 50 queued jobs had run when the drop was over");
     Outcome::Held
 }
 
@@ -61,7 +66,7 @@ pub fn close_rejects_later_jobs(subject: &ExecutorSubject) -> Outcome {
     assert_eq!(pool.close(None), 0, "threads left behind by an idle executor");
     for n in 1..=10 {
         let its_ran = ran.clone();
-        let Err(rejected) = pool.execute(Job::new(move || drop(its_ran.add()))) else {
+        let Err(rejected) = pool.execute(Job::new(move || its_ran.add())) else {
             panic!("a closed executor took a job");
         };
         assert_eq!(rejected.reason, RejectedReason::Closed, "why a job was rejected");
@@ -76,7 +81,7 @@ pub fn close_twice_is_harmless(subject: &ExecutorSubject) -> Outcome {
     let (pool, ran) = (subject.pool(2, 16), subject.count());
     for _ in 0..10 {
         let ran = ran.clone();
-        pool.run(move || drop(ran.add()));
+        pool.run(move || ran.add());
     }
     for deadline in [None, None, Some(Instant::now()), Some(subject.deadline())] {
         assert_eq!(pool.close(deadline), 0, "threads left behind although no job is stuck");
@@ -119,8 +124,8 @@ pub fn concurrent_closes_lose_nothing(subject: &ExecutorSubject) -> Outcome {
 fn submit_until_closed(executor: &dyn Executor, taken: &Count, ran: &Count) {
     loop {
         let ran = ran.clone();
-        match executor.execute(Job::new(move || drop(ran.add()))) {
-            Ok(()) => drop(taken.add()),
+        match executor.execute(Job::new(move || ran.add())) {
+            Ok(()) => taken.add(),
             Err(rejected) if rejected.reason == RejectedReason::Closed => return,
             Err(_) => thread::yield_now(),
         }
@@ -167,11 +172,19 @@ pub fn close_with_a_deadline_drops_what_is_queued(subject: &ExecutorSubject) -> 
             ran.add();
         });
     }
-    assert_eq!(pool.close(Some(Instant::now() + Duration::from_millis(20))), 2, "threads left behind with 2 jobs stuck");
+    assert_eq!(
+        pool.close(Some(Instant::now() + Duration::from_millis(20))),
+        2,
+        "threads left behind with 2 jobs stuck"
+    );
     assert!(dropped.reaches(10), "of 10 queued jobs {} were dropped by a close with a deadline", dropped.get());
     go_on.add();
     pool.end();
-    assert_eq!((ran.get(), dropped.get()), (0, 10), "how many of 10 queued jobs ran after the deadline, and were dropped");
+    assert_eq!(
+        (ran.get(), dropped.get()),
+        (0, 10),
+        "how many of 10 queued jobs ran after the deadline, and were dropped"
+    );
     Outcome::Held
 }
 
@@ -253,7 +266,7 @@ pub fn a_job_that_drops_the_last_handle_does_not_deadlock(subject: &ExecutorSubj
         assert!(executor.execute(dropping).is_ok(), "a job was rejected although there is room for it");
         for _ in 0..5 {
             let ran = ran.clone();
-            let job = Job::new(move || drop(ran.add()));
+            let job = Job::new(move || ran.add());
             assert!(executor.execute(job).is_ok(), "a job was rejected although there is room for it");
         }
         drop(executor);

@@ -157,12 +157,10 @@ pub(super) struct Count {
 const A_WHILE: Duration = Duration::from_millis(100);
 
 impl Count {
-    /// It happens, once more; answers how often now.
-    pub(super) fn add(&self) -> usize {
-        let mut count = lock(&self.shared.0);
-        *count += 1;
+    /// It happens, once more.
+    pub(super) fn add(&self) {
+        *lock(&self.shared.0) += 1;
         self.shared.1.notify_all();
-        *count
     }
 
     pub(super) fn get(&self) -> usize {

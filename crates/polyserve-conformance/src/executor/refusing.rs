@@ -23,7 +23,7 @@ pub fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) -> Outcome {
         let many = 4 * QUEUE;
         for _ in 0..many {
             let ran = ran.clone();
-            pool.run(move || drop(ran.add()));
+            pool.run(move || ran.add());
         }
         go_on.add();
         assert!(ran.reaches(many), "{} of {many} jobs that were taken ran", ran.get());

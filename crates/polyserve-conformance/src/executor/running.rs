@@ -25,7 +25,9 @@ pub fn every_job_runs_exactly_once(subject: &ExecutorSubject) -> Outcome {
             scope.spawn(move || {
                 for job in submitter * each..(submitter + 1) * each {
                     let runs = Arc::clone(runs);
-                    pool.insist(move || drop(runs[job].fetch_add(1, Ordering::Relaxed)));
+                    pool.insist(move || {
+                        runs[job].fetch_add(1, Ordering::Relaxed);
+                    });
                 }
             });
         }
@@ -208,7 +210,7 @@ pub fn no_lost_wakeup(subject: &ExecutorSubject) -> Outcome {
             (0..(round % 100) * 20).for_each(|_| std::hint::spin_loop());
             let ran = subject.count();
             let its_ran = ran.clone();
-            pool.run(move || drop(its_ran.add()));
+            pool.run(move || its_ran.add());
             assert!(ran.reaches(1), "in round {round} the job of {workers} idle workers did not run");
             if round % 4 == 0 {
                 meet(subject, &pool, workers);

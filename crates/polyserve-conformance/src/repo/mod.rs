@@ -60,8 +60,8 @@ use polyserve_core::EntityRepo;
 pub use self::answers::*;
 pub use self::one_thread::*;
 pub use self::racing::*;
-pub(crate) use self::reference::{put_over, removed_of};
 pub use self::reference::{LaterReference, Reference};
+pub(crate) use self::reference::{put_over, removed_of};
 use self::store::Store;
 use crate::property::{Outcome, kit};
 

@@ -55,7 +55,11 @@ impl Race {
             if over {
                 return false;
             }
-            if spins < 100 { std::hint::spin_loop() } else { thread::yield_now() }
+            if spins < 100 {
+                std::hint::spin_loop();
+            } else {
+                thread::yield_now();
+            }
             spins += 1;
         }
     }
@@ -82,11 +86,7 @@ pub(super) fn race<T: Send>(threads: usize, racer: impl Fn(usize, &Race) -> T + 
 
 /// Runs `racer` on `threads` threads, each with its number and the step's, all of them taking every step together;
 /// returns what each did, by step and number.
-pub(super) fn lockstep<T: Send>(
-    threads: usize,
-    steps: usize,
-    racer: impl Fn(usize, usize) -> T + Sync,
-) -> Vec<Vec<T>> {
+pub(super) fn lockstep<T: Send>(threads: usize, steps: usize, racer: impl Fn(usize, usize) -> T + Sync) -> Vec<Vec<T>> {
     let mut by_thread: Vec<_> = run(threads, |number, race| {
         let taken = (0..steps).take_while(|&step| race.meet(step));
         taken.map(|step| racer(number, step)).collect::<Vec<_>>().into_iter()
@@ -103,12 +103,8 @@ pub(super) fn lockstep<T: Send>(
 }
 
 fn run<T: Send>(threads: usize, racer: impl Fn(usize, &Race) -> T + Sync) -> Vec<T> {
-    let race = Race {
-        threads,
-        arrived: AtomicUsize::new(0),
-        over: AtomicBool::new(false),
-        ends: Instant::now() + LONGEST,
-    };
+    let race =
+        Race { threads, arrived: AtomicUsize::new(0), over: AtomicBool::new(false), ends: Instant::now() + LONGEST };
     let results: Vec<_> = thread::scope(|scope| {
         let (race, racer) = (&race, &racer);
         let run = move |number| {

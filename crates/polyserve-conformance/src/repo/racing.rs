@@ -138,7 +138,6 @@ pub fn no_torn_read(subject: &RepoSubject) -> Outcome {
                     break;
                 }
             }
-            race.end();
         });
     })
 }
@@ -150,7 +149,7 @@ pub fn removes_and_puts_balance(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let steps = lockstep(RACERS, 3_000, |racer, step| {
             let id = (step % IDS) as i64;
-            if (racer + step / IDS) % 2 == 0 {
+            if (racer + step / IDS).is_multiple_of(2) {
                 i64::from(store.put(stamped(id, step as u64)) == Put::Created)
             } else {
                 -i64::from(store.remove(id) == Removed::Removed)
@@ -163,7 +162,11 @@ pub fn removes_and_puts_balance(subject: &RepoSubject) -> Outcome {
             assert!((0..=1).contains(there), "{there} of one id after a step that did {did:?}");
         }
         for (id, there) in (0..).zip(there) {
-            assert_eq!(i64::from(store.get(id).is_some()), there, "whether {id} is there, by its creations and removals");
+            assert_eq!(
+                i64::from(store.get(id).is_some()),
+                there,
+                "whether {id} is there, by its creations and removals"
+            );
         }
         assert_eq!(store.len(), there.iter().sum::<i64>() as u64, "the length, by creations and removals");
     })

@@ -54,12 +54,7 @@ impl Store {
     /// Asserts that `id` is there, as `expected` or not at all, bit for bit.
     pub(super) fn expect(&self, id: i64, expected: Option<&Entity>) {
         let found = self.get(id);
-        assert!(
-            same(found.as_ref(), expected),
-            "get({id}) shows {}, not {}",
-            Shown(found.as_ref()),
-            Shown(expected)
-        );
+        assert!(same(found.as_ref(), expected), "get({id}) shows {}, not {}", Shown(found.as_ref()), Shown(expected));
     }
 }
 
@@ -68,11 +63,7 @@ impl Store {
 /// # Panics
 ///
 /// Where it says nothing by then, or did not wake whoever waits.
-pub(super) fn outcome<T>(
-    patience: Duration,
-    what: &str,
-    answer: Answer<Result<T, RepoError>>,
-) -> Result<T, RepoError> {
+pub(super) fn outcome<T>(patience: Duration, what: &str, answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
     let (deadline, later) = (Instant::now() + patience, !answer.is_now());
     let Ok(result) = answer.wait_until(deadline) else {
         panic!("{what} has not answered within {patience:?}");
@@ -88,9 +79,7 @@ fn same(one: Option<&Entity>, other: Option<&Entity>) -> bool {
     match (one, other) {
         (None, None) => true,
         (Some(one), Some(other)) => {
-            one.id == other.id
-                && one.description == other.description
-                && one.value.to_bits() == other.value.to_bits()
+            one.id == other.id && one.description == other.description && one.value.to_bits() == other.value.to_bits()
         }
         _ => false,
     }

@@ -12,11 +12,14 @@ use polyserve_core::{Connections, Drain, Server, ServerConfig};
 use super::keep_alive::echo;
 use super::limits::BODY_AWAITED;
 use super::live::{eventually, within};
-use super::services::{Blocking, Gate, Large, OpenAtTheEnd};
+use super::services::{Blocking, Gate, Large, OpenAtTheEnd, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, pattern, request, with_body};
 use crate::client::{Client, Ending};
 use crate::property::Outcome;
+
+/// Long enough for a server to do the wrong thing with a shutdown that has begun; the properties hold without it, too.
+const MEANWHILE: Duration = Duration::from_millis(60);
 
 /// A grace that ends within a property.
 const SHORT: Duration = Duration::from_millis(200);
@@ -62,10 +65,12 @@ pub fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) -> Outcome {
     thread::scope(|scope| {
         let clients: Vec<_> = [true, true, true, false, false]
             .into_iter()
-            .map(|keep| scope.spawn({
-                let (answered, ending) = (&answered, &ending);
-                move || ask_until_the_end(addr, patience, keep, answered, ending)
-            }))
+            .map(|keep| {
+                scope.spawn({
+                    let (answered, ending) = (&answered, &ending);
+                    move || ask_until_the_end(addr, patience, keep, answered, ending)
+                })
+            })
             .collect();
         let warm = eventually(patience, || answered.load(Ordering::SeqCst) >= 300);
         ending.store(true, Ordering::SeqCst);
@@ -131,6 +136,7 @@ pub fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) -> O
     client.ask(&request("POST", "/", BODY_AWAITED), 100);
     client.send(b"he").expect("the server takes the body");
     let draining = live.begin_drain();
+    let_pass(MEANWHILE);
     client.send(b"llo").expect("the server takes the body");
     assert_eq!(client.expect_last(200).text(), "hello");
     drop(client);
@@ -147,6 +153,7 @@ pub fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcom
     client.send(&get("/hold")).expect("the server takes the request");
     gate.wait_for(1, patience);
     let draining = live.begin_drain();
+    let_pass(MEANWHILE);
     assert_eq!(gate.give_all(), 1, "the answer is still wanted");
     assert_eq!(client.expect_last(200).text(), "/hold");
     drop(client);
@@ -163,6 +170,7 @@ pub fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome 
     client.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
     client.peek().expect("the answer begins");
     let draining = live.begin_drain();
+    let_pass(MEANWHILE);
     assert_eq!(client.expect(200).body.len(), LENGTH);
     client.expect_end();
     drop(client);

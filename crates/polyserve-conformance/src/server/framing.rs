@@ -76,7 +76,8 @@ pub fn max_body_is_exact(subject: &ServerSubject) -> Outcome {
 /// A length is digits; anything else is 400, and the connection ends.
 pub fn a_length_is_digits(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
-    for length in ["+5", "-5", "0x5", "5, 5", "5,6", "", "5 5", "5a", "a", "5.0", "1e1", "\"5\"", "5;", "-0", "\u{b2}"] {
+    for length in ["+5", "-5", "0x5", "5, 5", "5,6", "", "5 5", "5a", "a", "5.0", "1e1", "\"5\"", "5;", "-0", "\u{b2}"]
+    {
         let bytes = request("POST", "/", &format!("Content-Length: {length}\r\n"));
         subject.refused_for_good(&live, &[bytes.as_slice(), b"hello"].concat(), &[400]);
     }
@@ -86,7 +87,9 @@ pub fn a_length_is_digits(subject: &ServerSubject) -> Outcome {
 /// A length that is repeated is taken where both are the same, and is 400 where they differ.
 pub fn a_repeated_length_must_agree(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
-    let two = |a, b| [request("POST", "/", &format!("Content-Length: {a}\r\ncontent-length: {b}\r\n")), b"hello".to_vec()].concat();
+    let two = |a, b| {
+        [request("POST", "/", &format!("Content-Length: {a}\r\ncontent-length: {b}\r\n")), b"hello".to_vec()].concat()
+    };
     assert_eq!(live.ask(&two("5", "5"), 200).text(), "hello");
     for (a, b) in [("5", "6"), ("6", "5"), ("0", "5"), ("5", "0"), ("5", ""), ("5", "x")] {
         subject.refused_for_good(&live, &two(a, b), &[400]);

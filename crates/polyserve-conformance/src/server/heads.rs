@@ -15,8 +15,18 @@ pub fn one_valid_host_is_taken(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
     for host in [
-        "Host: a", "hOsT:a", "HOST: \t a \t ", "Host:", "Host: a:80", "Host: a:", "Host: 127.0.0.1:8001", "Host: [::1]:80",
-        "Host: [::1]", "Host: a_b.c-d~", "Host: %41", "Host: a!$&'()*+;=",
+        "Host: a",
+        "hOsT:a",
+        "HOST: \t a \t ",
+        "Host:",
+        "Host: a:80",
+        "Host: a:",
+        "Host: 127.0.0.1:8001",
+        "Host: [::1]:80",
+        "Host: [::1]",
+        "Host: a_b.c-d~",
+        "Host: %41",
+        "Host: a!$&'()*+;=",
     ] {
         client.send(format!("GET / HTTP/1.1\r\n{host}\r\n\r\n").as_bytes()).expect("the server takes the request");
         let response = client.receive().unwrap_or_else(|failure| panic!("{host}: {failure}"));
@@ -29,9 +39,23 @@ pub fn one_valid_host_is_taken(subject: &ServerSubject) -> Outcome {
 pub fn any_other_host_is_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for hosts in [
-        "", "Host: a\r\nHost: a\r\n", "Host: a\r\nhost: b\r\n", "Host:\r\nHost:\r\n", "X-Host: a\r\n", "Host: a b\r\n",
-        "Host: a/b\r\n", "Host: a?b\r\n", "Host: a#b\r\n", "Host: user@a\r\n", "Host: a:b\r\n", "Host: a\\b\r\n",
-        "Host: http://a\r\n", "Host: [::1\r\n", "Host: a\"b\r\n", "Host: <a>\r\n", "Host: \u{e9}\r\n",
+        "",
+        "Host: a\r\nHost: a\r\n",
+        "Host: a\r\nhost: b\r\n",
+        "Host:\r\nHost:\r\n",
+        "X-Host: a\r\n",
+        "Host: a b\r\n",
+        "Host: a/b\r\n",
+        "Host: a?b\r\n",
+        "Host: a#b\r\n",
+        "Host: user@a\r\n",
+        "Host: a:b\r\n",
+        "Host: a\\b\r\n",
+        "Host: http://a\r\n",
+        "Host: [::1\r\n",
+        "Host: a\"b\r\n",
+        "Host: <a>\r\n",
+        "Host: \u{e9}\r\n",
     ] {
         let bytes = format!("GET / HTTP/1.1\r\n{hosts}\r\n");
         let mut client = live.client();
@@ -80,9 +104,31 @@ pub fn any_valid_field_is_taken(subject: &ServerSubject) -> Outcome {
 pub fn broken_fields_are_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for field in [
-        &b"X : y"[..], b"X\t: y", b"X y: z", b" X: y", b"\tX: y", b"X: y\r\n folded", b"X: y\r\n\tfolded", b"X: y\r\n ",
-        b"X", b": y", b":", b"X(: y", b"X@: y", b"X\xe9: y", b"\"X\": y", b"X\0: y", b"X: \0", b"X: a\x01b", b"X: a\x0bb",
-        b"X: a\x1bb", b"X: a\x7fb", b"X: a\rb", b"X: a\r", b"X: a\r\rb", b"\rX: a",
+        &b"X : y"[..],
+        b"X\t: y",
+        b"X y: z",
+        b" X: y",
+        b"\tX: y",
+        b"X: y\r\n folded",
+        b"X: y\r\n\tfolded",
+        b"X: y\r\n ",
+        b"X",
+        b": y",
+        b":",
+        b"X(: y",
+        b"X@: y",
+        b"X\xe9: y",
+        b"\"X\": y",
+        b"X\0: y",
+        b"X: \0",
+        b"X: a\x01b",
+        b"X: a\x0bb",
+        b"X: a\x1bb",
+        b"X: a\x7fb",
+        b"X: a\rb",
+        b"X: a\r",
+        b"X: a\r\rb",
+        b"\rX: a",
     ] {
         let bytes = [b"GET / HTTP/1.1\r\nHost: a\r\n".as_slice(), field, b"\r\n\r\n"].concat();
         subject.refused_for_good(&live, &bytes, &[400]);
@@ -114,10 +160,28 @@ pub fn a_bare_lf_ends_no_line(subject: &ServerSubject) -> Outcome {
 pub fn broken_request_lines_are_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for line in [
-        &b"GET /"[..], b"GET", b"GET  / HTTP/1.1", b"GET /  HTTP/1.1", b"GET / HTTP/1.1 ", b" GET / HTTP/1.1", b"GET / a HTTP/1.1",
-        b"GET\t/ HTTP/1.1", b"GET / HTTP/1.1 x", b"GET  HTTP/1.1", b"/ HTTP/1.1", b"GET /\x01 HTTP/1.1", b"GET /\0 HTTP/1.1",
-        b"GET /\x7f HTTP/1.1", b"GET /\t HTTP/1.1", b"GET /\xc3\xa9 HTTP/1.1", b"GET /\r HTTP/1.1", b"G@T / HTTP/1.1", b"G(T / HTTP/1.1",
-        b"GET a HTTP/1.1", b"GET ?x HTTP/1.1", b"GET a:80 HTTP/1.1",
+        &b"GET /"[..],
+        b"GET",
+        b"GET  / HTTP/1.1",
+        b"GET /  HTTP/1.1",
+        b"GET / HTTP/1.1 ",
+        b" GET / HTTP/1.1",
+        b"GET / a HTTP/1.1",
+        b"GET\t/ HTTP/1.1",
+        b"GET / HTTP/1.1 x",
+        b"GET  HTTP/1.1",
+        b"/ HTTP/1.1",
+        b"GET /\x01 HTTP/1.1",
+        b"GET /\0 HTTP/1.1",
+        b"GET /\x7f HTTP/1.1",
+        b"GET /\t HTTP/1.1",
+        b"GET /\xc3\xa9 HTTP/1.1",
+        b"GET /\r HTTP/1.1",
+        b"G@T / HTTP/1.1",
+        b"G(T / HTTP/1.1",
+        b"GET a HTTP/1.1",
+        b"GET ?x HTTP/1.1",
+        b"GET a:80 HTTP/1.1",
     ] {
         let bytes = [line, b"\r\nHost: a\r\n\r\n"].concat();
         subject.refused_for_good(&live, &bytes, &[400]);
@@ -129,8 +193,22 @@ pub fn broken_request_lines_are_refused(subject: &ServerSubject) -> Outcome {
 pub fn nonsense_versions_are_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for version in [
-        "http/1.1", "HTTP/1", "HTTP/1.", "HTTP/.1", "HTTP/1.1x", "HTTP/11", "HTTP/1.10", "HTTP/01.1", "HTTP/a.b", "HTTP 1.1", "HTTP/1,1",
-        "HTTPS/1.1", "HTP/1.1", "HTTP/-1.1", "1.1", "HTTP/",
+        "http/1.1",
+        "HTTP/1",
+        "HTTP/1.",
+        "HTTP/.1",
+        "HTTP/1.1x",
+        "HTTP/11",
+        "HTTP/1.10",
+        "HTTP/01.1",
+        "HTTP/a.b",
+        "HTTP 1.1",
+        "HTTP/1,1",
+        "HTTPS/1.1",
+        "HTP/1.1",
+        "HTTP/-1.1",
+        "1.1",
+        "HTTP/",
     ] {
         subject.refused_for_good(&live, format!("GET / {version}\r\nHost: a\r\n\r\n").as_bytes(), &[400]);
     }

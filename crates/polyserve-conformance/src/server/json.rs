@@ -16,16 +16,68 @@ pub fn a_body_that_is_not_json_is_a_bad_request(subject: &ServerSubject) -> Outc
     let live = entities(subject);
     let member = |value: &str| format!(r#"{{"id":1,"description":"d","value":2,"x":{value}}}"#).into_bytes();
     let mut bodies: Vec<Vec<u8>> = [
-        "", " ", "{", "}", "[", "[1,]", "[,1]", "[1 2]", "{\"id\":1,}", "{id:1}", "{'id':1}", "{\"id\" 1}", "{\"id\":1 \"x\":2}",
-        "{\"id\":}", "{1:1}", "{\"id\":1}}", "{}{}", "{} x", "nul", "TRUE", "NaN", "Infinity", "-Infinity", "undefined",
-        "// comment\n{}", "{}/**/", "\"", "\"a", "'a'", "\u{feff}{}", "\u{a0}{}", "\u{c}{}",
+        "",
+        " ",
+        "{",
+        "}",
+        "[",
+        "[1,]",
+        "[,1]",
+        "[1 2]",
+        "{\"id\":1,}",
+        "{id:1}",
+        "{'id':1}",
+        "{\"id\" 1}",
+        "{\"id\":1 \"x\":2}",
+        "{\"id\":}",
+        "{1:1}",
+        "{\"id\":1}}",
+        "{}{}",
+        "{} x",
+        "nul",
+        "TRUE",
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "undefined",
+        "// comment\n{}",
+        "{}/**/",
+        "\"",
+        "\"a",
+        "'a'",
+        "\u{feff}{}",
+        "\u{a0}{}",
+        "\u{c}{}",
     ]
     .iter()
     .map(|body| body.as_bytes().to_vec())
     .collect();
     for value in [
-        "01", "-01", "+1", "1.", ".1", "-.1", "1e", "1e+", "0x1", "1_000", "--1", "-", "1.e1", "\"\\x41\"", "\"\\u12\"",
-        "\"\\u123g\"", "\"a\nb\"", "\"a\tb\"", "\"a\0b\"", "\"\\", "tru", "nulll", "[1,,2]", "{\"a\":1,,\"b\":2}", "1 2",
+        "01",
+        "-01",
+        "+1",
+        "1.",
+        ".1",
+        "-.1",
+        "1e",
+        "1e+",
+        "0x1",
+        "1_000",
+        "--1",
+        "-",
+        "1.e1",
+        "\"\\x41\"",
+        "\"\\u12\"",
+        "\"\\u123g\"",
+        "\"a\nb\"",
+        "\"a\tb\"",
+        "\"a\0b\"",
+        "\"\\",
+        "tru",
+        "nulll",
+        "[1,,2]",
+        "{\"a\":1,,\"b\":2}",
+        "1 2",
     ] {
         bodies.push(member(value));
     }
@@ -48,7 +100,14 @@ pub fn a_body_that_is_not_json_is_a_bad_request(subject: &ServerSubject) -> Outc
 pub fn json_that_is_no_entity_is_unprocessable(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for body in [
-        "null", "true", "1", "\"x\"", "[]", "{}", " [ ] ", "[1,\"d\",2,3]",
+        "null",
+        "true",
+        "1",
+        "\"x\"",
+        "[]",
+        "{}",
+        " [ ] ",
+        "[1,\"d\",2,3]",
         r#"{"description":"d","value":2}"#,
         r#"{"id":1,"value":2}"#,
         r#"{"id":1,"description":"d"}"#,
@@ -87,9 +146,15 @@ pub fn json_that_is_no_entity_is_unprocessable(subject: &ServerSubject) -> Outco
 pub fn every_json_form_of_an_entity_is_stored(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for (body, shown) in [
-        (" \r\n\t{ \"value\" : 2.5 , \"description\" : \"d\" , \"id\" : 1 } \n", r#"{"id":1,"description":"d","value":2.5}"#),
+        (
+            " \r\n\t{ \"value\" : 2.5 , \"description\" : \"d\" , \"id\" : 1 } \n",
+            r#"{"id":1,"description":"d","value":2.5}"#,
+        ),
         (r#"{"\u0069d":1,"description":"\u0064","value":25e-1}"#, r#"{"id":1,"description":"d","value":2.5}"#),
-        (r#"{"id":1,"description":"\ud83e\udd80","value":0.25E+1}"#, "{\"id\":1,\"description\":\"\u{1f980}\",\"value\":2.5}"),
+        (
+            r#"{"id":1,"description":"\ud83e\udd80","value":0.25E+1}"#,
+            "{\"id\":1,\"description\":\"\u{1f980}\",\"value\":2.5}",
+        ),
         (r#"{"id":1,"description":"d","value":2.5,"x":[{"y":[]}]}"#, r#"{"id":1,"description":"d","value":2.5}"#),
     ] {
         let mut client = live.client();
@@ -118,8 +183,26 @@ pub fn a_million_brackets_are_a_bad_request(subject: &ServerSubject) -> Outcome 
 pub fn a_value_comes_back_bit_for_bit(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let mut values = vec![
-        0.0, -0.0, 1.0, -1.0, 5.0, 0.1, 1.0 / 3.0, 60.750_847, 1e15, 1e16, 1e21, 1e22, 1e23, 9_007_199_254_740_993.0, 5e-324,
-        2.225_073_858_507_201e-308, f64::MIN_POSITIVE, f64::MAX, f64::MIN, f64::EPSILON,
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        5.0,
+        0.1,
+        1.0 / 3.0,
+        60.750_847,
+        1e15,
+        1e16,
+        1e21,
+        1e22,
+        1e23,
+        9_007_199_254_740_993.0,
+        5e-324,
+        2.225_073_858_507_201e-308,
+        f64::MIN_POSITIVE,
+        f64::MAX,
+        f64::MIN,
+        f64::EPSILON,
     ];
     // Any fixed sequence of bits will do; this one is xorshift's.
     let mut bits = 0x9E37_79B9_7F4A_7C15_u64;
@@ -148,7 +231,16 @@ pub fn a_description_comes_back_whole(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let mut client = live.client();
     let long = "long \u{2603} \" \\ ".repeat(5_000);
-    for text in ["", "\"", "\\", "\\n", "a\r\n\t\u{8}\u{c}\0\u{1f}\u{7f}", "\u{e9}\u{2028}\u{ffff}\u{1f980}", "</script>", &long] {
+    for text in [
+        "",
+        "\"",
+        "\\",
+        "\\n",
+        "a\r\n\t\u{8}\u{c}\0\u{1f}\u{7f}",
+        "\u{e9}\u{2028}\u{ffff}\u{1f980}",
+        "</script>",
+        &long,
+    ] {
         let entity = serde_json::json!({"id": 1, "description": text, "value": 1.5});
         client.send(&put("/", &entity.to_string())).expect("the server takes the request");
         client.expect_one_of(&[200, 201]);

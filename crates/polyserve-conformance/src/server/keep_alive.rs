@@ -76,7 +76,9 @@ fn old(fields: &str) -> Vec<u8> {
 /// A connection of HTTP/1.0 ends after its answer, unless the client asked to keep it.
 pub fn a_connection_of_1_0_closes_by_default(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
-    for fields in ["", "Host: a\r\n", "Connection: foo\r\n", "Connection: keep-alive, close\r\n", "Connection: keepalive\r\n"] {
+    for fields in
+        ["", "Host: a\r\n", "Connection: foo\r\n", "Connection: keep-alive, close\r\n", "Connection: keepalive\r\n"]
+    {
         let mut client = live.client();
         client.ask(&old(fields), 200);
         client.expect_end();
@@ -125,7 +127,9 @@ pub fn an_empty_line_before_a_request_is_skipped(subject: &ServerSubject) -> Out
     for _ in 0..3 {
         client.ask(&[b"\r\n", get("/").as_slice()].concat(), 200);
     }
-    client.send(&[b"\r\n", with_body("POST", "/", "", b"a").as_slice(), b"\r\n", get("/").as_slice()].concat()).expect("sent");
+    client
+        .send(&[b"\r\n", with_body("POST", "/", "", b"a").as_slice(), b"\r\n", get("/").as_slice()].concat())
+        .expect("sent");
     assert_eq!(client.expect(200).text(), "a");
     assert_eq!(client.expect(200).text(), "");
     Outcome::Held

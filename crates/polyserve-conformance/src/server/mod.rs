@@ -31,11 +31,13 @@
 //!
 //! # Layout
 //!
-//! * What is answered: [`status_table`], [`json`].
-//! * What is a request: [`heads`], [`framing`], [`splits`], [`expect`].
-//! * What becomes of a connection: [`keep_alive`], [`pipeline`], [`tcp`], [`timeouts`], [`panics`].
-//! * What becomes of many: [`limits`], [`shape`].
-//! * How it begins and ends: [`construction`], [`drain`], [`resources`].
+//! * What is answered: `status_table`, `json`.
+//! * What is a request: `heads`, `framing`, `splits`, `expect`.
+//! * What becomes of a connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`.
+//! * What becomes of many: `limits`, `shape`.
+//! * How it begins and ends: `construction`, `drain`, `resources`.
+//! * What the properties stand on: `subject`, `live` (a server that is ended whatever happens), `wire` (requests as bytes),
+//!   `services` (which wait, fail or write much).
 
 mod construction;
 mod drain;
@@ -58,26 +60,91 @@ mod tcp;
 mod timeouts;
 mod wire;
 
-pub use subject::{Deviations, ServerSubject};
-pub use status_table::{get_shows_the_entity, absent_entities_are_not_found, a_path_that_is_no_id_is_a_bad_request, an_id_may_be_spelled_differently, deeper_paths_are_not_found, head_is_get_without_the_body, put_creates_and_replaces, put_of_another_id_is_a_bad_request, delete_removes_once, options_say_what_is_allowed, other_methods_are_not_allowed, put_takes_json_only, a_later_repo_answers_the_same};
-pub use json::{a_body_that_is_not_json_is_a_bad_request, json_that_is_no_entity_is_unprocessable, every_json_form_of_an_entity_is_stored, a_million_brackets_are_a_bad_request, a_value_comes_back_bit_for_bit, a_description_comes_back_whole, errors_do_not_echo_the_request, a_body_past_the_limit_is_too_large};
-pub use keep_alive::{a_connection_is_kept_by_default, a_client_may_ask_to_close, only_the_word_close_closes, a_connection_of_1_0_closes_by_default, a_connection_of_1_0_is_kept_on_request, requests_per_connection_are_counted, an_empty_line_before_a_request_is_skipped, the_date_is_the_time, a_banner_is_shown_when_configured};
-pub use pipeline::{pipelined_requests_are_answered_in_order, hundreds_of_pipelined_requests_are_answered, later_answers_leave_in_order, mixed_answers_keep_their_places, large_pipelined_answers_arrive_whole};
-pub use splits::{a_request_may_be_split_anywhere, a_request_may_arrive_byte_by_byte, a_piece_may_end_inside_the_next_request};
-pub use framing::{every_known_method_reaches_the_service, bodies_of_every_size_come_through, max_body_is_exact, a_length_is_digits, a_repeated_length_must_agree, length_beside_chunked_is_refused, chunked_is_the_only_coding, chunked_is_unknown_to_1_0, chunks_may_carry_more_than_data, broken_chunks_are_refused, what_chunks_carry_is_bounded, nothing_follows_a_doubtful_message};
-pub use heads::{one_valid_host_is_taken, any_other_host_is_refused, a_request_of_1_0_needs_no_host, any_valid_field_is_taken, broken_fields_are_refused, a_bare_lf_ends_no_line, broken_request_lines_are_refused, nonsense_versions_are_refused, later_versions_are_not_supported, garbage_is_refused, unknown_methods_are_not_implemented, other_forms_of_target_are_taken, a_head_past_its_limit_is_too_large, the_default_head_is_16_kib, more_fields_than_the_limit_are_too_many};
-pub use expect::{an_expected_continue_comes_before_the_body, a_client_need_not_wait_for_continue, a_refusal_comes_instead_of_continue, too_large_a_body_is_not_asked_for, other_expectations_fail, a_client_of_1_0_gets_no_continue};
-pub use tcp::{a_half_closed_client_gets_its_answers, half_a_request_ends_the_connection, connections_without_a_request_harm_nobody, resets_harm_nobody, a_slow_reader_gets_a_large_answer_whole, a_refusal_survives_unread_input};
-pub use timeouts::{a_slow_head_times_out, a_slow_body_times_out, a_dripping_head_times_out, a_dripping_body_times_out, an_idle_connection_is_closed_silently, a_slow_answer_times_out, a_slow_answer_is_no_slow_client, a_client_that_never_reads_is_cut};
-pub use panics::{a_panic_in_call_is_a_500, a_panic_in_head_is_a_500, a_panic_in_a_later_answer_is_a_500, a_panic_in_a_visit_is_a_500, a_panic_in_the_repos_thread_is_a_503, a_dropped_completer_answers, more_panics_than_workers_harm_nobody};
-pub use limits::{connections_past_the_limit_are_turned_away, a_burst_is_served_or_turned_away, room_comes_back, deferred_accept_serves_the_same, a_waiting_request_is_not_idle, two_servers_share_nothing};
-pub use shape::{idle_connections_hold_nobody_up, busy_connections_leave_room_for_others, stalled_clients_do_not_stop_the_rest, silent_connections_do_not_stop_the_rest, later_answers_hold_no_worker, a_client_may_leave_before_its_answer};
-pub use drain::{a_shutdown_under_load_loses_nothing, every_answer_is_counted, a_shutdown_closes_idle_connections, a_request_in_mid_body_outlives_the_shutdown, a_waiting_answer_outlives_the_shutdown, a_large_answer_outlives_the_shutdown, the_deadline_cuts_what_has_not_ended, a_stuck_thread_is_left_behind, the_port_is_free_after_the_end, one_server_serves_several_times, dropping_it_ends_it, an_unused_server_ends, connecting_during_the_end_ends_too};
-pub use resources::{nothing_is_left_after_the_end, ended_connections_leave_nothing, running_out_of_descriptors_ends_nothing, many_connections_come_and_go};
-pub use construction::{a_wrong_limit_is_refused_by_name, a_worker_count_is_honoured_or_refused, a_taken_address_is_an_error, it_serves_when_serve_returns};
+use crate::property::kit;
 
-crate::property::kit! {
-    $ server::server_conformance for super::server::ServerSubject, from "[`ServerSubject`]" {
+pub use construction::{
+    a_taken_address_is_an_error, a_worker_count_is_honoured_or_refused, a_wrong_limit_is_refused_by_name,
+    it_serves_when_serve_returns,
+};
+pub use drain::{
+    a_large_answer_outlives_the_shutdown, a_request_in_mid_body_outlives_the_shutdown,
+    a_shutdown_closes_idle_connections, a_shutdown_under_load_loses_nothing, a_stuck_thread_is_left_behind,
+    a_waiting_answer_outlives_the_shutdown, an_unused_server_ends, connecting_during_the_end_ends_too,
+    dropping_it_ends_it, every_answer_is_counted, one_server_serves_several_times,
+    the_deadline_cuts_what_has_not_ended, the_port_is_free_after_the_end,
+};
+pub use expect::{
+    a_client_need_not_wait_for_continue, a_client_of_1_0_gets_no_continue, a_refusal_comes_instead_of_continue,
+    an_expected_continue_comes_before_the_body, other_expectations_fail, too_large_a_body_is_not_asked_for,
+};
+pub use framing::{
+    a_length_is_digits, a_repeated_length_must_agree, bodies_of_every_size_come_through, broken_chunks_are_refused,
+    chunked_is_the_only_coding, chunked_is_unknown_to_1_0, chunks_may_carry_more_than_data,
+    every_known_method_reaches_the_service, length_beside_chunked_is_refused, max_body_is_exact,
+    nothing_follows_a_doubtful_message, what_chunks_carry_is_bounded,
+};
+pub use heads::{
+    a_bare_lf_ends_no_line, a_head_past_its_limit_is_too_large, a_request_of_1_0_needs_no_host,
+    any_other_host_is_refused, any_valid_field_is_taken, broken_fields_are_refused, broken_request_lines_are_refused,
+    garbage_is_refused, later_versions_are_not_supported, more_fields_than_the_limit_are_too_many,
+    nonsense_versions_are_refused, one_valid_host_is_taken, other_forms_of_target_are_taken,
+    the_default_head_is_16_kib, unknown_methods_are_not_implemented,
+};
+pub use json::{
+    a_body_past_the_limit_is_too_large, a_body_that_is_not_json_is_a_bad_request, a_description_comes_back_whole,
+    a_million_brackets_are_a_bad_request, a_value_comes_back_bit_for_bit, errors_do_not_echo_the_request,
+    every_json_form_of_an_entity_is_stored, json_that_is_no_entity_is_unprocessable,
+};
+pub use keep_alive::{
+    a_banner_is_shown_when_configured, a_client_may_ask_to_close, a_connection_is_kept_by_default,
+    a_connection_of_1_0_closes_by_default, a_connection_of_1_0_is_kept_on_request,
+    an_empty_line_before_a_request_is_skipped, only_the_word_close_closes, requests_per_connection_are_counted,
+    the_date_is_the_time,
+};
+pub use limits::{
+    a_burst_is_served_or_turned_away, a_waiting_request_is_not_idle, connections_past_the_limit_are_turned_away,
+    deferred_accept_serves_the_same, room_comes_back, two_servers_share_nothing,
+};
+pub use panics::{
+    a_dropped_completer_answers, a_panic_in_a_later_answer_is_a_500, a_panic_in_a_visit_is_a_500,
+    a_panic_in_call_is_a_500, a_panic_in_head_is_a_500, a_panic_in_the_repos_thread_is_a_503,
+    more_panics_than_workers_harm_nobody,
+};
+pub use pipeline::{
+    hundreds_of_pipelined_requests_are_answered, large_pipelined_answers_arrive_whole, later_answers_leave_in_order,
+    mixed_answers_keep_their_places, pipelined_requests_are_answered_in_order,
+};
+pub use resources::{
+    ended_connections_leave_nothing, many_connections_come_and_go, nothing_is_left_after_the_end,
+    running_out_of_descriptors_ends_nothing,
+};
+pub use shape::{
+    a_client_may_leave_before_its_answer, busy_connections_leave_room_for_others, idle_connections_hold_nobody_up,
+    later_answers_hold_no_worker, silent_connections_do_not_stop_the_rest, stalled_clients_do_not_stop_the_rest,
+};
+pub use splits::{
+    a_piece_may_end_inside_the_next_request, a_request_may_arrive_byte_by_byte, a_request_may_be_split_anywhere,
+};
+pub use status_table::{
+    a_later_repo_answers_the_same, a_path_that_is_no_id_is_a_bad_request, absent_entities_are_not_found,
+    an_id_may_be_spelled_differently, deeper_paths_are_not_found, delete_removes_once, get_shows_the_entity,
+    head_is_get_without_the_body, options_say_what_is_allowed, other_methods_are_not_allowed, put_creates_and_replaces,
+    put_of_another_id_is_a_bad_request, put_takes_json_only,
+};
+pub use subject::{Deviations, ServerSubject};
+pub use tcp::{
+    a_half_closed_client_gets_its_answers, a_refusal_survives_unread_input, a_slow_reader_gets_a_large_answer_whole,
+    connections_without_a_request_harm_nobody, half_a_request_ends_the_connection, resets_harm_nobody,
+};
+pub use timeouts::{
+    a_client_that_never_reads_is_cut, a_dripping_body_times_out, a_dripping_head_times_out,
+    a_slow_answer_is_no_slow_client, a_slow_answer_times_out, a_slow_body_times_out, a_slow_head_times_out,
+    an_idle_connection_is_closed_silently,
+};
+
+kit! {
+    $ server::server_conformance for ServerSubject,
+    from "[`ServerSubject`](crate::server::ServerSubject)" {
         get_shows_the_entity,
         absent_entities_are_not_found,
         a_path_that_is_no_id_is_a_bad_request,

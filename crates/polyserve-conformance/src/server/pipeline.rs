@@ -66,7 +66,14 @@ pub fn mixed_answers_keep_their_places(subject: &ServerSubject) -> Outcome {
     let mut client = live.client();
     let one = super::status_table::ONE;
     let put = |body: &str| super::wire::put("/", body);
-    let all = [put(one), request("HEAD", "/1", ""), get("/1"), request("OPTIONS", "*", ""), request("DELETE", "/1", ""), get("/1")];
+    let all = [
+        put(one),
+        request("HEAD", "/1", ""),
+        get("/1"),
+        request("OPTIONS", "*", ""),
+        request("DELETE", "/1", ""),
+        get("/1"),
+    ];
     client.send(&all.concat()).expect("the server takes the requests");
     client.expect(201);
     assert_eq!(client.receive_head().expect("HEAD is answered").header("Content-Length"), Some("47"));

@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use polyserve_core::Connections;
 use polyserve_core::service::Echo;
 use polyserve_core::timer;
 
 use super::keep_alive::echo;
 use super::live::eventually;
-use super::services::{Gate, Large};
+use super::services::{Gate, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, request, with_body};
 use crate::client::Client;
@@ -131,11 +132,13 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
         files.pop();
         let mut waiting = live.client();
         waiting.send(&get("/")).expect("the kernel takes the request");
-        for _ in 0..20 {
+        // Long enough for the server to find out; the property holds without it, too.
+        let_pass(Duration::from_millis(100));
+        // A server of one connection closes the idle one, and so has a descriptor for the one that waits.
+        for _ in 0..if subject.shape() == Connections::One { 0 } else { 20 } {
             standing.ask(&get("/"), 200);
         }
         drop(files);
-        // A server of one connection closes the idle one for it.
         waiting.expect(200);
         drop(waiting);
         live.ask(&get("/"), 200);

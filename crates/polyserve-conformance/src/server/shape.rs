@@ -1,13 +1,14 @@
 //! What a server's shape promises about connections that wait while others work.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use polyserve_core::Connections;
 use polyserve_core::service::Echo;
+use polyserve_core::{Connections, ServerConfig};
 
-use super::live::{Live, eventually};
+use super::live::eventually;
 use super::resources::descriptor_limit;
 use super::services::Gate;
 use super::subject::ServerSubject;
@@ -70,10 +71,10 @@ fn idle_makes_room(subject: &ServerSubject, most: usize) {
 }
 
 /// Pipelines without a pause, anew on every clean end of its connection, until `done`; says how much was answered.
-fn keep_busy(live: &Live, done: &AtomicBool) -> u64 {
+fn keep_busy(addr: SocketAddr, patience: Duration, done: &AtomicBool) -> u64 {
     let mut answered = 0;
     while !done.load(Ordering::SeqCst) {
-        let mut client = live.client();
+        let mut client = Client::connect(addr, patience).expect("the server accepts connections");
         while !done.load(Ordering::SeqCst) {
             let batch = get("/").repeat(20);
             if client.send(&batch).is_err() {
@@ -103,9 +104,9 @@ fn keep_busy(live: &Live, done: &AtomicBool) -> u64 {
 pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers(2);
     let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
-    let done = AtomicBool::new(false);
+    let (addr, done) = (live.addr, AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let busy: Vec<_> = (0..4).map(|_| scope.spawn(|| keep_busy(&live, &done))).collect();
+        let busy: Vec<_> = (0..4).map(|_| scope.spawn(|| keep_busy(addr, subject.patience, &done))).collect();
         let stop = Stop(&done);
         if subject.shape() == Connections::One {
             for _ in 0..20 {
@@ -177,23 +178,26 @@ pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// Two hundred connections that say nothing leave a good client served, with deferred accept and without.
+/// Connections that say nothing, two hundred of them, leave a good client served, with deferred accept and without. On a
+/// server of one connection each that waits before it may cost the head timeout, for its first byte may be on its way.
 pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
-    let workers = subject.workers(2);
+    let (workers, one) = (subject.workers(2), subject.shape() == Connections::One);
     for defer_accept in [false, true] {
-        let config = polyserve_core::ServerConfig::default().with(|c| {
+        let config = ServerConfig::default().with(|c| {
             c.workers = workers;
             c.defer_accept = defer_accept;
+            c.head_timeout = if one { Duration::from_millis(20) } else { c.head_timeout };
         });
         if defer_accept && (!cfg!(target_os = "linux") || subject.make(config.clone()).is_err()) {
             continue; // `deferred_accept_serves_the_same` says so.
         }
         let live = subject.live(Arc::new(Echo), |c| *c = config);
-        let mut silent: Vec<Client> = (0..200.min(descriptor_limit() / 8)).map(|_| live.client()).collect();
+        let count = if one { 20 } else { 200.min(descriptor_limit() / 8) };
+        let mut silent: Vec<Client> = (0..count).map(|_| live.client()).collect();
         for _ in 0..3 {
             live.ask(&get("/"), 200);
         }
-        if subject.shape() != Connections::One {
+        if !one {
             for client in &mut silent {
                 client.ask(&get("/"), 200);
             }

@@ -70,7 +70,9 @@ pub fn absent_entities_are_not_found(subject: &ServerSubject) -> Outcome {
 /// A segment that is no whole number of 64 bits is 400, with a problem, whatever the method.
 pub fn a_path_that_is_no_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
-    for path in ["/x", "/1x", "/+1", "/1.0", "/1e0", "/-", "/--1", "/0x1", "/%", "/%3", "/%3x", "/%41", "/%2B1", "/1%20"] {
+    for path in
+        ["/x", "/1x", "/+1", "/1.0", "/1e0", "/-", "/--1", "/0x1", "/%", "/%3", "/%3x", "/%41", "/%2B1", "/1%20"]
+    {
         check_problem(&live.ask(&get(path), 400));
         check_problem(&live.ask(&request("DELETE", path, ""), 400));
     }
@@ -192,7 +194,9 @@ pub fn other_methods_are_not_allowed(subject: &ServerSubject) -> Outcome {
 /// A PUT whose `Content-Type` is not JSON is 415; without one, or with any that is JSON, it is stored.
 pub fn put_takes_json_only(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
-    for media_type in ["text/plain", "application/xml", "application/jsonx", "application/x-www-form-urlencoded", "json"] {
+    for media_type in
+        ["text/plain", "application/xml", "application/jsonx", "application/x-www-form-urlencoded", "json"]
+    {
         let fields = format!("Content-Type: {media_type}\r\n");
         check_problem(&live.ask(&with_body("PUT", "/", &fields, ONE.as_bytes()), 415));
     }

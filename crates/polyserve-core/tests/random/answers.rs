@@ -20,7 +20,12 @@ pub(crate) struct Expected {
 pub(crate) enum Expect {
     Continue,
     /// `body`: `None` is a problem that says the status.
-    Final { status: u16, body: Option<Vec<u8>>, head_only: bool, connection: Option<&'static str> },
+    Final {
+        status: u16,
+        body: Option<Vec<u8>>,
+        head_only: bool,
+        connection: Option<&'static str>,
+    },
 }
 
 /// The interim answer.
@@ -134,8 +139,10 @@ fn check_answer<'o>(
     if code != format!("{status} ") {
         return Err(format!("it is {line:?}"));
     }
-    let fields: Vec<(&str, &str)> =
-        lines.map(|line| line.split_once(": ").ok_or(line)).collect::<Result<_, _>>().map_err(|line| format!("{line:?}"))?;
+    let fields: Vec<(&str, &str)> = lines
+        .map(|line| line.split_once(": ").ok_or(line))
+        .collect::<Result<_, _>>()
+        .map_err(|line| format!("{line:?}"))?;
     let field = |name: &str| {
         let mut values = fields.iter().filter(|(n, _)| *n == name).map(|(_, value)| *value);
         let value = values.next();

@@ -179,12 +179,7 @@ fn field_line(text: &[u8]) -> Result<(String, Vec<u8>), Stop> {
 }
 
 /// What only the whole head shows.
-fn judge(
-    method: String,
-    target: String,
-    is_1_0: bool,
-    fields: Vec<(String, Vec<u8>)>,
-) -> Result<(Head, u128), Stop> {
+fn judge(method: String, target: String, is_1_0: bool, fields: Vec<(String, Vec<u8>)>) -> Result<(Head, u128), Stop> {
     let all = |name: &str| -> Vec<&[u8]> {
         fields.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice()).collect()
     };
@@ -212,7 +207,8 @@ fn judge(
     let codings = elements("transfer-encoding");
     let chunked = !codings.is_empty();
     if chunked {
-        let ends_in_one = codings.iter().filter(|c| *c == "chunked").count() == 1 && codings.last().unwrap() == "chunked";
+        let ends_in_one =
+            codings.iter().filter(|c| *c == "chunked").count() == 1 && codings.last().unwrap() == "chunked";
         if is_1_0 || !lengths.is_empty() || !ends_in_one || codings.iter().any(String::is_empty) {
             return refuse(400);
         }
@@ -393,7 +389,8 @@ fn is_literal(text: &str) -> bool {
     // A dotted quad at the end stands for two groups.
     let text = match text.rsplit_once(':') {
         Some((groups, quad)) if quad.contains('.') => {
-            let is_octet = |o: &str| o == "0" || (!o.starts_with('0') && o.parse::<u8>().is_ok() && !o.starts_with('+'));
+            let is_octet =
+                |o: &str| o == "0" || (!o.starts_with('0') && o.parse::<u8>().is_ok() && !o.starts_with('+'));
             if quad.split('.').count() != 4 || !quad.split('.').all(is_octet) {
                 return false;
             }

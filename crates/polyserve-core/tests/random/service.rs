@@ -33,7 +33,8 @@ pub(crate) fn early_status(target: &str) -> Option<u16> {
 
 /// The status and the body of any other request; `None`: a problem.
 pub(crate) fn answer_to(target: &str, method: &str, body: &[u8]) -> (u16, Option<Vec<u8>>) {
-    let digest = body.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let digest =
+        body.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     let mut text = format!("{method} {target} {} {digest:x}", body.len()).into_bytes();
     if target.starts_with("/none") {
         return (204, Some(Vec::new()));

@@ -20,11 +20,14 @@ struct Listing<'a> {
 struct Line<'a> {
     name: &'a str,
     summary: &'a str,
-    promises: &'a [String],
+    promises: String,
 }
 
 fn lines<M>(entries: &[Entry<M>]) -> Vec<Line<'_>> {
-    entries.iter().map(|Entry { name, summary, promises, .. }| Line { name, summary, promises }).collect()
+    entries
+        .iter()
+        .map(|Entry { name, summary, promises, .. }| Line { name, summary, promises: promises.join(", ") })
+        .collect()
 }
 
 /// Lists the catalog.
@@ -36,11 +39,7 @@ pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
         services: lines(catalog.services()),
         references: lines(catalog.references()),
     };
-    if json {
-        print_json(&listing)?;
-    } else {
-        print(&table(&listing).to_string())?;
-    }
+    if json { print_json(&listing) } else { print(&table(&listing).to_string()) }?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -54,7 +53,7 @@ fn table(listing: &Listing<'_>) -> Table {
         ("reference", &listing.references),
     ] {
         for Line { name, summary, promises } in lines {
-            table.row(vec![kind.to_owned(), (*name).to_owned(), (*summary).to_owned(), promises.join(", ")]);
+            table.row(vec![kind.to_owned(), (*name).to_owned(), (*summary).to_owned(), promises.clone()]);
         }
     }
     table

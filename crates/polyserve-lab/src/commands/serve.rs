@@ -53,17 +53,15 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let service = (catalog.service(&args.service)?.make)(repo);
     warn_of_descriptors(&settings.config);
 
-    let running = server.serve(settings.listen, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
+    let running =
+        server.serve(settings.listen, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
     let url = format!("http://{}", running.local_addr());
-    if json { print_json(&json!({ "listening": url }))? } else { print(&format!("listening on {url}\n"))? }
+    if json { print_json(&json!({ "listening": url })) } else { print(&format!("listening on {url}\n")) }?;
 
     let drain = signals.drain(running)?;
     let Drain { answered, cut, stuck } = drain;
-    if json {
-        print_json(&json!({ "answered": answered, "cut": cut, "stuck": stuck }))?;
-    } else {
-        print(&format!("{drain}\n"))?;
-    }
+    let counts = json!({ "answered": answered, "cut": cut, "stuck": stuck });
+    if json { print_json(&counts) } else { print(&format!("{drain}\n")) }?;
     Ok(ExitCode::SUCCESS)
 }
 

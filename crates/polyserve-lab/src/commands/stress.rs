@@ -1,6 +1,5 @@
 //! `polyserve stress`: the stress scenario against one server over one repo.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use polyserve::ServerConfig;
@@ -12,7 +11,7 @@ use crate::config_args::ConfigArgs;
 use crate::data::Data;
 use crate::limits::{open_descriptors, raise_descriptors};
 use crate::output::{print, print_json};
-use crate::stress::{Contestant, Mode, Report, Scenario, Use, round};
+use crate::stress::{self, Contestant, Mode, Scenario, Use};
 
 /// What `polyserve stress` is told.
 #[derive(Debug, clap::Args)]
@@ -66,18 +65,10 @@ pub(crate) fn run(catalog: &Catalog, args: &StressArgs, json: bool) -> anyhow::R
         let config = if args.burst { config.clone() } else { roomy(&settings, config, args.connections) };
         (server.make)(&config).map(|_| config)
     })?;
-    let contestant = Contestant { server: server.make.clone(), repo: repo.make.clone(), config };
-
-    let scenario = Scenario::new(args.scale, Data::new(args.seed));
-    let mut rounds = Vec::new();
-    for mode in modes {
-        rounds.push(round::run(&contestant, &scenario, mode)?);
-    }
-    let passed = rounds.iter().all(|round| round.error_count == 0);
-    let (server, repo) = (server.name.clone(), repo.name.clone());
-    let report = Report { server, repo, scale: args.scale, seed: args.seed, rounds, passed };
-    if json { print_json(&report)? } else { print(&report.to_string())? }
-    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let contestant = Contestant { server: server.clone(), repo: repo.clone(), config };
+    let report = stress::run(&contestant, &Scenario::new(args.scale, Data::new(args.seed)), &modes)?;
+    if json { print_json(&report) } else { print(&report.to_string()) }?;
+    Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// A 503 is an error outside a burst, so what was not limited on purpose is made to hold all connections.
@@ -104,14 +95,14 @@ fn modes(args: &StressArgs) -> Result<Vec<Mode>, Misuse> {
     let clients = usize::from(args.connections);
     if args.burst {
         let size = room.min(ports());
-        if std::io::stderr().is_terminal() || size == 0 {
-            let _ = writeln!(std::io::stderr(), "{size} connections at once, of {limit} descriptors");
+        if size == 0 {
+            return Err(Misuse(format!("{limit} descriptors allow no connection")));
         }
-        return Ok(vec![Mode::Burst(size.max(1), clients * 3)]);
+        return Ok(vec![Mode::Burst(size, clients * 3)]);
     }
     if clients as u64 * 3 > room {
         let most = room / 3;
-        return Err(Misuse(format!("--connections {clients} is more than {limit} descriptors allow: {most}")));
+        return Err(Misuse(format!("--connections may be {most} at most with {limit} descriptors, not {clients}")));
     }
     Ok(match args.mode {
         Rounds::Both => vec![Mode::Groups(Use::Close, clients), Mode::Groups(Use::KeepAlive, clients)],

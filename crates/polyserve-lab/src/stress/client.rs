@@ -1,8 +1,8 @@
 //! The clients: threads with blocking sockets that ask, verify and count.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
@@ -48,7 +48,7 @@ pub struct Errors {
 
 impl Errors {
     const SHOWN: usize = 5;
-    const TOO_MANY: u64 = 1_000;
+    const TOO_MANY: u64 = 100;
 
     /// Counts an error, and keeps its text if it is one of the first.
     pub fn note(&self, text: impl FnOnce() -> String) {
@@ -208,10 +208,13 @@ pub fn ask<T>(
 
 /// One client of a burst: opens a connection for each of its requests and sends it, waits until all clients have, and
 /// then reads the answers. Answers what it counted, a tally for each group.
-pub fn burst(shared: &Shared<'_>, tasks: std::ops::Range<u64>, all_sent: impl FnOnce(), start: Instant) -> [Tally; 3] {
+pub fn burst(shared: &Shared<'_>, tasks: std::ops::Range<u64>, all_sent: &Barrier, start: Instant) -> [Tally; 3] {
     let mut tallies = [Tally::default(); 3];
     let mut open_ones = Vec::with_capacity((tasks.end - tasks.start) as usize);
     for index in tasks {
+        if shared.errors.is_hopeless() {
+            break;
+        }
         let task = shared.scenario.mixed(index);
         let tally = &mut tallies[task.phase as usize];
         match open(shared.addr, tally) {
@@ -223,8 +226,11 @@ pub fn burst(shared: &Shared<'_>, tasks: std::ops::Range<u64>, all_sent: impl Fn
             Err(why) => tally.settle(shared, &task, Err(why)),
         }
     }
-    all_sent();
+    all_sent.wait();
     for (task, mut connection) in open_ones {
+        if shared.errors.is_hopeless() {
+            break;
+        }
         let tally = &mut tallies[task.phase as usize];
         let result = match connection.receive(&mut tally.traffic) {
             Ok(response) => {

@@ -185,7 +185,7 @@ pub struct Response<'a> {
 }
 
 impl<'a> Response<'a> {
-    fn parse(head: &'a [u8], body: &'a [u8]) -> Result<Self, String> {
+    pub(super) fn parse(head: &'a [u8], body: &'a [u8]) -> Result<Self, String> {
         let head = std::str::from_utf8(head).map_err(|_| "the answer's head is not text")?;
         let line = head.lines().next().unwrap_or_default();
         let status = line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.split(' ').next()?.parse().ok());

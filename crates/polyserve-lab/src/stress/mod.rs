@@ -20,3 +20,21 @@ pub use client::Use;
 pub use report::Report;
 pub use round::{Contestant, Mode};
 pub use scenario::Scenario;
+
+/// Puts `contestant` under `scenario`, a round for each of `modes`.
+///
+/// # Errors
+///
+/// Where a round cannot be run at all; what went wrong in one is in the report.
+pub fn run(contestant: &Contestant, scenario: &Scenario, modes: &[Mode]) -> anyhow::Result<Report> {
+    let rounds =
+        modes.iter().map(|mode| round::run(contestant, scenario, *mode)).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(Report {
+        server: contestant.server.name.clone(),
+        repo: contestant.repo.name.clone(),
+        requests: scenario.total(),
+        seed: scenario.data.seed(),
+        passed: rounds.iter().all(|round| round.error_count == 0),
+        rounds,
+    })
+}

@@ -17,8 +17,8 @@ pub struct Report {
     pub server: String,
     /// The repo's name.
     pub repo: String,
-    /// How large the scenario was; 1 is as published.
-    pub scale: f64,
+    /// How many requests a round has; 40 000 are as published.
+    pub requests: u64,
     /// The data's seed.
     pub seed: u64,
     /// Each round.
@@ -152,8 +152,8 @@ impl Group {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server, repo, scale, seed, .. } = self;
-        writeln!(f, "{server} over {repo}, scale {scale}, seed {seed}")?;
+        let Self { server, repo, requests, seed, .. } = self;
+        writeln!(f, "{server} over {repo}, {requests} requests a round, seed {seed}")?;
         self.rounds.iter().try_for_each(|round| write!(f, "\n{round}"))?;
         writeln!(f, "\n{}", if self.passed { "passed" } else { "FAILED" })
     }
@@ -162,7 +162,10 @@ impl fmt::Display for Report {
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mode, connections_at_once, connections, reconnects, final_state, drain, answers, .. } = self;
-        writeln!(f, "{mode}: {connections_at_once} connections at once, {connections} opened, {reconnects} reconnects")?;
+        writeln!(
+            f,
+            "{mode}: {connections_at_once} connections at once, {connections} opened, {reconnects} reconnects"
+        )?;
         let header = ["phase", "samples", "errors", "error %", "refused", "requests/s", "received kB/s", "sent kB/s"];
         let mut table = Table::of_numbers(&header);
         for group in &self.groups {

@@ -1,24 +1,24 @@
 //! One round: a new server over a new repo, the clients, a look at what is left, and the end of the server.
 
-use std::io;
-use std::net::SocketAddr;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, RwLock};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use polyserve::catalog::{MakeRepo, MakeServer};
+use polyserve::catalog::{RepoEntry, ServerEntry};
 use polyserve::service::EntityService;
+use polyserve::sync::{read, write};
 use polyserve::{Connections, EntityRepo, ServerConfig};
 
 use super::client::{self, Errors, Shared, Tally, Use};
+use super::connection::{Connection, PATIENCE, Response};
 use super::report::{Final, Round};
 use super::scenario::{Phase, Scenario};
 use super::verify::Ledger;
 use crate::data::Draw;
-use crate::sync::{read, write};
 
 /// What a round is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +41,12 @@ impl Mode {
 }
 
 /// What is tested.
+#[derive(Clone, Debug)]
 pub struct Contestant {
-    /// Makes the server.
-    pub server: MakeServer,
-    /// Makes the repo.
-    pub repo: MakeRepo,
+    /// The server.
+    pub server: ServerEntry,
+    /// The repo.
+    pub repo: RepoEntry,
     /// The server's limits.
     pub config: ServerConfig,
 }
@@ -59,8 +60,8 @@ const STACK: usize = 256 * 1024;
 ///
 /// Where it cannot be run at all; what went wrong in it is in the report.
 pub fn run(contestant: &Contestant, scenario: &Scenario, mode: Mode) -> anyhow::Result<Round> {
-    let server = (contestant.server)(&contestant.config)?;
-    let repo = (contestant.repo)().context("the repo cannot be made")?;
+    let server = (contestant.server.make)(&contestant.config)?;
+    let repo = (contestant.repo.make)().context("the repo cannot be made")?;
     fill(&*repo, scenario).context("the repo cannot be filled")?;
     let service = EntityService::shared(Arc::clone(&repo));
     let running = server.serve(([127, 0, 0, 1], 0).into(), service).context("the server cannot be started")?;
@@ -74,7 +75,7 @@ pub fn run(contestant: &Contestant, scenario: &Scenario, mode: Mode) -> anyhow::
         Mode::Burst(size, threads) => bursts(&shared, size, threads)?,
     };
     bar.finish_and_clear();
-    let lookers = if server.connections() == Connections::One { 1 } else { LOOKERS };
+    let lookers = if may_refuse || server.connections() == Connections::One { 1 } else { LOOKERS };
     let (left, look) = if errors.is_hopeless() { Default::default() } else { look(&shared, lookers)? };
     count(&*repo, &left, &errors);
 
@@ -129,7 +130,7 @@ fn bursts(shared: &Shared<'_>, size: u64, threads: usize) -> anyhow::Result<[Tal
         let works = (0..threads).map(|i| {
             let tasks = begun + count * i / threads..begun + count * (i + 1) / threads;
             let all_sent = &all_sent;
-            move |start| client::burst(shared, tasks, || drop(all_sent.wait()), start)
+            move |start| client::burst(shared, tasks, all_sent, start)
         });
         let mut burst = [Tally::default(); 3];
         for counted in together(works)? {
@@ -159,7 +160,10 @@ where
         let mut failed = None;
         for work in works {
             let gate = &gate;
-            let body = move || (*read(gate)).map(work);
+            let body = move || {
+                let start = *read(gate);
+                start.map(work)
+            };
             match thread::Builder::new().name("client".into()).stack_size(STACK).spawn_scoped(scope, body) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -200,10 +204,8 @@ fn look(shared: &Shared<'_>, lookers: usize) -> anyhow::Result<(Final, Tally)> {
                 return (left, tally);
             }
             let id = id.cast_signed();
-            let request = format!("GET /{id} HTTP/1.1\r\nHost: {}\r\n\r\n", shared.addr);
-            let check = |response: &client::Response<'_>| shared.ledger.check(shared.scenario, id, response);
             left.checked += 1;
-            match client::ask(shared.addr, &mut kept, request.as_bytes(), &mut tally, check) {
+            match look_at(shared, id, &mut kept, &mut tally) {
                 Ok(present) => left.present += u64::from(present),
                 Err(why) => {
                     left.wrong += 1;
@@ -218,6 +220,25 @@ fn look(shared: &Shared<'_>, lookers: usize) -> anyhow::Result<(Final, Tally)> {
         tally.add(&counted);
     }
     Ok((left, tally))
+}
+
+/// Asks for `id`: whether it is there, and right. A server that is still full of a burst is asked again.
+fn look_at(shared: &Shared<'_>, id: i64, kept: &mut Option<Connection>, tally: &mut Tally) -> Result<bool, String> {
+    const AGAIN: Duration = Duration::from_millis(50);
+    let deadline = Instant::now() + PATIENCE;
+    let request = format!("GET /{id} HTTP/1.1\r\nHost: {}\r\n\r\n", shared.addr);
+    loop {
+        let full = Cell::new(false);
+        let check = |response: &Response<'_>| {
+            full.set(response.status == 503);
+            shared.ledger.check(shared.scenario, id, response)
+        };
+        let result = client::ask(shared.addr, kept, request.as_bytes(), tally, check);
+        if !(full.get() && shared.may_refuse && Instant::now() < deadline) {
+            return result;
+        }
+        thread::sleep(AGAIN);
+    }
 }
 
 /// Compares what the repo counts with what was seen.

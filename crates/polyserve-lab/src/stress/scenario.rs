@@ -108,7 +108,9 @@ impl Scenario {
             Phase::PutNew | Phase::PutUpdate => {
                 let (body, json) = (self.data.row(id, task.draw).to_json(), "Content-Type: application/json");
                 let length = body.len();
-                format!("PUT / HTTP/1.1\r\nHost: {host}\r\n{json}\r\nContent-Length: {length}\r\n{connection}\r\n{body}")
+                format!(
+                    "PUT / HTTP/1.1\r\nHost: {host}\r\n{json}\r\nContent-Length: {length}\r\n{connection}\r\n{body}"
+                )
             }
         }
         .into_bytes()

@@ -80,7 +80,8 @@ fn shown(data: Data, id: i64, allowed: &[Draw], response: &Response<'_>) -> Resu
     let shown: Shown = serde_json::from_slice(response.body).map_err(|error| format!("{error}: {}", said()))?;
     let found = allowed.iter().find(|draw| {
         let row = data.row(id, **draw).entity;
-        (shown.id, shown.description.as_str(), shown.value.to_bits()) == (row.id, row.description.as_str(), row.value.to_bits())
+        (shown.id, shown.description.as_str(), shown.value.to_bits())
+            == (row.id, row.description.as_str(), row.value.to_bits())
     });
     found.copied().ok_or_else(|| format!("{} is nothing that {id} may be", said()))
 }
@@ -155,6 +156,61 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+
+    fn said(task: &Task, scenario: &Scenario, head: &str, body: &str) -> Result<Fate, String> {
+        let head = format!("HTTP/1.1 {head}\r\n\r\n");
+        answer(scenario, task, &Response::parse(head.as_bytes(), body.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_get_shows_one_whole_row() {
+        let scenario = Scenario::new(1.0, Data::new(3));
+        let task = scenario.task(Phase::Get, 5);
+        let head = format!("200 OK\r\n{DATE}Content-Type: application/json");
+        let [new, first, second] = ANY.map(|draw| scenario.data.row(5, draw));
+        for row in [&new, &first, &second] {
+            assert_eq!(said(&task, &scenario, &head, &row.to_json()), Ok(Fate::Done));
+        }
+        let torn = new.to_json().replace(&new.value_text(), &first.value_text());
+        let next = f64::from_bits(new.entity.value.to_bits() + 1);
+        let off_by_a_bit = new.to_json().replace(&new.value_text(), &format!("{next:?}"));
+        let another = scenario.data.row(6, Draw::New).to_json();
+        let longer = new.to_json().replace('}', ",\"more\":1}");
+        for wrong in [torn, off_by_a_bit, another, longer, String::from("{"), String::new()] {
+            assert!(said(&task, &scenario, &head, &wrong).is_err(), "{wrong}");
+        }
+        let untyped = format!("200 OK\r\n{DATE}Content-Type: text/plain");
+        assert!(said(&task, &scenario, &untyped, &new.to_json()).unwrap_err().contains("Content-Type"));
+        assert!(said(&task, &scenario, "200 OK\r\nContent-Type: application/json", &new.to_json()).is_err(), "no Date");
+    }
+
+    #[test]
+    fn a_put_says_what_it_did() {
+        let scenario = Scenario::new(1.0, Data::new(3));
+        let (new, update) = (scenario.task(Phase::PutNew, 0), scenario.task(Phase::PutUpdate, 0));
+        let created = format!("201 Created\r\n{DATE}Location: /10000");
+        let replaced = format!("200 OK\r\n{DATE}");
+        assert_eq!(said(&new, &scenario, &created, ""), Ok(Fate::Done));
+        assert_eq!(said(&update, &scenario, &replaced, ""), Ok(Fate::Done));
+        let elsewhere = created.replace("10000", "10001");
+        for (task, head, body) in
+            [(&new, &replaced, ""), (&update, &created, ""), (&new, &created, "x"), (&new, &elsewhere, "")]
+        {
+            assert!(said(task, &scenario, head, body).is_err(), "{head}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_come_back() {
+        let scenario = Scenario::new(1.0, Data::new(3));
+        let task = scenario.task(Phase::Get, 0);
+        let refused = format!("503 Service Unavailable\r\n{DATE}");
+        assert_eq!(said(&task, &scenario, &format!("{refused}Retry-After: 1"), "{}"), Ok(Fate::Refused));
+        assert!(said(&task, &scenario, &refused, "{}").is_err());
+        assert!(said(&task, &scenario, &format!("500 Oh\r\n{DATE}"), "oh").unwrap_err().contains("oh"));
+    }
 
     #[test]
     fn what_may_be_left_follows_from_the_answers() {

@@ -148,9 +148,11 @@ impl AbandonsWaiting {
         ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
     ) -> Answer<Result<T, RepoError>> {
         let (answer, gone) = (ask(&self.right), Arc::clone(&self.gone));
-        answer.then(move |result| {
-            if gone.load(SeqCst) { Answer::later(pending()) } else { Answer::later(async { result }) }
-        })
+        answer.then(
+            move |result| {
+                if gone.load(SeqCst) { Answer::later(pending()) } else { Answer::later(async { result }) }
+            },
+        )
     }
 }
 

@@ -263,7 +263,10 @@ pub struct PoisonedLock {
 }
 
 impl PoisonedLock {
-    fn with<T>(&self, operation: impl FnOnce(MutexGuard<'_, HashMap<i64, Entity>>) -> T) -> Answer<Result<T, RepoError>> {
+    fn with<T>(
+        &self,
+        operation: impl FnOnce(MutexGuard<'_, HashMap<i64, Entity>>) -> T,
+    ) -> Answer<Result<T, RepoError>> {
         Answer::Now(self.map.lock().map(operation).map_err(|_| RepoError::Closed))
     }
 }

@@ -1,0 +1,123 @@
+//! Bodies of requests, taken from the connection's input as they come.
+
+use polyserve_core::ServerConfig;
+use polyserve_core::service::Status;
+
+use super::Flaw;
+use super::head::{Framing, Refusal, refuse};
+
+/// A body that is being read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) body: Vec<u8>,
+    stage: Stage,
+    trailers: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Length(usize),
+    Size,
+    Data(usize),
+    DataEnd,
+    Trailers,
+    Done,
+}
+
+/// What a line between chunks may take at most, and all trailers together.
+const MAX_LINE: usize = 4096;
+
+impl Reading {
+    pub(super) fn new(framing: Framing) -> Self {
+        let stage = match framing {
+            Framing::Length(length) => Stage::Length(length),
+            Framing::Chunked => Stage::Size,
+        };
+        Self { body: Vec::new(), stage, trailers: 0 }
+    }
+
+    /// Takes what it can from `input`; says whether the body is complete.
+    pub(super) fn take(
+        &mut self,
+        input: &mut Vec<u8>,
+        config: &ServerConfig,
+        flaw: Option<Flaw>,
+    ) -> Result<bool, Refusal> {
+        loop {
+            match self.stage {
+                Stage::Done => return Ok(true),
+                Stage::Length(left) | Stage::Data(left) => {
+                    let count = left.min(input.len());
+                    self.body.extend(input.drain(..count));
+                    let left = if flaw == Some(Flaw::NeedsAWholeRead) { 0 } else { left - count };
+                    self.stage = match (self.stage, left) {
+                        (Stage::Length(_), 0) => Stage::Done,
+                        (Stage::Length(_), left) => Stage::Length(left),
+                        (_, 0) => Stage::DataEnd,
+                        (_, left) => Stage::Data(left),
+                    };
+                    if left > 0 {
+                        return Ok(false);
+                    }
+                }
+                Stage::DataEnd => match input.as_slice() {
+                    [b'\r', b'\n', ..] => {
+                        input.drain(..2);
+                        self.stage = Stage::Size;
+                    }
+                    [] | [b'\r'] => return Ok(false),
+                    _ => return refuse(Status::BAD_REQUEST, "A chunk is longer than its size."),
+                },
+                Stage::Size | Stage::Trailers => match line(input)? {
+                    None => return Ok(false),
+                    Some(line) => self.between(&line, config, flaw)?,
+                },
+            }
+        }
+    }
+
+    fn between(&mut self, line: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> Result<(), Refusal> {
+        if self.stage == Stage::Trailers {
+            self.trailers += line.len();
+            self.stage = if line.is_empty() { Stage::Done } else { Stage::Trailers };
+            let named = line.is_empty()
+                || line.split(|b| *b == b':').next().is_some_and(|name| {
+                    name.len() < line.len() && !name.is_empty() && name.iter().all(u8::is_ascii_graphic)
+                });
+            return match self.trailers > MAX_LINE || !named {
+                true => refuse(Status::BAD_REQUEST, "The trailers are none, or too long."),
+                false => Ok(()),
+            };
+        }
+        let size = line.split(|b| *b == b';').next().unwrap_or_default();
+        let digits = !size.is_empty() && size.iter().all(u8::is_ascii_hexdigit);
+        let size = std::str::from_utf8(size).ok().filter(|_| digits);
+        let Some(size) = size.and_then(|size| usize::from_str_radix(size, 16).ok()) else {
+            return refuse(Status::BAD_REQUEST, "A chunk's size is no number.");
+        };
+        if size.saturating_add(self.body.len()) > config.max_body && flaw != Some(Flaw::TakesAnyChunkedLength) {
+            return refuse(Status::CONTENT_TOO_LARGE, "The body is too large.");
+        }
+        self.stage = if size == 0 { Stage::Trailers } else { Stage::Data(size) };
+        Ok(())
+    }
+}
+
+/// The next line, without its end; `None` while it has not ended.
+fn line(input: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Refusal> {
+    for (at, &byte) in input.iter().enumerate().take(MAX_LINE) {
+        let after_cr = at > 0 && input[at - 1] == b'\r';
+        match byte {
+            b'\n' if after_cr => {
+                let mut line: Vec<u8> = input.drain(..=at).collect();
+                line.truncate(at - 1);
+                return Ok(Some(line));
+            }
+            _ if after_cr => return refuse(Status::BAD_REQUEST, "A CR stands alone between chunks."),
+            b'\t' | b'\r' => {}
+            0..b' ' | 0x7f => return refuse(Status::BAD_REQUEST, "A control byte stands between chunks."),
+            _ => {}
+        }
+    }
+    if input.len() >= MAX_LINE { refuse(Status::BAD_REQUEST, "A line between chunks is too long.") } else { Ok(None) }
+}

@@ -1,0 +1,239 @@
+//! Heads of requests, read from the start again whenever more has come: slow, short, and not the codec's.
+
+use polyserve_core::service::{Header, Method, Status, Version};
+use polyserve_core::{Head, Headers, ServerConfig};
+
+use super::Flaw;
+
+/// A request that is refused before the service is asked. All of them end their connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refusal {
+    pub(super) status: Status,
+    pub(super) detail: &'static str,
+}
+
+pub(super) fn refuse<T>(status: Status, detail: &'static str) -> Result<T, Refusal> {
+    Err(Refusal { status, detail })
+}
+
+/// A head that was understood.
+#[derive(Debug)]
+pub(super) struct Parsed {
+    method: Method,
+    target: String,
+    version: Version,
+    fields: Vec<(String, Vec<u8>)>,
+    /// Where it ends.
+    pub(super) end: usize,
+    pub(super) framing: Framing,
+    pub(super) keeps: bool,
+    pub(super) expects: bool,
+}
+
+/// How a body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    Length(usize),
+    Chunked,
+}
+
+impl Parsed {
+    pub(super) fn is_head(&self) -> bool {
+        self.method == Method::Head
+    }
+
+    pub(super) fn is_1_0(&self) -> bool {
+        self.version == Version::Http10
+    }
+
+    /// Calls `f` with the head as services see it.
+    pub(super) fn with_head<T>(&self, f: impl FnOnce(Head<'_>) -> T) -> T {
+        let fields: Vec<Header<'_>> = self.fields.iter().map(|(name, value)| Header { name, value }).collect();
+        let headers = Headers::new(&fields);
+        f(Head { method: self.method, target: &self.target, version: self.version, headers })
+    }
+
+    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.fields.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_slice())
+    }
+
+    fn members<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Vec<u8>> {
+        let members = self.all(name).flat_map(|value| value.split(|b| *b == b','));
+        members.map(|member| member.trim_ascii().to_ascii_lowercase())
+    }
+}
+
+/// The head at the start of `input`; `None` while it has not ended.
+pub(super) fn parse(input: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> Result<Option<Parsed>, Refusal> {
+    let start = if input.starts_with(b"\r\n") { 2 } else { 0 };
+    let mut lines = Vec::new();
+    let mut at = start;
+    loop {
+        let Some(end) = line(input, at, lines.is_empty(), flaw)? else {
+            return if input.len() - start > config.max_head { too_long(&lines) } else { Ok(None) };
+        };
+        if end - start > config.max_head {
+            return too_long(&lines);
+        }
+        let bytes = &input[at..end];
+        at = end;
+        match bytes.strip_suffix(b"\r\n").or(bytes.strip_suffix(b"\n")) {
+            Some(b"") if lines.is_empty() => return refuse(Status::BAD_REQUEST, "There is no request line."),
+            Some(b"") => break,
+            Some(bytes) => lines.push(bytes),
+            None => return Ok(None),
+        }
+    }
+    let (method, target, version) = request_line(lines[0])?;
+    if lines.len() - 1 > config.max_headers {
+        return refuse(Status::HEADER_FIELDS_TOO_LARGE, "There are too many header fields.");
+    }
+    let fields = lines[1..].iter().map(|line| field(line, flaw)).collect::<Result<Vec<_>, Refusal>>()?;
+    let framing = Framing::Length(0);
+    let mut parsed = Parsed { method, target, version, fields, end: at, framing, keeps: false, expects: false };
+    if flaw != Some(Flaw::TakesTwoHosts) || parsed.all("Host").count() == 0 {
+        check_host(&parsed)?;
+    }
+    parsed.framing = framing_of(&parsed, config, flaw)?;
+    let says = |what: &[u8]| parsed.members("Connection").any(|member| member == what);
+    parsed.keeps = !says(b"close") && (version == Version::Http11 || says(b"keep-alive"));
+    parsed.expects = expects(&parsed)?;
+    Ok(Some(parsed))
+}
+
+fn too_long<T>(lines: &[&[u8]]) -> Result<T, Refusal> {
+    if lines.is_empty() {
+        refuse(Status::URI_TOO_LONG, "The target is too long.")
+    } else {
+        refuse(Status::HEADER_FIELDS_TOO_LARGE, "The head is too long.")
+    }
+}
+
+/// Where the line that begins at `from` ends, its line end included. What cannot stand in a line is refused at once.
+fn line(input: &[u8], from: usize, first: bool, flaw: Option<Flaw>) -> Result<Option<usize>, Refusal> {
+    for (at, &byte) in input.iter().enumerate().skip(from) {
+        let after_cr = at > from && input[at - 1] == b'\r';
+        match byte {
+            b'\n' if after_cr || flaw == Some(Flaw::TakesBareLf) => return Ok(Some(at + 1)),
+            _ if after_cr => return refuse(Status::BAD_REQUEST, "A CR stands alone."),
+            b'\r' => {}
+            b'\t' if !first => {}
+            0..b' ' | 0x7f => return refuse(Status::BAD_REQUEST, "A control byte stands in the head."),
+            0x80.. if first => return refuse(Status::BAD_REQUEST, "The request line is not ASCII."),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+fn request_line(line: &[u8]) -> Result<(Method, String, Version), Refusal> {
+    let parts: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+    let &[method, target, version] = parts.as_slice() else {
+        return refuse(Status::BAD_REQUEST, "The request line has not three parts.");
+    };
+    let (method, target) = (String::from_utf8_lossy(method), String::from_utf8_lossy(target).into_owned());
+    if !is_token(method.as_bytes()) || target.is_empty() {
+        return refuse(Status::BAD_REQUEST, "The method is no token, or there is no target.");
+    }
+    let version = match version {
+        b"HTTP/1.1" => Version::Http11,
+        b"HTTP/1.0" => Version::Http10,
+        b"HTTP/2.0" if method == "PRI" => return refuse(Status::BAD_REQUEST, "This server speaks HTTP/1.1 only."),
+        [b'H', b'T', b'T', b'P', b'/', b'1'..=b'9', b'.', b'0'..=b'9'] => {
+            return refuse(Status::VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.");
+        }
+        _ => return refuse(Status::BAD_REQUEST, "The version is none."),
+    };
+    let Some(method) = Method::parse(&method) else {
+        return refuse(Status::NOT_IMPLEMENTED, "The method is not known here.");
+    };
+    let absolute = ["http://", "https://"]
+        .iter()
+        .any(|scheme| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
+    if !(target.starts_with('/') || absolute || (target == "*" && method == Method::Options)) {
+        return refuse(Status::BAD_REQUEST, "The target has no form that this method allows.");
+    }
+    Ok((method, target, version))
+}
+
+fn field(line: &[u8], flaw: Option<Flaw>) -> Result<(String, Vec<u8>), Refusal> {
+    let Some(colon) = line.iter().position(|b| *b == b':') else {
+        return refuse(Status::BAD_REQUEST, "A field has no colon.");
+    };
+    let (name, value) = (&line[..colon], &line[colon + 1..]);
+    let name = if flaw == Some(Flaw::TakesSpaceBeforeColon) { name.trim_ascii_end() } else { name };
+    if !is_token(name) {
+        return refuse(Status::BAD_REQUEST, "A field's name is no token.");
+    }
+    Ok((String::from_utf8_lossy(name).into_owned(), value.trim_ascii().to_vec()))
+}
+
+fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
+}
+
+fn check_host(parsed: &Parsed) -> Result<(), Refusal> {
+    let hosts: Vec<&[u8]> = parsed.all("Host").collect();
+    match hosts.as_slice() {
+        [] if parsed.is_1_0() => Ok(()),
+        [host] if is_host(host) => Ok(()),
+        _ => refuse(Status::BAD_REQUEST, "There is not exactly one valid Host."),
+    }
+}
+
+/// `host [ ":" port ]` by RFC 3986.
+fn is_host(host: &[u8]) -> bool {
+    let name = |b: &u8| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(b);
+    let (host, port) = match host {
+        [b'[', rest @ ..] => {
+            let Some(end) = rest.iter().position(|b| *b == b']') else { return false };
+            (&b"v6"[..], &rest[end + 1..])
+        }
+        _ => host.split_at(host.iter().position(|b| *b == b':').unwrap_or(host.len())),
+    };
+    let port_is_good = match port {
+        [] => true,
+        [b':', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    host.iter().all(name) && port_is_good
+}
+
+fn framing_of(parsed: &Parsed, config: &ServerConfig, flaw: Option<Flaw>) -> Result<Framing, Refusal> {
+    let lengths: Vec<&[u8]> = parsed.all("Content-Length").collect();
+    if parsed.all("Transfer-Encoding").next().is_some() {
+        return coding(parsed, lengths.is_empty() || flaw == Some(Flaw::TakesLengthBesideChunked));
+    }
+    let Some(first) = lengths.first() else { return Ok(Framing::Length(0)) };
+    let digits = !first.is_empty() && first.iter().all(u8::is_ascii_digit);
+    if !digits || lengths.iter().any(|length| length != first) {
+        return refuse(Status::BAD_REQUEST, "The Content-Length is not one number.");
+    }
+    let length = std::str::from_utf8(first).ok().and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX);
+    if length > config.max_body {
+        return refuse(Status::CONTENT_TOO_LARGE, "The body is too large.");
+    }
+    Ok(Framing::Length(length))
+}
+
+fn coding(parsed: &Parsed, alone: bool) -> Result<Framing, Refusal> {
+    let codings: Vec<Vec<u8>> = parsed.members("Transfer-Encoding").collect();
+    let chunked = codings.iter().filter(|coding| *coding == b"chunked").count();
+    let last = codings.last().is_some_and(|last| last == b"chunked");
+    if parsed.is_1_0() || !alone || !last || chunked > 1 {
+        return refuse(Status::BAD_REQUEST, "Where the body ends is in doubt.");
+    }
+    if codings.len() > 1 {
+        return refuse(Status::NOT_IMPLEMENTED, "The transfer coding is not known here.");
+    }
+    Ok(Framing::Chunked)
+}
+
+fn expects(parsed: &Parsed) -> Result<bool, Refusal> {
+    let mut expectations = parsed.all("Expect").filter(|_| !parsed.is_1_0());
+    match expectations.next() {
+        None => Ok(false),
+        Some(value) if value.eq_ignore_ascii_case(b"100-continue") && expectations.next().is_none() => Ok(true),
+        Some(_) => refuse(Status::EXPECTATION_FAILED, "This expectation cannot be met."),
+    }
+}

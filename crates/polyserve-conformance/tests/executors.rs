@@ -1,0 +1,199 @@
+//! The executor kit against executors that are sound, which it must pass, and wrong in one way each, which it must catch.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle, ThreadId};
+use std::time::{Duration, Instant};
+
+use polyserve_conformance::broken::executors::{Fault, Faulty};
+use polyserve_conformance::executor::{self, ExecutorSubject};
+use polyserve_conformance::executor_conformance;
+use polyserve_conformance::property::{self, Outcome, Property};
+use polyserve_core::sync::lock;
+use polyserve_core::{Executor, Job, Rejected, RejectedReason};
+
+executor_conformance!(sound, ExecutorSubject::new(|workers, queue| Box::new(Faulty::sound(workers, queue))).in_order());
+
+executor_conformance!(
+    thread_per_job,
+    ExecutorSubject::new(|_workers, _queue| Box::new(ThreadPerJob::default())).unbounded_workers()
+);
+
+/// What a fault is caught by.
+const CAUGHT: &[(Fault, &str)] = &[
+    (Fault::LosesJobs, "every_job_runs_exactly_once"),
+    (Fault::RunsOnCaller, "a_job_runs_on_another_thread"),
+    (Fault::OneWorkerShort, "jobs_run_in_parallel"),
+    (Fault::OneWorkerTooMany, "never_more_than_its_workers"),
+    (Fault::ReordersJobs, "one_worker_keeps_the_order"),
+    (Fault::RunsUnderLock, "jobs_may_submit_jobs"),
+    (Fault::LosesWakeups, "no_lost_wakeup"),
+    (Fault::KilledByPanic, "a_panicking_job_costs_only_itself"),
+    (Fault::SwallowsPanicCount, "a_panicking_job_costs_only_itself"),
+    (Fault::UnboundedInDisguise, "a_full_queue_hands_the_job_back"),
+    (Fault::WaitsForRoom, "a_full_queue_hands_the_job_back"),
+    (Fault::EatsRejectedJob, "a_full_queue_hands_the_job_back"),
+    (Fault::NeverHasRoomAgain, "room_comes_back"),
+    (Fault::SwallowsShutdown, "close_runs_what_was_queued"),
+    (Fault::SwallowsShutdown, "drop_runs_what_was_queued"),
+    (Fault::TakesJobsAfterClose, "close_rejects_later_jobs"),
+    (Fault::LooksThenPushes, "concurrent_closes_lose_nothing"),
+    (Fault::ClosesOnce, "close_twice_is_harmless"),
+    (Fault::IgnoresDeadline, "close_with_a_deadline_leaves_a_stuck_thread_and_says_so"),
+    (Fault::HidesStuckThread, "close_with_a_deadline_leaves_a_stuck_thread_and_says_so"),
+    (Fault::RunsAfterDeadline, "close_with_a_deadline_drops_what_is_queued"),
+    (Fault::LeaksQueuedJobs, "captured_values_are_dropped_exactly_once"),
+    (Fault::LeaksThreads, "drop_joins_the_workers"),
+    (Fault::JoinsItself, "a_job_that_drops_the_last_handle_does_not_deadlock"),
+];
+
+/// A subject that is given up soon: what it is waited for does not come.
+fn faulty(fault: Fault) -> ExecutorSubject {
+    ExecutorSubject::new(move |workers, queue| Box::new(Faulty::new(fault, workers, queue)))
+        .in_order()
+        .patience(Duration::from_millis(500))
+}
+
+fn property_called(name: &str) -> &'static Property<ExecutorSubject> {
+    let mut found = executor::PROPERTIES.iter().filter(|property| property.name == name);
+    found.next().unwrap_or_else(|| panic!("the kit has no property {name}"))
+}
+
+#[test]
+fn every_fault_is_listed() {
+    for fault in Fault::ALL {
+        assert!(CAUGHT.iter().any(|(listed, _)| listed == fault), "nothing is said to catch {fault:?}");
+    }
+}
+
+#[test]
+fn every_fault_is_caught_by_the_property_of_its_name() {
+    // What needs a process of its own has a test of its own.
+    for (fault, name) in CAUGHT.iter().filter(|(fault, _)| *fault != Fault::LeaksThreads) {
+        let property = property_called(name);
+        let property = Property { name: property.name, run: property.run };
+        let report = property::check("faulty", &faulty(*fault), &[property]);
+        let broken: Vec<_> = report.broken().collect();
+        assert!(matches!(broken[..], [(caught, _)] if caught == *name), "{fault:?} passed {name}: {report}");
+    }
+}
+
+/// The kit counts threads in a child process, which runs this test alone, and is to fail there.
+#[cfg(target_os = "linux")]
+#[test]
+fn leaked_threads_are_caught() {
+    let name = "leaked_threads_are_caught";
+    let run = property_called("drop_joins_the_workers").run;
+    let look = || property::test(module_path!(), name, &faulty(Fault::LeaksThreads), run);
+    match catch_unwind(AssertUnwindSafe(look)) {
+        Ok(()) if is_child() => {} // the parent notices
+        Ok(()) => panic!("threads were leaked, and the kit did not notice"),
+        Err(panic) if is_child() => resume_unwind(panic),
+        Err(panic) => {
+            let text = text(panic.as_ref());
+            assert!(text.contains("threads are left after"), "caught for another reason: {text}");
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn is_child() -> bool {
+    std::env::var_os("POLYSERVE_CONFORMANCE_CHILD").is_some()
+}
+
+#[cfg(target_os = "linux")]
+fn text(panic: &(dyn Any + Send)) -> String {
+    polyserve_core::server::panic_text(panic)
+}
+
+#[test]
+fn what_is_not_declared_is_reported_as_not_run() {
+    let subject = ExecutorSubject::new(|workers, queue| Box::new(Faulty::sound(workers, queue)));
+    assert!(matches!(executor::one_worker_keeps_the_order(&subject), Outcome::NotRun(_)));
+    let subject = subject.unbounded_queue();
+    assert!(matches!(executor::room_comes_back(&subject), Outcome::NotRun(_)));
+}
+
+#[test]
+fn a_bound_that_is_declared_away_must_be_away() {
+    let subject = ExecutorSubject::new(|workers, queue| Box::new(Faulty::sound(workers, queue)))
+        .unbounded_queue()
+        .patience(Duration::from_millis(500));
+    let look = AssertUnwindSafe(|| executor::a_full_queue_hands_the_job_back(&subject));
+    assert!(catch_unwind(look).is_err(), "an executor that refuses passed as unbounded");
+}
+
+/// A thread for each job, at once: nothing waits, nothing is refused.
+#[derive(Debug, Default)]
+struct ThreadPerJob {
+    state: Mutex<Threads>,
+    ended: Arc<Ended>,
+}
+
+#[derive(Debug, Default)]
+struct Threads {
+    closed: bool,
+    handles: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Ended {
+    threads: Mutex<Vec<ThreadId>>,
+    changed: Condvar,
+    panicked: AtomicU64,
+}
+
+impl Executor for ThreadPerJob {
+    fn execute(&self, job: Job) -> Result<(), Rejected> {
+        let mut state = lock(&self.state);
+        if state.closed {
+            return Err(Rejected { job, reason: RejectedReason::Closed });
+        }
+        let ended = Arc::clone(&self.ended);
+        state.handles.push(thread::spawn(move || {
+            if catch_unwind(AssertUnwindSafe(|| job.run())).is_err() {
+                ended.panicked.fetch_add(1, Ordering::SeqCst);
+            }
+            lock(&ended.threads).push(thread::current().id());
+            ended.changed.notify_all();
+        }));
+        Ok(())
+    }
+
+    fn workers(&self) -> Option<usize> {
+        None
+    }
+
+    fn close(&self, deadline: Option<Instant>) -> usize {
+        let mut state = lock(&self.state);
+        state.closed = true;
+        let me = thread::current().id();
+        let mut handles = std::mem::take(&mut state.handles);
+        drop(state);
+        let mut ended = lock(&self.ended.threads);
+        let is_running = |ended: &[ThreadId], id: ThreadId| id != me && !ended.contains(&id);
+        while handles.iter().any(|handle| is_running(&ended, handle.thread().id())) {
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                break;
+            }
+            ended = self.ended.changed.wait_timeout(ended, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let stuck = handles.extract_if(.., |handle| !ended.contains(&handle.thread().id())).count();
+        drop(ended);
+        handles.into_iter().for_each(|handle| handle.join().expect("panics are caught within"));
+        stuck
+    }
+
+    fn panicked(&self) -> u64 {
+        self.ended.panicked.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for ThreadPerJob {
+    fn drop(&mut self) {
+        self.close(None);
+    }
+}

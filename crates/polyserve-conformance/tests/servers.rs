@@ -1,0 +1,90 @@
+//! The server kit, tested: the plain server has every property, and each flaw breaks the one that is named.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use polyserve_conformance::broken::servers::{Flaw, PlainServer};
+use polyserve_conformance::property::{self, Property};
+use polyserve_conformance::server::{PROPERTIES, ServerSubject};
+
+polyserve_conformance::server_conformance!(plain_server, ServerSubject::new(PlainServer::new));
+
+/// Long enough for what must happen on a busy machine, short enough to wait for what a flaw keeps from happening.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Runs the property that is to catch `flaw`, in the test `name`.
+fn catch(flaw: Flaw, name: &str) {
+    let named = |property: &&Property<ServerSubject>| property.name == flaw.caught_by();
+    let property = PROPERTIES.iter().find(named).expect("the property is in the kit");
+    let subject = flaw.subject().with_patience(PATIENCE);
+    let run = || property::test(module_path!(), name, &subject, property.run);
+    if std::env::var_os("POLYSERVE_CONFORMANCE_CHILD").is_some() {
+        return run(); // in a property's own process, whose parent is told
+    }
+    let caught = catch_unwind(AssertUnwindSafe(run));
+    assert!(caught.is_err(), "{} does not catch {flaw:?}", property.name);
+}
+
+macro_rules! caught {
+    ($($test:ident: $flaw:ident,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                catch(Flaw::$flaw, stringify!($test));
+            }
+        )*
+
+        #[test]
+        fn every_flaw_is_tried() {
+            assert_eq!(Flaw::ALL, [$(Flaw::$flaw,)*]);
+        }
+    };
+}
+
+caught! {
+    reordered_pipeline: ReorderedPipeline,
+    forgets_keep_alive: ForgetsKeepAlive,
+    ignores_connection_close: IgnoresConnectionClose,
+    keeps_old_connections_silently: KeepsOldConnectionsSilently,
+    answers_head_with_a_body: AnswersHeadWithABody,
+    needs_a_whole_read: NeedsAWholeRead,
+    loses_bytes_on_a_short_write: LosesBytesOnAShortWrite,
+    takes_two_hosts: TakesTwoHosts,
+    takes_length_beside_chunked: TakesLengthBesideChunked,
+    takes_bare_lf: TakesBareLf,
+    takes_space_before_colon: TakesSpaceBeforeColon,
+    takes_any_chunked_length: TakesAnyChunkedLength,
+    goes_on_after_a_refusal: GoesOnAfterARefusal,
+    never_continues: NeverContinues,
+    always_continues: AlwaysContinues,
+    has_no_timeouts: HasNoTimeouts,
+    drips_keep_it_awake: DripsKeepItAwake,
+    scolds_idle_connections: ScoldsIdleConnections,
+    waits_for_ever: WaitsForEver,
+    loses_wakes: LosesWakes,
+    never_cuts_readers: NeverCutsReaders,
+    takes_half_close_for_close: TakesHalfCloseForClose,
+    dies_of_an_empty_connection: DiesOfAnEmptyConnection,
+    does_not_linger: DoesNotLinger,
+    lets_panics_through: LetsPanicsThrough,
+    keeps_half_an_answer: KeepsHalfAnAnswer,
+    turns_away_for_ever: TurnsAwayForEver,
+    turns_away_silently: TurnsAwaySilently,
+    keeps_idle_connections: KeepsIdleConnections,
+    miscounts_requests: MiscountsRequests,
+    stale_date: StaleDate,
+    boasts_its_name: BoastsItsName,
+    sleeps_until_the_deadline: SleepsUntilTheDeadline,
+    does_not_drain: DoesNotDrain,
+    tears_answers: TearsAnswers,
+    drains_without_saying_so: DrainsWithoutSayingSo,
+    truthless: Truthless,
+    hides_cuts: HidesCuts,
+    waits_for_the_stuck: WaitsForTheStuck,
+    keeps_the_port: KeepsThePort,
+    shares_counts: SharesCounts,
+    leaks_threads: LeaksThreads,
+    leaks_descriptors: LeaksDescriptors,
+    dies_of_full_tables: DiesOfFullTables,
+    takes_any_config: TakesAnyConfig,
+}

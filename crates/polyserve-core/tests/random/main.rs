@@ -1,0 +1,242 @@
+//! The codec against a plain reading of RFC 9112, on random streams.
+//!
+//! Each stream is served three times: in one piece, byte by byte, and split at random places to a client that takes the
+//! answers in random parts. The first is compared with what the plain reader read: the requests that the service saw,
+//! the answers, whether the connection closed. The other two must give the same bytes as the first.
+//!
+//! A short run is a test like any other. The full one is a million requests for each of the tests:
+//!
+//! ```text
+//! POLYSERVE_CASES=1000000 cargo test --release -p polyserve-core --test random -- --nocapture
+//! ```
+//!
+//! A failure prints its seed, and the shortest stream found that fails so; `POLYSERVE_SEED=... POLYSERVE_CASES=1` runs it
+//! again.
+#![forbid(unsafe_code)]
+
+mod answers;
+mod mutate;
+mod reader;
+mod service;
+mod valid;
+#[path = "../common/wire.rs"]
+mod wire;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use polyserve_core::ServerConfig;
+use polyserve_core::http1::{Env, Want};
+use polyserve_core::server::panic_text;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use answers::{CONTINUE, Expected};
+use reader::{Rules, Step};
+use service::{Call, Recorder, Seen};
+use wire::{Taking, Wire};
+
+#[test]
+fn valid_streams_are_served_as_they_were_written() {
+    run("valid", |rng| {
+        let count = rng.random_range(1..12);
+        let (stream, written) = valid::stream(rng, count);
+        let rules = Rules { max_head: 16 * 1024, max_headers: 100, max_body: 1024 * 1024 };
+        let steps: Vec<Step> = written.into_iter().map(|(head, body)| Step::Request(head, body)).collect();
+        assert_eq!(reader::read(&stream, &rules), steps, "the reader reads {}", stream.escape_ascii());
+        Case { stream, rules, most: most(rng) }
+    });
+}
+
+#[test]
+fn mutated_streams_are_read_as_the_rfc_reads_them() {
+    run("mutated", |rng| {
+        let mut stream = match rng.random_range(0..4) {
+            0 => mutate::garbage(rng),
+            _ => {
+                let count = rng.random_range(1..5);
+                let mut stream = valid::stream(rng, count).0;
+                mutate::mutate(rng, &mut stream);
+                stream
+            }
+        };
+        stream.truncate(40_000);
+        Case { stream, rules: mutate::rules(rng), most: most(rng) }
+    });
+}
+
+/// How many requests a connection serves.
+fn most(rng: &mut ChaCha8Rng) -> u64 {
+    if rng.random_range(0..8) == 0 { rng.random_range(1..5) } else { 0 }
+}
+
+struct Case {
+    stream: Vec<u8>,
+    rules: Rules,
+    most: u64,
+}
+
+fn number_from(variable: &str, default: u64) -> u64 {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text:?}")),
+        Err(_) => default,
+    }
+}
+
+fn run(name: &str, make: impl Fn(&mut ChaCha8Rng) -> Case) {
+    let wanted = number_from("POLYSERVE_CASES", 6_000);
+    let start = Instant::now();
+    let (mut streams, mut requests, mut seed) = (0_u64, 0_u64, number_from("POLYSERVE_SEED", 1));
+    while requests < wanted {
+        let case = make(&mut ChaCha8Rng::seed_from_u64(seed));
+        match checked(&case, seed) {
+            Ok(count) => requests += count,
+            Err(why) => {
+                let short = shrunk(&case, seed);
+                let found = checked(&short, seed).err().unwrap_or(why);
+                panic!(
+                    "POLYSERVE_SEED={seed} fails: {found}\n{:?}, at most {} requests, the stream b\"{}\"",
+                    short.rules,
+                    short.most,
+                    short.stream.escape_ascii()
+                );
+            }
+        }
+        (streams, seed) = (streams + 1, seed + 1);
+        requests += u64::from(wanted == 1);
+    }
+    println!("{name}: {requests} requests in {streams} streams, each served three times, in {:.1?}", start.elapsed());
+}
+
+/// The same case, with as much of its stream left out as keeps it failing.
+fn shrunk(case: &Case, seed: u64) -> Case {
+    let mut short = Case { stream: case.stream.clone(), ..*case };
+    let mut size = short.stream.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at + size <= short.stream.len() {
+            let mut shorter = Case { stream: short.stream.clone(), ..short };
+            shorter.stream.drain(at..at + size);
+            if checked(&shorter, seed).is_err() {
+                short = shorter;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    short
+}
+
+/// How many requests the stream of `case` holds, or how the codec misread it.
+fn checked(case: &Case, seed: u64) -> Result<u64, String> {
+    catch_unwind(AssertUnwindSafe(|| check(case, seed))).unwrap_or_else(|panic| Err(panic_text(panic.as_ref())))
+}
+
+fn check(case: &Case, seed: u64) -> Result<u64, String> {
+    let steps = reader::read(&case.stream, &case.rules);
+    let most = if case.most == 0 { u64::MAX } else { case.most };
+    let expected = Expected::of(&steps, most);
+
+    let whole = serve(case, [case.stream.as_slice()].into_iter(), Box::new(|count| count));
+    expected.check(&whole.out)?;
+    let answers = expected.answers.iter().filter(|answer| **answer != answers::Expect::Continue).count() as u64;
+    if whole.calls != expected.calls {
+        return Err(format!("the service saw {:#?}, not {:#?}", whole.calls, expected.calls));
+    } else if whole.closed != expected.closed || whole.answered != answers {
+        let Served { closed, answered, .. } = whole;
+        return Err(format!("closed: {closed}, not {}; answered: {answered}, not {answers}", expected.closed));
+    }
+
+    let single = serve(case, case.stream.chunks(1), Box::new(|count| count));
+    let mut rng = ChaCha8Rng::seed_from_u64(!seed);
+    let random = serve(case, split(&mut rng, &case.stream).into_iter(), taking(rng));
+    for (how, served) in [("byte by byte", single), ("split at random", random)] {
+        if !expected.depends_on_arrival && served != whole {
+            return Err(format!("{how} it differs: {served:?}\nnot {whole:?}"));
+        }
+    }
+    Ok(steps.len() as u64)
+}
+
+/// What came of a connection.
+struct Served {
+    calls: Vec<Call>,
+    out: Vec<u8>,
+    closed: bool,
+    answered: u64,
+}
+
+impl PartialEq for Served {
+    /// Whether a `100 Continue` is sent may depend on how the bytes arrive.
+    fn eq(&self, other: &Self) -> bool {
+        let same = (&self.calls, self.closed, self.answered) == (&other.calls, other.closed, other.answered);
+        same && (self.out == other.out || without_continue(&self.out) == without_continue(&other.out))
+    }
+}
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { calls, out, closed, answered } = self;
+        write!(f, "{calls:?}, closed: {closed}, answered: {answered}, b\"{}\"", out.escape_ascii())
+    }
+}
+
+fn without_continue(out: &[u8]) -> Vec<u8> {
+    let mut rest = out;
+    let mut left = Vec::with_capacity(out.len());
+    while let Some((&byte, after)) = rest.split_first() {
+        match rest.strip_prefix(CONTINUE) {
+            Some(after) => rest = after,
+            None => {
+                left.push(byte);
+                rest = after;
+            }
+        }
+    }
+    left
+}
+
+fn serve<'s>(case: &Case, parts: impl Iterator<Item = &'s [u8]>, taking: Taking) -> Served {
+    let seen = Seen::default();
+    let config = ServerConfig::default().with(|c| {
+        c.max_head = case.rules.max_head;
+        c.max_headers = case.rules.max_headers;
+        c.max_body = case.rules.max_body;
+        c.requests_per_connection = case.most;
+    });
+    config.validate().unwrap();
+    let env = Env::new(Arc::new(Recorder { seen: Arc::clone(&seen) }), &config);
+    let mut wire = Wire::taking(&env, taking);
+    for part in parts {
+        if matches!(wire.send(part), Want::Close { .. }) {
+            break;
+        }
+    }
+    let (closed, said) = (wire.is_closed(), wire.out.len());
+    let end = wire.end();
+    assert!(matches!(end, Want::Close { .. }) && wire.out.len() == said, "the end of input ends it, and says nothing");
+    let calls = std::mem::take(&mut *seen.lock().unwrap());
+    Served { calls, out: wire.out, closed, answered: wire.answered }
+}
+
+/// A few pieces, of any length.
+fn split<'s>(rng: &mut ChaCha8Rng, stream: &'s [u8]) -> Vec<&'s [u8]> {
+    let mut cuts: Vec<usize> = (0..rng.random_range(0..8)).map(|_| rng.random_range(0..=stream.len())).collect();
+    cuts.sort_unstable();
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for cut in cuts.into_iter().chain([stream.len()]) {
+        if cut > start {
+            parts.push(&stream[start..cut]);
+        }
+        start = cut;
+    }
+    parts
+}
+
+fn taking(mut rng: ChaCha8Rng) -> Taking {
+    let all = rng.random_range(0..2) == 0;
+    Box::new(move |count| if all || count == 0 { count } else { rng.random_range(0..=count) })
+}

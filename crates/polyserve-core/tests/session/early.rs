@@ -1,0 +1,167 @@
+//! `Expect: 100-continue`, and answers that are given before the body has come.
+
+use polyserve_core::http1::{Env, Phase, Want};
+use polyserve_core::service::{Head, Reply, Status};
+
+use super::support::*;
+
+const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
+const NEXT: &str = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn put(path: &str, fields: &str) -> String {
+    format!("PUT {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n")
+}
+
+const EXPECT: &str = "Expect: 100-continue\r\n";
+const LENGTH: &str = "Content-Length: 5\r\n";
+const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
+
+/// Refuses `/no` before the body is read.
+fn choosy() -> Env {
+    fn early(head: &Head<'_>) -> Option<Reply> {
+        head.target.starts_with("/no").then(|| Reply::problem(Status::FORBIDDEN, "Not here."))
+    }
+    let call = |request: &polyserve_core::Request<'_>, body: &mut Vec<u8>| match early(&request.head) {
+        Some(refusal) => polyserve_core::Answer::Now(refusal),
+        None => tell(request, body),
+    };
+    env_by(|_| (), call, early)
+}
+
+fn forbidden(connection: &str) -> String {
+    problem_with(connection, Status::FORBIDDEN, "Not here.")
+}
+
+#[test]
+fn who_expects_to_continue_is_told_to() {
+    let env = env();
+    for (expect, body, sent) in [
+        (EXPECT, LENGTH, "hello"),
+        ("expect:100-CONTINUE\r\n", LENGTH, "hello"),
+        ("Expect: 100-continue, 100-continue\r\n", CHUNKED, "5\r\nhello\r\n0\r\n\r\n"),
+        (EXPECT, CHUNKED, "5\r\nhello\r\n0\r\n\r\n"),
+    ] {
+        let mut wire = Wire::new(&env);
+        assert_eq!(wire.send(put("/", &[expect, body].concat()).as_bytes()), Want::Read(Phase::Body));
+        assert_eq!(wire.said(), CONTINUE, "{expect:?}");
+        assert_eq!(wire.send([sent, NEXT].concat().as_bytes()), Want::Read(Phase::Idle));
+        assert_eq!(wire.said(), ok(&said("PUT", "/", "hello")) + &ok(&said("GET", "/next", "")));
+        assert_eq!(wire.answered, 2, "a 100 is no answer");
+    }
+}
+
+#[test]
+fn who_does_not_wait_is_not_told() {
+    let env = env();
+    for request in [
+        put("/", &[EXPECT, LENGTH].concat()) + "hello",
+        put("/", EXPECT),
+        put("/", &[EXPECT, "Content-Length: 0\r\n"].concat()),
+        put("/", LENGTH) + "hello",
+        put("/", "Expect:\r\n"),
+        put("/", &["Expect: ,\r\n", LENGTH].concat()) + "hello",
+    ] {
+        let body = if request.ends_with("hello") { "hello" } else { "" };
+        assert_eq!(ask(&env, request.as_bytes()).0, ok(&said("PUT", "/", body)), "{request}");
+    }
+    // One of 1.0 cannot mean it, and whatever it means is ignored.
+    for expect in [EXPECT, "Expect: tea\r\n"] {
+        let old = format!("PUT / HTTP/1.0\r\n{expect}{LENGTH}\r\n");
+        let mut wire = Wire::new(&env);
+        assert_eq!(wire.send(old.as_bytes()), Want::Read(Phase::Body));
+        assert_eq!(wire.said(), "");
+        assert_eq!(wire.send(b"hello"), CLOSE);
+        assert_eq!(wire.said(), ok_with(CLOSES, &said("PUT", "/", "hello")));
+    }
+}
+
+#[test]
+fn another_expectation_fails() {
+    let env = env();
+    for expect in ["tea", "100-continued", "100-continue, tea", "tea, 100-continue", "100-continue;x", "100"] {
+        for body in [LENGTH, CHUNKED, ""] {
+            let request = put("/", &[&format!("Expect: {expect}\r\n"), body].concat());
+            let (said, want) = ask(&env, request.as_bytes());
+            assert_eq!((statuses(said.as_bytes()), want), ((vec![417], 1), LINGER), "{request}");
+        }
+    }
+    // The last of several fields had been the only one to be seen.
+    let request = put("/", &["Expect: tea\r\n", EXPECT, LENGTH].concat());
+    assert_eq!(statuses(ask(&env, request.as_bytes()).0.as_bytes()).0, [417]);
+}
+
+#[test]
+fn an_early_refusal_then_the_next_request() {
+    let env = choosy();
+    for (fields, sent) in [(LENGTH, "hello"), (CHUNKED, "5\r\nhello\r\n0\r\nT: v\r\n\r\n")] {
+        let mut wire = Wire::new(&env);
+        assert_eq!(wire.send(put("/no", fields).as_bytes()), Want::Read(Phase::Body));
+        assert_eq!((wire.said(), wire.answered), (forbidden(""), 1), "before the body");
+        assert!(!wire.session.is_busy(), "it is answered");
+        for byte in sent.as_bytes().chunks(1) {
+            let _ = wire.send(byte);
+        }
+        assert_eq!((wire.said().as_str(), wire.session.want()), ("", Want::Read(Phase::Idle)), "the body is skipped");
+        assert_eq!(wire.send(NEXT.as_bytes()), Want::Read(Phase::Idle));
+        assert_eq!(wire.said(), ok(&said("GET", "/next", "")));
+    }
+}
+
+/// The service decides the same by the head and by the call, so that arrival makes no difference.
+#[test]
+fn an_early_refusal_at_every_split() {
+    let env = choosy();
+    for (fields, sent) in [(LENGTH, "hello"), (CHUNKED, "5\r\nhello\r\n0\r\n\r\n")] {
+        let stream = [&put("/no", fields), sent, NEXT].concat();
+        for at in 1..stream.len() {
+            let mut wire = Wire::new(&env);
+            let _ = wire.send(&stream.as_bytes()[..at]);
+            assert_eq!(wire.send(&stream.as_bytes()[at..]), Want::Read(Phase::Idle));
+            assert_eq!(wire.said(), forbidden("") + &ok(&said("GET", "/next", "")), "split at {at}");
+        }
+    }
+}
+
+/// Told off in place of `100 Continue`, a client may send the body or not: there is no telling what comes next.
+#[test]
+fn an_early_refusal_of_who_expects_to_continue_closes() {
+    let env = choosy();
+    for body in [LENGTH, CHUNKED] {
+        let request = put("/no", &[EXPECT, body].concat());
+        assert_eq!(ask(&env, request.as_bytes()), (forbidden(CLOSES), LINGER));
+    }
+    // With the body there is no doubt.
+    let request = put("/no", &[EXPECT, LENGTH].concat()) + "hello" + NEXT;
+    assert_eq!(ask(&env, request.as_bytes()).0, forbidden("") + &ok(&said("GET", "/next", "")));
+}
+
+#[test]
+fn an_early_refusal_closes_where_the_client_or_the_size_says_so() {
+    let env = choosy();
+    let closing = put("/no", &["Connection: close\r\n", LENGTH].concat());
+    assert_eq!(ask(&env, closing.as_bytes()), (forbidden(CLOSES), LINGER));
+    let too_large = put("/no", "Content-Length: 999999999\r\n");
+    assert_eq!(ask(&env, too_large.as_bytes()), (forbidden(CLOSES), LINGER), "the service's refusal goes first");
+}
+
+/// What is wrong in a body that was refused already ends the connection without another answer.
+#[test]
+fn a_malformed_body_after_an_early_refusal() {
+    for sent in ["x", "5\r\nhello!", "0\r\n\0", "ffffffff\r\n"] {
+        let request = put("/no", CHUNKED) + sent + NEXT;
+        assert_eq!(ask(&choosy(), request.as_bytes()), (forbidden(""), LINGER), "{sent:?}");
+        assert_eq!(ask_slowly(&choosy(), request.as_bytes()), (forbidden(""), LINGER), "{sent:?}");
+    }
+}
+
+#[test]
+fn a_head_is_asked_only_where_its_body_is_not_there() {
+    let head = |_: &Head<'_>| -> Option<Reply> { Some(Reply::problem(Status::FORBIDDEN, "Not here.")) };
+    let env = env_by(|_| (), |request, body| tell(request, body), head);
+    for request in [put("/", ""), put("/", LENGTH) + "hello", NEXT.to_owned()] {
+        assert!(ask(&env, request.as_bytes()).0.starts_with("HTTP/1.1 200 OK\r\n"), "{request}");
+    }
+    for request in [put("/", LENGTH), put("/", LENGTH) + "hell", put("/", CHUNKED) + "0\r\n\r\n"] {
+        assert_eq!(ask(&env, request.as_bytes()).0, forbidden(""), "{request}");
+    }
+}

@@ -1,0 +1,130 @@
+//! Limits: exactly at each, and one past it.
+
+use polyserve_core::Status;
+use polyserve_core::http1::{Env, Phase, Want};
+
+use super::support::*;
+
+/// The same status and connection in one piece and byte by byte.
+#[track_caller]
+fn check(env: &Env, bytes: &[u8], status: u16) -> String {
+    let (said, want) = ask(env, bytes);
+    let (codes, closes) = statuses(said.as_bytes());
+    assert_eq!((codes, closes), (vec![status], usize::from(status != 200)), "{said}");
+    assert_eq!(want, if status == 200 { Want::Read(Phase::Idle) } else { LINGER });
+    assert_eq!(ask_slowly(env, bytes), (said.clone(), want), "byte by byte");
+    said
+}
+
+#[test]
+fn max_head() {
+    for limit in [64, 100, 4096, 16 * 1024] {
+        let env = env_with(|c| c.max_head = limit);
+        let frame = "GET / HTTP/1.1\r\nHost: a\r\nX: \r\n\r\n".len();
+        let head = |length: usize| format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(length - frame));
+        check(&env, head(limit).as_bytes(), 200);
+        check(&env, head(limit + 1).as_bytes(), 431);
+        check(&env, head(limit + 1000).as_bytes(), 431);
+        // A body is not part of it.
+        let with_body = head(limit).replacen("X: xxxxxxxxxxxxxxxxx", "Content-Length: 5\r\n", 1);
+        assert_eq!(with_body.len(), limit - 1);
+        check(&env, (with_body + "hello").as_bytes(), 200);
+    }
+}
+
+#[test]
+fn a_request_line_alone_past_the_limit() {
+    let env = env_with(|c| c.max_head = 100);
+    let target = |length: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(length));
+    // The request line takes 16 bytes and the path, the rest 11.
+    check(&env, target(100 - 16 - 11).as_bytes(), 200);
+    check(&env, target(100 - 16 - 11 + 1).as_bytes(), 431);
+    check(&env, target(100 - 16).as_bytes(), 431);
+    check(&env, target(100 - 16 + 1).as_bytes(), 414);
+    check(&env, target(10_000).as_bytes(), 414);
+    check(&env, &b"G".repeat(101), 414);
+    assert_eq!(ask(&env, &b"G".repeat(100)).1, Want::Read(Phase::Head));
+}
+
+/// A fault within the limit is told before the limit is.
+#[test]
+fn a_fault_before_the_limit() {
+    let env = env_with(|c| c.max_head = 100);
+    let long = "X: y\r\n".repeat(100);
+    check(&env, format!("GET / HTTP/1.1\nHost: a\r\n{long}").as_bytes(), 400);
+    check(&env, format!("GET / HTTP/1.1\r\nHost : a\r\n{long}").as_bytes(), 400);
+    check(&env, format!("GET / HTTP/7.0\r\nHost: a\r\n{long}").as_bytes(), 505);
+    check(&env, format!("GET / HTTP/1.1\r\nHost: a\r\n{long}").as_bytes(), 431);
+    check(&env, format!("GET / HTTP/1.1\r\nHost: a\r\n{long}\n").as_bytes(), 431);
+}
+
+#[test]
+fn max_headers() {
+    for limit in [1, 2, 100] {
+        let env = env_with(|c| c.max_headers = limit);
+        let fields = |count: usize| format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(count - 1));
+        check(&env, fields(limit).as_bytes(), 200);
+        check(&env, fields(limit + 1).as_bytes(), 431);
+        // It need not end to be too long.
+        let endless = fields(limit + 1);
+        check(&env, endless.strip_suffix("\r\n").unwrap().as_bytes(), 431);
+    }
+}
+
+#[test]
+fn max_body() {
+    for limit in [0, 1, 5, 1000] {
+        let env = env_with(|c| c.max_body = limit);
+        let sized = |length: usize| {
+            let body = "x".repeat(length);
+            format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}")
+        };
+        check(&env, sized(limit).as_bytes(), 200);
+        assert_eq!(check(&env, sized(limit + 1).as_bytes(), 413), too_large());
+        let chunked = |sizes: &[usize]| {
+            let chunk = |size: &usize| format!("{size:x}\r\n{}\r\n", "x".repeat(*size));
+            let chunks: String = sizes.iter().filter(|size| **size > 0).map(chunk).collect();
+            format!("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n")
+        };
+        check(&env, chunked(&[limit]).as_bytes(), 200);
+        check(&env, chunked(&[limit / 2, limit - limit / 2]).as_bytes(), 200);
+        assert_eq!(check(&env, chunked(&[limit + 1]).as_bytes(), 413), too_large());
+        check(&env, chunked(&[limit, 1]).as_bytes(), 413);
+    }
+}
+
+fn too_large() -> String {
+    refusal(Status::CONTENT_TOO_LARGE, "The body is larger than this server takes.")
+}
+
+/// A client is told before it has sent what is too much.
+#[test]
+fn too_large_is_told_by_the_head() {
+    let env = env();
+    for expect in ["", "Expect: 100-continue\r\n"] {
+        let head = format!("PUT / HTTP/1.1\r\nHost: a\r\n{expect}Content-Length: 1048577\r\n\r\n");
+        assert_eq!(ask(&env, head.as_bytes()), (too_large(), LINGER));
+    }
+    let head = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n100001";
+    assert_eq!(ask(&env, head.as_bytes()), (too_large(), LINGER));
+}
+
+/// Extensions and trailers have the head's limits.
+#[test]
+fn what_comes_beside_the_chunks_is_bounded() {
+    let env = env_with(|c| {
+        c.max_head = 100;
+        c.max_headers = 3;
+    });
+    let put =
+        |chunks: &str| format!("PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}").into_bytes();
+    check(&env, &put(&format!("1;{}\r\nx\r\n0\r\n\r\n", "x".repeat(100))), 200);
+    check(&env, &put(&format!("1;{}\r\nx\r\n0\r\n\r\n", "x".repeat(101))), 431);
+    check(&env, &put(&format!("{}0\r\n\r\n", "1;xx\r\nx\r\n".repeat(50))), 200);
+    check(&env, &put(&format!("{}0\r\n\r\n", "1;xx\r\nx\r\n".repeat(51))), 431);
+    check(&env, &put(&format!("1{};a\r\nx\r\n0\r\n\r\n", " ".repeat(100))), 431);
+    check(&env, &put(&format!("0\r\nT: {}\r\n\r\n", "x".repeat(98))), 200);
+    check(&env, &put(&format!("0\r\nT: {}\r\n\r\n", "x".repeat(99))), 431);
+    check(&env, &put("0\r\nA:\r\nB:\r\nC:\r\n\r\n"), 200);
+    check(&env, &put("0\r\nA:\r\nB:\r\nC:\r\nD:\r\n\r\n"), 431);
+}

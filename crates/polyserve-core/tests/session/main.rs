@@ -1,0 +1,17 @@
+//! `Session`, byte for byte, without sockets: the contract's HTTP/1.1 section against small services in memory.
+#![forbid(unsafe_code)]
+
+mod answers;
+mod early;
+mod ends;
+mod framing;
+mod limits;
+mod output;
+mod panics;
+mod persistence;
+mod pipelining;
+mod refusals;
+mod splits;
+mod support;
+#[path = "../common/wire.rs"]
+mod wire;

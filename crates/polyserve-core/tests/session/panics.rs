@@ -1,0 +1,144 @@
+//! A panic of the service is a 500 for that request and nothing else.
+
+use std::future::{pending, ready};
+use std::panic::resume_unwind;
+
+use polyserve_core::http1::{Env, Phase, Want};
+use polyserve_core::service::{Body, Reply, Status};
+use polyserve_core::{Answer, Request};
+
+use super::support::*;
+
+/// A panic that the hook does not print.
+fn panic(text: &'static str) -> ! {
+    resume_unwind(Box::new(text))
+}
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic("in the drop");
+    }
+}
+
+/// Panics where the path says.
+fn panicky() -> Env {
+    let call = |request: &Request<'_>, body: &mut Vec<u8>| {
+        let reply = |text: &str| Reply::new(Status::OK, "text/plain", Body::Owned(text.into()));
+        match request.head.target {
+            "/call" => {
+                body.extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\nhalf an answer");
+                panic("in the call")
+            }
+            "/poll" => Answer::later(async { panic("in the poll") }),
+            "/drop" => {
+                let bomb = Bomb;
+                let mut text = Some(reply("dropped"));
+                Answer::later(std::future::poll_fn(move |_| {
+                    let _ = &bomb;
+                    text.take().map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+                }))
+            }
+            "/both" => {
+                let bomb = Bomb;
+                Answer::later(async move {
+                    let _bomb = &bomb;
+                    ready(()).await;
+                    panic("in the poll, with a bomb beside it")
+                })
+            }
+            "/never" => {
+                let bomb = Bomb;
+                Answer::later(async move {
+                    let _bomb = bomb;
+                    pending::<Reply>().await
+                })
+            }
+            _ => tell(request, body),
+        }
+    };
+    env_by(|_| (), call, |head| if head.target == "/head" { panic("in the head") } else { None })
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+fn broken(connection: &str) -> String {
+    problem_with(connection, Status::INTERNAL_SERVER_ERROR, "The service panicked.")
+}
+
+fn fine(path: &str) -> String {
+    ok(&said("GET", path, ""))
+}
+
+#[test]
+fn wherever_it_panics_the_others_are_answered() {
+    let env = panicky();
+    for (path, answer) in [("/call", broken("")), ("/poll", broken("")), ("/drop", ok("dropped"))] {
+        let stream = [get("/1"), get(path), get("/2")].concat();
+        assert_eq!(ask(&env, stream.as_bytes()).0, fine("/1") + &answer + &fine("/2"), "{path}");
+        assert_eq!(ask_slowly(&env, stream.as_bytes()).0, fine("/1") + &answer + &fine("/2"), "{path}");
+    }
+}
+
+#[test]
+fn before_the_body() {
+    let env = panicky();
+    for (fields, body) in [("Content-Length: 5\r\n", "hello"), ("Transfer-Encoding: chunked\r\n", "0\r\n\r\n")] {
+        let head = format!("PUT /head HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let mut wire = Wire::new(&env);
+        assert_eq!(wire.send(head.as_bytes()), Want::Read(Phase::Body));
+        assert_eq!(wire.said(), broken(""));
+        assert_eq!(wire.send([body, &get("/1")].concat().as_bytes()), Want::Read(Phase::Idle));
+        assert_eq!(wire.said(), fine("/1"), "the body is skipped, the connection lives on");
+    }
+    let head = "PUT /head HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+    assert_eq!(ask(&env, head.as_bytes()), (broken(CLOSES), LINGER));
+}
+
+#[test]
+fn a_close_stays_a_close() {
+    let request = "GET /call HTTP/1.0\r\n\r\n";
+    assert_eq!(ask(&panicky(), request.as_bytes()), (broken(CLOSES), CLOSE));
+}
+
+/// The future panics as it is given up, by a timeout, by a cut, or with its connection.
+#[test]
+fn in_the_drop_of_an_answer_that_is_given_up() {
+    let env = panicky();
+    let waiting = || {
+        let mut wire = Wire::new(&env);
+        assert_eq!(wire.send(get("/never").as_bytes()), Want::Answer);
+        wire
+    };
+    let mut wire = waiting();
+    assert_eq!(wire.time_out(), LINGER);
+    assert!(wire.said().starts_with("HTTP/1.1 503 "));
+    waiting().session.abandon();
+    drop(waiting());
+}
+
+#[test]
+fn in_the_poll_and_then_in_the_drop() {
+    // The future is dropped by its own unwinding here, so that one panic would meet the other: it must not hold a bomb
+    // that is live then. What is left is a future that panicked and whose box is dropped after it.
+    struct Twice(bool);
+    impl std::future::Future for Twice {
+        type Output = Reply;
+        fn poll(mut self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<Reply> {
+            self.0 = true;
+            panic("in the poll")
+        }
+    }
+    impl Drop for Twice {
+        fn drop(&mut self) {
+            if self.0 {
+                panic("in the drop");
+            }
+        }
+    }
+    let env = env_by(|_| (), |_, _| Answer::later(Twice(false)), |_| None);
+    assert_eq!(ask(&env, get("/").repeat(2).as_bytes()).0, broken("").repeat(2));
+}

@@ -1,0 +1,134 @@
+//! How long a connection lives: what the client says, how many requests it serves, and draining.
+
+use polyserve_core::http1::{Phase, Want};
+
+use super::support::*;
+
+const KEEPS: &str = "Connection: keep-alive\r\n";
+
+/// One request with these fields, then another; says what is answered, as connection lines, and how it ends.
+fn connection_of(version: &str, fields: &str) -> (Vec<&'static str>, Want) {
+    let env = env();
+    let request = format!("GET / HTTP/{version}\r\nHost: a\r\n{fields}\r\n");
+    let (out, want) = ask(&env, format!("{request}{request}").as_bytes());
+    let lines = out.split("HTTP/1.1 200 OK\r\n").skip(1).map(|answer| match answer {
+        answer if answer.contains(KEEPS) => "keep-alive",
+        answer if answer.contains(CLOSES) => "close",
+        _ => "",
+    });
+    (lines.collect(), want)
+}
+
+const OPEN: Want = Want::Read(Phase::Idle);
+
+#[test]
+fn version_1_1_lives_on_unless_told_otherwise() {
+    for fields in [
+        "",
+        "Connection: keep-alive\r\n",
+        "Connection:\r\n",
+        "Connection: upgrade, x\r\n",
+        "Connection: closed\r\n",
+        "X: close\r\n",
+    ] {
+        assert_eq!(connection_of("1.1", fields), (vec!["", ""], OPEN), "{fields:?}");
+    }
+    for fields in [
+        "Connection: close\r\n",
+        "connection:CLOSE\r\n",
+        "Connection: keep-alive, close\r\n",
+        "Connection: close, keep-alive\r\n",
+        "Connection: ,, Close\t,\r\n",
+        "Connection: x\r\nConnection: close\r\n",
+        "Connection: close\r\nConnection: keep-alive\r\n",
+    ] {
+        // Another request was sent already, so that the close must linger.
+        assert_eq!(connection_of("1.1", fields), (vec!["close"], LINGER), "{fields:?}");
+    }
+}
+
+#[test]
+fn version_1_0_ends_unless_told_otherwise() {
+    for fields in
+        ["", "Connection: close\r\n", "Connection: x\r\n", "Connection: keep-alive, close\r\n", "Keep-Alive: 5\r\n"]
+    {
+        assert_eq!(connection_of("1.0", fields), (vec!["close"], LINGER), "{fields:?}");
+    }
+    for fields in
+        ["Connection: keep-alive\r\n", "Connection: Keep-Alive\r\n", "Connection: x\r\nconnection: a, KEEP-ALIVE\r\n"]
+    {
+        assert_eq!(connection_of("1.0", fields), (vec!["keep-alive", "keep-alive"], OPEN), "{fields:?}");
+    }
+}
+
+/// The client asked for the close and sent nothing after it: it reads the answer, and there is nothing to wait for.
+#[test]
+fn a_close_that_was_asked_for_does_not_linger() {
+    for request in ["GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"] {
+        assert_eq!(ask(&env(), request.as_bytes()), (ok_with(CLOSES, &said("GET", "/", "")), CLOSE));
+    }
+}
+
+#[test]
+fn requests_per_connection() {
+    let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    for most in [1, 2, 5] {
+        let env = env_with(|c| c.requests_per_connection = most);
+        let (out, want) = ask(&env, get.repeat(8).as_bytes());
+        let body = said("GET", "/", "");
+        assert_eq!((out, want), (ok(&body).repeat(most as usize - 1) + &ok_with(CLOSES, &body), LINGER), "{most}");
+    }
+    let env = env_with(|c| c.requests_per_connection = 0);
+    assert_eq!(ask(&env, get.repeat(500).as_bytes()).0, ok(&said("GET", "/", "")).repeat(500));
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+/// Of what has arrived, all is served, and the last answer says that it is the last.
+#[test]
+fn draining_closes_after_the_last_request_that_has_arrived() {
+    let env = env();
+    let mut wire = Wire::new(&env);
+    wire.drain(true);
+    let want = wire.send([get("/1"), get("/2"), get("/3")].concat().as_bytes());
+    let expected = ok(&said("GET", "/1", "")) + &ok(&said("GET", "/2", "")) + &ok_with(CLOSES, &said("GET", "/3", ""));
+    assert_eq!((wire.said(), want), (expected, LINGER));
+}
+
+#[test]
+fn draining_still_serves_a_request_that_has_begun() {
+    let env = env();
+    let put = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+    for at in 1..put.len() {
+        let mut wire = Wire::new(&env);
+        let _ = wire.send([&get("/1"), &put[..at]].concat().as_bytes());
+        wire.drain(true);
+        let want = wire.send(&put.as_bytes()[at..]);
+        let expected = ok(&said("GET", "/1", "")) + &ok_with(CLOSES, &said("PUT", "/2", "hi"));
+        assert_eq!((wire.said(), want), (expected, LINGER), "split at {at}");
+    }
+    // Half of it came with the last one that is answered while draining.
+    let mut wire = Wire::new(&env);
+    wire.drain(true);
+    assert_eq!(wire.send([&get("/1"), "GET"].concat().as_bytes()), Want::Read(Phase::Head));
+    assert_eq!(wire.said(), ok(&said("GET", "/1", "")));
+    assert_eq!(wire.send(&get("/2").as_bytes()[3..]), LINGER);
+    assert_eq!(wire.said(), ok_with(CLOSES, &said("GET", "/2", "")));
+}
+
+#[test]
+fn draining_closes_after_a_later_answer() {
+    let (env, promised) = env_later(|_| ());
+    for after in ["", "/1"] {
+        let mut wire = Wire::new(&env);
+        let next = if after.is_empty() { String::new() } else { get(after) };
+        assert_eq!(wire.send([get("/later"), next].concat().as_bytes()), Want::Answer);
+        wire.drain(true);
+        assert!(promised.complete("x"));
+        let last = ok_with(CLOSES, &said("GET", after, ""));
+        let expected = if after.is_empty() { ok_with(CLOSES, "x") } else { ok("x") + &last };
+        assert_eq!((wire.settle(), wire.said()), (LINGER, expected));
+    }
+}

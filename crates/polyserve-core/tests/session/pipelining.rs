@@ -1,0 +1,103 @@
+//! Requests are answered in order, one at a time, those too whose answers come later.
+
+use polyserve_core::http1::{Phase, Want};
+
+use super::support::*;
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+#[test]
+fn in_order() {
+    let env = env();
+    let requests: String = (0..100).map(|n| get(&format!("/{n}"))).collect();
+    let answers: String = (0..100).map(|n| ok(&said("GET", &format!("/{n}"), ""))).collect();
+    let mut wire = Wire::new(&env);
+    assert_eq!(wire.send(requests.as_bytes()), Want::Read(Phase::Idle));
+    assert_eq!((wire.said(), wire.answered), (answers, 100));
+}
+
+#[test]
+fn a_later_answer_in_the_middle_holds_the_rest_back() {
+    let (env, promised) = env_later(|_| ());
+    let mut wire = Wire::new(&env);
+    let requests = [get("/1"), get("/later"), get("/2"), get("/later"), get("/3")].concat();
+    assert_eq!(wire.send(requests.as_bytes()), Want::Answer);
+    assert_eq!((wire.said(), wire.answered), (ok(&said("GET", "/1", "")), 1));
+    assert_eq!((wire.session.stage(), wire.session.is_busy(), promised.open()), ((1, Phase::Answer), true, 1));
+
+    assert!(promised.complete("first"));
+    assert_eq!(wire.settle(), Want::Answer);
+    assert_eq!((wire.said(), wire.answered), (ok("first") + &ok(&said("GET", "/2", "")), 3));
+    assert_eq!((wire.session.stage(), promised.open()), ((3, Phase::Answer), 1));
+
+    assert!(promised.complete("second"));
+    assert_eq!(wire.settle(), Want::Read(Phase::Idle));
+    assert_eq!((wire.said(), wire.answered), (ok("second") + &ok(&said("GET", "/3", "")), 5));
+    assert_eq!((wire.session.stage(), wire.session.is_busy()), ((5, Phase::Idle), false));
+}
+
+/// Whatever is split where, and however late the answers come.
+#[test]
+fn later_answers_and_every_split() {
+    let put = "PUT /later HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
+    let stream = [get("/later"), get("/1"), put.to_owned(), get("/2"), get("/later")].concat();
+    let expected = [ok("0"), ok(&said("GET", "/1", "")), ok("1"), ok(&said("GET", "/2", "")), ok("2")].concat();
+    for at in 0..=stream.len() {
+        let (env, promised) = env_later(|_| ());
+        let mut wire = Wire::new(&env);
+        let mut count = 0;
+        for part in [&stream.as_bytes()[..at], &stream.as_bytes()[at..]] {
+            if !part.is_empty() {
+                let mut want = wire.send(part);
+                while want == Want::Answer {
+                    assert!(promised.complete(&count.to_string()));
+                    count += 1;
+                    want = wire.settle();
+                }
+            }
+        }
+        assert_eq!((wire.said(), count), (expected.clone(), 3), "split at {at}");
+    }
+}
+
+/// A body beside a later answer is nobody's: the answer owns its own.
+#[test]
+fn a_body_beside_a_later_answer_is_dropped() {
+    let promised = Promised::default();
+    let promises = promised.clone();
+    let call = move |_: &polyserve_core::Request<'_>, body: &mut Vec<u8>| {
+        body.extend_from_slice(b"nobody's");
+        promises.answer()
+    };
+    let env = env_by(|_| (), call, |_| None);
+    let mut wire = Wire::new(&env);
+    assert_eq!(wire.send(get("/").as_bytes()), Want::Answer);
+    assert!(promised.complete("mine"));
+    assert_eq!((wire.settle(), wire.said()), (Want::Read(Phase::Idle), ok("mine")));
+}
+
+/// A stage stays the same while one deadline runs, and is another one for the next request.
+#[test]
+fn stages() {
+    let (env, promised) = env_later(|_| ());
+    let mut wire = Wire::new(&env);
+    let stages = |wire: &Wire<'_>| (wire.session.stage(), wire.session.is_busy());
+    assert_eq!(stages(&wire), ((0, Phase::Idle), false));
+    for (sent, stage) in [
+        ("P", (0, Phase::Head)),
+        ("UT /later HTTP/1.1\r\nHost: a\r\n", (0, Phase::Head)),
+        ("Content-Length: 2\r\n\r\n", (0, Phase::Body)),
+        ("a", (0, Phase::Body)),
+        ("b", (0, Phase::Answer)),
+    ] {
+        let _ = wire.send(sent.as_bytes());
+        assert_eq!(stages(&wire), (stage, true), "after {sent:?}");
+    }
+    assert!(promised.complete("x"));
+    let _ = wire.settle();
+    assert_eq!(stages(&wire), ((1, Phase::Idle), false));
+    let _ = wire.send([get("/1").as_str(), "G"].concat().as_bytes());
+    assert_eq!(stages(&wire), ((2, Phase::Head), true));
+}
