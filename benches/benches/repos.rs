@@ -1,8 +1,8 @@
 //! Repos against each other, without a server: what one operation costs, alone and with a second thread at it.
 //!
-//! Operations are made before the clock starts: keys, and for puts the entities with their descriptions. Every answer is
-//! checked: a get must show the value that belongs to its key, a put must find its key. A put's figure includes dropping
-//! the entity it replaced; every contestant pays for that alike.
+//! Operations are made before the clock starts: keys, and for puts the entities with their descriptions. Every answer
+//! is checked: a get must show the value that belongs to its key, a put must find its key. A put's figure includes
+//! dropping the entity it replaced; every contestant pays for that alike.
 //!
 //! With two threads the figure is the time of the slower one, divided by the operations of one: twice the work in the
 //! same time shows as the same figure. Both start each chunk together, after having made it.
@@ -16,7 +16,8 @@ use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_grou
 use polyserve::memory::{Dashmap, StdMutex, StdRwlock, TwoLevel};
 use polyserve::{Answer, Entity, EntityRepo, Lookup, Put};
 
-/// Entities in the store: the map and the entities are far beyond a core's own cache, and within what a test machine has.
+/// Entities in the store: the map and the entities are far beyond a core's own cache, and within what a test machine
+/// has.
 const KEYS: u64 = 100_000;
 
 /// Operations that are made, and then timed, in one go.
@@ -44,7 +45,7 @@ fn value_of(id: i64) -> f64 {
 }
 
 fn entity(id: i64) -> Entity {
-    Entity::new(id, format!("description{id:04}"), value_of(id))
+    Entity::new(id, format!("entity-{id:08}"), value_of(id))
 }
 
 /// SplitMix64: one state, every number once.

@@ -61,7 +61,7 @@ impl Client {
                 }
             }
             match self.stream.read(&mut self.buffer[self.filled..])? {
-                0 => return Err(wrong("the answer ends early", bytes)),
+                0 => return Err(wrong("the answer ends early", &self.buffer[start..self.filled])),
                 count => self.filled += count,
             }
         }

@@ -2,8 +2,11 @@
 //!
 //! A strategy's author adds one line to a test file, and each property becomes a test of its own:
 //!
-//! ```ignore
-//! polyserve_conformance::repo_conformance!(my_repo, || Box::new(MyRepo::default()));
+//! ```
+//! # use polyserve_conformance::repo::Reference as MyRepo;
+//! use polyserve_conformance::repo::RepoSubject;
+//!
+//! polyserve_conformance::repo_conformance!(my_repo, RepoSubject::new(MyRepo::default));
 //! ```
 //!
 //! The same properties run outside a test harness, from any `main`, with [`property::check`].

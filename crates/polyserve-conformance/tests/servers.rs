@@ -43,6 +43,8 @@ macro_rules! caught {
 
 caught! {
     reordered_pipeline: ReorderedPipeline,
+    answers_one_by_one: AnswersOneByOne,
+    buffers_without_limit: BuffersWithoutLimit,
     forgets_keep_alive: ForgetsKeepAlive,
     ignores_connection_close: IgnoresConnectionClose,
     keeps_old_connections_silently: KeepsOldConnectionsSilently,
@@ -86,5 +88,8 @@ caught! {
     leaks_threads: LeaksThreads,
     leaks_descriptors: LeaksDescriptors,
     dies_of_full_tables: DiesOfFullTables,
+    spins_on_full_tables: SpinsOnFullTables,
+    spins_while_it_waits: SpinsWhileItWaits,
+    forgets_the_queue: ForgetsTheQueue,
     takes_any_config: TakesAnyConfig,
 }

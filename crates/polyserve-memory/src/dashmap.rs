@@ -1,15 +1,18 @@
-//! `dashmap`: the [`dashmap`](https://docs.rs/dashmap) crate's map in shards, each behind a reader-writer lock of its own.
+//! `dashmap`: the [`dashmap`](https://docs.rs/dashmap) crate's map in shards, each behind a reader-writer lock of its
+//! own.
 //!
 //! Invariant: no guard of the map leaves an operation, so the deadlock that this map is known for, a guard held across
 //! another call (dashmap issues 74, 233 and 369), can only be written by a visit that calls its repo, which the seam
 //! forbids. Its locks know no poison; a visit that panics lets its shard's read lock go while it unwinds.
 //!
-//! Cost: every operation is one hash, one shard's lock and one probe. Operations meet only where their ids share a shard,
-//! of which there are about four times as many as cores. `len` reads every shard's, one after the other. Each shard grows
-//! by itself, so growth stops a fraction of the readers for a fraction of the time. Memory of removed entries is kept.
+//! Cost: every operation is one hash, one shard's lock and one probe. Operations meet only where their ids share a
+//! shard, of which there are about four times as many as cores. `len` reads every shard's, one after the other. Each
+//! shard grows by itself, so growth stops a fraction of the readers for a fraction of the time. Memory of removed
+//! entries is kept.
 //!
-//! *Wins when* several cores read and write different ids, puts of new ids included. *Loses when* one thread has the store
-//! to itself, where shards are only more code and memory, and when one id takes nearly all the load: one id is one lock.
+//! *Wins when* several cores read and write different ids, puts of new ids included. *Loses when* one thread has the
+//! store to itself, which gains nothing from shards and pays for them in memory and in `len`, and when one id takes
+//! nearly all the load: one id is one lock.
 
 use std::fmt;
 

@@ -1,20 +1,36 @@
 //! Entity repos in memory, one locking strategy a file.
 //!
-//! All of them answer [`Answer::Now`](polyserve_core::Answer::Now), move a put's `String` in, show it in place, and drop
-//! a replaced or removed entity after the last lock is let go. A visit that panics costs its caller that one answer.
+//! All of them answer [`Answer::Now`](polyserve_core::Answer::Now), move a put's `String` in, show it in place, and
+//! drop a replaced or removed entity after the last lock is let go. A visit that panics costs its caller that one
+//! answer.
+//!
+//! ```
+//! use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put};
+//! use polyserve_memory::StdMutex;
+//!
+//! let repo = StdMutex::new();
+//! assert!(matches!(repo.put(Entity::new(1, "first", 60.750847)), Answer::Now(Ok(Put::Created))));
+//! let mut length = 0;
+//! let answer = repo.get(1, &mut |entity| length = entity.description.len());
+//! assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited))));
+//! assert_eq!(length, 5);
+//! ```
+//!
+//! What each wins and loses by is told in its module, and measured by the bench `repos`.
 //!
 //! # Layout
 //!
 //! * [`std_mutex`]: one lock around one map. The baseline.
 //! * [`std_rwlock`]: one reader-writer lock around one map.
 //! * [`two_level`]: a reader-writer lock around the map and one around each entity.
-//! * [`dashmap`]: the `dashmap` crate's map in shards, each with a reader-writer lock. Feature `dashmap`, on by default.
+//! * [`dashmap`]: the `dashmap` crate's map in shards, each with a reader-writer lock. Feature `dashmap`, on by
+//!   default.
 //!
 //! # Hashing
 //!
-//! Clients choose the ids, so every map here keeps std's seeded SipHash: nobody can pick ids that meet in one bucket and
-//! turn a lookup into a walk. A faster hasher would have to keep that promise, and be the same for all of them, or a
-//! comparison of locks would become one of hashers.
+//! Clients choose the ids, so every map here keeps std's seeded SipHash: nobody can pick ids that meet in one bucket
+//! and turn a lookup into a walk. A faster hasher would have to keep that promise, and be the same for all of them, or
+//! a comparison of locks would become one of hashers.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "dashmap")]

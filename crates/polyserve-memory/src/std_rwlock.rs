@@ -3,9 +3,10 @@
 //! Invariant: the map is read under the lock's read half and changed under its write half. A visit runs under the read
 //! half, whose guard does not poison; the write half is recovered all the same.
 //!
-//! Cost: every operation is one lock, one hash and one probe. Reads overlap, but each changes the lock's one word twice,
-//! so that the word travels between the cores that read. A put or a remove makes everybody wait, and is waited for: std's
-//! lock lets no new reader in while a writer waits. `len` is O(1). Memory of removed entries is kept for later ones.
+//! Cost: every operation is one lock, one hash and one probe. Reads overlap, but each changes the lock's one word
+//! twice, so that the word travels between the cores that read. A put or a remove makes everybody wait, and is waited
+//! for: std's lock lets no new reader in while a writer waits. `len` is O(1). Memory of removed entries is kept for
+//! later ones.
 //!
 //! *Wins when* nearly everything is a read and a visit is long against taking a lock (big entities, many cores). *Loses
 //! when* puts are frequent, since each stops all readers, and on short visits, where readers spend their time on the

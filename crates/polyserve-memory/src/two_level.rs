@@ -1,22 +1,22 @@
-//! `two_level`: a [`RwLock`] around the map, and one around each entity. The store of the published entity servers, with
-//! its race mended.
+//! `two_level`: a [`RwLock`] around the map, and one around each entity. The store of the published entity servers,
+//! with its race mended.
 //!
 //! Three cases, as published: a read takes the map's read lock and the entry's read lock; a put of a known id takes the
 //! map's read lock and the entry's write lock; a put of a new id, and a remove, take the map's write lock.
 //!
 //! Invariants:
 //!
-//! * An entry is only touched while the map's lock is held, for reading at least. So a remove, which holds it for writing,
-//!   finds nobody inside the entry it takes out, and no put can land in an entry that is no longer in the map. No `Arc` is
-//!   cloned: it is there as published, and lets the map grow by moving pointers instead of entities.
+//! * An entry is only touched while the map's lock is held, for reading at least. So a remove, which holds it for
+//!   writing, finds nobody inside the entry it takes out, and no put can land in an entry that is no longer in the map.
+//!   No `Arc` is cloned: it is there as published, and lets the map grow by moving pointers instead of entities.
 //! * Whether an id is new is decided again under the map's write lock. The published code looked under one lock and
 //!   inserted under another: of two racing first puts both were "created", and the one that had looked first could win.
 //! * Locks are taken map first, then entry, and an entry's holder takes no other: no cycle, no deadlock. A visit runs
 //!   under both, reading, so that its panic poisons neither.
 //!
 //! Cost: a get, and a put of a known id, is two locks, one hash, one probe and a pointer to follow. Puts of known ids
-//! overlap with each other and with reads of other ids, yet all of them change the map lock's one word twice. A put of a
-//! new id looks twice, and stops everybody while it inserts. `len` is O(1). An entry costs an allocation of its own.
+//! overlap with each other and with reads of other ids, yet all of them change the map lock's one word twice. A put of
+//! a new id looks twice, and stops everybody while it inserts. `len` is O(1). An entry costs an allocation of its own.
 //!
 //! *Wins when* known ids are replaced often, from several cores, and visits are long enough for that to overlap. *Loses
 //! when* ids are mostly new or removed, or operations are short: two locks cost more than they let overlap.
@@ -41,7 +41,8 @@ impl TwoLevel {
         Self::default()
     }
 
-    /// Replaces the entity of a known id, under the map's read lock; hands the new entity back where the id is not known.
+    /// Replaces the entity of a known id, under the map's read lock; hands the new entity back where the id is not
+    /// known.
     fn replace(&self, entity: Entity) -> Result<Entity, Entity> {
         let entries = read(&self.entries);
         match entries.get(&entity.id) {

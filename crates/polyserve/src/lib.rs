@@ -33,7 +33,7 @@
 //! * The seams, re-exported from `polyserve-core`: [`answer`], [`config`], [`entity`], [`executor`], [`http1`], [`net`],
 //!   [`repo`], [`server`], [`service`], [`shutdown`], [`sync`], [`timer`]. Their main types are here at the root.
 //! * The strategies, by feature: [`memory`] and [`threadpool`].
-//! * [`catalog`]: all of them by name. [`env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
+//! * [`catalog`]: all of them by name. [`mod@env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
 //! * [`prelude`]: what most programs use.
 //!
 //! # Features
@@ -43,7 +43,7 @@
 //! | `threadpool` | yes | the thread-pool executors, and the blocking servers that run on them |
 //! | `memory` | by `dashmap` | the repos over std's locks |
 //! | `dashmap` | yes | the repo over the sharded map of the `dashmap` crate |
-//! | `env` | yes | [`env`] |
+//! | `env` | yes | [`mod@env`] |
 //! | `signals` | yes | [`signals`] (Unix) |
 #![forbid(unsafe_code)]
 

@@ -140,6 +140,16 @@ impl Client {
         }
     }
 
+    /// Whether the connection has ended already, with nothing left to read. Does not wait.
+    pub fn has_ended(&self) -> bool {
+        let waited = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));
+        let _ = self.stream.set_nonblocking(false);
+        match waited {
+            Ok(count) => count == 0,
+            Err(error) => ending(&error) == Ending::Reset,
+        }
+    }
+
     /// The next answer, interim ones included, to a request of any method but HEAD.
     ///
     /// # Errors
@@ -188,6 +198,11 @@ impl Client {
             }
         };
         (std::mem::take(&mut self.unread), ending)
+    }
+
+    /// What has been read and belongs to later answers.
+    pub fn unread(&self) -> &[u8] {
+        &self.unread
     }
 
     /// Waits up to `pause` for a byte or the end; says whether either came.

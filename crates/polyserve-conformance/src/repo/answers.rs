@@ -62,8 +62,8 @@ fn promised<T>(store: &Store, what: &str, answer: Answer<Result<T, RepoError>>) 
     }
 }
 
-/// A visit that panics costs its caller that answer and nobody anything else: no lock stays held, nothing is lost, every
-/// operation works, from that thread and from others, that are at work at the same time too.
+/// A visit that panics costs its caller that answer and nobody anything else: no lock stays held, nothing is lost,
+/// every operation works, from that thread and from others, that are at work at the same time too.
 pub fn a_panicking_visit_costs_one_answer(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let entities = [7, 8, 9].map(|id| stamped(id, id as u64));

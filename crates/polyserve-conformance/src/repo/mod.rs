@@ -10,8 +10,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! What a repo may do in two ways is declared, never guessed. A repo that goes over a network answers later, takes longer,
-//! and would be tested with fewer keys:
+//! What a repo may do in two ways is declared, never guessed. A repo that goes over a network answers later, takes
+//! longer, and would be tested with fewer keys:
 //!
 //! ```
 //! use std::time::Duration;
@@ -31,10 +31,10 @@
 //!
 //! * Each property gets an empty repo of its own, and runs on a thread that is given up after six times the patience:
 //!   a repo that hangs fails, with the name of what hung.
-//! * Every entity of the racing properties carries a number in its value and the same number in its description, so that
-//!   every read, in every property, notices parts of two entities.
-//! * Racing threads take their steps together: each step begins when all threads have ended the one before. So they meet
-//!   at every step, on two cores too, and what must hold between the steps is checked exactly.
+//! * Every entity of the racing properties carries a number in its value and the same number in its description, so
+//!   that every read, in every property, notices parts of two entities.
+//! * Racing threads take their steps together: each step begins when all threads have ended the one before. So they
+//!   meet at every step, on two cores too, and what must hold between the steps is checked exactly.
 //! * A race ends after a number of steps or a second, whichever comes first; how many steps were taken decides nothing.
 //!
 //! A repo under test takes at least 64 operations at a time without answering

@@ -38,7 +38,8 @@ impl Race {
 
     /// Waits until every thread is about to take step `step`. `false`: the race is over, and no thread takes that step.
     ///
-    /// The wait spins, and yields where it takes longer: threads that sleep would wake one after the other, and not meet.
+    /// The wait spins, and yields where it takes longer: threads that sleep would wake one after the other, and not
+    /// meet.
     fn meet(&self, step: usize) -> bool {
         if step >= LEAST && !self.goes_on() {
             return false;

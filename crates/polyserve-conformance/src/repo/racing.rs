@@ -142,8 +142,8 @@ pub fn no_torn_read(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Creations less removals is what is there: between any two steps of racing puts and removes 0 or 1 of an id, and as many
-/// as the length says.
+/// Creations less removals is what is there: between any two steps of racing puts and removes 0 or 1 of an id, and as
+/// many as the length says.
 pub fn removes_and_puts_balance(subject: &RepoSubject) -> Outcome {
     const IDS: usize = 3;
     subject.run(|store| {
@@ -172,7 +172,8 @@ pub fn removes_and_puts_balance(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// A put that races with a remove comes before it or after: before, it replaced and is gone; after, it created and is there.
+/// A put that races with a remove comes before it or after: before, it replaced and is gone; after, it created and is
+/// there.
 pub fn put_is_not_lost_to_a_racing_remove(subject: &RepoSubject) -> Outcome {
     #[derive(Debug, PartialEq)]
     enum Did {

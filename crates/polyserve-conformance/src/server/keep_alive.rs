@@ -62,6 +62,7 @@ pub fn only_the_word_close_closes(subject: &ServerSubject) -> Outcome {
         "Connection: close x\r\n",
         "Connection:\r\n",
         "X-Connection: close\r\n",
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n",
     ] {
         let response = client.ask(&request("GET", "/", fields), 200);
         assert!(!response.closes(), "{fields:?} was taken for close\n{}", client.show());

@@ -35,12 +35,13 @@
 //! * What is a request: `heads`, `framing`, `splits`, `expect`.
 //! * What becomes of a connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`.
 //! * What becomes of many: `limits`, `shape`.
-//! * How it begins and ends: `construction`, `drain`, `resources`.
+//! * How it begins and ends: `construction`, `drain`, `ending`, `resources`.
 //! * What the properties stand on: `subject`, `live` (a server that is ended whatever happens), `wire` (requests as bytes),
 //!   `services` (which wait, fail or write much).
 
 mod construction;
 mod drain;
+mod ending;
 mod expect;
 mod framing;
 mod heads;
@@ -68,10 +69,13 @@ pub use construction::{
 };
 pub use drain::{
     a_large_answer_outlives_the_shutdown, a_request_in_mid_body_outlives_the_shutdown,
-    a_shutdown_closes_idle_connections, a_shutdown_under_load_loses_nothing, a_stuck_thread_is_left_behind,
-    a_waiting_answer_outlives_the_shutdown, an_unused_server_ends, connecting_during_the_end_ends_too,
-    dropping_it_ends_it, every_answer_is_counted, one_server_serves_several_times,
-    the_deadline_cuts_what_has_not_ended, the_port_is_free_after_the_end,
+    a_request_in_the_queue_is_served_by_the_drain, a_shutdown_closes_idle_connections,
+    a_shutdown_under_load_loses_nothing, a_waiting_answer_outlives_the_shutdown, every_answer_is_counted,
+    half_a_head_outlives_the_shutdown,
+};
+pub use ending::{
+    a_stuck_thread_is_left_behind, an_unused_server_ends, connecting_during_the_end_ends_too, dropping_it_ends_it,
+    one_server_serves_several_times, the_deadline_cuts_what_has_not_ended, the_port_is_free_after_the_end,
 };
 pub use expect::{
     a_client_need_not_wait_for_continue, a_client_of_1_0_gets_no_continue, a_refusal_comes_instead_of_continue,
@@ -112,24 +116,25 @@ pub use panics::{
 };
 pub use pipeline::{
     hundreds_of_pipelined_requests_are_answered, large_pipelined_answers_arrive_whole, later_answers_leave_in_order,
-    mixed_answers_keep_their_places, pipelined_requests_are_answered_in_order,
+    mixed_answers_keep_their_places, pipelined_requests_are_answered_in_order, what_arrives_together_leaves_together,
 };
 pub use resources::{
-    ended_connections_leave_nothing, many_connections_come_and_go, nothing_is_left_after_the_end,
-    running_out_of_descriptors_ends_nothing,
+    a_pipeline_that_is_not_read_is_not_buffered, ended_connections_leave_nothing, many_connections_come_and_go,
+    nothing_is_left_after_the_end, running_out_of_descriptors_ends_nothing, waiting_costs_no_time,
 };
 pub use shape::{
-    a_client_may_leave_before_its_answer, busy_connections_leave_room_for_others, idle_connections_hold_nobody_up,
-    later_answers_hold_no_worker, silent_connections_do_not_stop_the_rest, stalled_clients_do_not_stop_the_rest,
+    a_client_may_leave_before_its_answer, answers_do_not_get_mixed_up, busy_connections_leave_room_for_others,
+    idle_connections_hold_nobody_up, later_answers_hold_no_worker, silent_connections_do_not_stop_the_rest,
+    stalled_clients_do_not_stop_the_rest,
 };
 pub use splits::{
     a_piece_may_end_inside_the_next_request, a_request_may_arrive_byte_by_byte, a_request_may_be_split_anywhere,
 };
 pub use status_table::{
-    a_later_repo_answers_the_same, a_path_that_is_no_id_is_a_bad_request, absent_entities_are_not_found,
-    an_id_may_be_spelled_differently, deeper_paths_are_not_found, delete_removes_once, get_shows_the_entity,
-    head_is_get_without_the_body, options_say_what_is_allowed, other_methods_are_not_allowed, put_creates_and_replaces,
-    put_of_another_id_is_a_bad_request, put_takes_json_only,
+    a_later_repo_answers_the_same, a_path_that_is_no_id_is_a_bad_request, a_refused_body_is_no_request,
+    absent_entities_are_not_found, an_id_may_be_spelled_differently, deeper_paths_are_not_found, delete_removes_once,
+    get_shows_the_entity, head_is_get_without_the_body, options_say_what_is_allowed, other_methods_are_not_allowed,
+    put_creates_and_replaces, put_of_another_id_is_a_bad_request, put_takes_json_only, the_published_client_is_served,
 };
 pub use subject::{Deviations, ServerSubject};
 pub use tcp::{
@@ -157,6 +162,8 @@ kit! {
         options_say_what_is_allowed,
         other_methods_are_not_allowed,
         put_takes_json_only,
+        a_refused_body_is_no_request,
+        the_published_client_is_served,
         a_later_repo_answers_the_same,
         a_body_that_is_not_json_is_a_bad_request,
         json_that_is_no_entity_is_unprocessable,
@@ -177,6 +184,7 @@ kit! {
         a_banner_is_shown_when_configured,
         pipelined_requests_are_answered_in_order,
         hundreds_of_pipelined_requests_are_answered,
+        what_arrives_together_leaves_together,
         later_answers_leave_in_order,
         mixed_answers_keep_their_places,
         large_pipelined_answers_arrive_whole,
@@ -245,6 +253,7 @@ kit! {
         two_servers_share_nothing,
         idle_connections_hold_nobody_up,
         busy_connections_leave_room_for_others,
+        answers_do_not_get_mixed_up,
         stalled_clients_do_not_stop_the_rest,
         silent_connections_do_not_stop_the_rest,
         later_answers_hold_no_worker,
@@ -252,7 +261,9 @@ kit! {
         a_shutdown_under_load_loses_nothing,
         every_answer_is_counted,
         a_shutdown_closes_idle_connections,
+        a_request_in_the_queue_is_served_by_the_drain,
         a_request_in_mid_body_outlives_the_shutdown,
+        half_a_head_outlives_the_shutdown,
         a_waiting_answer_outlives_the_shutdown,
         a_large_answer_outlives_the_shutdown,
         the_deadline_cuts_what_has_not_ended,
@@ -265,6 +276,8 @@ kit! {
         nothing_is_left_after_the_end,
         ended_connections_leave_nothing,
         running_out_of_descriptors_ends_nothing,
+        waiting_costs_no_time,
+        a_pipeline_that_is_not_read_is_not_buffered,
         many_connections_come_and_go,
         a_wrong_limit_is_refused_by_name,
         a_worker_count_is_honoured_or_refused,

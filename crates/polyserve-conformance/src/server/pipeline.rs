@@ -47,6 +47,25 @@ pub fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubject) -> O
     Outcome::Held
 }
 
+/// Answers to requests that arrived together leave together: the first read brings them all.
+pub fn what_arrives_together_leaves_together(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    let mut together = 0;
+    for _ in 0..10 {
+        client.send(&get("/").repeat(20)).expect("the server takes the requests");
+        client.expect(200);
+        let more = client.unread().windows(9).filter(|bytes| bytes == b"HTTP/1.1 ").count();
+        together += usize::from(more == 19);
+        for _ in 0..19 {
+            client.expect(200);
+        }
+    }
+    // A kernel may cut a batch in two now and then.
+    assert!(together >= 8, "the answers to 20 requests came together {together} times of 10\n{}", client.show());
+    Outcome::Held
+}
+
 /// Answers that come later, the first request's last, still leave in the order of the requests.
 pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Sleepy), |_| ());

@@ -1,10 +1,10 @@
 //! What is left after the end: nothing. Counted in a process of its own.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _, Seek as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polyserve_core::Connections;
 use polyserve_core::service::Echo;
@@ -14,7 +14,7 @@ use super::keep_alive::echo;
 use super::live::eventually;
 use super::services::{Gate, Large, let_pass};
 use super::subject::ServerSubject;
-use super::wire::{get, request, with_body};
+use super::wire::{check_pattern, get, request, with_body};
 use crate::client::Client;
 use crate::property::{Outcome, in_child};
 
@@ -114,7 +114,7 @@ pub fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcome {
 }
 
 /// Where descriptors run out, connections that stand are served, and new ones again once there are some: the server neither
-/// dies nor forgets them.
+/// dies, nor forgets them, nor spins.
 pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outcome {
     const MOST: usize = 70_000;
     if !Path::new("/proc/self/task").exists() {
@@ -127,13 +127,13 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
         let live = echo(subject);
         let mut standing = live.client();
         standing.ask(&get("/"), 200);
+        let mut clock = Clock::new();
         let mut files: Vec<fs::File> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
         // Room for the client's own descriptor, and none for the server's.
         files.pop();
         let mut waiting = live.client();
         waiting.send(&get("/")).expect("the kernel takes the request");
-        // Long enough for the server to find out; the property holds without it, too.
-        let_pass(Duration::from_millis(100));
+        clock.check("running out of descriptors", subject.patience);
         // A server of one connection closes the idle one, and so has a descriptor for the one that waits.
         for _ in 0..if subject.shape() == Connections::One { 0 } else { 20 } {
             standing.ask(&get("/"), 200);
@@ -145,6 +145,106 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
         let drain = live.shutdown();
         assert_eq!((drain.cut, drain.stuck), (0, 0), "{drain}");
     })
+}
+
+/// Waiting costs no processor time, whatever is waited for: a request, the rest of one, an answer to come (of a client that
+/// has half-closed, too), a client that does not read, the end of a client that was refused. Each with a second connection
+/// that waits as well.
+pub fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
+    if !Path::new("/proc/self/task").exists() {
+        return Outcome::NotRun(NO_PROC.into());
+    }
+    in_child(|| {
+        let gate = Gate::new();
+        let held = || subject.live(gate.clone(), |config| config.linger_timeout = subject.patience);
+        let large = subject.live(Arc::new(Large), |_| ());
+        let mut clock = Clock::new();
+        for (live, bytes, half_close, what) in [
+            (&held(), &b""[..], false, "an idle connection"),
+            (&held(), b"GET / HT", false, "half a head"),
+            (&held(), b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe", false, "half a body"),
+            (&held(), b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n", false, "an answer to come"),
+            (&held(), b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n", true, "an answer to come to a half-closed client"),
+            (&held(), b"G@T / HTTP/1.1\r\n\r\n", false, "the end of a client that was refused"),
+            (&large, b"GET /60000000 HTTP/1.1\r\nHost: a\r\n\r\n", false, "a client that does not read"),
+        ] {
+            let mut client = live.client();
+            client.send(bytes).expect("the server takes the request");
+            if half_close {
+                client.half_close().expect("the connection stands");
+            }
+            let _second = live.client();
+            clock.check(what, subject.patience);
+            gate.give_all();
+        }
+    })
+}
+
+/// The processor time of this process, read without opening anything.
+struct Clock {
+    stat: fs::File,
+}
+
+impl Clock {
+    fn new() -> Self {
+        Self { stat: fs::File::open("/proc/self/stat").expect("/proc is there") }
+    }
+
+    /// In hundredths of a second, which the kernel counts here on every machine.
+    fn hundredths(&mut self) -> u64 {
+        let mut text = String::new();
+        self.stat.rewind().and_then(|()| self.stat.read_to_string(&mut text)).expect("/proc is there");
+        // The name of the program is in brackets and may contain anything; 12 fields later come user and system time.
+        let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+        fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap_or(0)).sum()
+    }
+
+    /// A thread that spins takes its share of any time, a twentieth of it on the busiest machine; one that waits takes
+    /// nothing, once it has done what is to be done.
+    #[track_caller]
+    fn check(&mut self, what: &str, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        loop {
+            let before = self.hundredths();
+            let_pass(Duration::from_millis(300));
+            let spent = self.hundredths() - before;
+            if spent <= 1 {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{spent} of 30 hundredths of a second were spent on {what}");
+        }
+    }
+}
+
+/// A client that pipelines and does not read is not served ahead: the server holds a bounded part of its answers, and each
+/// arrives whole when the client reads.
+pub fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubject) -> Outcome {
+    const COUNT: usize = 150;
+    const LENGTH: usize = 1_000_000;
+    if resident().is_none() {
+        return Outcome::NotRun("memory is counted in /proc, which this system does not have".into());
+    }
+    in_child(|| {
+        let live = subject.live(Arc::new(Large), |_| ());
+        live.ask(&get("/1000"), 200);
+        let before = resident().expect("/proc is there");
+        let mut client = live.client();
+        client.send(&get(&format!("/{LENGTH}")).repeat(COUNT)).expect("the server takes the requests");
+        client.peek().expect("the first answer begins");
+        let_pass(Duration::from_millis(300));
+        let grown = resident().expect("/proc is there").saturating_sub(before);
+        assert!(grown < 48 << 10, "{grown} KiB hold answers that nobody reads");
+        for _ in 0..COUNT {
+            check_pattern(&client.expect(200).body, LENGTH);
+        }
+    })
+}
+
+/// Memory of this process, in KiB.
+fn resident() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// As many clients as there are descriptors for come and go, and the server is as it was.

@@ -8,7 +8,7 @@ use polyserve_core::service::EntityService;
 use super::live::Live;
 use super::services::{LaterRepo, MapRepo};
 use super::subject::ServerSubject;
-use super::wire::{check_problem, get, put, request, with_body};
+use super::wire::{check_problem, get, put, request, send_parts, with_body};
 use crate::client::Response;
 use crate::property::Outcome;
 
@@ -212,6 +212,71 @@ pub fn put_takes_json_only(subject: &ServerSubject) -> Outcome {
     ] {
         live.ask(&with_body("PUT", "/", fields, ONE.as_bytes()), status);
         status = 200;
+    }
+    Outcome::Held
+}
+
+/// The body of a request that is refused by its head is not taken for a request: it is skipped, or the connection ends.
+pub fn a_refused_body_is_no_request(subject: &ServerSubject) -> Outcome {
+    let live = with_one(subject);
+    let body = request("DELETE", "/1", "");
+    for (method, path, fields, status) in [
+        ("POST", "/1", "", 405),
+        ("PUT", "/1", "Content-Type: text/plain\r\n", 415),
+        ("PUT", "/1/2", "", 404),
+        ("PUT", "/x", "", 400),
+        ("PUT", "/1", "", 400),
+    ] {
+        let mut bytes = request(method, path, &format!("{fields}Transfer-Encoding: chunked\r\n"));
+        bytes.extend(format!("{:x}\r\n", body.len()).into_bytes());
+        bytes.extend([&body[..], b"\r\n0\r\n\r\n"].concat());
+        for bytes in [with_body(method, path, fields, &body), bytes] {
+            let mut client = live.client();
+            // The head comes first, so that it is refused before its body is there; what follows is a request.
+            let head = bytes.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| at + 4);
+            send_parts(&mut client, &[&bytes[..head]]);
+            let _ = client.send(&[&bytes[head..], &get("/1")].concat());
+            let response = client.expect(status);
+            if response.closes() {
+                client.expect_end();
+            } else {
+                assert_eq!(client.expect(200).text(), ONE, "{}", client.show());
+            }
+            assert_eq!(
+                live.ask(&get("/1"), 200).text(),
+                ONE,
+                "{method} {path}: its body was served\n{}",
+                client.show()
+            );
+        }
+    }
+    Outcome::Held
+}
+
+/// The client of the published experiments is served: `ab`, which speaks HTTP/1.0, with and without `-k`, GET and PUT.
+pub fn the_published_client_is_served(subject: &ServerSubject) -> Outcome {
+    let live = entities(subject);
+    let with = |first: &str, fields: &str, body: &str| {
+        let own = "Host: 127.0.0.1:8001\r\nUser-Agent: ApacheBench/2.3\r\nAccept: */*\r\n";
+        format!("{first} HTTP/1.0\r\n{fields}{own}\r\n{body}").into_bytes()
+    };
+    let sized = format!("Content-length: {}\r\nContent-type: application/json\r\n", ONE.len());
+    for status in [201, 200] {
+        let mut client = live.client();
+        check_empty(&client.ask(&with("PUT /", &sized, ONE), status));
+        client.expect_end();
+    }
+    let mut client = live.client();
+    assert_eq!(client.ask(&with("GET /1", "", ""), 200).text(), ONE);
+    client.expect_end();
+    let mut client = live.client();
+    let kept = "Connection: Keep-Alive\r\n";
+    for _ in 0..3 {
+        for (bytes, text) in [(with("GET /1", kept, ""), ONE), (with("PUT /", &format!("{kept}{sized}"), ONE), "")] {
+            let response = client.ask(&bytes, 200);
+            assert!(response.lists("Connection", "keep-alive"), "{}", client.show());
+            assert_eq!(response.text(), text);
+        }
     }
     Outcome::Held
 }

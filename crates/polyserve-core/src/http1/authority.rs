@@ -42,11 +42,11 @@ pub(super) fn read(text: &[u8]) -> Option<Authority> {
 
 /// `*( unreserved / pct-encoded / sub-delims )`.
 fn is_name(name: &[u8]) -> bool {
-    if name.iter().all(|&b| is_unreserved(b) || is_sub_delim(b)) {
+    let plain = |part: &[u8]| part.iter().all(|&b| is_unreserved(b) || is_sub_delim(b));
+    if plain(name) {
         return true;
     }
     let mut parts = name.split(|&b| b == b'%');
-    let plain = |part: &[u8]| part.iter().all(|&b| is_unreserved(b) || is_sub_delim(b));
     parts.next().is_some_and(plain)
         && parts.all(|part| match part {
             [high, low, rest @ ..] => high.is_ascii_hexdigit() && low.is_ascii_hexdigit() && plain(rest),

@@ -105,62 +105,66 @@ pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields
     if matches!(within.first(), Some(b'\r' | b'\n')) {
         return Decoded::Refused(bad("There is a bare CR, a bare LF or too many empty lines before the request."));
     }
-    let (length, end) = whole_lines(within);
+    let room = fields.get_mut(..limits.max_headers.min(MAX_HEADERS)).unwrap_or_default();
+    let mut request = httparse::Request::new(&mut []);
+    let parsed = request.parse_with_uninit_headers(within, room);
+    if let (Ok(httparse::Status::Complete(length)), Some(target)) = (parsed, request.path)
+        && ends_in_crlf(within.get(..length).unwrap_or_default(), request.headers.len())
+    {
+        let line = RequestLine {
+            method: request.method.unwrap_or_default(),
+            target,
+            version: if request.version == Some(0) { Version::Http10 } else { Version::Http11 },
+        };
+        return match judge(length, &line, Headers::new(request.headers)) {
+            Ok(parsed) => Decoded::Head(parsed),
+            Err(refusal) => Decoded::Refused(refusal),
+        };
+    }
+    match look_closely(within, input.len() > limits.max_head, limits) {
+        Some(refusal) => Decoded::Refused(refusal),
+        None => Decoded::Partial,
+    }
+}
+
+/// Whether all lines of a head that `httparse` took end in CRLF: those of the fields, and two more. It takes no CR but
+/// before an LF, so that counting is enough.
+fn ends_in_crlf(head: &[u8], fields: usize) -> bool {
+    memchr::memchr_iter(b'\r', head).count() == fields.saturating_add(2)
+}
+
+/// What is wrong with bytes that are no valid head; `None` where more bytes may make them one.
+#[cold]
+fn look_closely(within: &[u8], is_past_limit: bool, limits: &Limits) -> Option<Refusal> {
+    let (length, has_bare_lf) = whole_lines(within);
     let lines = within.get(..length).unwrap_or(within);
+    let mut fields = fields();
     let room = fields.get_mut(..limits.max_headers.min(MAX_HEADERS)).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(lines, room);
     if request.path.is_some_and(|target| !is_printable(target)) {
-        return Decoded::Refused(bad("The request target has a byte that no target may have."));
+        return Some(TARGET);
     }
-    let outcome = match (parsed, end) {
-        (Ok(httparse::Status::Complete(_)), End::OfHead) => {
-            let line = RequestLine {
-                method: request.method.unwrap_or_default(),
-                target: request.path.unwrap_or_default(),
-                version: if request.version == Some(0) { Version::Http10 } else { Version::Http11 },
-            };
-            return match judge(length, &line, Headers::new(request.headers)) {
-                Ok(parsed) => Decoded::Head(parsed),
-                Err(refusal) => Decoded::Refused(refusal),
-            };
-        }
-        (Err(httparse::Error::Version), _) => Some(wrong_version(lines)),
-        (Err(error), _) => Some(refused(error)),
-        (Ok(_), End::BareLf) => Some(bad("A line ends in a bare LF.")),
-        (Ok(_), _) if lines.is_empty() && !may_start_with_method(within) => Some(refused(httparse::Error::Token)),
-        (Ok(_), _) if input.len() > limits.max_head => Some(too_long(lines)),
-        (Ok(_), _) => None,
-    };
-    outcome.map_or(Decoded::Partial, Decoded::Refused)
+    match parsed {
+        Err(httparse::Error::Version) => Some(wrong_version(lines)),
+        Err(error) => Some(refused(error)),
+        Ok(_) if has_bare_lf => Some(bad("A line ends in a bare LF.")),
+        Ok(_) if lines.is_empty() && !may_start_with_method(within) => Some(refused(httparse::Error::Token)),
+        Ok(_) if is_past_limit => Some(too_long(lines)),
+        Ok(_) => None,
+    }
 }
 
-/// Where the whole lines of some bytes end.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// After an empty line.
-    OfHead,
-    /// After a line that does not end in CRLF.
-    BareLf,
-    /// After a line like any other, or there is none.
-    OfLine,
-}
-
-/// How many bytes are whole lines, up to the end of the head or the first line that ends wrongly.
-fn whole_lines(within: &[u8]) -> (usize, End) {
-    let mut start = 0_usize;
+/// How many bytes are whole lines, up to the first that does not end in CRLF; whether there is one.
+fn whole_lines(within: &[u8]) -> (usize, bool) {
+    let mut length = 0_usize;
     for lf in memchr::memchr_iter(b'\n', within) {
-        let cr = lf.wrapping_sub(1);
-        let end = lf.saturating_add(1);
-        if within.get(cr) != Some(&b'\r') {
-            return (end, End::BareLf);
+        length = lf.saturating_add(1);
+        if within.get(lf.wrapping_sub(1)) != Some(&b'\r') {
+            return (length, true);
         }
-        if cr == start {
-            return (end, End::OfHead);
-        }
-        start = end;
     }
-    (start, End::OfLine)
+    (length, false)
 }
 
 /// Whether a line that has begun so may still have a method.
@@ -175,6 +179,8 @@ fn may_start_with_method(line: &[u8]) -> bool {
 pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
+
+const TARGET: Refusal = bad("The request target has a byte that no target may have.");
 
 /// Printable ASCII without a fragment.
 fn is_printable(target: &str) -> bool {
@@ -231,6 +237,9 @@ struct RequestLine<'a> {
 
 /// Everything that only a whole head of `length` bytes shows.
 fn judge<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) -> Result<Parsed<'a>, Refusal> {
+    if !is_printable(line.target) {
+        return Err(TARGET);
+    }
     let connection = Connection::read(headers)?;
     match connection.host.map(authority::read) {
         None if line.version == Version::Http11 => return Err(bad("The Host header field is missing.")),

@@ -87,7 +87,10 @@ impl<'e> Wire<'e> {
                 Want::Read(_) | Want::Close { .. } => return self.want,
                 Want::Write => self.session.resume(self.env, &mut self.scratch),
                 Want::Answer => match self.session.poll_answer(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(()) => self.session.resume(self.env, &mut self.scratch),
+                    Poll::Ready(()) => {
+                        polls = 0;
+                        self.session.resume(self.env, &mut self.scratch)
+                    }
                     Poll::Pending if polls == POLLS => return Want::Answer,
                     Poll::Pending => {
                         polls += 1;

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod grammar;
 mod mutate;
 mod reader;
 mod service;

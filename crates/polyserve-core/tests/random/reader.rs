@@ -19,6 +19,8 @@
 //!     semicolon and after it. Extensions, white space and trailers are bounded together by the head's limit: 431.
 //! 12. `PRI * HTTP/2.0` is 400; other versions of the form digit, dot, digit from 1.2 up are 505, and nothing else is.
 
+use super::grammar::{authority, is_absolute, is_space, is_tchar, is_text, trim};
+
 /// The limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
@@ -219,7 +221,8 @@ fn judge(method: String, target: String, is_1_0: bool, fields: Vec<(String, Vec<
     if !["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"].contains(&method.as_str()) {
         return refuse(501);
     }
-    if !target.starts_with('/') && !(target == "*" && method == "OPTIONS") && !is_absolute(&target) {
+    let names_the_server = target == "*" && method == "OPTIONS";
+    if !target.starts_with('/') && !names_the_server && !is_absolute(&target) {
         return refuse(400);
     }
     let mut expectations = elements("expect");
@@ -347,91 +350,4 @@ impl Cursor<'_> {
         }
         Ok(())
     }
-}
-
-/// `("http" / "https") "://" authority path-abempty [ "?" query ]`, the host not empty.
-fn is_absolute(target: &str) -> bool {
-    let lower = target.to_ascii_lowercase();
-    let Some(rest) = lower.strip_prefix("http://").or(lower.strip_prefix("https://")) else { return false };
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    authority(rest[..end].as_bytes()).is_some_and(|host| !host.is_empty())
-}
-
-/// `host [ ":" port ]` of RFC 3986: the host, where it is valid.
-fn authority(text: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(text).ok()?;
-    let (host, port) = match text.rfind(':') {
-        Some(colon) if !text[colon..].contains(']') => (&text[..colon], &text[colon + 1..]),
-        _ => (text, ""),
-    };
-    let is_host = match host.strip_prefix('[') {
-        Some(rest) => is_literal(rest.strip_suffix(']')?),
-        None => is_reg_name(host),
-    };
-    (is_host && port.bytes().all(|b| b.is_ascii_digit())).then_some(host)
-}
-
-fn is_reg_name(host: &str) -> bool {
-    let bytes = host.as_bytes();
-    (0..bytes.len()).all(|at| match bytes[at] {
-        b'%' => at + 2 < bytes.len() && bytes[at + 1].is_ascii_hexdigit() && bytes[at + 2].is_ascii_hexdigit(),
-        other => other.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&other),
-    })
-}
-
-/// `IPv6address / IPvFuture`.
-fn is_literal(text: &str) -> bool {
-    if let Some(later) = text.strip_prefix(['v', 'V']) {
-        let Some((version, address)) = later.split_once('.') else { return false };
-        let is_version = !version.is_empty() && version.bytes().all(|b| b.is_ascii_hexdigit());
-        return is_version && !address.is_empty() && !address.contains('%') && is_reg_name(&address.replace(':', ""));
-    }
-    // A dotted quad at the end stands for two groups.
-    let text = match text.rsplit_once(':') {
-        Some((groups, quad)) if quad.contains('.') => {
-            let is_octet =
-                |o: &str| o == "0" || (!o.starts_with('0') && o.parse::<u8>().is_ok() && !o.starts_with('+'));
-            if quad.split('.').count() != 4 || !quad.split('.').all(is_octet) {
-                return false;
-            }
-            format!("{groups}:0:0")
-        }
-        _ => text.to_owned(),
-    };
-    let groups = |part: &str| -> Option<usize> {
-        let is_group = |g: &str| (1..=4).contains(&g.len()) && g.bytes().all(|b| b.is_ascii_hexdigit());
-        if part.is_empty() { Some(0) } else { part.split(':').all(is_group).then(|| part.split(':').count()) }
-    };
-    match text.split("::").collect::<Vec<_>>()[..] {
-        [whole] => groups(whole) == Some(8),
-        [left, right] => groups(left).zip(groups(right)).is_some_and(|(left, right)| left + right <= 7),
-        _ => false,
-    }
-}
-
-fn is_tchar(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-fn is_space(byte: u8) -> bool {
-    byte == b' ' || byte == b'\t'
-}
-
-/// HTAB, SP, VCHAR and obs-text.
-fn is_text(byte: u8) -> bool {
-    is_space(byte) || (byte > b' ' && byte != 0x7f)
-}
-
-fn trim(mut value: &[u8]) -> &[u8] {
-    while let [first, rest @ ..] = value
-        && is_space(*first)
-    {
-        value = rest;
-    }
-    while let [rest @ .., last] = value
-        && is_space(*last)
-    {
-        value = rest;
-    }
-    value
 }

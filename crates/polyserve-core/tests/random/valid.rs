@@ -63,7 +63,7 @@ fn request(rng: &mut ChaCha8Rng, out: &mut Vec<u8>) -> Written {
     fields.shuffle(rng);
     let line = format!("{method} {target} HTTP/1.{}\r\n", u8::from(!is_1_0));
     out.extend_from_slice(line.as_bytes());
-    let fields = fields.into_iter().map(|(name, value)| write_field(rng, name, value, out)).collect();
+    let fields = fields.into_iter().map(|(name, value)| write_field(rng, name, &value, out)).collect();
     out.extend_from_slice(b"\r\n");
     if chunked {
         write_chunks(rng, &body, out);
@@ -158,7 +158,7 @@ fn other(rng: &mut ChaCha8Rng) -> (&'static str, Vec<u8>) {
 }
 
 /// Writes a field in some case, with some white space; answers what a server must see.
-fn write_field(rng: &mut ChaCha8Rng, name: &str, value: Vec<u8>, out: &mut Vec<u8>) -> (String, Vec<u8>) {
+fn write_field(rng: &mut ChaCha8Rng, name: &str, value: &[u8], out: &mut Vec<u8>) -> (String, Vec<u8>) {
     let name: String = match rng.random_range(0..4) {
         0 => name.to_ascii_lowercase(),
         1 => name.chars().map(|c| if one_in(rng, 2) { c.to_ascii_uppercase() } else { c }).collect(),
@@ -167,7 +167,7 @@ fn write_field(rng: &mut ChaCha8Rng, name: &str, value: Vec<u8>, out: &mut Vec<u
     out.extend_from_slice(name.as_bytes());
     out.push(b':');
     out.extend_from_slice(pick(rng, &[" ", " ", " ", "", "\t", "  \t "]).as_bytes());
-    out.extend_from_slice(&value);
+    out.extend_from_slice(value);
     out.extend_from_slice(pick(rng, &["", "", "", " ", "\t "]).as_bytes());
     out.extend_from_slice(b"\r\n");
     let is_space = |b: &u8| *b == b' ' || *b == b'\t';
@@ -188,7 +188,7 @@ fn write_chunks(rng: &mut ChaCha8Rng, body: &[u8], out: &mut Vec<u8>) {
     write_size(rng, 0, out);
     for _ in 0..if one_in(rng, 3) { rng.random_range(1..4) } else { 0 } {
         let (name, value) = other(rng);
-        write_field(rng, name, value, out);
+        write_field(rng, name, &value, out);
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -157,7 +157,7 @@ fn a_malformed_body_after_an_early_refusal() {
 #[test]
 fn a_head_is_asked_only_where_its_body_is_not_there() {
     let head = |_: &Head<'_>| -> Option<Reply> { Some(Reply::problem(Status::FORBIDDEN, "Not here.")) };
-    let env = env_by(|_| (), |request, body| tell(request, body), head);
+    let env = env_by(|_| (), tell, head);
     for request in [put("/", ""), put("/", LENGTH) + "hello", NEXT.to_owned()] {
         assert!(ask(&env, request.as_bytes()).0.starts_with("HTTP/1.1 200 OK\r\n"), "{request}");
     }

@@ -67,11 +67,7 @@ fn an_answer_that_does_not_come() {
 
 #[test]
 fn the_rest_of_a_refused_body_that_does_not_come() {
-    let env = env_by(
-        |_| (),
-        |request, body| tell(request, body),
-        |_| Some(polyserve_core::Reply::problem(Status::FORBIDDEN, "Not here.")),
-    );
+    let env = env_by(|_| (), tell, |_| Some(polyserve_core::Reply::problem(Status::FORBIDDEN, "Not here.")));
     let mut wire = Wire::new(&env);
     assert_eq!(wire.send(HALF_BODY.as_bytes()), Want::Read(Phase::Body));
     assert_eq!(wire.said(), problem_with("", Status::FORBIDDEN, "Not here."));

@@ -111,7 +111,7 @@ fn chunks() {
         ("0000000000000005\r\nhello\r\n0\r\n\r\n", "hello"),
         ("A\r\n0123456789\r\n0\r\n\r\n", "0123456789"),
         ("a\r\n0123456789\r\n0\r\n\r\n", "0123456789"),
-        ("4\r\n0\r\n\r\n0\r\n\r\n", "0\r\n\r"),
+        ("4\r\n0\r\n\r\r\n0\r\n\r\n", "0\r\n\r"),
         ("5;a\r\nhello\r\n0;b=c\r\n\r\n", "hello"),
         ("5 ; a=\"b;\\\"c\" ; d\r\nhello\r\n0\t;x\r\n\r\n", "hello"),
         ("5\r\nhello\r\n0\r\nT: v\r\nU:\r\n\r\n", "hello"),

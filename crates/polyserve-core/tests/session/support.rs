@@ -48,7 +48,7 @@ pub(crate) fn env_by(
 
 /// Serves what [`said`] says of each request, within the limits of `change`.
 pub(crate) fn env_with(change: impl FnOnce(&mut ServerConfig)) -> Env {
-    env_by(change, |request, body| tell(request, body), |_| None)
+    env_by(change, tell, |_| None)
 }
 
 /// Serves what [`said`] says of each request.

@@ -1,6 +1,7 @@
 //! The `polyserve` command, run as people run it.
 
 mod data;
+mod drain;
 mod list;
 mod serve;
 mod stress;

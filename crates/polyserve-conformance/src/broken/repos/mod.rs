@@ -1,7 +1,7 @@
 //! Repos that are wrong in one way each. Each says which property is to catch it; the kit's own tests hold it to that.
 //!
-//! What is wrong under a race gives way to other threads at the worst moment, so that the race is lost often and not once
-//! in a million times: the kit is to be tested, not the scheduler.
+//! What is wrong under a race gives way to other threads at the worst moment, so that the race is lost often and not
+//! once in a million times: the kit is to be tested, not the scheduler.
 
 mod late;
 mod plain;

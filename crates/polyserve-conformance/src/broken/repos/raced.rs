@@ -114,8 +114,8 @@ impl EntityRepo for StaleRead {
     right!(len);
 }
 
-/// Two copies that puts change one after the other, each put the two in one go; reads take turns between them. Caught by
-/// `reads_never_go_backwards`.
+/// Two copies that puts change one after the other, each put the two in one go; reads take turns between them. Caught
+/// by `reads_never_go_backwards`.
 #[derive(Debug, Default)]
 pub struct TwoFaced {
     right: Reference,
@@ -143,8 +143,8 @@ impl EntityRepo for TwoFaced {
     right!(len);
 }
 
-/// Two copies, and nothing that makes racing puts reach both in the same order; reads take turns between them. Caught by
-/// `racing_puts_leave_one_of_them`.
+/// Two copies, and nothing that makes racing puts reach both in the same order; reads take turns between them. Caught
+/// by `racing_puts_leave_one_of_them`.
 #[derive(Debug, Default)]
 pub struct DivergedReplicas {
     right: Reference,
@@ -196,8 +196,8 @@ impl EntityRepo for TornRead {
     right!(remove len);
 }
 
-/// Looks whether an id is known under one lock, and removes under another: two removes both say that they removed. Caught
-/// by `removes_and_puts_balance`.
+/// Looks whether an id is known under one lock, and removes under another: two removes both say that they removed.
+/// Caught by `removes_and_puts_balance`.
 #[derive(Debug, Default)]
 pub struct DoubleRemove {
     right: Reference,

@@ -19,8 +19,7 @@ use super::house::{Guest, House, State, TICK};
 pub(super) fn serve_connection(house: &House, guest: &Guest) {
     let mut connection = Connection { house, guest, input: Vec::new(), held: Vec::new(), served: 0 };
     let end = connection.serve();
-    connection.flush_held();
-    if matches!(end, Ended::Answered) {
+    if connection.flush() && matches!(end, Ended::Answered) {
         connection.linger();
     }
 }
@@ -32,9 +31,7 @@ pub(super) fn turn_away(house: &House, guest: &Guest) {
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "There are too many connections.");
         let again = if house.has(Flaw::TurnsAwayForEver) { "X-Again" } else { "Retry-After" };
         let reply = reply.with_header(again, "1").expect("the field is valid");
-        let answer = connection.encode(&reply, &[], false, Some("close"));
-        if connection.write(&answer) {
-            house.answered.fetch_add(1, Ordering::SeqCst);
+        if connection.answer(&reply, &[], false, Some("close")) && connection.flush() {
             connection.linger();
         }
     }
@@ -44,10 +41,19 @@ struct Connection<'a> {
     house: &'a House,
     guest: &'a Guest,
     input: Vec<u8>,
-    /// A flaw's: answers that are held back until nothing more has arrived.
-    held: Vec<Vec<u8>>,
+    /// Answers that leave together once nothing more has arrived.
+    held: Vec<Held>,
     served: u64,
 }
+
+/// An answer that is still here.
+struct Held {
+    bytes: Vec<u8>,
+    counts: bool,
+}
+
+/// Held answers leave when they are larger than this together.
+const HELD: usize = 64 * 1024;
 
 /// How a connection ended.
 enum Ended {
@@ -78,9 +84,11 @@ impl Connection<'_> {
     fn serve(&mut self) -> Ended {
         loop {
             if self.input.is_empty() {
+                if !self.flush() {
+                    return Ended::Gone;
+                }
                 if self.served > 0 {
                     self.set(State::Idle);
-                    self.flush_held();
                 }
                 match self.fill(Instant::now() + self.house.config.idle_timeout, true) {
                     Got::Bytes => {}
@@ -125,9 +133,8 @@ impl Connection<'_> {
         let early = early.unwrap_or_else(|_| Some(panicked()));
         let here = reading.take(&mut self.input, &self.house.config, self.house.flaw).map_err(Stop::Refused)?;
         let asks = head.expects && !here && !self.has(Flaw::NeverContinues);
-        if asks && (early.is_none() || self.has(Flaw::AlwaysContinues)) && !self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        {
-            return Err(Stop::Gone);
+        if asks && (early.is_none() || self.has(Flaw::AlwaysContinues)) {
+            self.held.push(Held { bytes: b"HTTP/1.1 100 Continue\r\n\r\n".to_vec(), counts: false });
         }
         let (reply, body) = match early {
             // Where its body ends is nobody's business any more, and so is what follows.
@@ -181,7 +188,9 @@ impl Connection<'_> {
 
     /// Waits for more of a request.
     fn more(&mut self, started: Instant, timeout: Duration) -> Result<(), Stop> {
-        self.flush_held();
+        if !self.flush() {
+            return Err(Stop::Gone);
+        }
         let started = if self.has(Flaw::DripsKeepItAwake) { Instant::now() } else { started };
         match self.fill(started + timeout, false) {
             Got::Bytes => Ok(()),
@@ -222,7 +231,7 @@ impl Connection<'_> {
         result
     }
 
-    fn call(&self, head: &Parsed, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
+    fn call(&mut self, head: &Parsed, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
         let mut written = Vec::new();
         let call = || head.with_head(|head| self.house.service.call(Request { head, body }, &mut written));
         if self.has(Flaw::LetsPanicsThrough) {
@@ -239,11 +248,15 @@ impl Connection<'_> {
         }
     }
 
-    fn wait(&self, mut answer: Answer<Reply>) -> Result<Reply, Stop> {
+    fn wait(&mut self, mut answer: Answer<Reply>) -> Result<Reply, Stop> {
         let deadline = Instant::now() + self.house.config.answer_timeout;
+        if !self.flush() {
+            return Err(Stop::Gone);
+        }
         loop {
+            let spins = self.has(Flaw::SpinsWhileItWaits);
             let deaf = self.has(Flaw::LosesWakes) && !self.house.is_over();
-            let next = if deaf { Instant::now() + Duration::from_secs(1) } else { Instant::now() + TICK };
+            let next = Instant::now() + if spins { Duration::ZERO } else { TICK };
             match catch_unwind(AssertUnwindSafe(|| if deaf { Err(answer) } else { answer.wait_until(next) })) {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(later)) => answer = later,
@@ -260,109 +273,6 @@ impl Connection<'_> {
                     status: Status::SERVICE_UNAVAILABLE,
                     detail: "The answer did not come in time.",
                 }));
-            }
-        }
-    }
-
-    fn refuse(&mut self, refusal: Refusal) -> Ended {
-        let reply = Reply::problem(refusal.status, refusal.detail);
-        let went = self.answer(&reply, &[], false, Some("close"));
-        if went && !self.has(Flaw::DoesNotLinger) { Ended::Answered } else { Ended::Gone }
-    }
-
-    /// Sends an answer and counts it; says whether it went.
-    fn answer(&mut self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> bool {
-        let mut bytes = self.encode(reply, in_place, to_head && !self.has(Flaw::AnswersHeadWithABody), connection);
-        if self.has(Flaw::KeepsHalfAnAnswer) && reply.status() == Status::INTERNAL_SERVER_ERROR {
-            bytes.splice(..0, in_place.iter().copied());
-        }
-        if self.has(Flaw::TearsAnswers) && self.house.shutdown.is_begun() {
-            self.write(&bytes[..bytes.len() / 2]);
-            return false;
-        }
-        if self.has(Flaw::ReorderedPipeline) {
-            self.held.push(bytes);
-            self.house.answered.fetch_add(1, Ordering::SeqCst);
-            return true;
-        }
-        let went = self.write(&bytes);
-        if went && !(to_head && self.has(Flaw::Truthless)) {
-            self.house.answered.fetch_add(1, Ordering::SeqCst);
-        }
-        went
-    }
-
-    fn flush_held(&mut self) {
-        while let Some(last) = self.held.pop() {
-            self.write(&last);
-        }
-    }
-
-    fn encode(&self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> Vec<u8> {
-        let (status, body) = (reply.status(), reply.body_bytes(in_place));
-        let mut head = format!("HTTP/1.1 {} {}\r\nDate: {}\r\n", status.code(), status.reason(), self.house.date());
-        let mut field = |name: &str, value: &str| head.push_str(&format!("{name}: {value}\r\n"));
-        if let Some(banner) = &self.house.config.banner {
-            field("Server", banner);
-        } else if self.has(Flaw::BoastsItsName) {
-            field("Server", "plain");
-        }
-        if !status.is_bodiless() {
-            field("Content-Length", &body.len().to_string());
-        }
-        if let Some(media_type) = reply.content_type() {
-            field("Content-Type", media_type);
-        }
-        for (name, value) in reply.headers() {
-            field(name, value);
-        }
-        if let Some(connection) = connection {
-            field("Connection", connection);
-        }
-        head.push_str("\r\n");
-        let mut bytes = head.into_bytes();
-        if !to_head && !status.is_bodiless() {
-            bytes.extend_from_slice(body);
-        }
-        bytes
-    }
-
-    /// Writes everything; says whether the kernel took it in time.
-    fn write(&self, bytes: &[u8]) -> bool {
-        let deadline = Instant::now() + self.house.config.write_timeout;
-        let mut stream: &TcpStream = &self.guest.stream;
-        if self.has(Flaw::LosesBytesOnAShortWrite) {
-            let took = stream.set_nonblocking(true).is_ok() && stream.write(bytes).is_ok();
-            return stream.set_nonblocking(false).is_ok() && took;
-        }
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let _ = stream.set_write_timeout(Some(TICK));
-            match stream.write(rest) {
-                Ok(count) => rest = &rest[count..],
-                Err(error) if is_tick(&error) => {}
-                Err(_) => return false,
-            }
-            let late = Instant::now() >= deadline && !self.has(Flaw::NeverCutsReaders);
-            if !rest.is_empty() && (late || self.house.is_over()) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Closes the writing side, and reads on until the client closes or the time is up: unread bytes would reset the
-    /// connection, and the reset might overtake the answer.
-    fn linger(&mut self) {
-        self.set(State::Leaving);
-        let deadline = Instant::now() + self.house.config.linger_timeout;
-        if self.guest.stream.shutdown(Side::Write).is_err() {
-            return;
-        }
-        while Instant::now() < deadline && !self.house.is_over() {
-            self.input.clear();
-            if !matches!(self.fill(deadline, false), Got::Bytes) {
-                return;
             }
         }
     }

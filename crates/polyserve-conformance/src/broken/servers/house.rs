@@ -118,8 +118,10 @@ impl Door {
             self.join_ended();
             let ending = self.house.shutdown.is_begun();
             let dead = self.house.dead.load(Ordering::SeqCst);
+            if ending && (dead || self.house.has(Flaw::ForgetsTheQueue)) {
+                return;
+            }
             match listener.accept() {
-                _ if dead && ending => return,
                 Ok(_) if dead => {}
                 Ok((stream, _)) => self.admit(stream),
                 Err(error) if error.kind() == ErrorKind::WouldBlock && ending => return,
@@ -127,7 +129,9 @@ impl Door {
                 Err(error) => {
                     let full = error.kind() != ErrorKind::WouldBlock;
                     self.house.dead.fetch_or(full && self.house.has(Flaw::DiesOfFullTables), Ordering::SeqCst);
-                    thread::sleep(TICK / 2);
+                    if !(full && self.house.has(Flaw::SpinsOnFullTables)) {
+                        thread::sleep(TICK / 2);
+                    }
                 }
             }
             if ending && self.deadline() <= Instant::now() {

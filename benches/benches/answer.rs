@@ -1,0 +1,171 @@
+//! What the seam costs: virtual calls, a visit in place of a copy, and an answer that may come later.
+//!
+//! * `call`: one GET, from a parsed head to the body's JSON, through a service and a repo that are each called by their own
+//!   type or through a virtual table. The table's price is the difference, and its share is what counts.
+//! * `get`: what the repo's `get` hands out: a visit under the lock, a clone, or a shared pointer; over one map of 1 024
+//!   entities behind one lock. The copy of the description into an answer is in every figure. One thread: what holding a
+//!   lock for the visit costs others is in the `repos` bench.
+//! * `answer`: a value that is here, one that was promised and has come, and a boxed future of one.
+//!
+//! Every result is checked inside the timed loop.
+
+use std::collections::HashMap;
+use std::future::ready;
+use std::hint::black_box;
+use std::sync::{Arc, Mutex, RwLock};
+
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use polyserve::memory::TwoLevel;
+use polyserve::service::{EntityService, Header};
+use polyserve::sync::{lock, read};
+use polyserve::{
+    Answer, Entity, EntityRef, EntityRepo, Head, Headers, Lookup, Method, Put, RepoError, Request, Service, Status,
+    Version, promise,
+};
+
+const ENTITY: &str = r#"{"id":1,"description":"aZ09bY18cX27dW3","value":60.750847}"#;
+
+fn stored() -> TwoLevel {
+    let repo = TwoLevel::new();
+    assert!(matches!(repo.put(Entity::new(1, "aZ09bY18cX27dW3", 60.750847)), Answer::Now(Ok(Put::Created))));
+    repo
+}
+
+/// One GET; not inlined, as a server's loop is not.
+#[inline(never)]
+fn ask<S: Service + ?Sized>(service: &S, fields: &[Header<'_>], body: &mut Vec<u8>) {
+    let head = Head { method: Method::Get, target: "/1", version: Version::Http11, headers: Headers::new(fields) };
+    body.clear();
+    let answer = service.call(Request { head: black_box(head), body: b"" }, body);
+    assert!(matches!(&answer, Answer::Now(reply) if reply.status() == Status::OK) && body == ENTITY.as_bytes());
+}
+
+fn calls(c: &mut Criterion) {
+    let fields = [Header { name: "Host", value: b"127.0.0.1:8001" }, Header { name: "Accept", value: b"*/*" }];
+    let own_own = EntityService::new(stored());
+    let own_virtual: EntityService<Arc<dyn EntityRepo>> = EntityService::new(Arc::new(stored()));
+    let virtual_own: Arc<dyn Service> = EntityService::shared(stored());
+    let virtual_virtual: Arc<dyn Service> = EntityService::shared(Arc::new(stored()) as Arc<dyn EntityRepo>);
+    let mut body = Vec::with_capacity(256);
+    let mut group = c.benchmark_group("call");
+    group.bench_function("own_service/own_repo", |b| b.iter(|| ask(black_box(&own_own), &fields, &mut body)));
+    group.bench_function("own_service/dyn_repo", |b| b.iter(|| ask(black_box(&own_virtual), &fields, &mut body)));
+    group.bench_function("dyn_service/own_repo", |b| b.iter(|| ask(&**black_box(&virtual_own), &fields, &mut body)));
+    group
+        .bench_function("dyn_service/dyn_repo", |b| b.iter(|| ask(&**black_box(&virtual_virtual), &fields, &mut body)));
+    group.finish();
+}
+
+/// Entities in the map: all of it stays in the cache, so that the figures are those of handing out.
+const KEYS: i64 = 1024;
+
+fn described(length: usize) -> impl Iterator<Item = (i64, Entity)> {
+    (0..KEYS).map(move |id| (id, Entity::new(id, "x".repeat(length), 0.5)))
+}
+
+/// What a service does with an entity: it copies it into the answer.
+fn show(entity: EntityRef<'_>, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(entity.description.as_bytes());
+    out.extend_from_slice(&entity.value.to_le_bytes());
+}
+
+/// Runs `get` over all keys in turn, and checks what it shows.
+fn bench_get(c: &mut Criterion, id: BenchmarkId, length: usize, mut get: impl FnMut(i64, &mut Vec<u8>)) {
+    let mut out = Vec::with_capacity(length + 8);
+    let mut key = 0;
+    c.benchmark_group("get").bench_function(id, |b| {
+        b.iter(|| {
+            key = (key + 389) % KEYS; // coprime: every key comes
+            get(black_box(key), &mut out);
+            assert!(out.len() == length + 8 && out.ends_with(&0.5_f64.to_le_bytes()));
+        });
+    });
+}
+
+/// The signature of [`EntityRepo::get`], over any lock's map.
+fn visit(found: Option<&Entity>, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    Answer::Now(Ok(match found {
+        None => Lookup::Absent,
+        Some(entity) => {
+            visit(entity.as_ref());
+            Lookup::Visited
+        }
+    }))
+}
+
+fn gets(c: &mut Criterion) {
+    for length in [15, 1024] {
+        let mutex: Mutex<HashMap<i64, Entity>> = Mutex::new(described(length).collect());
+        let rwlock: RwLock<HashMap<i64, Entity>> = RwLock::new(described(length).collect());
+        let shared: Mutex<HashMap<i64, Arc<Entity>>> =
+            Mutex::new(described(length).map(|(id, entity)| (id, Arc::new(entity))).collect());
+        let id = |how: &str| BenchmarkId::new(how, length);
+        bench_get(c, id("mutex_visit"), length, |key, out| {
+            let answer = visit(lock(&mutex).get(&key), &mut |entity| show(entity, out));
+            assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited))));
+        });
+        bench_get(c, id("mutex_clone"), length, |key, out| {
+            let found: Answer<Result<Option<Entity>, RepoError>> = Answer::Now(Ok(lock(&mutex).get(&key).cloned()));
+            let Answer::Now(Ok(Some(entity))) = black_box(found) else { panic!("{key} is there") };
+            show(entity.as_ref(), out);
+        });
+        bench_get(c, id("mutex_arc"), length, |key, out| {
+            let found: Answer<Result<Option<Arc<Entity>>, RepoError>> =
+                Answer::Now(Ok(lock(&shared).get(&key).cloned()));
+            let Answer::Now(Ok(Some(entity))) = black_box(found) else { panic!("{key} is there") };
+            show(entity.as_ref().as_ref(), out);
+        });
+        bench_get(c, id("rwlock_visit"), length, |key, out| {
+            let answer = visit(read(&rwlock).get(&key), &mut |entity| show(entity, out));
+            assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited))));
+        });
+        bench_get(c, id("rwlock_clone"), length, |key, out| {
+            let found: Answer<Result<Option<Entity>, RepoError>> = Answer::Now(Ok(read(&rwlock).get(&key).cloned()));
+            let Answer::Now(Ok(Some(entity))) = black_box(found) else { panic!("{key} is there") };
+            show(entity.as_ref(), out);
+        });
+    }
+}
+
+/// What a repo's get answers.
+type Found = Answer<Result<Lookup, RepoError>>;
+
+fn answers(c: &mut Criterion) {
+    let check = |found: Result<Lookup, RepoError>| assert!(matches!(found, Ok(Lookup::Visited)));
+    let mut group = c.benchmark_group("answer");
+    group.bench_function("now", |b| {
+        b.iter(|| check(black_box(Found::Now(Ok(Lookup::Visited))).wait()));
+    });
+    group.bench_function("now_mapped", |b| {
+        b.iter(|| {
+            let status = black_box(Found::Now(Ok(Lookup::Visited))).map(|found| found.is_ok());
+            assert!(status.wait());
+        });
+    });
+    group.bench_function("boxed_ready", |b| {
+        b.iter(|| check(black_box(Found::later(ready(Ok(Lookup::Visited)))).wait()));
+    });
+    group.bench_function("promise_kept", |b| {
+        b.iter(|| {
+            let (completer, answer): (_, Found) = promise(Err(RepoError::Closed));
+            assert!(completer.complete(Ok(Lookup::Visited)).is_ok());
+            check(black_box(answer).wait());
+        });
+    });
+    group.bench_function("promise_kept_mapped", |b| {
+        b.iter_batched(
+            || promise::<Result<Lookup, RepoError>>(Err(RepoError::Closed)),
+            |(completer, answer)| {
+                let mapped = answer.map(|found| found.is_ok());
+                assert!(completer.complete(Ok(Lookup::Visited)).is_ok());
+                assert!(black_box(mapped).wait());
+            },
+            BatchSize::SmallInput,
+        );
+    });
+    group.finish();
+}
+
+criterion_group!(benches, calls, gets, answers);
+criterion_main!(benches);

@@ -1,0 +1,119 @@
+//! The codec without sockets: what decoding a head, answering a request and encoding an answer cost.
+//!
+//! Every answer is compared with the expected bytes inside the timed loop; that is a `memcmp` of some 190 bytes an answer,
+//! and every figure here includes it. The store holds one entity, so that the figures are the codec's and the service's,
+//! and not those of a map that misses the cache.
+
+use std::hint::black_box;
+use std::time::{Duration, UNIX_EPOCH};
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use polyserve::http1::decode::{self, Decoded, Limits};
+use polyserve::http1::encode::{self, Line};
+use polyserve::http1::{Env, Phase, Scratch, Session, Want};
+use polyserve::memory::TwoLevel;
+use polyserve::service::{Body, EntityService};
+use polyserve::{Answer, Entity, EntityRepo, Put, Reply, ServerConfig, Status, Version};
+
+const CURL: &str = "GET /1 HTTP/1.1\r\nHost: 127.0.0.1:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
+
+const AB: &str = "GET /1 HTTP/1.0\r\nConnection: Keep-Alive\r\nHost: 127.0.0.1:8001\r\n\
+User-Agent: ApacheBench/2.3\r\nAccept: */*\r\n\r\n";
+
+const BROWSER: &str = "GET /1 HTTP/1.1\r\nHost: 127.0.0.1:8001\r\nConnection: keep-alive\r\nCache-Control: max-age=0\r\n\
+Upgrade-Insecure-Requests: 1\r\n\
+User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36\r\n\
+Accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8\r\nSec-Fetch-Site: none\r\n\
+Sec-Fetch-Mode: navigate\r\nSec-Fetch-User: ?1\r\nSec-Fetch-Dest: document\r\nAccept-Encoding: gzip, deflate, br\r\n\
+Accept-Language: en-GB,en;q=0.9\r\n\r\n";
+
+const ENTITY: &str = r#"{"id":1,"description":"aZ09bY18cX27dW3","value":60.750847}"#;
+
+const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+fn got(connection: &str) -> String {
+    let length = ENTITY.len();
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{connection}Date: {DATE}\r\n\r\n{ENTITY}"
+    )
+}
+
+fn decoding(c: &mut Criterion) {
+    let limits = Limits::from(&ServerConfig::default());
+    let mut group = c.benchmark_group("decode");
+    group.throughput(Throughput::Elements(1));
+    for (name, head, fields) in [("curl", CURL, 3), ("ab", AB, 4), ("browser", BROWSER, 12)] {
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let mut room = decode::fields();
+                match decode::head(black_box(head.as_bytes()), &limits, &mut room) {
+                    Decoded::Head(parsed) => {
+                        assert_eq!((parsed.length, parsed.head.target), (head.len(), "/1"));
+                        assert_eq!(black_box(parsed.head.headers).iter().count(), fields);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
+fn entity_env() -> Env {
+    let repo = TwoLevel::new();
+    let put = repo.put(Entity::new(1, "aZ09bY18cX27dW3", 60.750847));
+    assert!(matches!(put, Answer::Now(Ok(Put::Created))));
+    Env::new(EntityService::shared(repo), &ServerConfig::default())
+}
+
+/// A connection that lives on: `requests` requests arrive together, and `expected` leaves together.
+fn round_trips(c: &mut Criterion) {
+    let env = entity_env();
+    let put = format!(
+        "PUT / HTTP/1.0\r\nContent-length: {}\r\nContent-type: application/json\r\nConnection: Keep-Alive\r\n\
+         Host: 127.0.0.1:8001\r\nUser-Agent: ApacheBench/2.3\r\nAccept: */*\r\n\r\n{ENTITY}",
+        ENTITY.len()
+    );
+    let replaced = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\nDate: {DATE}\r\n\r\n");
+    let cases = [
+        ("get/curl", CURL.to_owned(), got(""), 1),
+        ("get/ab", AB.to_owned(), got("Connection: keep-alive\r\n"), 1),
+        ("get/browser", BROWSER.to_owned(), got(""), 1),
+        ("get/pipelined16", CURL.repeat(16), got("").repeat(16), 16),
+        ("put/ab", put, replaced, 1),
+    ];
+    let mut group = c.benchmark_group("session");
+    for (name, request, expected, requests) in cases {
+        let (mut session, mut scratch) = (Session::new(), Scratch::new());
+        scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), false);
+        group.throughput(Throughput::Elements(requests));
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let want = session.receive(black_box(request.as_bytes()), &env, &mut scratch);
+                assert!(want == Want::Read(Phase::Idle) && scratch.out() == expected.as_bytes());
+                session.written(expected.len(), &mut scratch);
+                assert_eq!(session.take_answered(), requests);
+            });
+        });
+    }
+    group.finish();
+}
+
+fn encoding(c: &mut Criterion) {
+    let reply = Reply::new(Status::OK, "application/json", Body::InPlace);
+    let line = Line { version: Version::Http11, close: false, head_only: false, date: DATE, banner: None };
+    let (expected, mut out) = (got(""), Vec::new());
+    let mut group = c.benchmark_group("encode");
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("get", |b| {
+        b.iter(|| {
+            out.clear();
+            encode::answer(&mut out, black_box(&reply), black_box(ENTITY.as_bytes()), &line);
+            assert!(out == expected.as_bytes());
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, decoding, round_trips, encoding);
+criterion_main!(benches);

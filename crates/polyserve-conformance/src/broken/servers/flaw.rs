@@ -1,0 +1,136 @@
+//! What can be wrong with the plain server, and what catches it.
+
+use super::PlainServer;
+use crate::server::ServerSubject;
+
+macro_rules! flaws {
+    ($($(#[$doc:meta])* $flaw:ident, caught by $property:ident;)*) => {
+        /// One way of being wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Flaw {
+            $($(#[$doc])* $flaw,)*
+        }
+
+        impl Flaw {
+            /// Every flaw.
+            pub const ALL: &[Self] = &[$(Self::$flaw,)*];
+
+            /// The name of the property that it breaks.
+            pub fn caught_by(self) -> &'static str {
+                match self {
+                    $(Self::$flaw => stringify!($property),)*
+                }
+            }
+        }
+    };
+}
+
+flaws! {
+    /// Answers requests that arrived together last one first.
+    ReorderedPipeline, caught by pipelined_requests_are_answered_in_order;
+    /// Writes each answer by itself, though their requests came together.
+    AnswersOneByOne, caught by what_arrives_together_leaves_together;
+    /// Holds as many answers back as requests arrive, whether or not the client reads.
+    BuffersWithoutLimit, caught by a_pipeline_that_is_not_read_is_not_buffered;
+    /// Closes after every answer, and does not say so.
+    ForgetsKeepAlive, caught by a_connection_is_kept_by_default;
+    /// Keeps a connection that was asked to be closed.
+    IgnoresConnectionClose, caught by a_client_may_ask_to_close;
+    /// Keeps a connection of HTTP/1.0 and does not say so.
+    KeepsOldConnectionsSilently, caught by a_connection_of_1_0_is_kept_on_request;
+    /// Answers HEAD with a body.
+    AnswersHeadWithABody, caught by head_is_get_without_the_body;
+    /// Takes a body to be complete with the read that brought its head.
+    NeedsAWholeRead, caught by a_request_may_be_split_anywhere;
+    /// Writes once, and forgets what the kernel did not take.
+    LosesBytesOnAShortWrite, caught by a_slow_reader_gets_a_large_answer_whole;
+    /// Takes a request with two hosts.
+    TakesTwoHosts, caught by any_other_host_is_refused;
+    /// Takes a length beside a transfer coding.
+    TakesLengthBesideChunked, caught by length_beside_chunked_is_refused;
+    /// Takes an LF alone for the end of a line.
+    TakesBareLf, caught by a_bare_lf_ends_no_line;
+    /// Takes white space between a field's name and its colon.
+    TakesSpaceBeforeColon, caught by broken_fields_are_refused;
+    /// Bounds bodies by their announced length alone.
+    TakesAnyChunkedLength, caught by max_body_is_exact;
+    /// Reads on after a request that it refused.
+    GoesOnAfterARefusal, caught by nothing_follows_a_doubtful_message;
+    /// Never sends a 100.
+    NeverContinues, caught by an_expected_continue_comes_before_the_body;
+    /// Sends a 100 before it asks whether the head is refused.
+    AlwaysContinues, caught by a_refusal_comes_instead_of_continue;
+    /// Leaves a client alone for as long as it likes.
+    HasNoTimeouts, caught by a_slow_head_times_out;
+    /// Starts its timeouts again with every byte.
+    DripsKeepItAwake, caught by a_dripping_head_times_out;
+    /// Says 408 to a connection that was merely idle.
+    ScoldsIdleConnections, caught by an_idle_connection_is_closed_silently;
+    /// Waits for a later answer without limit.
+    WaitsForEver, caught by a_slow_answer_times_out;
+    /// Polls a later answer once, and does not hear that it came.
+    LosesWakes, caught by a_later_repo_answers_the_same;
+    /// Waits without limit for a client to read.
+    NeverCutsReaders, caught by a_client_that_never_reads_is_cut;
+    /// Takes the end of a client's requests for the end of the client.
+    TakesHalfCloseForClose, caught by a_half_closed_client_gets_its_answers;
+    /// Stops accepting after a connection that brought nothing.
+    DiesOfAnEmptyConnection, caught by connections_without_a_request_harm_nobody;
+    /// Closes after a refusal without reading what was sent: the kernel resets the connection.
+    DoesNotLinger, caught by a_refusal_survives_unread_input;
+    /// Lets a panic end the thread and its connection.
+    LetsPanicsThrough, caught by a_panic_in_call_is_a_500;
+    /// Leaves what a panicking service had written in front of its 500.
+    KeepsHalfAnAnswer, caught by a_panic_in_call_is_a_500;
+    /// Turns clients away without saying when to try again.
+    TurnsAwayForEver, caught by connections_past_the_limit_are_turned_away;
+    /// Leaves clients past the limit without an answer.
+    TurnsAwaySilently, caught by connections_past_the_limit_are_turned_away;
+    /// Does not close an idle connection for one that waits.
+    KeepsIdleConnections, caught by idle_connections_hold_nobody_up;
+    /// Answers one request more than it may.
+    MiscountsRequests, caught by requests_per_connection_are_counted;
+    /// Sends the date of its start.
+    StaleDate, caught by the_date_is_the_time;
+    /// Names itself unasked.
+    BoastsItsName, caught by a_banner_is_shown_when_configured;
+    /// Ends only at the shutdown's deadline.
+    SleepsUntilTheDeadline, caught by a_shutdown_closes_idle_connections;
+    /// Cuts everything as soon as a shutdown begins.
+    DoesNotDrain, caught by a_request_in_mid_body_outlives_the_shutdown;
+    /// Sends half of an answer once a shutdown has begun.
+    TearsAnswers, caught by a_waiting_answer_outlives_the_shutdown;
+    /// Does not say that the answer of a drain is the last.
+    DrainsWithoutSayingSo, caught by a_request_in_mid_body_outlives_the_shutdown;
+    /// Does not count answers to HEAD.
+    Truthless, caught by every_answer_is_counted;
+    /// Does not count what it cuts.
+    HidesCuts, caught by the_deadline_cuts_what_has_not_ended;
+    /// Waits for a thread that is stuck in the service.
+    WaitsForTheStuck, caught by a_stuck_thread_is_left_behind;
+    /// Keeps its listener.
+    KeepsThePort, caught by the_port_is_free_after_the_end;
+    /// Counts the answers of all runs together.
+    SharesCounts, caught by one_server_serves_several_times;
+    /// Leaves a thread behind for every connection.
+    LeaksThreads, caught by nothing_is_left_after_the_end;
+    /// Leaves a descriptor behind for every connection.
+    LeaksDescriptors, caught by ended_connections_leave_nothing;
+    /// Stops accepting when the system has no descriptor left.
+    DiesOfFullTables, caught by running_out_of_descriptors_ends_nothing;
+    /// Tries again and again, without a pause, when the system has no descriptor left.
+    SpinsOnFullTables, caught by running_out_of_descriptors_ends_nothing;
+    /// Polls an answer that is to come without a pause.
+    SpinsWhileItWaits, caught by waiting_costs_no_time;
+    /// Closes its listener at the shutdown's begin, with clients in its queue.
+    ForgetsTheQueue, caught by a_request_in_the_queue_is_served_by_the_drain;
+    /// Takes any configuration.
+    TakesAnyConfig, caught by a_wrong_limit_is_refused_by_name;
+}
+
+impl Flaw {
+    /// Servers with this flaw.
+    pub fn subject(self) -> ServerSubject {
+        ServerSubject::new(move |config| PlainServer::flawed(config, self))
+    }
+}

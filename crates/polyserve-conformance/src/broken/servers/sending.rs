@@ -1,0 +1,130 @@
+//! How a connection's answers leave.
+
+use std::io::Write as _;
+use std::net::{Shutdown as Side, TcpStream};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use polyserve_core::Reply;
+use polyserve_core::service::Status;
+
+use super::Flaw;
+use super::connection::{Connection, Ended, Got, is_tick};
+use super::head::Refusal;
+use super::house::{State, TICK};
+
+impl Connection<'_> {
+    fn refuse(&mut self, refusal: Refusal) -> Ended {
+        let reply = Reply::problem(refusal.status, refusal.detail);
+        let went = self.answer(&reply, &[], false, Some("close"));
+        if went && !self.has(Flaw::DoesNotLinger) { Ended::Answered } else { Ended::Gone }
+    }
+
+    /// Sends an answer, or holds it until what arrived together can leave together; says whether the connection stands.
+    fn answer(&mut self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> bool {
+        let mut bytes = self.encode(reply, in_place, to_head && !self.has(Flaw::AnswersHeadWithABody), connection);
+        if self.has(Flaw::KeepsHalfAnAnswer) && reply.status() == Status::INTERNAL_SERVER_ERROR {
+            bytes.splice(..0, in_place.iter().copied());
+        }
+        if self.has(Flaw::TearsAnswers) && self.house.shutdown.is_begun() {
+            self.write(&bytes[..bytes.len() / 2]);
+            return false;
+        }
+        self.held.push(Held { bytes, counts: !(to_head && self.has(Flaw::Truthless)) });
+        let large = self.held.iter().map(|held| held.bytes.len()).sum::<usize>() > HELD;
+        if self.has(Flaw::AnswersOneByOne) {
+            std::thread::sleep(TICK / 5);
+            return self.flush();
+        }
+        if large && !self.has(Flaw::BuffersWithoutLimit) { self.flush() } else { true }
+    }
+
+    /// Sends what is held and counts what the kernel took; says whether it took everything.
+    fn flush(&mut self) -> bool {
+        if self.held.is_empty() {
+            return true;
+        }
+        if self.has(Flaw::ReorderedPipeline) {
+            self.held.reverse();
+        }
+        let bytes = self.held.iter().map(|held| held.bytes.as_slice()).collect::<Vec<_>>().concat();
+        let took = self.write(&bytes);
+        let mut end = 0;
+        for held in self.held.drain(..) {
+            end += held.bytes.len();
+            self.house.answered.fetch_add(u64::from(held.counts && end <= took), Ordering::SeqCst);
+        }
+        took == bytes.len()
+    }
+
+    fn encode(&self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> Vec<u8> {
+        let (status, body) = (reply.status(), reply.body_bytes(in_place));
+        let mut head = format!("HTTP/1.1 {} {}\r\nDate: {}\r\n", status.code(), status.reason(), self.house.date());
+        let mut field = |name: &str, value: &str| head.push_str(&format!("{name}: {value}\r\n"));
+        if let Some(banner) = &self.house.config.banner {
+            field("Server", banner);
+        } else if self.has(Flaw::BoastsItsName) {
+            field("Server", "plain");
+        }
+        if !status.is_bodiless() {
+            field("Content-Length", &body.len().to_string());
+        }
+        if let Some(media_type) = reply.content_type() {
+            field("Content-Type", media_type);
+        }
+        for (name, value) in reply.headers() {
+            field(name, value);
+        }
+        if let Some(connection) = connection {
+            field("Connection", connection);
+        }
+        head.push_str("\r\n");
+        let mut bytes = head.into_bytes();
+        if !to_head && !status.is_bodiless() {
+            bytes.extend_from_slice(body);
+        }
+        bytes
+    }
+
+    /// Writes everything, unless it takes too long; says how much the kernel took.
+    fn write(&self, bytes: &[u8]) -> usize {
+        let deadline = Instant::now() + self.house.config.write_timeout;
+        let mut stream: &TcpStream = &self.guest.stream;
+        if self.has(Flaw::LosesBytesOnAShortWrite) {
+            let _ = stream.set_nonblocking(true).and_then(|()| stream.write(bytes));
+            let _ = stream.set_nonblocking(false);
+            return bytes.len();
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let _ = stream.set_write_timeout(Some(TICK));
+            match stream.write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if is_tick(&error) => {}
+                Err(_) => break,
+            }
+            let late = Instant::now() >= deadline && !self.has(Flaw::NeverCutsReaders);
+            if late || self.house.is_over() {
+                break;
+            }
+        }
+        bytes.len() - rest.len()
+    }
+
+    /// Closes the writing side, and reads on until the client closes or the time is up: unread bytes would reset the
+    /// connection, and the reset might overtake the answer.
+    fn linger(&mut self) {
+        self.set(State::Leaving);
+        let deadline = Instant::now() + self.house.config.linger_timeout;
+        if self.guest.stream.shutdown(Side::Write).is_err() {
+            return;
+        }
+        while Instant::now() < deadline && !self.house.is_over() {
+            self.input.clear();
+            if !matches!(self.fill(deadline, false), Got::Bytes) {
+                return;
+            }
+        }
+    }
+}
+

@@ -1,0 +1,153 @@
+//! How a server ends where something has not: what is cut, what is left behind, and what is free afterwards.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::service::Echo;
+use polyserve_core::{Server, ServerConfig};
+
+use super::drain::check_counts;
+use super::keep_alive::echo;
+use super::limits::BODY_AWAITED;
+use super::live::within;
+use super::services::{Blocking, Gate, OpenAtTheEnd};
+use super::subject::ServerSubject;
+use super::wire::{get, request};
+use crate::client::{Client, Ending};
+use crate::property::Outcome;
+
+/// A grace that ends within a property.
+const SHORT: Duration = Duration::from_millis(200);
+
+/// What has not ended at the deadline is cut, counted, and gets no part of an answer: a request without its body, and one
+/// whose answer does not come.
+pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome {
+    let gate = Gate::new();
+    let live = subject.live(gate.clone(), |_| ());
+    let mut reading = live.client();
+    reading.ask(&request("POST", "/", BODY_AWAITED), 100);
+    let drain = live.shutdown_within(SHORT);
+    let (bytes, ending) = reading.end();
+    assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", reading.show());
+    check_counts(drain, 0, 1);
+
+    let live = subject.live(gate.clone(), |_| ());
+    let mut waiting = live.client();
+    waiting.send(&get("/hold")).expect("the server takes the request");
+    gate.wait_for(1, subject.patience);
+    let drain = live.shutdown_within(SHORT);
+    let (bytes, ending) = waiting.end();
+    assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", waiting.show());
+    check_counts(drain, 0, 1);
+    assert!(gate.all_abandoned(), "the server that has ended still holds an answer");
+    Outcome::Held
+}
+
+/// A thread that is stuck in the service's own code at the deadline is left behind and counted, and its socket closed; the
+/// shutdown returns while it is still stuck.
+pub fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
+    let service = Arc::new(Blocking::default());
+    let live = subject.live(service.clone(), |_| ());
+    let _opened = OpenAtTheEnd(service.open.clone());
+    live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
+    let mut client = live.client();
+    client.send(&get("/block")).expect("the server takes the request");
+    assert!(service.inside.wait(subject.patience), "the request reaches the service");
+    let drain = live.shutdown_within(SHORT);
+    assert!(!service.open.wait(Duration::ZERO), "the thread is still stuck");
+    assert_eq!((drain.answered, drain.stuck), (1, 1), "{drain}");
+    let (bytes, ending) = client.end();
+    assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", client.show());
+    Outcome::Held
+}
+
+/// After the end nobody listens: the port can be bound again at once, by another run of the same server.
+pub fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome {
+    let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
+    let live = subject.serve(&server, Arc::new(Echo));
+    let addr = live.addr;
+    live.ask(&get("/"), 200);
+    check_counts(live.shutdown(), 1, 0);
+    assert!(TcpStream::connect(addr).is_err(), "somebody still listens");
+    let again = subject.try_serve(&server, addr, Arc::new(Echo)).expect("the port is free");
+    assert_eq!(again.addr, addr);
+    again.ask(&get("/"), 200);
+    check_counts(again.shutdown(), 1, 0);
+    Outcome::Held
+}
+
+/// One server value serves several times, at the same time too, and the runs share nothing: neither counts nor their end.
+pub fn one_server_serves_several_times(subject: &ServerSubject) -> Outcome {
+    let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
+    let (first, second) = (subject.serve(&server, Arc::new(Echo)), subject.serve(&server, Arc::new(Echo)));
+    for _ in 0..3 {
+        first.ask(&get("/"), 200);
+    }
+    let mut client = second.client();
+    client.ask(&get("/"), 200);
+    check_counts(first.shutdown(), 3, 0);
+    client.ask(&get("/"), 200);
+    drop(client);
+    let third = subject.serve(&server, Arc::new(Echo));
+    third.ask(&get("/"), 200);
+    check_counts(second.shutdown(), 2, 0);
+    check_counts(third.shutdown(), 1, 0);
+    Outcome::Held
+}
+
+/// Dropping a running server is a shutdown with no grace: it returns though an answer is still to come, and nobody listens.
+pub fn dropping_it_ends_it(subject: &ServerSubject) -> Outcome {
+    let gate = Gate::new();
+    let live = subject.live(gate.clone(), |_| ());
+    let addr = live.addr;
+    let mut client = live.client();
+    client.send(&get("/hold")).expect("the server takes the request");
+    gate.wait_for(1, subject.patience);
+    live.drop_it();
+    assert_ne!(client.end().1, Ending::Silent, "the connection does not end\n{}", client.show());
+    assert!(TcpStream::connect(addr).is_err(), "somebody still listens");
+    Outcome::Held
+}
+
+/// A server that served nobody ends at once.
+pub fn an_unused_server_ends(subject: &ServerSubject) -> Outcome {
+    check_counts(echo(subject).shutdown(), 0, 0);
+    check_counts(echo(subject).begin_drain().wait(), 0, 0);
+    echo(subject).drop_it();
+    Outcome::Held
+}
+
+/// Connections that come while the server ends are served or end; none is left open, and the shutdown does not wait for
+/// more of them.
+pub fn connecting_during_the_end_ends_too(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let (addr, patience) = (live.addr, subject.patience);
+    let started = Instant::now();
+    let knocking = thread::spawn(move || {
+        let mut knocks = Vec::new();
+        while let Ok(mut client) = Client::connect(addr, patience) {
+            let _ = client.send(&get("/"));
+            match client.receive() {
+                Ok(_) => knocks.push(client),
+                Err(failure) => assert!(failure.is_clean(), "{failure}"),
+            }
+            // Old ones are let go, so that descriptors do not run out.
+            if knocks.len() > 20 {
+                knocks.clear();
+            }
+            assert!(started.elapsed() < 2 * patience, "the server does not end");
+        }
+        for mut client in knocks {
+            assert_ne!(client.end().1, Ending::Silent, "a connection is left open\n{}", client.show());
+        }
+    });
+    live.ask_until_served(&get("/"));
+    let drain = live.shutdown();
+    assert_eq!((drain.cut, drain.stuck), (0, 0), "{drain}");
+    within(patience, "the last of those that knocked", move || knocking.join()).unwrap_or_else(|panic| {
+        std::panic::resume_unwind(panic);
+    });
+    Outcome::Held
+}

@@ -1,0 +1,98 @@
+//! Repos for these tests.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use polyserve_core::sync::lock;
+use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+
+/// A map behind a lock.
+#[derive(Debug, Default)]
+pub(crate) struct MapRepo {
+    entities: Mutex<HashMap<i64, Entity>>,
+}
+
+impl EntityRepo for MapRepo {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let entities = lock(&self.entities);
+        let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
+        visit(entity.as_ref());
+        Answer::Now(Ok(Lookup::Visited))
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let old = lock(&self.entities).insert(entity.id, entity);
+        Answer::Now(Ok(if old.is_some() { Put::Replaced } else { Put::Created }))
+    }
+
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        let old = lock(&self.entities).remove(&id);
+        Answer::Now(Ok(if old.is_some() { Removed::Removed } else { Removed::Absent }))
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        Answer::Now(Ok(lock(&self.entities).len() as u64))
+    }
+}
+
+/// A repo that fetches what it shows, and answers later.
+#[derive(Debug, Default)]
+pub(crate) struct LaterRepo(pub(crate) MapRepo);
+
+impl EntityRepo for LaterRepo {
+    fn get(&self, id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let found = lock(&self.0.entities).get(&id).cloned();
+        Answer::later(async move { Ok(found.map_or(Lookup::Absent, Lookup::Fetched)) })
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let put = self.0.put(entity);
+        Answer::later(async move { put.await })
+    }
+
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        let removed = self.0.remove(id);
+        Answer::later(async move { removed.await })
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        let len = self.0.len();
+        Answer::later(async move { len.await })
+    }
+}
+
+/// A repo that answers nothing but errors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sick {
+    Closed,
+    Overloaded,
+    Failing,
+}
+
+impl Sick {
+    fn fail<T>(self) -> Answer<Result<T, RepoError>> {
+        Answer::Now(Err(match self {
+            Self::Closed => RepoError::Closed,
+            Self::Overloaded => RepoError::Overloaded,
+            Self::Failing => RepoError::Other("a secret of the store".into()),
+        }))
+    }
+}
+
+impl EntityRepo for Sick {
+    fn get(&self, _id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.fail()
+    }
+
+    fn put(&self, _entity: Entity) -> Answer<Result<Put, RepoError>> {
+        self.fail()
+    }
+
+    fn remove(&self, _id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.fail()
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.fail()
+    }
+}

@@ -1,0 +1,20 @@
+//! How large the seams' answers are: what every call through them moves.
+#![forbid(unsafe_code)]
+
+use std::mem::size_of;
+
+use polyserve_core::http1::Session;
+use polyserve_core::{Answer, Lookup, Put, Removed, Reply, RepoError};
+
+const _: () = assert!(size_of::<Answer<Result<Lookup, RepoError>>>() <= 40);
+const _: () = assert!(size_of::<Answer<Result<Put, RepoError>>>() <= 24);
+const _: () = assert!(size_of::<Answer<Result<Removed, RepoError>>>() <= 24);
+
+#[test]
+fn the_sizes_are_what_the_docs_say() {
+    assert_eq!(size_of::<Answer<Result<Lookup, RepoError>>>(), 40);
+    println!("Answer<Reply>: {} bytes, Session: {} bytes", size_of::<Answer<Reply>>(), size_of::<Session>());
+    // A connection at rest is a session and a socket: a hundred thousand of them fit 32 MiB.
+    assert!(size_of::<Session>() <= 320);
+    assert!(size_of::<Answer<Reply>>() <= 96);
+}

@@ -1,0 +1,72 @@
+//! A store of your own: implement `EntityRepo`, let the conformance kit tell whether it keeps the contract, serve it.
+//!
+//! ```sh
+//! cargo run --release --example custom_repo
+//! ```
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::{Arc, RwLock};
+
+use polyserve::prelude::*;
+use polyserve::sync::{read, write};
+use polyserve_conformance::property;
+use polyserve_conformance::repo::{self, RepoSubject};
+
+/// Entities in the order of their ids, behind one lock.
+#[derive(Debug, Default)]
+struct Ordered {
+    entities: RwLock<BTreeMap<i64, Entity>>,
+}
+
+impl EntityRepo for Ordered {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        // `read` recovers from a poisoned lock: a visit that panicked has changed nothing.
+        let entities = read(&self.entities);
+        let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
+        // The visit sees the entity under the lock; nothing that holds the lock leaves this function.
+        visit(entity.as_ref());
+        Answer::Now(Ok(Lookup::Visited))
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let replaced = write(&self.entities).insert(entity.id, entity);
+        // The lock is free again; only now is the old entity dropped.
+        Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
+    }
+
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        let removed = write(&self.entities).remove(&id);
+        Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        Answer::Now(Ok(read(&self.entities).len() as u64))
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    // The kit comes first: a property that needs a process of its own starts this program again.
+    // In a test file one line does the same: `repo_conformance!(ordered, RepoSubject::new(Ordered::default));`
+    let report = property::check("ordered", &RepoSubject::new(Ordered::default), repo::PROPERTIES);
+    print!("{report}");
+    anyhow::ensure!(report.conforms(), "the repo does not keep the contract");
+
+    // It conforms, so every server can serve it. An `Arc` of a repo is a repo, to be used beside the server.
+    let repo = Arc::new(Ordered::default());
+    let _ = repo.put(Entity::new(7, "stored in process", 0.5)).wait()?;
+    let server = PoolServer::new(ServerConfig::default(), |config| Ok(Arc::new(MpscPool::new(config.into())?)))?;
+    let running = server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(Arc::clone(&repo)))?;
+
+    let mut client = TcpStream::connect(running.local_addr())?;
+    client.write_all(b"GET /7 HTTP/1.1\r\nHost: example\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    client.read_to_string(&mut answer)?;
+    println!("\n{answer}\n");
+    anyhow::ensure!(answer.ends_with(r#"{"id":7,"description":"stored in process","value":0.5}"#), "not our entity");
+
+    println!("{}", running.shutdown()?);
+    Ok(())
+}

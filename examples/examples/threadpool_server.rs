@@ -1,0 +1,40 @@
+//! The classic: an entity server on a thread pool, its entities behind two levels of locks.
+//!
+//! ```sh
+//! cargo run --release --example threadpool_server
+//! TCP_ADDRESS=localhost:8080 THREAD_POOL_SIZE=16 cargo run --release --example threadpool_server
+//! ```
+//!
+//! Every limit can be set by a variable: `POLYSERVE_LISTEN`, `POLYSERVE_WORKERS`, `POLYSERVE_HEAD_TIMEOUT` and so on.
+//! Ctrl-C drains: no new connections, but every request that has begun is answered. A second one exits at once.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use polyserve::env::Settings;
+use polyserve::prelude::*;
+
+fn main() -> anyhow::Result<()> {
+    // Before anything else, so that not even an early Ctrl-C is lost.
+    let signals = Signals::register()?;
+    let settings = Settings::from_env()?;
+
+    // How connections become work: a pool of threads behind one channel. Try `CrossbeamPool`, or `StealingPool`.
+    let server = settings
+        .make(|config| PoolServer::new(config.clone(), |config| Ok(Arc::new(MpscPool::new(config.into())?))))?;
+    // How data is shared. Try `StdMutex`, `StdRwlock`, or `polyserve::memory::Dashmap`.
+    let service = EntityService::shared(TwoLevel::default());
+
+    let running = server.serve(settings.listen, service)?;
+    let url = format!("http://{}", running.local_addr());
+    println!("listening on {url}");
+    println!("try:");
+    println!("  curl -i -X PUT {url}/ -H 'Content-Type: application/json' \\");
+    println!("    -d '{{\"id\":1,\"description\":\"a first entity\",\"value\":60.750847}}'");
+    println!("  curl -i {url}/1");
+    println!("  curl -i -X DELETE {url}/1");
+    println!("and Ctrl-C to drain");
+
+    println!("{}", signals.drain(running)?);
+    Ok(())
+}
