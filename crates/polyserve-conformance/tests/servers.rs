@@ -4,18 +4,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
-use polyserve_conformance::property::{self, Property};
-use polyserve_conformance::server::{PROPERTIES, ServerSubject};
+use polyserve_conformance::property::{self, Property, Verdict};
+use polyserve_conformance::server::{Deviations, PROPERTIES, ServerSubject};
 
 polyserve_conformance::server_conformance!(plain_server, ServerSubject::new(PlainServer::new));
 
 /// Long enough for what must happen on a busy machine, short enough to wait for what a flaw keeps from happening.
 const PATIENCE: Duration = Duration::from_secs(4);
 
+fn named(name: &str) -> &'static Property<ServerSubject> {
+    PROPERTIES.iter().find(|property| property.name == name).expect("the property is in the kit")
+}
+
 /// Runs the property that is to catch `flaw`, in the test `name`.
 fn catch(flaw: Flaw, name: &str) {
-    let named = |property: &&Property<ServerSubject>| property.name == flaw.caught_by();
-    let property = PROPERTIES.iter().find(named).expect("the property is in the kit");
+    let property = named(flaw.caught_by());
     let subject = flaw.subject().with_patience(PATIENCE);
     let run = || property::test(module_path!(), name, &subject, property.run);
     if std::env::var_os("POLYSERVE_CONFORMANCE_CHILD").is_some() {
@@ -49,6 +52,7 @@ caught! {
     ignores_connection_close: IgnoresConnectionClose,
     keeps_old_connections_silently: KeepsOldConnectionsSilently,
     answers_head_with_a_body: AnswersHeadWithABody,
+    refuses_head_with_a_body: RefusesHeadWithABody,
     needs_a_whole_read: NeedsAWholeRead,
     loses_bytes_on_a_short_write: LosesBytesOnAShortWrite,
     takes_two_hosts: TakesTwoHosts,
@@ -61,6 +65,9 @@ caught! {
     always_continues: AlwaysContinues,
     has_no_timeouts: HasNoTimeouts,
     drips_keep_it_awake: DripsKeepItAwake,
+    closes_on_late_clients: ClosesOnLateClients,
+    leaves_errors_empty: LeavesErrorsEmpty,
+    calls_everything_bad: CallsEverythingBad,
     scolds_idle_connections: ScoldsIdleConnections,
     waits_for_ever: WaitsForEver,
     loses_wakes: LosesWakes,
@@ -69,6 +76,7 @@ caught! {
     dies_of_an_empty_connection: DiesOfAnEmptyConnection,
     does_not_linger: DoesNotLinger,
     lets_panics_through: LetsPanicsThrough,
+    lets_drops_panic: LetsDropsPanic,
     keeps_half_an_answer: KeepsHalfAnAnswer,
     turns_away_for_ever: TurnsAwayForEver,
     turns_away_silently: TurnsAwaySilently,
@@ -90,6 +98,37 @@ caught! {
     dies_of_full_tables: DiesOfFullTables,
     spins_on_full_tables: SpinsOnFullTables,
     spins_while_it_waits: SpinsWhileItWaits,
+    keeps_the_port_while_stuck: KeepsThePortWhileStuck,
     forgets_the_queue: ForgetsTheQueue,
     takes_any_config: TakesAnyConfig,
+}
+
+/// What a server declares is expected of it: the flaw passes where it is declared, and a server without it fails there.
+#[test]
+fn what_is_declared_is_expected() {
+    type Declare = fn(&mut Deviations);
+    let declared: [(Flaw, Declare, &str); 7] = [
+        (Flaw::TakesBareLf, |d| d.bare_lf_ends_a_line = true, "a_bare_lf_ends_no_line"),
+        (Flaw::TakesLengthBesideChunked, |d| d.chunked_overrides_length = true, "length_beside_chunked_is_refused"),
+        (Flaw::CallsEverythingBad, |d| d.unknown_coding_is_400 = true, "chunked_is_the_only_coding"),
+        (Flaw::CallsEverythingBad, |d| d.unknown_method_is_400 = true, "unknown_methods_are_not_implemented"),
+        (Flaw::CallsEverythingBad, |d| d.later_version_is_400 = true, "later_versions_are_not_supported"),
+        (Flaw::ClosesOnLateClients, |d| d.timeouts_close_silently = true, "a_slow_body_times_out"),
+        (Flaw::LeavesErrorsEmpty, |d| d.early_errors_are_empty = true, "garbage_is_refused"),
+    ];
+    for (flaw, declare, name) in declared {
+        let property = named(name);
+        let sound = || ServerSubject::new(PlainServer::new).with_patience(PATIENCE);
+        let verdict = |subject: ServerSubject| {
+            let run = [Property { name: property.name, run: property.run }];
+            property::check("declared", &subject, &run).verdicts.pop().map(|(_, verdict)| verdict)
+        };
+        let flawed = || flaw.subject().with_patience(PATIENCE);
+        assert_eq!(verdict(flawed().deviating(declare)), Some(Verdict::Held), "{flaw:?}, declared");
+        assert_eq!(verdict(sound()), Some(Verdict::Held), "{name} of a sound server");
+        for subject in [flawed(), sound().deviating(declare)] {
+            let broken = verdict(subject);
+            assert!(matches!(broken, Some(Verdict::Broken(_))), "{flaw:?}, {name}: {broken:?}");
+        }
+    }
 }

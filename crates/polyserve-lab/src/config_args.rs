@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use clap::builder::Arg;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use polyserve::ServerConfig;
-use polyserve::env::{LISTEN, SETTINGS, Setting, SettingError, Settings};
+use polyserve::env::{LISTEN, PUBLISHED_WORKERS, SETTINGS, Setting, SettingError, Settings};
 
 /// The settings that flags have set, as text: what they say is [`Settings`]' business, wherever they come from.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,8 @@ impl ConfigArgs {
 
 fn arg(setting: &Setting) -> Arg {
     let default = setting.show(&ServerConfig::default());
-    let help = format!("{} [env: {}] [default: {default}]", setting.summary(), setting.variable());
+    let published = if setting.name() == "workers" { format!(", then {PUBLISHED_WORKERS}") } else { String::new() };
+    let help = format!("{} [env: {}{published}] [default: {default}]", setting.summary(), setting.variable());
     let arg = Arg::new(setting.name())
         .long(setting.flag().trim_start_matches('-').to_owned())
         .help(help)

@@ -2,7 +2,8 @@
 //! `{id, description, value}`. *How connections become work* ([`Server`]) and *how data is shared* ([`EntityRepo`]) are two
 //! independent axes: every server answers the same requests over every repo. Pick one of each, or bring your own.
 //!
-//! ```
+#![cfg_attr(all(feature = "threadpool", feature = "memory"), doc = "```")]
+#![cfg_attr(not(all(feature = "threadpool", feature = "memory")), doc = "```ignore")]
 //! use polyserve::prelude::*;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let addr = ([127, 0, 0, 1], 0).into();
@@ -16,7 +17,8 @@
 //!
 //! Or by name, from the [`catalog`], as the `polyserve` command does:
 //!
-//! ```
+#![cfg_attr(all(feature = "threadpool", feature = "memory"), doc = "```")]
+#![cfg_attr(not(all(feature = "threadpool", feature = "memory")), doc = "```ignore")]
 //! use polyserve::prelude::*;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let catalog = Catalog::builtin();

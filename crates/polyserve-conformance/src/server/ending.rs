@@ -45,12 +45,13 @@ pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// A thread that is stuck in the service's own code at the deadline is left behind and counted, and its socket closed; the
-/// shutdown returns while it is still stuck.
+/// A thread that is stuck in the service's own code at the deadline is left behind and counted, and its socket closed. The
+/// shutdown returns while it is still stuck, and the port is free.
 pub fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
     let service = Arc::new(Blocking::default());
     let live = subject.live(service.clone(), |_| ());
     let _opened = OpenAtTheEnd(service.open.clone());
+    let addr = live.addr;
     live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
     let mut client = live.client();
     client.send(&get("/block")).expect("the server takes the request");
@@ -60,6 +61,35 @@ pub fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
     assert_eq!((drain.answered, drain.stuck), (1, 1), "{drain}");
     let (bytes, ending) = client.end();
     assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", client.show());
+    assert!(TcpStream::connect(addr).is_err(), "somebody still listens");
+    let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
+    subject.try_serve(&server, addr, Arc::new(Echo)).expect("the port is free").ask(&get("/"), 200);
+    Outcome::Held
+}
+
+/// Requests that wait for the one thread that is stuck are not forgotten: at the deadline their connections end, too.
+pub fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcome {
+    let service = Arc::new(Blocking::default());
+    let workers = subject.workers(1);
+    let live = subject.live(service.clone(), |config| config.workers = workers);
+    let _opened = OpenAtTheEnd(service.open.clone());
+    let mut stuck = live.client();
+    stuck.send(&get("/block")).expect("the server takes the request");
+    assert!(service.inside.wait(subject.patience), "the request reaches the service");
+    let mut waiting: Vec<Client> = (0..3).map(|_| live.client()).collect();
+    for client in &mut waiting {
+        client.send(&get("/")).expect("the kernel takes the request");
+    }
+    let drain = live.shutdown_within(SHORT);
+    assert_eq!(drain.stuck, 1, "{drain}");
+    let mut answered = 0;
+    for client in &mut waiting {
+        // A server of a thread for each has answered them; the others end without a byte, or are turned away whole.
+        let (bytes, ending) = client.end();
+        assert_ne!(ending, Ending::Silent, "a connection does not end\n{}", client.show());
+        answered += u64::from(!bytes.is_empty());
+    }
+    assert_eq!(drain.answered, answered, "{drain}");
     Outcome::Held
 }
 

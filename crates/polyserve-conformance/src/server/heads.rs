@@ -227,6 +227,27 @@ pub fn later_versions_are_not_supported(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// A HEAD that is refused before the service is asked gets no body either.
+pub fn a_refused_head_gets_no_body(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for (bytes, status) in [
+        (b"HEAD / HTTP/1.1\r\n\r\n".to_vec(), 400),
+        (request("HEAD", "/", "X : y\r\n"), 400),
+        (request("HEAD", "/", "Expect: x\r\nConnection: close\r\n"), 417),
+        (request("HEAD", "/", &format!("X: {}\r\n", "x".repeat(20_000))), 431),
+    ] {
+        let mut client = live.client();
+        let sent = client.send(&bytes);
+        let response = client.receive_head().unwrap_or_else(|failure| panic!("{}: {failure}", shown(&bytes)));
+        assert_eq!(response.status, status, "{}\n{}", shown(&bytes), client.show());
+        if response.closes() {
+            client.expect_end();
+        }
+        drop(sent);
+    }
+    Outcome::Held
+}
+
 /// Bytes that are no HTTP at all are 400, and the connection ends.
 pub fn garbage_is_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);

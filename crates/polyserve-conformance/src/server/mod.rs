@@ -76,6 +76,7 @@ pub use drain::{
 pub use ending::{
     a_stuck_thread_is_left_behind, an_unused_server_ends, connecting_during_the_end_ends_too, dropping_it_ends_it,
     one_server_serves_several_times, the_deadline_cuts_what_has_not_ended, the_port_is_free_after_the_end,
+    what_waits_for_a_stuck_thread_ends_too,
 };
 pub use expect::{
     a_client_need_not_wait_for_continue, a_client_of_1_0_gets_no_continue, a_refusal_comes_instead_of_continue,
@@ -88,11 +89,11 @@ pub use framing::{
     nothing_follows_a_doubtful_message, what_chunks_carry_is_bounded,
 };
 pub use heads::{
-    a_bare_lf_ends_no_line, a_head_past_its_limit_is_too_large, a_request_of_1_0_needs_no_host,
-    any_other_host_is_refused, any_valid_field_is_taken, broken_fields_are_refused, broken_request_lines_are_refused,
-    garbage_is_refused, later_versions_are_not_supported, more_fields_than_the_limit_are_too_many,
-    nonsense_versions_are_refused, one_valid_host_is_taken, other_forms_of_target_are_taken,
-    the_default_head_is_16_kib, unknown_methods_are_not_implemented,
+    a_bare_lf_ends_no_line, a_head_past_its_limit_is_too_large, a_refused_head_gets_no_body,
+    a_request_of_1_0_needs_no_host, any_other_host_is_refused, any_valid_field_is_taken, broken_fields_are_refused,
+    broken_request_lines_are_refused, garbage_is_refused, later_versions_are_not_supported,
+    more_fields_than_the_limit_are_too_many, nonsense_versions_are_refused, one_valid_host_is_taken,
+    other_forms_of_target_are_taken, the_default_head_is_16_kib, unknown_methods_are_not_implemented,
 };
 pub use json::{
     a_body_past_the_limit_is_too_large, a_body_that_is_not_json_is_a_bad_request, a_description_comes_back_whole,
@@ -110,13 +111,14 @@ pub use limits::{
     deferred_accept_serves_the_same, room_comes_back, two_servers_share_nothing,
 };
 pub use panics::{
-    a_dropped_completer_answers, a_panic_in_a_later_answer_is_a_500, a_panic_in_a_visit_is_a_500,
-    a_panic_in_call_is_a_500, a_panic_in_head_is_a_500, a_panic_in_the_repos_thread_is_a_503,
-    more_panics_than_workers_harm_nobody,
+    a_dropped_completer_answers, a_panic_in_a_given_up_answer_is_a_503, a_panic_in_a_later_answer_is_a_500,
+    a_panic_in_a_visit_is_a_500, a_panic_in_call_is_a_500, a_panic_in_head_is_a_500,
+    a_panic_in_the_repos_thread_is_a_503, more_panics_than_workers_harm_nobody,
 };
 pub use pipeline::{
-    hundreds_of_pipelined_requests_are_answered, large_pipelined_answers_arrive_whole, later_answers_leave_in_order,
-    mixed_answers_keep_their_places, pipelined_requests_are_answered_in_order, what_arrives_together_leaves_together,
+    a_later_answer_may_need_many_polls, hundreds_of_pipelined_requests_are_answered,
+    large_pipelined_answers_arrive_whole, later_answers_leave_in_order, mixed_answers_keep_their_places,
+    pipelined_requests_are_answered_in_order, what_arrives_together_leaves_together,
 };
 pub use resources::{
     a_pipeline_that_is_not_read_is_not_buffered, ended_connections_leave_nothing, many_connections_come_and_go,
@@ -186,6 +188,7 @@ kit! {
         hundreds_of_pipelined_requests_are_answered,
         what_arrives_together_leaves_together,
         later_answers_leave_in_order,
+        a_later_answer_may_need_many_polls,
         mixed_answers_keep_their_places,
         large_pipelined_answers_arrive_whole,
         a_request_may_be_split_anywhere,
@@ -212,6 +215,7 @@ kit! {
         broken_request_lines_are_refused,
         nonsense_versions_are_refused,
         later_versions_are_not_supported,
+        a_refused_head_gets_no_body,
         garbage_is_refused,
         unknown_methods_are_not_implemented,
         other_forms_of_target_are_taken,
@@ -241,6 +245,7 @@ kit! {
         a_panic_in_call_is_a_500,
         a_panic_in_head_is_a_500,
         a_panic_in_a_later_answer_is_a_500,
+        a_panic_in_a_given_up_answer_is_a_503,
         a_panic_in_a_visit_is_a_500,
         a_panic_in_the_repos_thread_is_a_503,
         a_dropped_completer_answers,
@@ -268,6 +273,7 @@ kit! {
         a_large_answer_outlives_the_shutdown,
         the_deadline_cuts_what_has_not_ended,
         a_stuck_thread_is_left_behind,
+        what_waits_for_a_stuck_thread_ends_too,
         the_port_is_free_after_the_end,
         one_server_serves_several_times,
         dropping_it_ends_it,

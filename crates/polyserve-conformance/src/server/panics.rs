@@ -1,5 +1,7 @@
 //! A panic is a 500 for that client and nothing else.
 
+use std::time::Duration;
+
 use super::live::Live;
 use super::services::{Gate, LaterRepo, PANICS, Panicky};
 use super::status_table::{ONE, over};
@@ -48,6 +50,18 @@ pub fn a_panic_in_a_later_answer_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     check(&live, &get("/later"));
     check(&live, &get("/woken"));
+    Outcome::Held
+}
+
+/// A `Later` that panics when it is dropped, because it took too long, costs its client no more than the 503.
+pub fn a_panic_in_a_given_up_answer_is_a_503(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Panicky::shared(), |config| config.answer_timeout = Duration::from_millis(100));
+    for _ in 0..3 {
+        let mut client = live.client();
+        client.send(&get("/given-up")).expect("the server takes the request");
+        check_problem(&client.expect_last(503));
+    }
+    live.ask(&get("/"), 200);
     Outcome::Held
 }
 

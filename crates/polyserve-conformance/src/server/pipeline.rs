@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::keep_alive::echo;
-use super::services::{Large, Sleepy};
+use super::services::{Large, Restless, Sleepy};
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, chunked, get, request, with_body};
+use crate::client::Client;
 use crate::property::Outcome;
 
 /// Requests that arrive together are answered in order, each with its own answer.
@@ -75,6 +76,23 @@ pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
     client.send(&all).expect("the server takes the requests");
     for pause in pauses {
         assert_eq!(client.expect(200).text(), format!("/{pause}"), "{}", client.show());
+    }
+    Outcome::Held
+}
+
+/// An answer that comes later may need many polls, and wake its waker within each; on several connections at once.
+pub fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Restless), |_| ());
+    let mut clients: Vec<Client> = (0..3).map(|_| live.client()).collect();
+    for client in &mut clients {
+        let all = [get("/0"), get("/1"), get("/3000"), request("GET", "/2", "Connection: close\r\n")].concat();
+        client.send(&all).expect("the server takes the requests");
+    }
+    for mut client in clients {
+        for path in ["/0", "/1", "/3000", "/2"] {
+            assert_eq!(client.expect(200).text(), path, "{}", client.show());
+        }
+        client.expect_end();
     }
     Outcome::Held
 }

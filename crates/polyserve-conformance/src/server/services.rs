@@ -1,8 +1,10 @@
 //! Services and repos that make a server wait, fail or write much.
 
 use std::collections::HashMap;
+use std::future::{pending, poll_fn};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -135,6 +137,28 @@ impl Service for Sleepy {
     }
 }
 
+/// Answers `/n` once it has been polled n more times; each poll wakes its waker before it returns, as a future may.
+pub(super) struct Restless;
+
+impl Service for Restless {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let path = request.head.path().to_owned();
+        let mut left: u32 = path.trim_start_matches('/').parse().unwrap_or(0);
+        let polled = poll_fn(move |cx| match left.checked_sub(1) {
+            None => Poll::Ready(()),
+            Some(fewer) => {
+                left = fewer;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        });
+        Answer::later(async move {
+            polled.await;
+            text(path)
+        })
+    }
+}
+
 /// Answers `/n` with n bytes of the pattern.
 pub(super) struct Large;
 
@@ -158,6 +182,15 @@ impl Panicky {
     }
 }
 
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(thread::panicking(), "as the test asked");
+    }
+}
+
 impl Service for Panicky {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         match request.head.path() {
@@ -168,6 +201,14 @@ impl Service for Panicky {
             }
             "/later" => Answer::later(async { panic!("as the test asked") }),
             "/woken" => timer::after(Duration::from_millis(1)).map(|()| panic!("as the test asked")),
+            "/given-up" => {
+                let bomb = Bomb;
+                Answer::later(async move {
+                    pending::<()>().await;
+                    drop(bomb);
+                    text("nobody waits for ever")
+                })
+            }
             "/visit" => {
                 let _ = self.repo.get(1, &mut |_| panic!("as the test asked"));
                 Answer::Now(text("the visit did not panic"))

@@ -269,3 +269,64 @@ fn check_target(method: Method, target: &str) -> Result<(), Refusal> {
     });
     if absolute { Ok(()) } else { Err(bad("The request target is neither a path nor an http URL.")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { max_head: 120, max_headers: 3, max_body: 10 };
+
+    /// The head's length, or the refusal; `None` while it is partial.
+    fn outcome(input: &[u8], limits: &Limits) -> Option<Result<usize, Refusal>> {
+        let mut fields = fields();
+        match head(input, limits, &mut fields) {
+            Decoded::Partial => None,
+            Decoded::Head(parsed) => Some(Ok(parsed.length)),
+            Decoded::Refused(refusal) => Some(Err(refusal)),
+        }
+    }
+
+    /// And it changes only where a caller is told to look again.
+    #[test]
+    fn a_prefix_is_partial_or_says_what_the_whole_says() {
+        let many = "a:\r\n".repeat(4);
+        let long = "x".repeat(200);
+        for input in [
+            "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\nGET / HTTP/1.1\r\n\r\n".to_owned(),
+            "GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n".to_owned(),
+            "GET / HTTP/1.1\r\nHost: a\r\nX y\r\n\n".to_owned(),
+            "GET / HTTP/1.1\r\nHost: a\rX: y\r\n\r\n".to_owned(),
+            "GET /\u{e9} HTTP/7.7\r\nHost: a\r\n\n".to_owned(),
+            "GET / HTTP/7.7\r\nHost : a\r\n\r\n".to_owned(),
+            format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\n\r\n"),
+            format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}\0\r\n\r\n"),
+            format!("GET /{long} HTTP/1.1\r\n\r\n"),
+            "\u{16}\u{3}\u{1}".to_owned(),
+        ] {
+            let whole = outcome(input.as_bytes(), &LIMITS);
+            assert!(whole.is_some(), "{input:?} is decided");
+            let mut before = None;
+            for length in 0..=input.len() {
+                let now = outcome(&input.as_bytes()[..length], &LIMITS);
+                assert!(now.is_none() || now == whole, "{length} bytes of {input:?}: {now:?}, not {whole:?}");
+                if now != before {
+                    let ends_a_line = input.as_bytes()[length - 1] == b'\n';
+                    assert!(
+                        ends_a_line || length <= METHOD_LOOK || length == LIMITS.max_head + 1,
+                        "at {length} of {input:?}"
+                    );
+                }
+                before = now;
+            }
+        }
+    }
+
+    #[test]
+    fn limits_beyond_the_room_are_the_room() {
+        let limits = Limits { max_head: usize::MAX, max_headers: usize::MAX, ..LIMITS };
+        let with = |count: usize| format!("GET / HTTP/1.0\r\n{}\r\n", "a:\r\n".repeat(count));
+        assert!(matches!(outcome(with(MAX_HEADERS).as_bytes(), &limits), Some(Ok(_))));
+        let refused = outcome(with(MAX_HEADERS + 1).as_bytes(), &limits);
+        assert!(matches!(refused, Some(Err(Refusal { status: Status::HEADER_FIELDS_TOO_LARGE, .. }))));
+    }
+}

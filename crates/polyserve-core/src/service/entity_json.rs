@@ -24,8 +24,9 @@ pub(super) fn write(entity: EntityRef<'_>, out: &mut Vec<u8>) {
 }
 
 fn write_string(text: &str, out: &mut Vec<u8>) {
-    let plain = text.bytes().all(|b| b >= b' ' && b != b'"' && b != b'\\');
-    if plain {
+    // Without a way out of the loop the compiler looks at many bytes at once.
+    let escaped = text.bytes().fold(false, |found, b| found | (b < b' ') | (b == b'"') | (b == b'\\'));
+    if !escaped {
         out.push(b'"');
         out.extend_from_slice(text.as_bytes());
         out.push(b'"');

@@ -3,7 +3,7 @@
 //! It has the whole stream before it, keeps no state between calls and shares no code with the codec; it is written to
 //! be held against the RFC, not to be fast. Where the RFC leaves a choice, the reading needs a decision:
 //!
-//! 1. Up to 32 empty lines are skipped before a request line; one more is refused (RFC 9112, 2.2 names none but one).
+//! 1. Up to 32 empty lines are skipped before a request line; one more is refused (RFC 9112, 2.2 asks for one at least).
 //! 2. A line is judged when it is whole, but the first 16 bytes of a request line as they come: a method or nothing.
 //!    So a head that never ends is refused for its whole lines, and waited for otherwise.
 //! 3. Of several faults the first is told: the lines' own in their order; then `Host` and `Content-Length`, framing, method,

@@ -38,7 +38,14 @@ fn help_and_version() {
     }
     assert!(printed(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
     let help = printed(&["serve", "--help"]);
-    for part in ["--max-connections", "POLYSERVE_MAX_CONNECTIONS", "--head-timeout", "TCP_ADDRESS", "--defer-accept"] {
+    for part in [
+        "--max-connections",
+        "POLYSERVE_MAX_CONNECTIONS",
+        "--head-timeout",
+        "TCP_ADDRESS",
+        "THREAD_POOL_SIZE",
+        "--defer-accept",
+    ] {
         assert!(help.contains(part), "{help}");
     }
     let output = run(&["lisst"]);

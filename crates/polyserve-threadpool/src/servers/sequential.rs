@@ -10,6 +10,7 @@
 //! *Wins when* requests are short, arrive on connections of their own and come from one client at a time: no thread is
 //! woken for anything. *Loses when* anybody waits for anything.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, PipeReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -28,7 +29,7 @@ use rustix::event::PollFlags;
 use super::blocking::{Read, Transport, drive};
 use super::departures::Departures;
 use super::desk::{Desk, House};
-use super::waiting::{ACCEPT_REST, LAST_GRACE, wait, wake_on_begin};
+use super::waiting::{ACCEPT_REST, LAST_GRACE, last_guests, wait, wake_on_begin};
 
 /// The server of one connection at a time.
 #[derive(Clone, Debug)]
@@ -62,25 +63,66 @@ impl Server for Sequential {
         let local_addr = listener.local_addr()?;
         let house = Arc::new(House::new(service, &self.config));
         let wake = wake_on_begin(&house.shutdown)?;
-        let current = Current::default();
+        let door = Arc::new(Door { listener: Mutex::new(Some(listener)), ..Door::default() });
         let (ended, end) = promise(());
-        let worker = Worker { house: Arc::clone(&house), wake, current: Arc::clone(&current) };
+        let worker = Worker { house: Arc::clone(&house), wake, door: Arc::clone(&door) };
         let worker = thread::Builder::new().name("sequential".into()).spawn(move || {
             let _ended = ended; // completes when the thread ends, however it does
-            worker.run(listener);
+            worker.run();
         })?;
         let (shutdown, grace) = (house.shutdown.clone(), self.config.drain_grace);
         Running::start("sequential-main", local_addr, grace, shutdown, move || {
-            supervise(&house, &current, worker, &mut end.into_future())
+            supervise(&house, &door, worker, &mut end.into_future())
         })
     }
 }
 
-/// The connection that is being served.
-type Current = Arc<Mutex<Option<Arc<TcpStream>>>>;
+/// What the supervisor must close even where the worker is stuck: behind locks that are free while the service runs.
+#[derive(Default)]
+struct Door {
+    listener: Mutex<Option<TcpListener>>,
+    /// Those that were waiting when the drain began.
+    guests: Mutex<VecDeque<TcpStream>>,
+    /// The connection that is being served.
+    current: Mutex<Option<Arc<TcpStream>>>,
+}
+
+impl Door {
+    fn accept(&self) -> io::Result<TcpStream> {
+        match &*lock(&self.listener) {
+            Some(listener) => listener.accept().map(|(stream, _)| stream),
+            None => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Closes the listener; says who was waiting.
+    fn close(&self, house: &House) {
+        if let Some(listener) = lock(&self.listener).take() {
+            lock(&self.guests).extend(last_guests(listener, house));
+        }
+    }
+
+    fn next_guest(&self) -> Option<TcpStream> {
+        lock(&self.guests).pop_front()
+    }
+
+    /// Cuts the connection that is being served, and those that are still waiting.
+    fn cut(&self, house: &House) {
+        self.close(house);
+        for guest in lock(&self.guests).drain(..) {
+            let peeked = guest.set_nonblocking(true).and_then(|()| guest.peek(&mut [0]));
+            if peeked.is_ok_and(|count| count > 0) {
+                house.count_cut();
+            }
+        }
+        if let Some(stream) = &*lock(&self.current) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
 
 /// Waits for the worker's end, and cuts its connection at the shutdown's deadline.
-fn supervise(house: &House, current: &Current, worker: JoinHandle<()>, end: &mut AnswerFuture<()>) -> Drain {
+fn supervise(house: &House, door: &Door, worker: JoinHandle<()>, end: &mut AnswerFuture<()>) -> Drain {
     let mut begun = house.shutdown.begun();
     let mut ended = false;
     park_until(None, |cx| {
@@ -91,9 +133,7 @@ fn supervise(house: &House, current: &Current, worker: JoinHandle<()>, end: &mut
     let deadline = house.shutdown.deadline().unwrap_or_else(Instant::now);
     let mut stuck = 0;
     if !until(deadline) {
-        if let Some(stream) = &*lock(current) {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
+        door.cut(house);
         stuck = usize::from(!until(deadline + LAST_GRACE));
     }
     if stuck == 0
@@ -107,39 +147,38 @@ fn supervise(house: &House, current: &Current, worker: JoinHandle<()>, end: &mut
 struct Worker {
     house: Arc<House>,
     wake: PipeReader,
-    current: Current,
+    door: Arc<Door>,
 }
 
 impl Worker {
-    fn run(&self, listener: TcpListener) {
+    fn run(&self) {
         let mut desk = Desk::new();
         let mut departures = Departures::new(self.house.config.linger_timeout);
-        loop {
-            let draining = self.house.shutdown.is_begun();
-            match listener.accept() {
-                Ok((stream, _)) => self.serve(stream, &listener, &mut desk, &mut departures),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if draining {
-                        break;
-                    }
-                    self.rest(Some(&listener), &mut departures, None);
-                }
+        while !self.house.shutdown.is_begun() {
+            match self.door.accept() {
+                Ok(stream) => self.serve(stream, &mut desk, &mut departures),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(true, false, &mut departures, None),
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept");
-                    self.rest(None, &mut departures, Some(Instant::now() + ACCEPT_REST));
+                    self.rest(false, false, &mut departures, Some(Instant::now() + ACCEPT_REST));
                 }
             }
         }
-        drop(listener);
+        self.door.close(&self.house);
+        while let Some(stream) = self.door.next_guest() {
+            self.serve(stream, &mut desk, &mut departures);
+        }
         while departures.deadline().is_some() && !self.house.is_over() {
-            self.rest(None, &mut departures, self.house.shutdown.deadline());
+            self.rest(false, true, &mut departures, self.house.shutdown.deadline());
         }
     }
 
-    /// Waits for the listener, a departure, a shutdown or the deadline.
-    fn rest(&self, listener: Option<&TcpListener>, departures: &mut Departures, deadline: Option<Instant>) {
-        let wake = (!self.house.shutdown.is_begun()).then(|| self.wake.as_fd());
+    /// Waits for the listener, a departure, the deadline, or a shutdown that the caller does not know of yet.
+    fn rest(&self, listen: bool, draining: bool, departures: &mut Departures, deadline: Option<Instant>) {
+        let door = listen.then(|| lock(&self.door.listener));
+        let listener = door.as_ref().and_then(|listener| listener.as_ref());
+        let wake = (!draining).then(|| self.wake.as_fd());
         let deadline = [deadline, departures.deadline()].into_iter().flatten().min();
         let sockets = wake.into_iter().chain(listener.map(AsFd::as_fd)).chain(departures.sockets());
         if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
@@ -149,15 +188,15 @@ impl Worker {
         departures.sweep();
     }
 
-    fn serve(&self, stream: TcpStream, listener: &TcpListener, desk: &mut Desk, departures: &mut Departures) {
+    fn serve(&self, stream: TcpStream, desk: &mut Desk, departures: &mut Departures) {
         if net::prepare(&stream).and_then(|()| stream.set_nonblocking(true)).is_err() {
             return;
         }
         let stream = Arc::new(stream);
-        *lock(&self.current) = Some(Arc::clone(&stream));
-        let mut transport = Polled { stream: &stream, listener, worker: self, fresh: true };
+        *lock(&self.door.current) = Some(Arc::clone(&stream));
+        let mut transport = Polled { stream: &stream, worker: self, fresh: true };
         let linger = drive(&mut transport, &self.house, desk);
-        *lock(&self.current) = None;
+        *lock(&self.door.current) = None;
         // The supervisor may still be looking at it; then there is no time left to linger.
         if linger && let Some(stream) = Arc::into_inner(stream) {
             departures.see_off(stream);
@@ -168,23 +207,23 @@ impl Worker {
 /// A socket that does not block, waited for together with the listener and the shutdown.
 struct Polled<'a> {
     stream: &'a TcpStream,
-    listener: &'a TcpListener,
     worker: &'a Worker,
     /// Nothing has been read yet.
     fresh: bool,
 }
 
 impl Polled<'_> {
-    /// Waits until the socket is ready, something else calls, or `deadline`.
-    fn wait(&self, flags: PollFlags, listen: bool, deadline: Instant) -> io::Result<Ready> {
-        let draining = self.worker.house.shutdown.is_begun();
+    /// Waits until the socket is ready, something else calls, or `deadline`. `draining` is what the caller knows: a
+    /// shutdown that begins after it looked wakes it.
+    fn wait(&self, flags: PollFlags, listen: bool, draining: bool, deadline: Instant) -> io::Result<Ready> {
         let wake = (!draining).then(|| (self.worker.wake.as_fd(), PollFlags::IN));
-        let listener = listen.then(|| (self.listener.as_fd(), PollFlags::IN));
+        let door = listen.then(|| lock(&self.worker.door.listener));
+        let listener = door.as_ref().and_then(|door| door.as_ref()).map(|listener| (listener.as_fd(), PollFlags::IN));
         let sockets = [(self.stream.as_fd(), flags)].into_iter().chain(wake).chain(listener);
         let mut ready = Vec::with_capacity(3);
         wait(sockets, Some(deadline), &mut ready)?;
         let at = |index: usize| ready.get(index).copied().unwrap_or(false);
-        Ok(Ready { listener: listen && at(usize::from(!draining) + 1), wake: !draining && at(1) })
+        Ok(Ready { listener: at(usize::from(!draining) + 1), wake: !draining && at(1) })
     }
 }
 
@@ -200,6 +239,7 @@ impl Transport for Polled<'_> {
         let idle = phase == Phase::Idle;
         let (mut leave, mut listen, mut deadline) = (false, idle, deadline);
         loop {
+            let draining = house.shutdown.is_begun();
             match (&mut &*self.stream).read(buffer) {
                 Ok(0) => return Ok(Read::End),
                 Ok(count) => {
@@ -211,13 +251,13 @@ impl Transport for Polled<'_> {
                 Err(_) => {}
             }
             // Only now, after the socket was found empty: what had arrived is served first.
-            if leave || (idle && house.shutdown.is_begun()) {
+            if leave || (idle && draining) {
                 return Ok(Read::Leave);
             }
             if Instant::now() >= deadline {
                 return Ok(Read::TimedOut);
             }
-            let ready = self.wait(PollFlags::IN, listen, deadline)?;
+            let ready = self.wait(PollFlags::IN, listen, draining, deadline)?;
             if ready.wake && !idle {
                 return Ok(Read::Again);
             }
@@ -238,8 +278,9 @@ impl Transport for Polled<'_> {
                 Ok(count) => written += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let draining = self.worker.house.shutdown.is_begun();
                     let deadline = self.worker.house.within(deadline);
-                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, deadline).is_err() {
+                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, draining, deadline).is_err() {
                         break;
                     }
                 }

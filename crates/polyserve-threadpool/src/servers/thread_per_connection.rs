@@ -29,7 +29,7 @@ use rustix::event::PollFlags;
 use super::blocking::{Read, Transport, drive};
 use super::departures::{Departures, discard};
 use super::desk::{Desk, House};
-use super::waiting::{ACCEPT_REST, LAST_GRACE, wait, wake_on_begin};
+use super::waiting::{ACCEPT_REST, LAST_GRACE, last_guests, wait, wake_on_begin};
 
 /// The server of a thread for each connection.
 #[derive(Clone, Debug)]
@@ -127,31 +127,27 @@ impl Guest {
 impl Acceptor {
     fn run(mut self, listener: TcpListener) -> Drain {
         let start = Instant::now();
-        loop {
-            let draining = self.house.shutdown.is_begun();
+        while !self.house.shutdown.is_begun() {
             match listener.accept() {
                 Ok((stream, _)) => self.welcome(stream, start),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if draining {
-                        break;
-                    }
-                    self.rest(Some(&listener), None);
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(Some(&listener), false, None),
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept");
-                    self.rest(None, Some(Instant::now() + ACCEPT_REST));
+                    self.rest(None, false, Some(Instant::now() + ACCEPT_REST));
                 }
             }
         }
-        drop(listener);
+        for stream in last_guests(listener, &self.house) {
+            self.welcome(stream, start);
+        }
         self.drain()
     }
 
-    /// Waits for the listener, a departure, a shutdown or the deadline.
-    fn rest(&mut self, listener: Option<&TcpListener>, deadline: Option<Instant>) {
+    /// Waits for the listener, a departure, the deadline, or a shutdown that the caller does not know of yet.
+    fn rest(&mut self, listener: Option<&TcpListener>, draining: bool, deadline: Option<Instant>) {
         self.join_ended();
-        let wake = (!self.house.shutdown.is_begun()).then(|| self.wake.as_fd());
+        let wake = (!draining).then(|| self.wake.as_fd());
         let deadline = [deadline, self.departures.deadline()].into_iter().flatten().min();
         let sockets = wake.into_iter().chain(listener.map(AsFd::as_fd)).chain(self.departures.sockets());
         if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
@@ -250,7 +246,7 @@ impl Acceptor {
             self.all_end_until(deadline + LAST_GRACE);
         }
         while self.departures.deadline().is_some() && !self.house.is_over() {
-            self.rest(None, Some(deadline));
+            self.rest(None, true, Some(deadline));
         }
         self.house.drained(self.threads.len())
     }

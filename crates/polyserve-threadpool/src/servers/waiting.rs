@@ -1,11 +1,14 @@
 //! Waiting for sockets with `poll(2)`, and for a shutdown among them.
 
 use std::io::{self, PipeReader, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use polyserve_core::Shutdown;
+use polyserve_core::{Shutdown, net};
 use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::desk::House;
 
 /// After the shutdown's deadline, threads that are not in foreign code end within this.
 pub(super) const LAST_GRACE: Duration = Duration::from_millis(500);
@@ -21,6 +24,21 @@ pub(super) fn wake_on_begin(shutdown: &Shutdown) -> io::Result<PipeReader> {
         let _ = (&writer).write(&[1]);
     });
     Ok(reader)
+}
+
+/// The connections that wait to be accepted when a drain begins; the listener is closed after them. Clients that
+/// connect again and again cannot draw it out: no more are taken than could wait at once.
+pub(super) fn last_guests(listener: TcpListener, house: &House) -> Vec<TcpStream> {
+    let mut guests = Vec::new();
+    for _ in 0..house.config.backlog {
+        match listener.accept() {
+            Ok((stream, _)) => guests.push(stream),
+            Err(error) if net::is_connection_error(&error) => {}
+            Err(_) => break,
+        }
+    }
+    drop(listener);
+    guests
 }
 
 /// Waits until one of `sockets` is ready for what it is asked, or `deadline` has passed; says which are. Interrupted, it

@@ -1,7 +1,6 @@
 //! The loop of a connection's thread.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown as Side, TcpStream};
+use std::io::{self, ErrorKind, Read as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,10 +13,11 @@ use super::Flaw;
 use super::body::Reading;
 use super::head::{Parsed, Refusal, parse};
 use super::house::{Guest, House, State, TICK};
+use super::sending::Held;
 
 /// Serves a connection to its end.
 pub(super) fn serve_connection(house: &House, guest: &Guest) {
-    let mut connection = Connection { house, guest, input: Vec::new(), held: Vec::new(), served: 0 };
+    let mut connection = Connection::new(house, guest);
     let end = connection.serve();
     if connection.flush() && matches!(end, Ended::Answered) {
         connection.linger();
@@ -26,7 +26,7 @@ pub(super) fn serve_connection(house: &House, guest: &Guest) {
 
 /// Tells a connection that there is no room.
 pub(super) fn turn_away(house: &House, guest: &Guest) {
-    let mut connection = Connection { house, guest, input: Vec::new(), held: Vec::new(), served: 0 };
+    let mut connection = Connection::new(house, guest);
     if !house.has(Flaw::TurnsAwaySilently) {
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "There are too many connections.");
         let again = if house.has(Flaw::TurnsAwayForEver) { "X-Again" } else { "Retry-After" };
@@ -37,26 +37,25 @@ pub(super) fn turn_away(house: &House, guest: &Guest) {
     }
 }
 
-struct Connection<'a> {
-    house: &'a House,
-    guest: &'a Guest,
-    input: Vec<u8>,
+pub(super) struct Connection<'a> {
+    pub(super) house: &'a House,
+    pub(super) guest: &'a Guest,
+    pub(super) input: Vec<u8>,
     /// Answers that leave together once nothing more has arrived.
-    held: Vec<Held>,
+    pub(super) held: Vec<Held>,
+    /// The request is a HEAD, as far as it is known.
+    pub(super) to_head: bool,
     served: u64,
 }
 
-/// An answer that is still here.
-struct Held {
-    bytes: Vec<u8>,
-    counts: bool,
+impl<'a> Connection<'a> {
+    fn new(house: &'a House, guest: &'a Guest) -> Self {
+        Self { house, guest, input: Vec::new(), held: Vec::new(), to_head: false, served: 0 }
+    }
 }
 
-/// Held answers leave when they are larger than this together.
-const HELD: usize = 64 * 1024;
-
 /// How a connection ended.
-enum Ended {
+pub(super) enum Ended {
     /// The last answer was sent.
     Answered,
     /// The client is gone, was idle, or was cut.
@@ -65,7 +64,7 @@ enum Ended {
 
 /// What a wait for bytes brought.
 #[derive(Debug, PartialEq, Eq)]
-enum Got {
+pub(super) enum Got {
     Bytes,
     End,
     Late,
@@ -73,11 +72,11 @@ enum Got {
 }
 
 impl Connection<'_> {
-    fn has(&self, flaw: Flaw) -> bool {
+    pub(super) fn has(&self, flaw: Flaw) -> bool {
         self.house.has(flaw)
     }
 
-    fn set(&self, state: State) {
+    pub(super) fn set(&self, state: State) {
         *lock(&self.guest.state) = state;
     }
 
@@ -106,7 +105,7 @@ impl Connection<'_> {
                 Ok(false) => return Ended::Answered,
                 Err(Stop::Gone) => return Ended::Gone,
                 Err(Stop::Refused(refusal)) if self.has(Flaw::GoesOnAfterARefusal) => {
-                    // It looks for the next thing that looks like a request.
+                    // It goes on with the next thing that looks like a request.
                     let next = self
                         .input
                         .windows(4)
@@ -169,6 +168,7 @@ impl Connection<'_> {
     fn head(&mut self) -> Result<Parsed, Stop> {
         let started = Instant::now();
         loop {
+            self.to_head = self.input.trim_ascii_start().starts_with(b"HEAD ");
             if let Some(head) = parse(&self.input, &self.house.config, self.house.flaw).map_err(Stop::Refused)? {
                 self.input.drain(..head.end);
                 return Ok(head);
@@ -201,7 +201,7 @@ impl Connection<'_> {
 
     /// Reads once. An idle connection may be told to leave, or be closed by a shutdown, but not while there is something
     /// to read.
-    fn fill(&mut self, deadline: Instant, idle: bool) -> Got {
+    pub(super) fn fill(&mut self, deadline: Instant, idle: bool) -> Got {
         let mut buffer = [0; 16 * 1024];
         loop {
             let _ = self.guest.stream.set_read_timeout(Some(TICK));
@@ -265,10 +265,16 @@ impl Connection<'_> {
             if deaf {
                 std::thread::sleep(TICK);
             }
-            if self.house.is_over() {
-                return Err(Stop::Gone);
-            }
-            if Instant::now() >= deadline && !self.has(Flaw::WaitsForEver) {
+            let late = Instant::now() >= deadline && !self.has(Flaw::WaitsForEver);
+            if late || self.house.is_over() {
+                // Its drop is the service's own code, too.
+                let given_up = catch_unwind(AssertUnwindSafe(|| drop(answer)));
+                if given_up.is_err() && self.has(Flaw::LetsDropsPanic) {
+                    panic!("the answer panicked when it was dropped");
+                }
+                if !late {
+                    return Err(Stop::Gone);
+                }
                 return Err(Stop::Refused(Refusal {
                     status: Status::SERVICE_UNAVAILABLE,
                     detail: "The answer did not come in time.",
@@ -290,6 +296,6 @@ fn panicked() -> Reply {
     Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed.")
 }
 
-fn is_tick(error: &io::Error) -> bool {
+pub(super) fn is_tick(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

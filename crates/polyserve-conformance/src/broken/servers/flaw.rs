@@ -40,6 +40,8 @@ flaws! {
     KeepsOldConnectionsSilently, caught by a_connection_of_1_0_is_kept_on_request;
     /// Answers HEAD with a body.
     AnswersHeadWithABody, caught by head_is_get_without_the_body;
+    /// Answers a HEAD that it refuses with a body.
+    RefusesHeadWithABody, caught by a_refused_head_gets_no_body;
     /// Takes a body to be complete with the read that brought its head.
     NeedsAWholeRead, caught by a_request_may_be_split_anywhere;
     /// Writes once, and forgets what the kernel did not take.
@@ -64,6 +66,12 @@ flaws! {
     HasNoTimeouts, caught by a_slow_head_times_out;
     /// Starts its timeouts again with every byte.
     DripsKeepItAwake, caught by a_dripping_head_times_out;
+    /// Closes on clients that take too long, and does not say why.
+    ClosesOnLateClients, caught by a_slow_head_times_out;
+    /// Has no body for what it refuses before it asks the service.
+    LeavesErrorsEmpty, caught by garbage_is_refused;
+    /// Says 400 where a method, a coding or a version is not known.
+    CallsEverythingBad, caught by unknown_methods_are_not_implemented;
     /// Says 408 to a connection that was merely idle.
     ScoldsIdleConnections, caught by an_idle_connection_is_closed_silently;
     /// Waits for a later answer without limit.
@@ -80,6 +88,8 @@ flaws! {
     DoesNotLinger, caught by a_refusal_survives_unread_input;
     /// Lets a panic end the thread and its connection.
     LetsPanicsThrough, caught by a_panic_in_call_is_a_500;
+    /// Lets a panic in the drop of an answer that it gives up end the connection.
+    LetsDropsPanic, caught by a_panic_in_a_given_up_answer_is_a_503;
     /// Leaves what a panicking service had written in front of its 500.
     KeepsHalfAnAnswer, caught by a_panic_in_call_is_a_500;
     /// Turns clients away without saying when to try again.
@@ -122,6 +132,8 @@ flaws! {
     SpinsOnFullTables, caught by running_out_of_descriptors_ends_nothing;
     /// Polls an answer that is to come without a pause.
     SpinsWhileItWaits, caught by waiting_costs_no_time;
+    /// Keeps its listener while a thread is stuck.
+    KeepsThePortWhileStuck, caught by a_stuck_thread_is_left_behind;
     /// Closes its listener at the shutdown's begin, with clients in its queue.
     ForgetsTheQueue, caught by a_request_in_the_queue_is_served_by_the_drain;
     /// Takes any configuration.

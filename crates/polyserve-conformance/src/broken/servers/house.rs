@@ -16,7 +16,10 @@ use super::connection::{serve_connection, turn_away};
 use crate::client::imf_fixdate;
 
 /// How long a thread looks away from what it might have to do.
-pub(super) const TICK: Duration = Duration::from_millis(5);
+pub(super) const TICK: Duration = Duration::from_millis(20);
+
+/// How long the door rests after a connection; longer and longer while none comes.
+const REST: Duration = Duration::from_millis(1);
 
 /// What all threads of a run share.
 pub(super) struct House {
@@ -99,8 +102,12 @@ pub(super) fn serve(
     Running::start("plain-server", local_addr, config.drain_grace, shutdown, move || {
         let mut door = Door { house, threads: HashMap::new(), next: 0 };
         door.accept(&listener);
-        door.close(listener);
-        door.drain()
+        let kept = door.close(listener);
+        let drain = door.drain();
+        if drain.stuck > 0 {
+            std::mem::forget(kept);
+        }
+        drain
     })
 }
 
@@ -114,6 +121,7 @@ struct Door {
 impl Door {
     /// Accepts until a shutdown has begun and nobody waits.
     fn accept(&mut self, listener: &TcpListener) {
+        let mut rest = REST;
         loop {
             self.join_ended();
             let ending = self.house.shutdown.is_begun();
@@ -123,14 +131,18 @@ impl Door {
             }
             match listener.accept() {
                 Ok(_) if dead => {}
-                Ok((stream, _)) => self.admit(stream),
+                Ok((stream, _)) => {
+                    rest = REST;
+                    self.admit(stream);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock && ending => return,
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
                     let full = error.kind() != ErrorKind::WouldBlock;
                     self.house.dead.fetch_or(full && self.house.has(Flaw::DiesOfFullTables), Ordering::SeqCst);
                     if !(full && self.house.has(Flaw::SpinsOnFullTables)) {
-                        thread::sleep(TICK / 2);
+                        thread::sleep(rest);
+                        rest = (2 * rest).min(TICK);
                     }
                 }
             }
@@ -140,10 +152,13 @@ impl Door {
         }
     }
 
-    fn close(&self, listener: TcpListener) {
+    /// Closes the listener; a flaw keeps it.
+    fn close(&self, listener: TcpListener) -> Option<TcpListener> {
         if self.house.has(Flaw::KeepsThePort) {
             std::mem::forget(listener);
+            return None;
         }
+        self.house.has(Flaw::KeepsThePortWhileStuck).then_some(listener)
     }
 
     fn admit(&mut self, stream: TcpStream) {

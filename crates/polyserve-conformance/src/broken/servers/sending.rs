@@ -13,15 +13,32 @@ use super::connection::{Connection, Ended, Got, is_tick};
 use super::head::Refusal;
 use super::house::{State, TICK};
 
+/// An answer that is still here.
+pub(super) struct Held {
+    pub(super) bytes: Vec<u8>,
+    pub(super) counts: bool,
+}
+
+/// Held answers leave when they are larger than this together.
+const HELD: usize = 64 * 1024;
+
 impl Connection<'_> {
-    fn refuse(&mut self, refusal: Refusal) -> Ended {
-        let reply = Reply::problem(refusal.status, refusal.detail);
-        let went = self.answer(&reply, &[], false, Some("close"));
+    /// Says what is wrong with a request, as the last answer.
+    pub(super) fn refuse(&mut self, refusal: Refusal) -> Ended {
+        let unknown = [Status::NOT_IMPLEMENTED, Status::VERSION_NOT_SUPPORTED].contains(&refusal.status);
+        let status = if unknown && self.has(Flaw::CallsEverythingBad) { Status::BAD_REQUEST } else { refusal.status };
+        if status == Status::REQUEST_TIMEOUT && self.has(Flaw::ClosesOnLateClients) {
+            return Ended::Gone;
+        }
+        let empty = self.has(Flaw::LeavesErrorsEmpty);
+        let reply = if empty { Reply::empty(status) } else { Reply::problem(status, refusal.detail) };
+        let to_head = self.to_head && !self.has(Flaw::RefusesHeadWithABody);
+        let went = self.answer(&reply, &[], to_head, Some("close"));
         if went && !self.has(Flaw::DoesNotLinger) { Ended::Answered } else { Ended::Gone }
     }
 
     /// Sends an answer, or holds it until what arrived together can leave together; says whether the connection stands.
-    fn answer(&mut self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> bool {
+    pub(super) fn answer(&mut self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> bool {
         let mut bytes = self.encode(reply, in_place, to_head && !self.has(Flaw::AnswersHeadWithABody), connection);
         if self.has(Flaw::KeepsHalfAnAnswer) && reply.status() == Status::INTERNAL_SERVER_ERROR {
             bytes.splice(..0, in_place.iter().copied());
@@ -33,14 +50,14 @@ impl Connection<'_> {
         self.held.push(Held { bytes, counts: !(to_head && self.has(Flaw::Truthless)) });
         let large = self.held.iter().map(|held| held.bytes.len()).sum::<usize>() > HELD;
         if self.has(Flaw::AnswersOneByOne) {
-            std::thread::sleep(TICK / 5);
+            std::thread::sleep(TICK / 20);
             return self.flush();
         }
         if large && !self.has(Flaw::BuffersWithoutLimit) { self.flush() } else { true }
     }
 
     /// Sends what is held and counts what the kernel took; says whether it took everything.
-    fn flush(&mut self) -> bool {
+    pub(super) fn flush(&mut self) -> bool {
         if self.held.is_empty() {
             return true;
         }
@@ -113,7 +130,7 @@ impl Connection<'_> {
 
     /// Closes the writing side, and reads on until the client closes or the time is up: unread bytes would reset the
     /// connection, and the reset might overtake the answer.
-    fn linger(&mut self) {
+    pub(super) fn linger(&mut self) {
         self.set(State::Leaving);
         let deadline = Instant::now() + self.house.config.linger_timeout;
         if self.guest.stream.shutdown(Side::Write).is_err() {
@@ -127,4 +144,3 @@ impl Connection<'_> {
         }
     }
 }
-

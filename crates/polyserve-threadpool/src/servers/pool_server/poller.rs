@@ -151,7 +151,7 @@ impl Poller {
             Err(stream) => {
                 // Full. It is told so, and lingers in a slot beyond the limit.
                 if let Ok(name) = self.shared.slots.admit(stream, most + REFUSED) {
-                    self.take(name, QUEUED, |poller, slot, open| poller.turn_away(slot, open));
+                    self.take(name, QUEUED, Self::turn_away);
                 }
             }
         }
@@ -167,7 +167,7 @@ impl Poller {
         if writing || self.shared.house.shutdown.is_begun() {
             self.retry.push(name);
         } else {
-            self.take(name, QUEUED, |poller, slot, open| poller.turn_away(slot, open));
+            self.take(name, QUEUED, Self::turn_away);
         }
     }
 
@@ -267,10 +267,9 @@ impl Poller {
     fn drain_step(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         if self.listener.is_some() {
+            // Clients that connect again and again cannot draw it out: no more are taken than could wait at once.
             self.accepting = true;
-            while self.accepting && self.resting.is_none() && !shared.house.is_over() {
-                self.accept(ACCEPT_BATCH);
-            }
+            self.accept(shared.house.config.backlog as usize);
             if let Some(mut listener) = self.listener.take() {
                 let _ = self.poll.registry().deregister(&mut listener);
             }

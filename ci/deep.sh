@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# What is too long for every change: the long form of every seeded test, 50 interrupts of 50, and the stress scenario,
+# a million requests for each server and repo. About half an hour on 2 cores. ci/deep.sh [random] [drain] [ab] [stress]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/setup.sh
+
+random() { POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-core --test random; }
+
+drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-lab --test cli drain; }
+
+ab() { ci/ab.sh 100000; }
+
+# names KIND: the catalog's names of a kind.
+names() { target/release/polyserve list --json | grep -oE "\"$1\":\[[^]]*\]" | grep -oE '"name":"[^"]*"' | cut -d'"' -f4; }
+
+stress() {
+    cargo build -q --release -p polyserve-lab
+    local server repo
+    for server in $(names servers); do
+        for repo in $(names repos); do
+            echo "-- $server over $repo"
+            target/release/polyserve stress --server "$server" --repo "$repo" --scale 25
+        done
+    done
+}
+
+[ $# -gt 0 ] || set -- random drain ab stress
+for part in "$@"; do
+    echo; echo "== $part"
+    "$part"
+done
