@@ -1,6 +1,6 @@
 //! `pool_server`: connections are jobs on any [`Executor`]; an idle one holds no worker.
 //!
-//! One thread accepts and polls; the workers read, call the service and write. A connection lives in a [`slots::Slot`]
+//! One thread accepts and polls; the workers read, call the service and write. A connection lives in a slot
 //! of the server, a job only names it, so that a job that finds no room is answered 503. New connections go straight to
 //! a worker, which usually finds the request there already; only one that has to wait is registered with the poller,
 //! once and edge-triggered, so that a request on a kept connection costs a read, a write and its share of one poll.
