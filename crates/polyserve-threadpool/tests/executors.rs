@@ -408,6 +408,62 @@ fn a_captured_value_that_panics_as_a_deadline_drops_it_harms_nobody() {
     }
 }
 
+/// A worker that comes free while the deadline's close is still dropping the queue must not run what is left of it.
+#[test]
+fn a_worker_that_comes_free_after_the_deadline_runs_nothing_more() {
+    struct OnDrop<F: FnMut()>(F);
+    impl<F: FnMut()> Drop for OnDrop<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    for pool in pools(&bounded(1, 64)) {
+        let bar = occupy(&*pool, 1);
+        let (sender, events) = mpsc::channel();
+        // Dropped first, by the close: lets the worker go, and waits until that has dealt with the next job.
+        let first = OnDrop(move || {
+            bar.open();
+            let _ = events.recv_timeout(LONG);
+        });
+        pool.execute(Job::new(move || drop(first))).unwrap();
+        let its_sender = sender.clone();
+        let next = OnDrop(move || sender.send(()).unwrap());
+        pool.execute(Job::new(move || {
+            its_sender.send(()).unwrap();
+            drop(next);
+        }))
+        .unwrap();
+        pool.close(Some(Instant::now()));
+        assert_eq!(pool.close(None), 0, "{pool:?}");
+        assert_eq!((pool.stats().executed, pool.panicked()), (1, 0), "{pool:?}");
+    }
+}
+
+/// What a job left in a thread-local is dropped when the worker is past its last job, and may close the pool yet again.
+#[test]
+fn a_workers_thread_local_may_close_the_pool() {
+    struct CloseOnDrop(Arc<dyn Pool>, mpsc::Sender<usize>);
+    impl Drop for CloseOnDrop {
+        fn drop(&mut self) {
+            self.1.send(self.0.close(None)).unwrap();
+        }
+    }
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<CloseOnDrop>> = const { std::cell::RefCell::new(None) };
+    }
+    for pool in pools(&bounded(1, 4)) {
+        let (sender, left) = mpsc::channel();
+        let own = Arc::clone(&pool);
+        pool.execute(Job::new(move || {
+            sender.send(own.close(None)).unwrap();
+            LAST.set(Some(CloseOnDrop(own, sender)));
+        }))
+        .unwrap();
+        assert_eq!((soon(&left, &pool), soon(&left, &pool)), (1, 1), "{pool:?}");
+        assert_eq!(pool.close(None), 0, "{pool:?}");
+    }
+}
+
 /// Workers that feed themselves for ever must not keep a job from outside waiting.
 #[test]
 fn a_job_from_outside_is_not_starved_by_jobs_that_submit_themselves() {

@@ -207,7 +207,7 @@ impl Client {
 
     /// Waits up to `pause` for a byte or the end; says whether either came.
     pub fn stirs_within(&mut self, pause: Duration) -> bool {
-        !matches!(self.fill(Instant::now() + pause), Err(Ending::Silent)) || !self.unread.is_empty()
+        !self.unread.is_empty() || !matches!(self.fill(Instant::now() + pause), Err(Ending::Silent))
     }
 
     fn fill(&mut self, deadline: Instant) -> Result<(), Ending> {

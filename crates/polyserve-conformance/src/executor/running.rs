@@ -202,17 +202,18 @@ pub fn a_panicking_job_costs_only_itself(subject: &ExecutorSubject) -> Outcome {
 /// A job that is submitted to an idle executor is run, however the worker was just falling asleep; so are as many as
 /// there are workers, all of them.
 pub fn no_lost_wakeup(subject: &ExecutorSubject) -> Outcome {
-    let rounds = if subject.has_unbounded_workers() { 100 } else { 1_000 };
+    let rounds = if subject.has_unbounded_workers() { 100 } else { 4_000 };
     for workers in [1, 2, 3] {
         let pool = subject.pool(workers, 16);
         for round in 0..rounds {
-            // Wait for a different while each time, so that the worker is met in every state.
-            (0..(round % 100) * 20).for_each(|_| std::hint::spin_loop());
+            // Up to some ten microseconds, another while each time, so that the worker is met in each of its steps from
+            // the last job to its sleep. 7 919 is prime: the whiles do not repeat.
+            (0..round * 7_919 % 1_000).for_each(|_| std::hint::spin_loop());
             let ran = subject.count();
             let its_ran = ran.clone();
             pool.run(move || its_ran.add());
             assert!(ran.reaches(1), "in round {round} the job of {workers} idle workers did not run");
-            if round % 4 == 0 {
+            if round % 16 == 0 {
                 meet(subject, &pool, workers);
             }
         }

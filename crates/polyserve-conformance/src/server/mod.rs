@@ -5,8 +5,12 @@
 //!
 //! As tests, one for each property:
 //!
-//! ```ignore
+//! ```
+//! # use polyserve_conformance::broken::servers::PlainServer as MyServer;
+//! use polyserve_conformance::server::ServerSubject;
+//!
 //! polyserve_conformance::server_conformance!(my_server, ServerSubject::new(MyServer::new));
+//! # fn main() {}
 //! ```
 //!
 //! At run time, here for a few of them:

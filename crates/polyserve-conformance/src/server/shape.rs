@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use polyserve_core::service::Echo;
@@ -71,26 +71,31 @@ fn idle_makes_room(subject: &ServerSubject, most: usize) {
     }
 }
 
-/// Sends without waiting for answers, until `done`: the server always finds more to read.
-fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool) {
+/// Sends without waiting for answers, until `done`: the server always finds more to read. Counts answers.
+fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
     let mut client = Client::connect(addr, patience).expect("the server accepts connections");
     let mut sender = client.sender().expect("a second handle");
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || {
-            let batch = get("/").repeat(100);
+            // Long heads are dear to read and cheap to send: the server is behind all the time.
+            let batch = request("GET", "/", &"X-Name: any value, of which the server reads every byte\r\n".repeat(90))
+                .repeat(400);
             while !done.load(Ordering::SeqCst) {
                 sender.send(&batch).expect("the server takes what is sent");
             }
         });
         // It reads on for as long as it sends, so that nobody waits for it.
         while !sending.is_finished() {
-            client.expect(200);
+            if client.stirs_within(Duration::from_millis(20)) {
+                client.expect(200);
+                answers.fetch_add(1, Ordering::SeqCst);
+            }
         }
     });
 }
 
-/// Asks again and again until `done`, anew on every clean end of its connection.
-fn insist(addr: SocketAddr, patience: Duration, done: &AtomicBool) {
+/// Asks again and again until `done`, anew on every clean end of its connection. Counts answers.
+fn insist(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
     while !done.load(Ordering::SeqCst) {
         let mut client = Client::connect(addr, patience).expect("the server accepts connections");
         while !done.load(Ordering::SeqCst) {
@@ -102,6 +107,7 @@ fn insist(addr: SocketAddr, patience: Duration, done: &AtomicBool) {
                     break;
                 }
             }
+            answers.fetch_add(1, Ordering::SeqCst);
             drop(sent);
         }
     }
@@ -113,11 +119,12 @@ pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcom
     let (workers, patience) = (subject.workers(2), subject.patience);
     let one = subject.shape() == Connections::One;
     let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
-    let (addr, done) = (live.addr, AtomicBool::new(false));
+    let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let (habit, done) = (if one { insist } else { flood }, &done);
-        let busy: Vec<_> = (0..3).map(|_| scope.spawn(move || habit(addr, patience, done))).collect();
+        let (habit, done, answers) = (if one { insist } else { flood }, &done, &answers);
+        let busy: Vec<_> = (0..3).map(|_| scope.spawn(move || habit(addr, patience, done, answers))).collect();
         let stop = Stop(done);
+        assert!(eventually(patience, || answers.load(Ordering::SeqCst) >= 300), "the busy ones are not served");
         if one {
             for _ in 0..20 {
                 live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));

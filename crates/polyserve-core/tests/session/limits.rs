@@ -125,6 +125,8 @@ fn what_comes_beside_the_chunks_is_bounded() {
     check(&env, &put(&format!("1{};a\r\nx\r\n0\r\n\r\n", " ".repeat(100))), 431);
     check(&env, &put(&format!("0\r\nT: {}\r\n\r\n", "x".repeat(98))), 200);
     check(&env, &put(&format!("0\r\nT: {}\r\n\r\n", "x".repeat(99))), 431);
+    check(&env, &put(&format!("0\r\n{}: \r\n\r\n", "x".repeat(99))), 200);
+    check(&env, &put(&format!("0\r\n{}: \r\n\r\n", "x".repeat(100))), 431);
     check(&env, &put("0\r\nA:\r\nB:\r\nC:\r\n\r\n"), 200);
     check(&env, &put("0\r\nA:\r\nB:\r\nC:\r\nD:\r\n\r\n"), 431);
 }

@@ -66,7 +66,9 @@ fn what_is_unsent_comes_first() {
     assert_eq!(session.unsent(), &answer.repeat(2).as_bytes()[10..]);
     assert!(!session.advance(answer.len() - 10));
     assert_eq!(session.take_answered(), 1);
-    assert!(session.advance(answer.len()));
+    assert!(!session.advance(answer.len() - 1));
+    assert_eq!(session.take_answered(), 0);
+    assert!(session.advance(1));
     assert_eq!(session.take_answered(), 1);
 }
 

@@ -78,6 +78,22 @@ fn a_body_beside_a_later_answer_is_dropped() {
     assert_eq!((wire.settle(), wire.said()), (Want::Read(Phase::Idle), ok("mine")));
 }
 
+/// One that has none does not get what an earlier request left in the buffer.
+#[test]
+fn a_body_in_place_is_that_of_its_own_request() {
+    use polyserve_core::service::{Body, Reply, Status};
+    let in_place = || Reply::new(Status::OK, "text/plain", Body::InPlace);
+    let call = move |request: &polyserve_core::Request<'_>, body: &mut Vec<u8>| match request.head.target {
+        "/later" => polyserve_core::Answer::later(async move { in_place() }),
+        _ => tell(request, body),
+    };
+    let env = env_by(|_| (), call, move |_| Some(in_place()));
+    let put = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n";
+    let (out, _) = ask(&env, [&get("/1"), &get("/later"), &get("/1"), put].concat().as_bytes());
+    let told = ok(&said("GET", "/1", ""));
+    assert_eq!(out, [told.as_str(), &ok(""), &told, &ok("")].concat());
+}
+
 /// A stage stays the same while one deadline runs, and is another one for the next request.
 #[test]
 fn stages() {

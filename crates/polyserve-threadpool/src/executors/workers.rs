@@ -86,10 +86,10 @@ impl Workers {
                 state = lock(&self.roll.state);
                 continue;
             }
-            if state.awaited(me).next().is_none() {
+            if state.awaited(me.is_some()).next().is_none() {
                 break;
             }
-            if late && state.awaited(me).all(|(index, worker)| !worker.ended && in_job(index)) {
+            if late && state.awaited(me.is_some()).all(|(index, worker)| !worker.ended && in_job(index)) {
                 state.left_behind = true;
                 break;
             }
@@ -129,11 +129,10 @@ impl State {
         ended.find_map(|(index, worker)| worker.handle.take().map(|handle| (index, handle)))
     }
 
-    /// Those that `me` waits for.
-    fn awaited(&self, me: Option<usize>) -> impl Iterator<Item = (usize, &Worker)> {
-        let is_awaited =
-            move |worker: &Worker, index| !worker.joined && Some(index) != me && (me.is_none() || worker.closing == 0);
-        self.threads.iter().enumerate().filter(move |(index, worker)| is_awaited(worker, *index))
+    /// Those that are waited for. A worker does not wait for those that close the pool too; itself is one of them.
+    fn awaited(&self, by_a_worker: bool) -> impl Iterator<Item = (usize, &Worker)> {
+        let is_awaited = move |worker: &Worker| !worker.joined && !(by_a_worker && worker.closing > 0);
+        self.threads.iter().enumerate().filter(move |(_, worker)| is_awaited(worker))
     }
 }
 

@@ -21,10 +21,7 @@ impl Session {
                 self.set_state(State::Answer(exchange, future));
                 self.want = Want::Answer;
             }
-            Err(panic) => {
-                scratch.body.clear();
-                self.finish(exchange, &panicked(panic.as_ref()), last, env, scratch);
-            }
+            Err(panic) => self.finish(exchange, &panicked(panic.as_ref()), last, env, scratch),
         }
     }
 

@@ -9,26 +9,34 @@
 //! Cost: a thread's start and end for each connection, a read and a write for each request, 128 KiB of address space
 //! for each stack.
 //!
+//! # Layout
+//!
+//! `guests`: who has a thread; `visit`: what the thread does.
+//!
 //! *Wins when* connections are few and live long: the kernel wakes the right thread at once, nothing is in between.
 //! *Loses when* connections are short (a thread's life costs more than a request) or many (memory, switches).
 
+mod guests;
+mod visit;
+
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, PipeReader, Read as _, Write as _};
+use std::io::{self, ErrorKind, PipeReader, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use polyserve_core::http1::{Phase, Scratch, Session};
+use guests::{Guest, Guests, Leave, as_millis, millis_since};
+use polyserve_core::http1::{Scratch, Session};
 use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
 use rustix::event::PollFlags;
+use visit::Visit;
 
-use super::blocking::{Read, Transport, drive};
-use super::departures::{Departures, discard};
-use super::desk::{Desk, House};
+use super::departures::Departures;
+use super::desk::House;
 use super::waiting::{ACCEPT_REST, LAST_GRACE, last_guests, wait, wake_on_begin};
 
 /// The server of a thread for each connection.
@@ -82,46 +90,6 @@ struct Acceptor {
     threads: HashMap<u64, JoinHandle<()>>,
     next: u64,
     departures: Departures,
-}
-
-/// The connections that have a thread, and the threads that have ended and wait to be joined.
-#[derive(Default)]
-struct Guests {
-    present: Mutex<Present>,
-    gone: Mutex<Vec<u64>>,
-    ended: Condvar,
-}
-
-#[derive(Default)]
-struct Present {
-    guests: HashMap<u64, Arc<Guest>>,
-    /// How many of them were told to leave for another's sake, and so no longer count.
-    leaving: usize,
-}
-
-struct Guest {
-    stream: TcpStream,
-    /// Milliseconds since the server's start when it became idle, plus one; 0 while it is busy.
-    idle_since: AtomicU64,
-    /// Something has been read from it.
-    spoken: AtomicBool,
-    /// The reading side was closed from here, so that an end of input may not be the client's.
-    told_to_leave: AtomicBool,
-    /// It was told so to make room.
-    replaced: AtomicBool,
-}
-
-impl Guest {
-    fn new(stream: TcpStream) -> Self {
-        let [spoken, told_to_leave, replaced] = [const { AtomicBool::new(false) }; 3];
-        Self { stream, idle_since: AtomicU64::new(0), spoken, told_to_leave, replaced }
-    }
-
-    /// Closes the reading side: a thread that waits for a request wakes up.
-    fn tell_to_leave(&self) {
-        self.told_to_leave.store(true, Ordering::SeqCst);
-        let _ = self.stream.shutdown(Shutdown::Read);
-    }
 }
 
 impl Acceptor {
@@ -265,177 +233,5 @@ impl Acceptor {
                 drop(guests.ended.wait_timeout(gone, left).unwrap_or_else(PoisonError::into_inner));
             }
         }
-    }
-}
-
-/// Signs a connection's thread off, however it ends.
-struct Leave {
-    name: u64,
-    guests: Arc<Guests>,
-}
-
-impl Drop for Leave {
-    fn drop(&mut self) {
-        let mut present = lock(&self.guests.present);
-        let replaced = present.guests.remove(&self.name).is_some_and(|guest| guest.replaced.load(Ordering::SeqCst));
-        present.leaving -= usize::from(replaced);
-        drop(present);
-        lock(&self.guests.gone).push(self.name);
-        self.guests.ended.notify_one();
-    }
-}
-
-/// What a connection's thread has.
-struct Visit {
-    name: u64,
-    guest: Arc<Guest>,
-    house: Arc<House>,
-    start: Instant,
-}
-
-impl Visit {
-    fn run(self) {
-        let mut desk = Desk::new();
-        let mut socket = Blocking { visit: &self, read_timeout: None, write_timeout: None };
-        if drive(&mut socket, &self.house, &mut desk) {
-            self.linger(&mut desk);
-        }
-        tracing::trace!(connection = self.name, "closed");
-    }
-
-    /// Closes the writing side and reads on until the client closes or the time is up.
-    fn linger(&self, desk: &mut Desk) {
-        let deadline = self.house.within(Instant::now() + self.house.config.linger_timeout);
-        if self.guest.stream.shutdown(Shutdown::Write).is_err() || self.guest.stream.set_nonblocking(true).is_err() {
-            return;
-        }
-        while discard(&self.guest.stream, &mut desk.input) && Instant::now() < deadline {
-            let socket = (self.guest.stream.as_fd(), PollFlags::IN);
-            if wait([socket], Some(self.house.within(deadline)), &mut Vec::new()).is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// A socket that blocks, with the kernel's own timeouts.
-struct Blocking<'a> {
-    visit: &'a Visit,
-    /// What is set on the socket, so that it is set again only to change it.
-    read_timeout: Option<Duration>,
-    write_timeout: Option<Duration>,
-}
-
-/// How long to rest between looks at a socket whose reading side we closed while a request was coming in.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
-
-impl Blocking<'_> {
-    /// Reads what is there, without waiting.
-    fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
-        let stream = &self.visit.guest.stream;
-        stream.set_nonblocking(true)?;
-        let read = (&mut &*stream).read(buffer);
-        stream.set_nonblocking(false)?;
-        match read {
-            Ok(0) => Ok(Read::End),
-            Ok(count) => Ok(Read::Bytes(count)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Read::Leave),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Lets the kernel wait for `left`, rounded up to a sixteenth of `whole`, so that a busy connection, which always
-    /// has nearly the whole, keeps what is set.
-    fn set_read_timeout(&mut self, left: Duration, whole: Duration) -> io::Result<()> {
-        let step = (whole / 16).max(Duration::from_millis(1));
-        let steps = left.as_nanos().div_ceil(step.as_nanos());
-        let rounded = step * u32::try_from(steps).unwrap_or(u32::MAX);
-        if self.read_timeout != Some(rounded) {
-            self.visit.guest.stream.set_read_timeout(Some(rounded))?;
-            self.read_timeout = Some(rounded);
-        }
-        Ok(())
-    }
-
-    fn set_idle(&self, idle: bool) {
-        let since = if idle { millis_since(self.visit.start) + 1 } else { 0 };
-        self.visit.guest.idle_since.store(since, Ordering::SeqCst);
-    }
-}
-
-fn millis_since(start: Instant) -> u64 {
-    as_millis(start.elapsed())
-}
-
-fn as_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX - 1)
-}
-
-impl Transport for Blocking<'_> {
-    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let (house, guest) = (&self.visit.house, &self.visit.guest);
-        let idle = phase == Phase::Idle;
-        loop {
-            if idle {
-                self.set_idle(true);
-                // In this order: either the drain sees that this connection is idle, or this thread sees the drain.
-                if house.shutdown.is_begun() {
-                    return self.read_now(buffer);
-                }
-            }
-            let left = house.within(deadline).saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(Read::TimedOut);
-            }
-            self.set_read_timeout(left, phase.timeout(&house.config))?;
-            let result = (&mut &guest.stream).read(buffer);
-            self.set_idle(false);
-            match result {
-                Ok(0) if guest.told_to_leave.load(Ordering::SeqCst) => {
-                    if idle {
-                        return Ok(Read::Leave);
-                    }
-                    // A request had begun to come in just then; the rest of it can still be read.
-                    thread::park_timeout(LOOK_AGAIN);
-                }
-                Ok(0) => return Ok(Read::End),
-                Ok(count) => {
-                    guest.spoken.store(true, Ordering::SeqCst);
-                    return Ok(Read::Bytes(count));
-                }
-                Err(error) => match error.kind() {
-                    // Late or interrupted: the loop looks at the clock.
-                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
-                    _ => return Err(error),
-                },
-            }
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize {
-        let stream = &self.visit.guest.stream;
-        let mut written = 0;
-        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = self.visit.house.config.write_timeout;
-            // The whole timeout is set once; only a write that came back short needs what is left of it.
-            let timeout = if written == 0 { timeout } else { left };
-            if left.is_zero() {
-                break;
-            }
-            if self.write_timeout != Some(timeout) {
-                if stream.set_write_timeout(Some(timeout.max(Duration::from_millis(1)))).is_err() {
-                    break;
-                }
-                self.write_timeout = Some(timeout);
-            }
-            match (&mut &*stream).write(rest) {
-                Ok(0) => break,
-                Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
-        written
     }
 }
