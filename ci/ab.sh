@@ -29,6 +29,7 @@ load() {
 }
 
 for server_name in $("$polyserve" list --json | grep -oE '"servers":\[[^]]*\]' | grep -oE '"name":"[^"]*"' | cut -d'"' -f4); do
+    : >"$tmp/serve" # or the last server's line would be found
     "$polyserve" serve --server "$server_name" --repo two_level --listen 127.0.0.1:0 >"$tmp/serve" &
     server=$!
     until grep -q '^listening on' "$tmp/serve"; do kill -0 "$server"; sleep 0.02; done

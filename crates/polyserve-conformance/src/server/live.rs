@@ -73,15 +73,22 @@ impl Live {
         self.client().ask(request, status)
     }
 
-    /// Asks on new connections until one is not turned away: the server may be full, or closing an idle connection.
+    /// Asks on new connections until one is not turned away, and hands out the answer.
     #[track_caller]
     pub(super) fn ask_until_served(&self, request: &[u8]) -> Response {
+        self.connect_until_served(request).1
+    }
+
+    /// Asks on new connections until one is not turned away, and hands it out with the answer: the server may be full for
+    /// the moment, or not know yet that the client which has its answer is idle.
+    #[track_caller]
+    pub(super) fn connect_until_served(&self, request: &[u8]) -> (Client, Response) {
         let deadline = Instant::now() + self.patience;
         loop {
             let mut client = self.client();
             let sent = client.send(request);
             match client.receive() {
-                Ok(response) if response.status < 300 => return response,
+                Ok(response) if response.status < 300 => return (client, response),
                 Ok(response) if response.status != 503 => panic!("{}\n{}", response.status, client.show()),
                 Err(failure) if !failure.is_clean() => panic!("{failure}"),
                 Ok(_) | Err(_) => drop(sent),

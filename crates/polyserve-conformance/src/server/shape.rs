@@ -50,9 +50,7 @@ fn idle_makes_room(subject: &ServerSubject, most: usize) {
         client.ask(&get("/"), 200);
     }
     for _ in 0..3 {
-        let mut next = live.client();
-        next.ask(&get("/"), 200);
-        idle.push(next);
+        idle.push(live.connect_until_served(&get("/")).0);
     }
     // As many as made room are closed, each without a byte; the others still serve.
     let mut closed = Vec::new();
