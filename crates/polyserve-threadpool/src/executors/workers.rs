@@ -131,7 +131,7 @@ impl State {
 
     /// Those that are waited for. A worker does not wait for those that close the pool too; itself is one of them.
     fn awaited(&self, by_a_worker: bool) -> impl Iterator<Item = (usize, &Worker)> {
-        let is_awaited = move |worker: &Worker| !worker.joined && !(by_a_worker && worker.closing > 0);
+        let is_awaited = move |worker: &Worker| !(worker.joined || by_a_worker && worker.closing > 0);
         self.threads.iter().enumerate().filter(move |(_, worker)| is_awaited(worker))
     }
 }
