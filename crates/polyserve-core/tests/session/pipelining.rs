@@ -84,7 +84,10 @@ fn a_body_in_place_is_that_of_its_own_request() {
     use polyserve_core::service::{Body, Reply, Status};
     let in_place = || Reply::new(Status::OK, "text/plain", Body::InPlace);
     let call = move |request: &polyserve_core::Request<'_>, body: &mut Vec<u8>| match request.head.target {
-        "/later" => polyserve_core::Answer::later(async move { in_place() }),
+        "/later" => {
+            body.extend_from_slice(b"nobody's");
+            polyserve_core::Answer::later(async move { in_place() })
+        }
         _ => tell(request, body),
     };
     let env = env_by(|_| (), call, move |_| Some(in_place()));
