@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 step() { echo; echo "== $*"; "$@"; }
 
-step cargo build --release -p polyserve-lab -p polyserve-examples --examples --bins
+step cargo build --release --examples --bins
 step ci/scratch.sh
 step ci/ab.sh
 step cargo bench -q -- --test

@@ -9,6 +9,7 @@
 //! milliseconds, to see whether a shutdown has begun; a better one would be woken.
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{self as std_net, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -57,13 +58,15 @@ impl Server for OneByOne {
             env: Env::new(service, &self.config),
             config: self.config.clone(),
             shutdown: shutdown.clone(),
+            listener: Mutex::new(Some(listener)),
+            waiting: Mutex::default(),
             current: Mutex::new(None),
             answered: AtomicU64::new(0),
             cut: AtomicU64::new(0),
         });
         let (scratch, input, leaving) = (Scratch::new(), vec![0; 16 * 1024], Vec::new());
         let worker = Worker { house: Arc::clone(&house), scratch, input, leaving };
-        let worker = thread::Builder::new().name("one-by-one".into()).spawn(move || worker.run(listener))?;
+        let worker = thread::Builder::new().name("one-by-one".into()).spawn(move || worker.run())?;
         // The main thread does nothing but see to the end: the worker may be stuck in the service.
         let main = move || house.see_to_the_end(worker);
         Running::start("one-by-one-main", local_addr, self.config.drain_grace, shutdown, main)
@@ -78,6 +81,10 @@ struct House {
     env: Env,
     config: ServerConfig,
     shutdown: Shutdown,
+    /// `None` once it is closed. Like the rest below, not locked while the service runs: the worker may be stuck there.
+    listener: Mutex<Option<TcpListener>>,
+    /// Who waited when the drain began.
+    waiting: Mutex<VecDeque<TcpStream>>,
     current: Mutex<Option<Arc<TcpStream>>>,
     answered: AtomicU64,
     cut: AtomicU64,
@@ -89,6 +96,24 @@ impl House {
         self.shutdown.deadline().is_some_and(|deadline| Instant::now() >= deadline + more)
     }
 
+    fn accept(&self) -> io::Result<TcpStream> {
+        match &*lock(&self.listener) {
+            Some(listener) => listener.accept().map(|(stream, _)| stream),
+            None => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Who waits is still let in, but nobody after that.
+    fn close(&self) {
+        if let Some(listener) = lock(&self.listener).take() {
+            lock(&self.waiting).extend(std::iter::from_fn(|| next_waiting(&listener)));
+        }
+    }
+
+    fn next_waiting(&self) -> Option<TcpStream> {
+        lock(&self.waiting).pop_front()
+    }
+
     fn see_to_the_end(&self, worker: JoinHandle<()>) -> Drain {
         // Past the deadline the worker cuts what it does, and ends; unless it is stuck in the service's own code.
         const LAST_GRACE: Duration = Duration::from_millis(500);
@@ -97,6 +122,8 @@ impl House {
         }
         let stuck = !worker.is_finished();
         if stuck {
+            drop(lock(&self.listener).take());
+            lock(&self.waiting).clear();
             if let Some(stream) = &*lock(&self.current) {
                 let _ = stream.shutdown(std_net::Shutdown::Both);
             }
@@ -120,21 +147,24 @@ struct Worker {
 const MOST_LEAVING: usize = 100;
 
 impl Worker {
-    fn run(mut self, listener: TcpListener) {
-        while !self.house.shutdown.is_begun() {
+    fn run(mut self) {
+        let house = Arc::clone(&self.house);
+        while !house.shutdown.is_begun() {
             self.see_off();
-            match listener.accept() {
-                Ok((stream, _)) => self.serve(stream, Some(&listener)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => _ = ready(&[(&listener, PollFlags::IN)], LOOK),
+            match house.accept() {
+                Ok(stream) => self.serve(stream),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if let Some(listener) = &*lock(&house.listener) {
+                        ready(&[(listener, PollFlags::IN)], LOOK);
+                    }
+                }
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(_) => thread::park_timeout(LOOK), // no descriptor is left, perhaps: look again soon
             }
         }
-        // The drain: who waits is still let in, but nobody after that.
-        let waiting: Vec<TcpStream> = std::iter::from_fn(|| next_waiting(&listener)).collect();
-        drop(listener);
-        for stream in waiting {
-            self.serve(stream, None);
+        house.close();
+        while let Some(stream) = house.next_waiting() {
+            self.serve(stream);
         }
         while !self.leaving.is_empty() && !self.house.is_over(Duration::ZERO) {
             self.see_off();
@@ -142,15 +172,15 @@ impl Worker {
         }
     }
 
-    /// Serves a connection to its end. Without a listener, nobody else waits.
-    fn serve(&mut self, stream: TcpStream, listener: Option<&TcpListener>) {
+    /// Serves a connection to its end.
+    fn serve(&mut self, stream: TcpStream) {
         if net::prepare(&stream).and_then(|()| stream.set_nonblocking(true)).is_err() {
             return;
         }
         let stream = Arc::new(stream);
         *lock(&self.house.current) = Some(Arc::clone(&stream));
         let mut session = Session::new();
-        let linger = self.converse(&stream, listener, &mut session);
+        let linger = self.converse(&stream, &mut session);
         self.count(&mut session);
         *lock(&self.house.current) = None;
         if linger && stream.shutdown(std_net::Shutdown::Write).is_ok() && self.leaving.len() < MOST_LEAVING {
@@ -171,7 +201,7 @@ impl Worker {
     }
 
     /// Does what the session wants, until it wants to close. Says whether to linger.
-    fn converse(&mut self, stream: &TcpStream, listener: Option<&TcpListener>, session: &mut Session) -> bool {
+    fn converse(&mut self, stream: &TcpStream, session: &mut Session) -> bool {
         let house = Arc::clone(&self.house);
         let (mut stage, mut since) = (session.stage(), Instant::now());
         let mut want = session.want();
@@ -195,7 +225,7 @@ impl Worker {
                 Want::Answer => self.wait_for_answer(session, deadline),
                 Want::Read(phase) => {
                     let is_new = session.stage() == (0, Phase::Idle);
-                    self.read(stream, listener, phase, is_new, deadline)
+                    self.read(stream, phase, is_new, deadline)
                 }
             };
             // The session has no clock: it is told the time, and whether the server is draining.
@@ -212,14 +242,7 @@ impl Worker {
     }
 
     /// Waits for bytes. An idle connection leaves when the server drains or another client waits.
-    fn read(
-        &mut self,
-        mut stream: &TcpStream,
-        listener: Option<&TcpListener>,
-        phase: Phase,
-        is_new: bool,
-        mut deadline: Instant,
-    ) -> Event {
+    fn read(&mut self, mut stream: &TcpStream, phase: Phase, is_new: bool, mut deadline: Instant) -> Event {
         let (idle, mut leave, mut patient) = (phase == Phase::Idle, false, false);
         loop {
             match stream.read(&mut self.input) {
@@ -237,7 +260,8 @@ impl Worker {
             } else if Instant::now() >= deadline {
                 return Event::TimedOut;
             }
-            let listener = listener.filter(|_| idle && !patient).map(|listener| (listener.as_fd(), PollFlags::IN));
+            let door = (idle && !patient).then(|| lock(&self.house.listener));
+            let listener = door.as_ref().and_then(|door| door.as_ref()).map(|open| (open.as_fd(), PollFlags::IN));
             let waited_for: Vec<_> = [(stream.as_fd(), PollFlags::IN)].into_iter().chain(listener).collect();
             let another_waits = ready(&waited_for, LOOK).get(1) == Some(&true);
             if another_waits && is_new {
