@@ -133,20 +133,22 @@ fn dispatch(criterion: &mut Criterion) {
 /// The second table: every contestant in every round.
 fn in_turn() {
     let again: Contestant = ("rayon again", rayon);
-    let contestants: Vec<_> = CONTESTANTS.iter().chain([&again]).map(|(name, make)| (*name, make())).collect();
+    let contestants: Vec<Contestant> = CONTESTANTS.iter().copied().chain([again]).collect();
     let baseline = contestants.iter().position(|(name, _)| *name == "rayon").expect("rayon is entered");
     let count = count();
-    let nanoseconds = |batch: &Batch| {
+    let nanoseconds = |make: fn() -> Batch| {
+        // A new one each time: where its threads were placed, it would stay.
+        let batch = make();
+        batch(count); // to warm up
         let start = Instant::now();
         batch(count);
         start.elapsed().as_nanos() as f64 / JOBS as f64
     };
-    contestants.iter().for_each(|(_, batch)| batch(count)); // to warm up
     let mut rounds = vec![vec![0.0; contestants.len()]; ROUNDS];
     for (number, round) in rounds.iter_mut().enumerate() {
         // A different one begins each round: whom one runs after is seen to matter.
         for index in (0..contestants.len()).map(|turn| (turn + number) % contestants.len()) {
-            round[index] = nanoseconds(&contestants[index].1);
+            round[index] = nanoseconds(contestants[index].1);
         }
     }
     println!("in turn, {ROUNDS} rounds: median ns a job, and the ratio to rayon within a round (quartiles)");

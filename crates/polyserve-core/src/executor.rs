@@ -30,6 +30,11 @@ pub trait Executor: fmt::Debug + Send + Sync + 'static {
 
     /// How many jobs have panicked so far.
     fn panicked(&self) -> u64;
+
+    /// Whether `execute` may wait for room. An event loop cannot use such an executor: it would stand still.
+    fn may_wait(&self) -> bool {
+        false
+    }
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -45,6 +50,9 @@ impl<E: Executor + ?Sized> Executor for Arc<E> {
     }
     fn panicked(&self) -> u64 {
         (**self).panicked()
+    }
+    fn may_wait(&self) -> bool {
+        (**self).may_wait()
     }
 }
 

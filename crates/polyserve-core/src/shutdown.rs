@@ -1,7 +1,7 @@
 //! How a server learns that it is to end: a flag that costs one load, a deadline, and wake-ups for whoever waits.
 //!
 //! Invariant: once begun, a shutdown is never undone and its deadline only moves closer. Cost: [`Shutdown::is_begun`]
-//! is one relaxed load; everything else takes a lock and is rare.
+//! is one load; everything else takes a lock and is rare.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -44,7 +44,7 @@ impl Shutdown {
     pub fn begin(&self, deadline: Instant) {
         let mut state = lock(&self.shared.state);
         state.deadline = Some(state.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
-        self.shared.begun.store(true, Ordering::Release);
+        self.shared.begun.store(true, Ordering::SeqCst);
         let hooks = state.hooks.clone();
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
@@ -54,7 +54,8 @@ impl Shutdown {
 
     /// Whether it has begun.
     pub fn is_begun(&self) -> bool {
-        self.shared.begun.load(Ordering::Acquire)
+        // In one order with what a thread says of itself before it looks: the loop of a blocking server relies on it.
+        self.shared.begun.load(Ordering::SeqCst)
     }
 
     /// When work is cut; `None` while it has not begun.

@@ -101,6 +101,10 @@ impl Executor for CrossbeamPool {
     fn panicked(&self) -> u64 {
         self.shared.base.tallies.panicked()
     }
+
+    fn may_wait(&self) -> bool {
+        self.shared.base.config.may_wait()
+    }
 }
 
 impl Drop for CrossbeamPool {

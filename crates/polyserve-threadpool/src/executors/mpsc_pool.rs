@@ -135,6 +135,10 @@ impl Executor for MpscPool {
     fn panicked(&self) -> u64 {
         self.shared.base.tallies.panicked()
     }
+
+    fn may_wait(&self) -> bool {
+        self.shared.base.config.may_wait()
+    }
 }
 
 impl Drop for MpscPool {

@@ -52,6 +52,11 @@ pub enum OnFull {
 }
 
 impl PoolConfig {
+    /// Whether submitters may wait for room.
+    pub(super) fn may_wait(&self) -> bool {
+        matches!(self.on_full, OnFull::Wait(_))
+    }
+
     /// A pool of `workers` threads; the rest is the default.
     pub fn new(workers: usize) -> Self {
         Self { workers, queue: Queue::Bounded(1024), on_full: OnFull::Reject, name: String::from("pool") }

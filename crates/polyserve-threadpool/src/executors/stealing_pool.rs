@@ -75,7 +75,7 @@ struct Shared {
 const YIELDS: u32 = 3;
 
 /// After how many jobs a worker looks into the injector although its own queue is not empty.
-const INJECTOR_TURN: u32 = 61;
+const INJECTOR_TURN: u32 = 4;
 
 thread_local! {
     /// Of which pool this thread is a worker: the address of its `Shared`, which lives as long as the worker does; or 0.
@@ -243,6 +243,10 @@ impl Executor for StealingPool {
 
     fn panicked(&self) -> u64 {
         self.shared.base.tallies.panicked()
+    }
+
+    fn may_wait(&self) -> bool {
+        self.shared.base.config.may_wait()
     }
 }
 

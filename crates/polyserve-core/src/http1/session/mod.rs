@@ -239,6 +239,10 @@ impl Session {
 
     /// Answers 503 in place of whatever the client asks: the server is full. For a connection between requests.
     pub fn turn_away(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
+        if matches!(self.state, State::Skip(_)) {
+            self.close(true); // this request has its answer
+            return self.want;
+        }
         let exchange = Exchange { version: Version::Http11, head_only: false, keep_alive: false };
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
         let reply = reply.with_header("Retry-After", "1").unwrap_or_else(|_| Reply::empty(Status::SERVICE_UNAVAILABLE));

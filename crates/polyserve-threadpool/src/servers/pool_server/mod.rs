@@ -49,6 +49,9 @@ enum Executors {
     Shared(Arc<dyn Executor>),
 }
 
+const NO_WAITING: &str =
+    "on_full must not be to wait where a server submits: it would stand still; it answers 503 itself";
+
 impl PoolServer {
     /// A server within the limits of `config`; each run makes an executor with `factory`, and closes it at its end.
     ///
@@ -67,9 +70,12 @@ impl PoolServer {
     ///
     /// # Errors
     ///
-    /// Where a limit is none, or a number of workers is asked for that is not the executor's.
+    /// Where a limit is none, a number of workers is asked for that is not the executor's, or the executor may wait.
     pub fn on(config: ServerConfig, executor: Arc<dyn Executor>) -> Result<Self, ConfigError> {
         config.validate()?;
+        if executor.may_wait() {
+            return Err(ConfigError::new(NO_WAITING));
+        }
         match (config.workers, executor.workers()) {
             (Some(asked), Some(there)) if asked != there => Err(ConfigError::new(format!(
                 "workers must be {there}, as many as the shared executor has, not {asked}"
@@ -89,7 +95,13 @@ impl Server for PoolServer {
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
         let (executor, owned) = match &self.executors {
-            Executors::Own(factory) => (factory(&self.config)?, true),
+            Executors::Own(factory) => {
+                let executor = factory(&self.config)?;
+                if executor.may_wait() {
+                    return Err(ConfigError::new(NO_WAITING).into());
+                }
+                (executor, true)
+            }
             Executors::Shared(executor) => (Arc::clone(executor), false),
         };
         let house = House::new(service, &self.config);

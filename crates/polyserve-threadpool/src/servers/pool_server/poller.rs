@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
-use polyserve_core::http1::Want;
+use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, Executor, net};
 
 use super::slots::{AGAIN, Connection, FREE, LINGERING, PARKED, QUEUED, RUNNING, Slot};
 use super::worker::{Flushed, Jobs, Outcome, Shared, flush};
+use crate::servers::departures::discard;
 use crate::servers::desk::{Desk, House};
 use crate::servers::waiting::{ACCEPT_REST, LAST_GRACE};
 
@@ -27,7 +28,7 @@ const WAKE: Token = Token(usize::MAX - 2);
 const ACCEPT_BATCH: usize = 256;
 
 /// So many refused connections may linger beyond the limit.
-const REFUSED: usize = 1024;
+const REFUSED: usize = 8192;
 
 /// How often a drain looks at what is left, and a full queue is tried again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -150,15 +151,16 @@ impl Poller {
             Ok(name) => self.queue(name),
             Err(stream) => {
                 // Full. It is told so, and lingers in a slot beyond the limit.
-                if let Ok(name) = self.shared.slots.admit(stream, most + REFUSED) {
-                    self.take(name, QUEUED, Self::turn_away);
+                match self.shared.slots.admit(stream, most + REFUSED) {
+                    Ok(name) => self.take(name, QUEUED, Self::turn_away),
+                    Err(stream) => self.turn_away_at_once(&stream),
                 }
             }
         }
     }
 
     fn queue(&mut self, name: usize) {
-        if self.shared.queue(name).is_ok() {
+        if self.shared.queue(name) {
             return;
         }
         let shared = Arc::clone(&self.shared);
@@ -172,7 +174,7 @@ impl Poller {
     }
 
     fn retry_rejected(&mut self) {
-        self.retry.retain(|name| self.shared.queue(*name).is_err());
+        self.retry.retain(|name| !self.shared.queue(*name));
     }
 
     /// Bytes, or an end, have come.
@@ -213,7 +215,23 @@ impl Poller {
         }
     }
 
-    fn turn_away(&mut self, _slot: &Slot, open: &mut Connection) -> Outcome {
+    /// Past the last slot: the answer is written, what has come is thrown away, and there is no lingering.
+    fn turn_away_at_once(&mut self, stream: &mio::net::TcpStream) {
+        let (house, mut session) = (&self.shared.house, Session::new());
+        self.desk.refresh(house);
+        let _ = session.turn_away(&house.env, &mut self.desk.scratch);
+        flush(stream, &mut session, &mut self.desk);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        discard(stream, &mut self.desk.input);
+        session.abandon();
+        house.count(&mut session);
+    }
+
+    fn turn_away(&mut self, slot: &Slot, open: &mut Connection) -> Outcome {
+        let idle = open.session.want() == Want::Read(Phase::Idle);
+        if idle && slot.ended.load(Ordering::Relaxed) && open.stream.peek(&mut [0]).is_ok_and(|count| count == 0) {
+            return Outcome::Close(false); // it asks nothing: it has only closed
+        }
         let house = &self.shared.house;
         self.desk.refresh(house);
         let want = open.session.turn_away(&house.env, &mut self.desk.scratch);
@@ -243,7 +261,10 @@ impl Poller {
             }
             match slot.state() {
                 PARKED => self.take(name, PARKED, Self::time_out),
-                LINGERING => self.take(name, LINGERING, |_, _, _| Outcome::Close(false)),
+                LINGERING => self.take(name, LINGERING, |poller, slot, _| {
+                    let late = slot.deadline.load(Ordering::Relaxed) < poller.shared.millis_at(Instant::now());
+                    if late { Outcome::Close(false) } else { Outcome::Park } // it may have begun to linger just now
+                }),
                 _ => {}
             }
         }

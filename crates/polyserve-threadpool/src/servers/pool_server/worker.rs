@@ -13,7 +13,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::sync::lock;
-use polyserve_core::{Executor, Job, Rejected};
+use polyserve_core::{Executor, Job};
 
 use super::slots::{AGAIN, Connection, LINGERING, PARKED, QUEUED, RUNNING, Slot, Slots};
 use crate::servers::departures::discard;
@@ -44,8 +44,8 @@ pub(super) enum Outcome {
     Close(bool),
 }
 
-/// After so many full reads in a row the others have their turn.
-const TURN: usize = 4;
+/// After so many full reads, or so many wake-ups, in a row the others have their turn.
+const TURN: usize = 2;
 
 impl Shared {
     pub(super) fn new(house: House, registry: Registry, executor: Arc<dyn Executor>, most: usize) -> Self {
@@ -66,16 +66,26 @@ impl Shared {
         u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
-    /// Queues a job for the connection `name`, whose slot is `QUEUED`.
-    pub(super) fn queue(&self, name: usize) -> Result<(), Rejected> {
-        match self.jobs.get().and_then(Weak::upgrade) {
-            Some(jobs) => self.executor.execute(Job::named(jobs, name)),
-            None => Ok(()), // the run is over, and every slot has been taken care of
+    /// Queues a job for the connection `name`, whose slot is `QUEUED`. False where there is no room; an executor that
+    /// would run it here and now, on the caller's thread, has none either.
+    pub(super) fn queue(&self, name: usize) -> bool {
+        let Some(jobs) = self.jobs.get().and_then(Weak::upgrade) else {
+            return true; // the run is over, and every slot has been taken care of
+        };
+        let outer = QUEUEING.replace(Queueing::Yes);
+        let queued = self.executor.execute(Job::named(jobs, name)).is_ok();
+        queued && QUEUEING.replace(outer) == Queueing::Yes || {
+            QUEUEING.set(outer);
+            false
         }
     }
 
     /// Runs the connection that a job names.
     fn run(&self, name: usize) {
+        if QUEUEING.get() != Queueing::No {
+            // Inside `queue`: whoever queues may hold this very connection, and the poller must never serve one.
+            return QUEUEING.set(Queueing::RanHere);
+        }
         let Some(slot) = self.slots.get(name) else { return };
         if !slot.move_on(QUEUED, RUNNING) {
             return; // the shutdown's deadline took it from the queue
@@ -139,7 +149,7 @@ impl Shared {
         if !slot.move_on(RUNNING, QUEUED) && !slot.move_on(AGAIN, QUEUED) {
             return false;
         }
-        self.queue(name).is_ok() || !slot.move_on(QUEUED, RUNNING)
+        self.queue(name) || !slot.move_on(QUEUED, RUNNING)
     }
 
     fn set_deadline(&self, slot: &Slot, open: &mut Connection, writing: bool) {
@@ -300,7 +310,17 @@ fn write(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
+/// Whether this thread is handing a connection to the executor, and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queueing {
+    No,
+    Yes,
+    /// The executor called the job at once.
+    RanHere,
+}
+
 thread_local! {
+    static QUEUEING: Cell<Queueing> = const { Cell::new(Queueing::No) };
     static DESK: Cell<Option<Box<Desk>>> = const { Cell::new(None) };
 }
 

@@ -57,9 +57,11 @@ pub(super) struct Leave {
 impl Drop for Leave {
     fn drop(&mut self) {
         let mut present = lock(&self.guests.present);
-        let replaced = present.guests.remove(&self.name).is_some_and(|guest| guest.replaced.load(Ordering::SeqCst));
+        let guest = present.guests.remove(&self.name);
+        let replaced = guest.as_ref().is_some_and(|guest| guest.replaced.load(Ordering::SeqCst));
         present.leaving -= usize::from(replaced);
         drop(present);
+        drop(guest); // the last handle: the socket closes, outside the lock
         lock(&self.guests.gone).push(self.name);
         self.guests.ended.notify_one();
     }
