@@ -10,10 +10,11 @@
 //! system call unless a worker is parked. Bounded, the queue is an array that is allocated once; unbounded, a list of
 //! blocks of 31 jobs.
 //!
-//! *Wins when* one queue is enough, which is most of the time: few cores, or jobs of some microseconds. *Loses when* many
+//! *Wins when* one queue is enough, which is most of the time: few cores, or jobs of some microseconds. In the bench
+//! `executors` a job of one word takes 0.6 of what it takes `rayon::spawn`; the plain channel takes 0.4. *Loses when* many
 //! workers take very short jobs, all from the same end of one queue; and, on one or two cores, when jobs arrive one by one:
 //! a worker that finds the channel empty spins for some microseconds before it parks (crossbeam's issue 821), on a core
-//! that the submitter could have used.
+//! that the submitter could have used. Unbounded it is a tenth to a quarter dearer than bounded.
 //!
 //! Source: the array and list flavours of `crossbeam-channel`, after Vyukov's bounded MPMC queue.
 

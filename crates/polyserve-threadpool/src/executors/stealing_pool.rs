@@ -2,7 +2,7 @@
 //!
 //! A job that a worker submits goes to that worker's own queue, any other to the *injector*. A worker takes from its own
 //! queue; when that is empty it takes a batch from the injector, and when that is empty too it steals half of another's
-//! queue. All queues are first in, first out. Every 61st job a worker moves a batch over from the injector even though
+//! queue. All queues are first in, first out. Every fourth job a worker moves a batch over from the injector even though
 //! it has jobs of its own, so that workers that feed themselves do not starve the outside.
 //!
 //! # Why no job is left lying
@@ -31,7 +31,9 @@
 //! steal for every batch of up to 32. Memory: 64 slots a worker, growing; the injector allocates a block for 63 jobs.
 //!
 //! *Wins when* jobs submit jobs, or many cores take short ones: workers meet at the injector once a batch. *Loses when*
-//! order matters across workers, and where jobs are few and long: then any queue will do, and this is the most code.
+//! order matters across workers; with a single submitter outside, where in the bench `executors` a job of one word takes
+//! 1.2 times what it takes `CrossbeamPool` (0.7 of `rayon::spawn`); and where jobs are few and long: then any queue will
+//! do, and this is the most code.
 //!
 //! Source: the deque of Chase and Lev and the injector, from `crossbeam-deque`; searching workers as in Go's scheduler and
 //! tokio's.

@@ -1,0 +1,107 @@
+//! What the tests of the pools share.
+
+use std::fmt::Debug;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::sync::lock;
+use polyserve_core::{Executor, Job, Rejected, RejectedReason};
+use polyserve_threadpool::{CrossbeamPool, MpscPool, PoolConfig, PoolStats, Queue, StealingPool};
+
+pub(super) fn bounded(workers: usize, queue: usize) -> PoolConfig {
+    PoolConfig::new(workers).with(|c| c.queue = Queue::Bounded(queue))
+}
+
+/// What the three pools have beside the trait.
+pub(super) trait Pool: Executor {
+    fn stats(&self) -> PoolStats;
+}
+
+impl Pool for MpscPool {
+    fn stats(&self) -> PoolStats {
+        Self::stats(self)
+    }
+}
+
+impl Pool for CrossbeamPool {
+    fn stats(&self) -> PoolStats {
+        Self::stats(self)
+    }
+}
+
+impl Pool for StealingPool {
+    fn stats(&self) -> PoolStats {
+        Self::stats(self)
+    }
+}
+
+/// One of each.
+pub(super) fn pools(config: &PoolConfig) -> [Arc<dyn Pool>; 3] {
+    [
+        Arc::new(MpscPool::new(config.clone()).unwrap()),
+        Arc::new(CrossbeamPool::new(config.clone()).unwrap()),
+        Arc::new(StealingPool::new(config.clone()).unwrap()),
+    ]
+}
+
+/// Only waited for in failure.
+pub(super) const LONG: Duration = Duration::from_secs(60);
+
+pub(super) fn soon<T>(receiver: &Receiver<T>, what: impl Debug) -> T {
+    receiver.recv_timeout(LONG).unwrap_or_else(|error| panic!("{what:?}: {error}"))
+}
+
+/// Waits for `done`: for counts that follow a job's end.
+pub(super) fn until(what: impl Debug, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what:?} did not come about");
+        thread::yield_now();
+    }
+}
+
+/// Closed until it is opened.
+#[derive(Clone, Default)]
+pub(super) struct Barred(Arc<(Mutex<bool>, Condvar)>);
+
+impl Barred {
+    pub(super) fn open(&self) {
+        *lock(&self.0.0) = true;
+        self.0.1.notify_all();
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        *lock(&self.0.0)
+    }
+
+    pub(super) fn wait(&self) {
+        let waited = self.0.1.wait_timeout_while(lock(&self.0.0), LONG, |open| !*open);
+        assert!(*waited.unwrap_or_else(PoisonError::into_inner).0, "nobody opened");
+    }
+}
+
+/// Has `number` workers wait at the bar that is answered.
+pub(super) fn occupy(pool: &dyn Executor, number: usize) -> Barred {
+    let bar = Barred::default();
+    let (sender, started) = mpsc::channel();
+    for _ in 0..number {
+        let (sender, bar) = (sender.clone(), bar.clone());
+        pool.execute(Job::new(move || {
+            sender.send(()).unwrap();
+            bar.wait();
+        }))
+        .unwrap();
+    }
+    (0..number).for_each(|_| soon(&started, pool));
+    bar
+}
+
+pub(super) fn nothing() -> Job {
+    Job::new(|| {})
+}
+
+pub(super) fn reason(result: Result<(), Rejected>) -> Option<RejectedReason> {
+    result.err().map(|rejected| rejected.reason)
+}
