@@ -1,17 +1,19 @@
 //! Executors against each other: what it costs to dispatch a job that captures one word and counts one up.
 //!
-//! One submitter, two workers, batches of 10 000 jobs. A batch is over when all its jobs were counted as run; a job that
-//! is rejected for want of room is submitted again, after the submitter has yielded its core. The figure is for one job,
-//! from its allocation to the end of the batch: on two cores it is three threads' work, and most of it is the allocator's
-//! and the caches', as it would be with any executor.
+//! One submitter, two workers, batches of 10 000 jobs. A batch is over when all its jobs were counted as run; a job
+//! that is rejected for want of room is submitted again, after the submitter has yielded its core. The figure is for
+//! one job, from its allocation to the end of the batch: on two cores it is three threads' work, and most of it is the
+//! allocator's and the caches', as it would be with any executor.
 //!
-//! Two tables. Criterion's runs the contestants one after the other, and shows each one's spread. The other one follows,
-//! where nothing was asked for by name: contestants in turn, round by round, as ratios to rayon within each round, so that
-//! a machine that drifts or is shared moves both sides; rayon is entered twice, and its ratio to itself is the noise.
+//! Two tables. Criterion's runs the contestants one after the other, and shows each one's spread. The other one
+//! follows, where nothing was asked for by name: contestants in turn, round by round, as ratios to rayon within each
+//! round, so that a machine that drifts or is shared moves both sides; rayon is entered twice, and its ratio to itself
+//! is the noise.
 //!
 //! Mind that a batch runs in one of two ways, as the system happens to place the threads: submitter and workers on one
-//! core, one after the other, or on different cores, where every job's memory moves between caches and costs three times
-//! as much. A round may compare the one with the other: wide quartiles say that it did. `taskset -c 0` leaves the first.
+//! core, one after the other, or on different cores, where every job's memory moves between caches and costs three
+//! times as much. A round may compare the one with the other: wide quartiles say that it did. `taskset -c 0` leaves the
+//! first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

@@ -1,4 +1,5 @@
-//! The executor kit against executors that are sound, which it must pass, and wrong in one way each, which it must catch.
+//! The executor kit against executors that are sound, which it must pass, and wrong in one way each, which it must
+//! catch.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

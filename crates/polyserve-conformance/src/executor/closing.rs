@@ -132,8 +132,8 @@ fn submit_until_closed(executor: &dyn Executor, taken: &Count, ran: &Count) {
     }
 }
 
-/// A close whose deadline passes while jobs are stuck returns, and says how many threads it left behind; idle workers are
-/// not among them. The stuck jobs are not harmed.
+/// A close whose deadline passes while jobs are stuck returns, and says how many threads it left behind; idle workers
+/// are not among them. The stuck jobs are not harmed.
 pub fn close_with_a_deadline_leaves_a_stuck_thread_and_says_so(subject: &ExecutorSubject) -> Outcome {
     for (stuck, wait) in [(1, Duration::ZERO), (1, Duration::from_millis(20)), (2, Duration::from_millis(20))] {
         let (pool, go_on, dropped) = (subject.pool(3, 16), subject.count(), subject.count());
@@ -221,8 +221,8 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("Linux lists the threads of a process").count()
 }
 
-/// What a job has captured is dropped once, whatever becomes of it: it ran, it panicked, it was rejected, or it was never
-/// run because a deadline came first.
+/// What a job has captured is dropped once, whatever becomes of it: it ran, it panicked, it was rejected, or it was
+/// never run because a deadline came first.
 pub fn captured_values_are_dropped_exactly_once(subject: &ExecutorSubject) -> Outcome {
     let (pool, go_on, dropped) = (subject.pool(1, 4), subject.count(), subject.count());
     let job = |token: Token, panics: bool| {

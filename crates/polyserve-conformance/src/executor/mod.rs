@@ -1,15 +1,16 @@
 //! The executor kit: what every [`Executor`] must do, whatever it is made of.
 //!
-//! A property waits for what must happen, up to the subject's patience, and fails when it does not; nothing is measured,
-//! and no wait stands for an event. Where something must *not* happen (a job more than there are workers), the kit looks
-//! for a tenth of a second: a sound executor cannot fail that, a wrong one could slip through on a bad day.
+//! A property waits for what must happen, up to the subject's patience, and fails when it does not; nothing is
+//! measured, and no wait stands for an event. Where something must *not* happen (a job more than there are workers),
+//! the kit looks for a tenth of a second: a sound executor cannot fail that, a wrong one could slip through on a bad
+//! day.
 //!
 //! An executor that hangs is left behind with its threads, so that the next property still runs.
 //!
 //! # For authors of executors
 //!
-//! One line in a test file makes each property a test; what the executor's shape allows is declared, and the declaration
-//! is tested, not skipped:
+//! One line in a test file makes each property a test; what the executor's shape allows is declared, and the
+//! declaration is tested, not skipped:
 //!
 //! ```
 //! use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -127,8 +128,8 @@ pub struct ExecutorSubject {
 impl ExecutorSubject {
     /// An executor with a bounded number of workers and a bounded queue that promises no order.
     ///
-    /// `make` is given the number of workers and of jobs that may wait, both at least 1, and answers with a new executor
-    /// of that size that does not wait for room.
+    /// `make` is given the number of workers and of jobs that may wait, both at least 1, and answers with a new
+    /// executor of that size that does not wait for room.
     pub fn new(make: impl Fn(usize, usize) -> Box<dyn Executor> + 'static) -> Self {
         Self {
             make: Box::new(make),

@@ -1,5 +1,5 @@
-//! The executor in the hands of a property: whatever is done with it ends within the subject's patience, or the property
-//! fails and says what did not end.
+//! The executor in the hands of a property: whatever is done with it ends within the subject's patience, or the
+//! property fails and says what did not end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};

@@ -3,18 +3,18 @@
 //! Closing the pool drops the channel's only sender: what was queued is still received, then each worker learns that
 //! there is no more.
 //!
-//! Invariants: jobs are taken in the order in which they were sent, each by one worker; no wake-up is lost. Both are the
-//! channel's.
+//! Invariants: jobs are taken in the order in which they were sent, each by one worker; no wake-up is lost. Both are
+//! the channel's.
 //!
 //! Cost of a job: a read lock and a send at its submitter, a receive at its worker; no lock around the queue, and no
 //! system call unless a worker is parked. Bounded, the queue is an array that is allocated once; unbounded, a list of
 //! blocks of 31 jobs.
 //!
 //! *Wins when* one queue is enough, which is most of the time: few cores, or jobs of some microseconds. In the bench
-//! `executors` a job of one word takes 0.6 of what it takes `rayon::spawn`; the plain channel takes 0.4. *Loses when* many
-//! workers take very short jobs, all from the same end of one queue; and, on one or two cores, when jobs arrive one by one:
-//! a worker that finds the channel empty spins for some microseconds before it parks (crossbeam's issue 821), on a core
-//! that the submitter could have used. Unbounded it is a tenth to a quarter dearer than bounded.
+//! `executors` a job of one word takes 0.6 of what it takes `rayon::spawn`; the plain channel takes 0.4. *Loses when*
+//! many workers take very short jobs, all from the same end of one queue; and, on one or two cores, when jobs arrive
+//! one by one: a worker that finds the channel empty spins for some microseconds before it parks (crossbeam's issue
+//! 821), on a core that the submitter could have used. Unbounded it is a tenth to a quarter dearer than bounded.
 //!
 //! Source: the array and list flavours of `crossbeam-channel`, after Vyukov's bounded MPMC queue.
 

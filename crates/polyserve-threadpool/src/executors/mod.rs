@@ -14,8 +14,8 @@
 //!
 //! All that [`Executor`](polyserve_core::Executor) says, and:
 //!
-//! * `execute` allocates nothing: the cost of a job is its queue's, two stores to a cache line of its worker's own, and the stamp of
-//!   every 61st job (see [`PoolStats::waits`]).
+//! * `execute` allocates nothing: the cost of a job is its queue's, two stores to a cache line of its worker's own, and
+//!   the stamp of every 61st job (see [`PoolStats::waits`]).
 //! * An idle pool costs nothing: its workers are parked.
 //! * `close` called by a job of the pool's own neither waits for that job's worker nor joins it, so it cannot deadlock:
 //!   that worker counts as left behind. The same holds where the job drops the pool's last handle. Jobs that are still

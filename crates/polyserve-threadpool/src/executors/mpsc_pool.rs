@@ -1,20 +1,21 @@
 //! [`MpscPool`]: the classic. Threads around one std channel whose receiving end is behind a lock.
 //!
-//! A worker waits for the lock, waits for a job with the lock in its hand, lets go of the lock and runs the job. Closing
-//! the pool closes the channel: what was queued is still received, then each worker learns that there is no more.
+//! A worker waits for the lock, waits for a job with the lock in its hand, lets go of the lock and runs the job.
+//! Closing the pool closes the channel: what was queued is still received, then each worker learns that there is no
+//! more.
 //!
-//! Invariants: jobs are taken in the order in which they were sent, each by one worker, for there is one channel and one
-//! lock around its end. No wake-up is lost, for the channel sees to the one worker that waits in it, and the lock to the
-//! others. Whoever holds the lock waits for nothing but the channel; jobs run, and are dropped, without it.
+//! Invariants: jobs are taken in the order in which they were sent, each by one worker, for there is one channel and
+//! one lock around its end. No wake-up is lost, for the channel sees to the one worker that waits in it, and the lock
+//! to the others. Whoever holds the lock waits for nothing but the channel; jobs run, and are dropped, without it.
 //!
-//! Cost of a job: a read lock, a send and two counts at its submitter; a lock and a receive at its worker. With more than
-//! one idle worker a job costs two wake-ups in place of one: the worker in the channel, and the next one in the lock.
-//! Bounded, the queue is an array that is allocated once; unbounded, blocks of a list.
+//! Cost of a job: a read lock, a send and two counts at its submitter; a lock and a receive at its worker. With more
+//! than one idle worker a job costs two wake-ups in place of one: the worker in the channel, and the next one in the
+//! lock. Bounded, the queue is an array that is allocated once; unbounded, blocks of a list.
 //!
-//! *Wins when* it is to be understood, or compared with what the articles publish. *Loses when* jobs are short: the lock
-//! serialises the workers, and a worker that is preempted with the lock in its hand stops all of them. In the bench
-//! `executors`, on one core, a job of one word takes 1.5 times what it takes `CrossbeamPool`; with submitter and workers
-//! on different cores the two are alike, for there the job's memory is most of the cost.
+//! *Wins when* it is to be understood, or compared with what the articles publish. *Loses when* jobs are short: the
+//! lock serialises the workers, and a worker that is preempted with the lock in its hand stops all of them. In the
+//! bench `executors`, on one core, a job of one word takes 1.5 times what it takes `CrossbeamPool`; with submitter and
+//! workers on different cores the two are alike, for there the job's memory is most of the cost.
 //!
 //! Source: the thread pool of the Rust book's last chapter, and of the published entity servers.
 

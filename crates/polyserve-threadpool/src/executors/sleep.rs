@@ -2,8 +2,8 @@
 //!
 //! [`StealingPool`]: super::StealingPool
 //!
-//! Invariant: the list of sleepers and the number of those awake change together, under the list's lock; whoever takes a
-//! sleeper off the list counts it as awake and searching, before it runs.
+//! Invariant: the list of sleepers and the number of those awake change together, under the list's lock; whoever takes
+//! a sleeper off the list counts it as awake and searching, before it runs.
 //!
 //! Cost: a submitter reads one word; it takes the lock only where somebody sleeps and nobody searches. A worker writes
 //! the word when it begins to search and when it has found something, not for each job.

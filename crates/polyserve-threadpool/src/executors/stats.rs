@@ -1,8 +1,8 @@
 //! What a pool counts, and how a job is run so that a panic is one of the counts.
 //!
-//! Invariant: a worker's counts are written by that worker alone, so that counting is a load and a store on a cache line
-//! of its own; whoever asks adds them up. A sum is exact once the pool is closed, and may lag by the jobs that are just
-//! ending before that.
+//! Invariant: a worker's counts are written by that worker alone, so that counting is a load and a store on a cache
+//! line of its own; whoever asks adds them up. A sum is exact once the pool is closed, and may lag by the jobs that are
+//! just ending before that.
 
 use std::any::Any;
 use std::cell::Cell;

@@ -1,9 +1,9 @@
 //! [`StealingPool`]: a queue for each worker, one for jobs from outside, and theft.
 //!
-//! A job that a worker submits goes to that worker's own queue, any other to the *injector*. A worker takes from its own
-//! queue; when that is empty it takes a batch from the injector, and when that is empty too it steals half of another's
-//! queue. All queues are first in, first out. Every fourth job a worker moves a batch over from the injector even though
-//! it has jobs of its own, so that workers that feed themselves do not starve the outside.
+//! A job that a worker submits goes to that worker's own queue, any other to the *injector*. A worker takes from its
+//! own queue; when that is empty it takes a batch from the injector, and when that is empty too it steals half of
+//! another's queue. All queues are first in, first out. Every fourth job a worker moves a batch over from the injector
+//! even though it has jobs of its own, so that workers that feed themselves do not starve the outside.
 //!
 //! # Why no job is left lying
 //!
@@ -13,30 +13,31 @@
 //! counted was taken. Now take any job, and what its submitter read in (2):
 //!
 //! * *Nobody searches and somebody sleeps.* The submitter wakes one worker, which searches.
-//! * *Somebody searches.* That worker's next step on the state comes after (2), so after (1). Is it (3), the worker reads
-//!   a count with this job in it, and stays up while the job is not taken. Is it that it found a job, and it was the last
-//!   to search, it reads the same count, and wakes another while there is more to do.
+//! * *Somebody searches.* That worker's next step on the state comes after (2), so after (1). Is it (3), the worker
+//!   reads a count with this job in it, and stays up while the job is not taken. Is it that it found a job, and it was
+//!   the last to search, it reads the same count, and wakes another while there is more to do.
 //! * *All are awake, and busy.* Each must search before it sleeps; the same holds for its next step.
 //!
 //! So while a job waits, a worker searches or all are busy. A worker that is woken counts as searching from that moment
-//! on, by its waker's hand, so that a burst of jobs wakes one worker, which wakes the next: as many as there is work for.
-//! A closed gate never counts as quiet: nobody falls asleep after the close, and the close wakes those who are.
+//! on, by its waker's hand, so that a burst of jobs wakes one worker, which wakes the next: as many as there is work
+//! for. A closed gate never counts as quiet: nobody falls asleep after the close, and the close wakes those who are.
 //!
 //! A searching worker yields its core a few times, then sleeps. It stays up without a job only while a submitter is
 //! between (1) and its push, or another worker between its take and its count: a few instructions.
 //!
-//! Invariant: a job is in one queue, or in one worker's hand; what is queued in all of them together is within the bound.
+//! Invariant: a job is in one queue, or in one worker's hand; what is queued in all of them together is within the
+//! bound.
 //!
 //! Cost of a job: a compare-and-swap on the gate, a push, a read of the state; a pop and a count at its worker, and a
 //! steal for every batch of up to 32. Memory: 64 slots a worker, growing; the injector allocates a block for 63 jobs.
 //!
 //! *Wins when* jobs submit jobs, or many cores take short ones: workers meet at the injector once a batch. *Loses when*
-//! order matters across workers; with a single submitter outside, where in the bench `executors` a job of one word takes
-//! 1.2 times what it takes `CrossbeamPool` (0.7 of `rayon::spawn`); and where jobs are few and long: then any queue will
-//! do, and this is the most code.
+//! order matters across workers; with a single submitter outside, where in the bench `executors` a job of one word
+//! takes 1.2 times what it takes `CrossbeamPool` (0.7 of `rayon::spawn`); and where jobs are few and long: then any
+//! queue will do, and this is the most code.
 //!
-//! Source: the deque of Chase and Lev and the injector, from `crossbeam-deque`; searching workers as in Go's scheduler and
-//! tokio's.
+//! Source: the deque of Chase and Lev and the injector, from `crossbeam-deque`; searching workers as in Go's scheduler
+//! and tokio's.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -80,7 +81,8 @@ const YIELDS: u32 = 3;
 const INJECTOR_TURN: u32 = 4;
 
 thread_local! {
-    /// Of which pool this thread is a worker: the address of its `Shared`, which lives as long as the worker does; or 0.
+    /// Of which pool this thread is a worker: the address of its `Shared`, which lives as long as the worker does; or
+    /// 0.
     static POOL: Cell<usize> = const { Cell::new(0) };
     /// That worker's queue.
     static LOCAL: RefCell<Option<Rc<Worker<Queued>>>> = const { RefCell::new(None) };
@@ -168,13 +170,14 @@ impl Shared {
         local.pop().or_else(|| self.steal(worker, local))
     }
 
+    /// Collecting thefts ends with the first that succeeds.
     #[cold]
     fn steal(&self, worker: usize, local: &Worker<Queued>) -> Option<Queued> {
         let (before, after) = (&self.stealers[..worker], &self.stealers[worker + 1..]);
         persist(|| {
-            self.injector.steal_batch_and_pop(local).or_else(|| {
-                after.iter().chain(before).map(|victim| victim.steal_batch_and_pop(local)).collect() // the first success
-            })
+            self.injector
+                .steal_batch_and_pop(local)
+                .or_else(|| after.iter().chain(before).map(|victim| victim.steal_batch_and_pop(local)).collect())
         })
     }
 

@@ -1,8 +1,8 @@
 //! A pool's threads: started, joined when they have ended, or left behind.
 //!
-//! Invariant: a thread is joined only after it has said that it ended, so that a join is short; and a worker that closes
-//! its own pool waits neither for itself nor for other workers that do the same at the time, so that no two threads wait
-//! for each other.
+//! Invariant: a thread is joined only after it has said that it ended, so that a join is short; and a worker that
+//! closes its own pool waits neither for itself nor for other workers that do the same at the time, so that no two
+//! threads wait for each other.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
