@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 . ci/setup.sh
 requests=${1:-10000}
 
-command -v ab >/dev/null || install apache2-utils || {
+command -v ab >/dev/null || apt_install apache2-utils || {
     echo "not run: ab.sh: ApacheBench is not here and cannot be installed" >&2
     exit 0
 }

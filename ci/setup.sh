@@ -7,11 +7,11 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo -n "$@"; else return 1; fi
 }
 
-# install PACKAGE...: installs Debian packages, quietly.
-install() {
+# apt_install PACKAGE...: installs Debian packages, quietly.
+apt_install() {
     command -v apt-get >/dev/null || return 1
     as_root apt-get update -qq >/dev/null && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null
 }
 
-command -v cc >/dev/null || install gcc libc6-dev || echo "a C compiler is needed: see the README" >&2
-command -v cargo >/dev/null || install rustup || echo "Rust is needed: see the README" >&2
+command -v cc >/dev/null || apt_install gcc libc6-dev || echo "a C compiler is needed: see the README" >&2
+command -v cargo >/dev/null || apt_install rustup || echo "Rust is needed: see the README" >&2
