@@ -29,7 +29,7 @@ use rustix::event::PollFlags;
 use super::blocking::{Read, Transport, drive};
 use super::departures::Departures;
 use super::desk::{Desk, House};
-use super::waiting::{ACCEPT_REST, LAST_GRACE, last_guests, wait, wake_on_begin};
+use super::waiting::{ACCEPT_REST, Complaint, LAST_GRACE, Opening, last_guests, wait};
 
 /// The server of one connection at a time.
 #[derive(Clone, Debug)]
@@ -58,14 +58,10 @@ impl Server for Sequential {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let listener = net::listen(addr, &self.config)?;
-        listener.set_nonblocking(true)?;
-        let local_addr = listener.local_addr()?;
-        let house = Arc::new(House::new(service, &self.config));
-        let wake = wake_on_begin(&house.shutdown)?;
+        let Opening { listener, local_addr, house, wake } = Opening::new(addr, &self.config, service)?;
         let door = Arc::new(Door { listener: Mutex::new(Some(listener)), ..Door::default() });
         let (ended, end) = promise(());
-        let worker = Worker { house: Arc::clone(&house), wake, door: Arc::clone(&door) };
+        let worker = Worker { house: Arc::clone(&house), wake, door: Arc::clone(&door), complaint: Complaint::new() };
         let worker = thread::Builder::new().name("sequential".into()).spawn(move || {
             let _ended = ended; // completes when the thread ends, however it does
             worker.run();
@@ -148,6 +144,7 @@ struct Worker {
     house: Arc<House>,
     wake: PipeReader,
     door: Arc<Door>,
+    complaint: Complaint,
 }
 
 impl Worker {
@@ -160,7 +157,9 @@ impl Worker {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(true, false, &mut departures, None),
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept");
+                    if self.complaint.is_due() {
+                        tracing::warn!(%error, "cannot accept");
+                    }
                     self.rest(false, false, &mut departures, Some(Instant::now() + ACCEPT_REST));
                 }
             }
