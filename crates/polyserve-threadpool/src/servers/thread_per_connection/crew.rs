@@ -26,6 +26,9 @@ const STACK: usize = 128 * 1024;
 /// Threads that may rest; one more ends. Each holds its buffers.
 const MOST_SPARES: usize = 128;
 
+/// How often room is looked for, where each time the idle connection that was found is not idle any more.
+const TRIES: u32 = 8;
+
 /// What a thread is to do.
 pub(super) enum Order {
     /// Accept, and wait where nothing is to be accepted.
@@ -221,15 +224,16 @@ impl Crew {
     /// Closes the connection that has been idle for longest, and keeps its place.
     fn make_room(&self) -> bool {
         let roll = lock(&self.roll);
-        loop {
+        for _ in 0..TRIES {
             let seats = roll.threads.values().map(|(_, seat)| seat);
             let idle = seats.filter_map(|seat| Some((seat.idle_since(self.house.config.head_timeout)?, seat)));
             match idle.min_by_key(|(since, _)| *since) {
                 Some((since, seat)) if seat.replace(since) => return true,
                 Some(_) => {} // a request came just then
-                None => return false,
+                None => break,
             }
         }
+        false
     }
 
     fn turn_away(&self, stream: TcpStream) {

@@ -155,3 +155,66 @@ impl Supervisor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+    use std::sync::Barrier;
+
+    use polyserve_core::{Answer, Reply, Request, ServerConfig, Service, Status};
+
+    use super::*;
+    use crate::servers::waiting::Opening;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Two requests wait for each other in the service's own blocking code.
+    struct Meeting(Barrier);
+
+    impl Service for Meeting {
+        fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            self.0.wait();
+            Answer::Now(Reply::empty(Status::OK))
+        }
+    }
+
+    fn ask(addr: SocketAddr) -> io::Result<String> {
+        let mut stream = TcpStream::connect(addr)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// A supervisor that looked every 5 ms for ever kept an idle machine awake. One that sleeps must be roused by the
+    /// next connection, or nobody looks after a leader that is held up, and by a shutdown.
+    #[test]
+    fn it_sleeps_where_nothing_happens_and_is_roused() {
+        let addr = "127.0.0.1:0".parse().unwrap();
+        let service = Arc::new(Meeting(Barrier::new(2)));
+        let opening = Opening::new(addr, &ServerConfig::default(), service).unwrap();
+        let (addr, shutdown) = (opening.local_addr, opening.house.shutdown.clone());
+        let crew = Arc::new(Crew::new(opening));
+        let supervisor = Supervisor::new(Arc::clone(&crew));
+        let supervisor = thread::spawn(move || supervisor.run());
+        let until = Instant::now() + PATIENCE;
+        let wait_until_asleep = || {
+            while !crew.asleep.load(Ordering::SeqCst) {
+                assert!(Instant::now() < until, "it never sleeps");
+                thread::yield_now();
+            }
+        };
+        for _ in 0..3 {
+            wait_until_asleep();
+            for client in [(); 2].map(|()| thread::spawn(move || ask(addr))) {
+                let answer = client.join().unwrap().unwrap();
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+            }
+        }
+        wait_until_asleep();
+        shutdown.begin(until);
+        assert_eq!(supervisor.join().unwrap().answered, 6);
+    }
+}
