@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind, PipeReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Instant, SystemTime};
@@ -50,8 +50,10 @@ pub(super) struct Crew {
     pub(super) complaint: Complaint,
     /// Connections that were ever accepted.
     pub(super) accepted: AtomicU64,
-    /// The leader waits for the listener.
-    pub(super) watching: AtomicBool,
+    /// A [`Leader`], as a number.
+    leader: AtomicU8,
+    /// Threads that have an order and have not waited for a connection since.
+    pub(super) eager: AtomicUsize,
     /// The supervisor sleeps until it is roused.
     pub(super) asleep: AtomicBool,
     pub(super) supervisor: OnceLock<Thread>,
@@ -86,7 +88,8 @@ impl Crew {
             departures: Mutex::new(departures),
             complaint: Complaint::new(),
             accepted: AtomicU64::new(0),
-            watching: AtomicBool::new(false),
+            leader: AtomicU8::new(Leader::Busy as u8),
+            eager: AtomicUsize::new(0),
             asleep: AtomicBool::new(false),
             supervisor: OnceLock::new(),
             places: AtomicUsize::new(0),
@@ -193,13 +196,21 @@ impl Crew {
         let listener = read(&self.listener);
         let Some(listener) = &*listener else { return Ok(()) };
         let mut polled = [listener.as_fd(), self.wake.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        self.watching.store(true, Ordering::SeqCst);
+        self.set_leader(Leader::Watches);
         let result = rustix::event::poll(&mut polled, None);
-        self.watching.store(false, Ordering::SeqCst);
+        self.set_leader(Leader::Busy);
         match result {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    pub(super) fn set_leader(&self, leader: Leader) {
+        self.leader.store(leader as u8, Ordering::SeqCst);
+    }
+
+    pub(super) fn leader_is(&self, leader: Leader) -> bool {
+        self.leader.load(Ordering::SeqCst) == leader as u8
     }
 
     /// Gives a new connection its place, or refuses it.
@@ -264,6 +275,17 @@ impl Crew {
             tracing::warn!(%error, "{what}");
         }
     }
+}
+
+/// What the leader is doing.
+#[derive(Clone, Copy)]
+pub(super) enum Leader {
+    /// It accepts, serves, or does not exist.
+    Busy,
+    /// It waits for the listener.
+    Watches,
+    /// It waits, shortly, for the first byte of a new connection.
+    Expects,
 }
 
 /// What a thread that has nothing to serve does.

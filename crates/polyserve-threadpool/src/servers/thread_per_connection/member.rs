@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,17 +26,20 @@ pub(super) struct Member {
     pub(super) seat: Arc<Seat>,
     /// It is the one that must see to it that somebody accepts.
     leads: Cell<bool>,
+    /// It has not waited for a connection since it had nothing to serve, and is counted so.
+    eager: Cell<bool>,
 }
 
 impl Member {
     pub(super) fn new(crew: Arc<Crew>, seat: Arc<Seat>) -> Self {
-        Self { crew, seat, leads: Cell::new(false) }
+        Self { crew, seat, leads: Cell::new(false), eager: Cell::new(false) }
     }
 
     pub(super) fn work(self) {
         let mut desk = Desk::new();
         let mut order = lock(&self.seat.order).take();
         while let Some(now) = order {
+            self.set_eager(true);
             let mut next = match now {
                 Order::Serve(stream) => Some(stream),
                 Order::Lead => {
@@ -59,6 +63,7 @@ impl Member {
         if has_place {
             self.crew.leave_place();
         }
+        self.set_eager(true);
         tracing::trace!(thread = self.seat.name, "closed");
     }
 
@@ -85,6 +90,7 @@ impl Member {
 
     /// Waits for an order, for a while; `None` where the thread is to end.
     fn rest(&self) -> Option<Order> {
+        self.set_eager(false);
         self.leads.set(false); // a leader comes here only at the end
         match self.crew.admit_spare(&self.seat) {
             Rest::Spare => {}
@@ -117,8 +123,16 @@ impl Member {
         self.leads.get()
     }
 
+    fn set_eager(&self, eager: bool) {
+        if self.eager.replace(eager) != eager {
+            let change = if eager { AtomicUsize::fetch_add } else { AtomicUsize::fetch_sub };
+            change(&self.crew.eager, 1, Ordering::Relaxed);
+        }
+    }
+
     /// To be called before this thread waits for its connection: a leader makes another thread the leader.
     pub(super) fn step_back(&self) {
+        self.set_eager(false);
         if self.leads.replace(false) {
             self.crew.promote();
         }

@@ -10,7 +10,7 @@ use polyserve_core::Drain;
 use polyserve_core::sync::{lock, write};
 use rustix::event::PollFlags;
 
-use super::crew::Crew;
+use super::crew::{Crew, Leader};
 use crate::servers::departures::Departures;
 use crate::servers::waiting::{LAST_GRACE, last_guests, wait};
 
@@ -23,12 +23,15 @@ const QUIET_LOOKS: u32 = 20;
 /// Looks without anything accepted after which all that waits is handed over.
 const STALLED_LOOKS: u32 = 2;
 
+/// So many accepted between two looks are fast: the service does not wait for anything.
+const FAST: u64 = 32;
+
 pub(super) struct Supervisor {
     crew: Arc<Crew>,
     /// How many connections had been accepted at the last look, and for how many looks.
     accepted: u64,
     unchanged: u32,
-    /// Connections to hand over at a look, as long as others are accepted: as many as could run at once.
+    /// Threads that can run at once.
     cores: usize,
 }
 
@@ -56,16 +59,27 @@ impl Supervisor {
     fn look(&mut self) {
         let accepted = self.crew.accepted.load(Ordering::SeqCst);
         self.unchanged = if accepted == self.accepted { self.unchanged.saturating_add(1) } else { 0 };
-        if !self.crew.watching.load(Ordering::SeqCst) {
-            let stalled = self.unchanged >= STALLED_LOOKS || !lock(&self.crew.roll).led;
-            let most = if stalled { self.crew.house.config.backlog as usize } else { self.cores };
-            for _ in 0..most {
-                // An error has been logged, and waits for the next look.
-                let Ok(Some(stream)) = self.crew.accept() else { break };
-                self.crew.hand_over(stream);
-            }
+        for _ in 0..self.most_to_hand_over(accepted - self.accepted) {
+            // An error has been logged, and waits for the next look.
+            let Ok(Some(stream)) = self.crew.accept() else { break };
+            self.crew.hand_over(stream);
         }
         self.accepted = self.crew.accepted.load(Ordering::SeqCst);
+    }
+
+    /// How many of those that wait get a thread now. Where nothing moves, all; where a leader is slow, some more at each
+    /// look; where it is fast, as many as could run beside it.
+    fn most_to_hand_over(&self, accepted: u64) -> usize {
+        if self.crew.leader_is(Leader::Watches) {
+            return 0;
+        }
+        if self.unchanged >= STALLED_LOOKS || !lock(&self.crew.roll).led {
+            return self.crew.house.config.backlog as usize;
+        }
+        if self.crew.leader_is(Leader::Expects) {
+            return 0; // it steps back if that takes longer
+        }
+        if accepted < FAST { self.cores } else { self.cores.saturating_sub(self.crew.eager.load(Ordering::Relaxed)) }
     }
 
     /// Until the next look; or, where the leader waits and nothing else is to be done, until roused.
@@ -76,7 +90,7 @@ impl Supervisor {
         }
         // First this, then a last look: what comes after it sees this thread asleep and wakes it.
         crew.asleep.store(true, Ordering::SeqCst);
-        let quiet = crew.watching.load(Ordering::SeqCst)
+        let quiet = crew.leader_is(Leader::Watches)
             && crew.accepted.load(Ordering::SeqCst) == self.accepted
             && lock(&crew.roll).gone.is_empty()
             && lock(&crew.departures).deadline().is_none()

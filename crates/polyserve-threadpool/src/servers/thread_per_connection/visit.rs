@@ -12,6 +12,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::crew::Leader;
 use super::member::Member;
 use crate::servers::blocking::{Read, Transport, drive};
 use crate::servers::departures::discard;
@@ -106,6 +107,18 @@ impl<'a> Visit<'a> {
         Ok(true)
     }
 
+    fn wait_and_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut stream = self.stream;
+        if !self.member.leads() {
+            return stream.read(buffer);
+        }
+        let crew = &self.member.crew;
+        crew.set_leader(Leader::Expects); // who has waited for more does not lead
+        let result = stream.read(buffer);
+        crew.set_leader(Leader::Busy);
+        result
+    }
+
     /// Writes what the kernel takes at once.
     fn write_now(&self, bytes: &[u8]) -> usize {
         rustix::net::send(self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).unwrap_or(0)
@@ -135,7 +148,7 @@ impl Transport for Visit<'_> {
             if !self.prepare_read(deadline, phase.timeout(&house.config))? {
                 return Ok(Read::TimedOut);
             }
-            let result = (&mut &*self.stream).read(buffer);
+            let result = self.wait_and_read(buffer);
             if idle {
                 seat.set_idle(false);
             }
