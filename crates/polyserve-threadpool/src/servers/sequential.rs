@@ -11,7 +11,7 @@
 //! woken for anything. *Loses when* anybody waits for anything.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, PipeReader, Read as _, Write as _};
+use std::io::{self, ErrorKind, PipeReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -25,6 +25,8 @@ use polyserve_core::http1::Phase;
 use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
 use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::blocking::{Read, Transport, drive};
 use super::departures::Departures;
@@ -188,7 +190,7 @@ impl Worker {
     }
 
     fn serve(&self, stream: TcpStream, desk: &mut Desk, departures: &mut Departures) {
-        if net::prepare(&stream).and_then(|()| stream.set_nonblocking(true)).is_err() {
+        if net::prepare(&stream).is_err() {
             return;
         }
         let stream = Arc::new(stream);
@@ -203,7 +205,7 @@ impl Worker {
     }
 }
 
-/// A socket that does not block, waited for together with the listener and the shutdown.
+/// A socket that is asked not to block at each call, which saves setting it; waited for together with the listener and the shutdown.
 struct Polled<'a> {
     stream: &'a TcpStream,
     worker: &'a Worker,
@@ -237,24 +239,28 @@ impl Transport for Polled<'_> {
         let house = &self.worker.house;
         let idle = phase == Phase::Idle;
         let (mut leave, mut listen, mut deadline) = (false, idle, deadline);
+        // After an answer, a client that waits for it has sent nothing: a read would find nothing.
+        let mut waits_first = idle && !self.fresh;
         loop {
             let draining = house.shutdown.is_begun();
-            match (&mut &*self.stream).read(buffer) {
-                Ok(0) => return Ok(Read::End),
-                Ok(count) => {
-                    self.fresh = false;
-                    return Ok(Read::Bytes(count));
+            if draining || !std::mem::take(&mut waits_first) {
+                match rustix::net::recv(self.stream, &mut *buffer, RecvFlags::DONTWAIT) {
+                    Ok((0, _)) => return Ok(Read::End),
+                    Ok((count, _)) => {
+                        self.fresh = false;
+                        return Ok(Read::Bytes(count));
+                    }
+                    Err(Errno::INTR) => continue,
+                    Err(Errno::AGAIN) => {}
+                    Err(error) => return Err(error.into()),
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-                Err(_) => {}
-            }
-            // Only now, after the socket was found empty: what had arrived is served first.
-            if leave || (idle && draining) {
-                return Ok(Read::Leave);
-            }
-            if Instant::now() >= deadline {
-                return Ok(Read::TimedOut);
+                // Only now, after the socket was found empty: what had arrived is served first.
+                if leave || (idle && draining) {
+                    return Ok(Read::Leave);
+                }
+                if Instant::now() >= deadline {
+                    return Ok(Read::TimedOut);
+                }
             }
             let ready = self.wait(PollFlags::IN, listen, draining, deadline)?;
             if ready.wake && !idle {
@@ -272,11 +278,11 @@ impl Transport for Polled<'_> {
     fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            match (&mut &*self.stream).write(rest) {
+            match rustix::net::send(self.stream, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(0) => break,
                 Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
                     let draining = self.worker.house.shutdown.is_begun();
                     let deadline = self.worker.house.within(deadline);
                     if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, draining, deadline).is_err() {

@@ -1,6 +1,6 @@
 //! What a connection's thread does, and how it waits: in the kernel, with the kernel's own timeouts.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::thread;
@@ -107,21 +107,21 @@ impl<'a> Visit<'a> {
         Ok(true)
     }
 
-    fn wait_and_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut stream = self.stream;
+    /// Reads, and waits for as long as is set.
+    fn wait_and_read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let read = || rustix::net::recv(self.stream, buffer, RecvFlags::empty()).map(|(count, _)| count);
         if !self.member.leads() {
-            return stream.read(buffer);
+            return read();
         }
         let crew = &self.member.crew;
         crew.set_leader(Leader::Expects); // who has waited for more does not lead
-        let result = stream.read(buffer);
+        let result = read();
         crew.set_leader(Leader::Busy);
         result
     }
 
-    /// Writes what the kernel takes at once.
-    fn write_now(&self, bytes: &[u8]) -> usize {
-        rustix::net::send(self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).unwrap_or(0)
+    fn send(&self, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
+        rustix::net::send(self.stream, bytes, flags | SendFlags::NOSIGNAL)
     }
 }
 
@@ -166,11 +166,9 @@ impl Transport for Visit<'_> {
                     seat.set_spoken();
                     return Ok(Read::Bytes(count));
                 }
-                Err(error) => match error.kind() {
-                    // Late or interrupted: the loop looks at the clock.
-                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
-                    _ => return Err(error),
-                },
+                // Late or interrupted: the loop looks at the clock.
+                Err(Errno::INTR | Errno::AGAIN | Errno::TIMEDOUT) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -178,7 +176,7 @@ impl Transport for Visit<'_> {
     fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize {
         let mut written = 0;
         if self.member.leads() {
-            written = self.write_now(bytes);
+            written = self.send(bytes, SendFlags::DONTWAIT).unwrap_or(0);
             if written < bytes.len() {
                 self.member.step_back();
             }
@@ -197,10 +195,10 @@ impl Transport for Visit<'_> {
                 }
                 self.write_timeout = Some(timeout);
             }
-            match (&mut &*self.stream).write(rest) {
+            match self.send(rest, SendFlags::empty()) {
                 Ok(0) => break,
                 Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(Errno::INTR) => {}
                 Err(_) => break,
             }
         }
