@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Reply, Request, Running, Server, ServerConfig, Service, Status};
 use polyserve_threadpool::ThreadPerConnection;
 
@@ -32,12 +33,12 @@ struct State {
 
 impl Turnstile {
     fn note(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.lock().unwrap());
+        change(&mut lock(&self.state));
         self.changed.notify_all();
     }
 
     fn wait(&self, until: impl Fn(&State) -> bool) {
-        let waiting = self.state.lock().unwrap();
+        let waiting = lock(&self.state);
         let (_state, late) = self.changed.wait_timeout_while(waiting, PATIENCE, |state| !until(state)).unwrap();
         assert!(!late.timed_out());
     }
@@ -129,7 +130,7 @@ fn threads_are_reused() {
     for _ in 0..200 {
         ask(running.local_addr(), "/");
     }
-    let threads = turnstile.state.lock().unwrap().threads.len();
+    let threads = lock(&turnstile.state).threads.len();
     assert!(threads < 100, "{threads} threads for 200 connections");
     assert_eq!(running.shutdown().unwrap().answered, 200);
 }

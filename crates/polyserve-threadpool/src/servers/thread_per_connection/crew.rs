@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::member::Member;
 use super::seat::Seat;
+use super::visit::set_first_timeouts;
 use crate::servers::departures::Departures;
 use crate::servers::desk::House;
 use crate::servers::waiting::{Complaint, Opening};
@@ -78,9 +79,10 @@ pub(super) struct Roll {
 }
 
 impl Crew {
-    pub(super) fn new(opening: Opening) -> Self {
+    pub(super) fn new(opening: Opening) -> io::Result<Self> {
+        set_first_timeouts(&opening.listener, &opening.house.config)?;
         let departures = Departures::new(opening.house.config.linger_timeout);
-        Self {
+        Ok(Self {
             house: opening.house,
             roll: Mutex::default(),
             listener: RwLock::new(Some(opening.listener)),
@@ -94,7 +96,7 @@ impl Crew {
             supervisor: OnceLock::new(),
             places: AtomicUsize::new(0),
             start: Instant::now(),
-        }
+        })
     }
 
     /// Makes another thread the leader; the caller was, or nobody is.

@@ -97,9 +97,8 @@ impl Server for ThreadPerConnection {
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
         let opening = Opening::new(addr, &self.config, service)?;
-        visit::set_first_timeouts(&opening.listener, &self.config)?;
         let (local_addr, shutdown) = (opening.local_addr, opening.house.shutdown.clone());
-        let supervisor = Supervisor::new(Arc::new(Crew::new(opening)));
+        let supervisor = Supervisor::new(Arc::new(Crew::new(opening)?));
         Running::start("thread-per-conn", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())
     }
 }

@@ -175,7 +175,9 @@ mod tests {
     use std::io::{self, Read as _, Write as _};
     use std::net::{SocketAddr, TcpStream};
     use std::sync::Barrier;
+    use std::thread::JoinHandle;
 
+    use polyserve_core::service::Echo;
     use polyserve_core::{Answer, Reply, Request, ServerConfig, Service, Status};
 
     use super::*;
@@ -202,33 +204,58 @@ mod tests {
         Ok(answer)
     }
 
+    fn run(service: Arc<dyn Service>) -> (Arc<Crew>, SocketAddr, JoinHandle<Drain>) {
+        let addr = "127.0.0.1:0".parse().unwrap();
+        let opening = Opening::new(addr, &ServerConfig::default(), service).unwrap();
+        let addr = opening.local_addr;
+        let crew = Arc::new(Crew::new(opening).unwrap());
+        let supervisor = Supervisor::new(Arc::clone(&crew));
+        (crew, addr, thread::spawn(move || supervisor.run()))
+    }
+
+    fn wait_until(holds: impl Fn() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < until, "it never comes");
+            thread::yield_now();
+        }
+    }
+
     /// A supervisor that looked every 5 ms for ever kept an idle machine awake. One that sleeps must be roused by the
     /// next connection, or nobody looks after a leader that is held up, and by a shutdown.
     #[test]
     fn it_sleeps_where_nothing_happens_and_is_roused() {
-        let addr = "127.0.0.1:0".parse().unwrap();
-        let service = Arc::new(Meeting(Barrier::new(2)));
-        let opening = Opening::new(addr, &ServerConfig::default(), service).unwrap();
-        let (addr, shutdown) = (opening.local_addr, opening.house.shutdown.clone());
-        let crew = Arc::new(Crew::new(opening));
-        let supervisor = Supervisor::new(Arc::clone(&crew));
-        let supervisor = thread::spawn(move || supervisor.run());
-        let until = Instant::now() + PATIENCE;
-        let wait_until_asleep = || {
-            while !crew.asleep.load(Ordering::SeqCst) {
-                assert!(Instant::now() < until, "it never sleeps");
-                thread::yield_now();
-            }
-        };
+        let (crew, addr, supervisor) = run(Arc::new(Meeting(Barrier::new(2))));
+        let is_asleep = || crew.asleep.load(Ordering::SeqCst);
         for _ in 0..3 {
-            wait_until_asleep();
+            wait_until(is_asleep);
             for client in [(); 2].map(|()| thread::spawn(move || ask(addr))) {
                 let answer = client.join().unwrap().unwrap();
                 assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
             }
         }
-        wait_until_asleep();
-        shutdown.begin(until);
+        wait_until(is_asleep);
+        crew.house.shutdown.begin(Instant::now() + PATIENCE);
         assert_eq!(supervisor.join().unwrap().answered, 6);
+    }
+
+    /// A leader that waited for its own connection's next request would leave new ones to the supervisor, which comes
+    /// too late: while connections are kept, spoken or silent, somebody must wait for the listener.
+    #[test]
+    fn somebody_leads_while_connections_are_kept() {
+        let (crew, addr, supervisor) = run(Arc::new(Echo));
+        let mut kept = Vec::new();
+        for round in 0..8 {
+            let mut stream = TcpStream::connect(addr).unwrap();
+            if round % 2 == 0 {
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+                stream.read_exact(&mut [0; 12]).unwrap();
+            }
+            kept.push(stream);
+            wait_until(|| crew.accepted.load(Ordering::SeqCst) == round + 1 && crew.leader_is(Leader::Watches));
+        }
+        crew.house.shutdown.begin(Instant::now() + PATIENCE);
+        assert_eq!(supervisor.join().unwrap().answered, 4);
     }
 }
