@@ -11,6 +11,7 @@
 mod connection;
 mod desk;
 mod failing;
+mod receiving;
 mod schedule;
 mod tally;
 
@@ -27,7 +28,8 @@ use crate::error::LoadError;
 use crate::load::{Load, Usage};
 use crate::script::Script;
 use connection::{Connection, State, read_token};
-use desk::{Desk, Ending};
+use desk::Desk;
+use receiving::Ending;
 pub(crate) use schedule::{Schedule, Times, share};
 pub(crate) use tally::Tally;
 
@@ -271,3 +273,6 @@ impl Cpu {
         self.from.map_or(0, |from| to.saturating_sub(from))
     }
 }
+
+#[cfg(test)]
+mod tests;
