@@ -154,8 +154,10 @@ impl Client {
                 self.look();
             }
         }
-        let desk = &mut self.desk;
         let now = clock::now();
+        let desk = &mut self.desk;
+        desk.set_now(now);
+        self.connections.iter().for_each(|connection| desk.expect_closed(connection));
         desk.tally.cpu = cpu.end();
         desk.tally.unsent = desk.schedule.unsent(desk.schedule.times.end.min(now));
         let unanswered = self.connections.iter().flat_map(Connection::waiting);
