@@ -24,10 +24,11 @@
 
 mod commands;
 pub mod config_args;
-pub mod data;
 pub mod limits;
 pub mod output;
 pub mod stress;
+
+pub use polyserve_load::data;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -38,7 +39,7 @@ use polyserve::catalog::{Catalog, UnknownName};
 use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
-use commands::{data::DataArgs, serve::ServeArgs, stress::StressArgs};
+use commands::{data::DataArgs, load::LoadArgs, serve::ServeArgs, stress::StressArgs};
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
 #[derive(Debug, Parser)]
@@ -62,6 +63,8 @@ enum Command {
     Serve(ServeArgs),
     /// Write entity test data as CSV.
     Data(DataArgs),
+    /// Ask an HTTP/1.1 server for as much as it can or should do, verify every answer, and show what it took.
+    Load(LoadArgs),
     /// Put a server and a repo under the published stress scenario, and verify every answer and the final state.
     Stress(StressArgs),
 }
@@ -92,6 +95,7 @@ fn run(cli: &Cli, catalog: &Catalog) -> anyhow::Result<ExitCode> {
         Command::List => commands::list::run(catalog, cli.json),
         Command::Serve(args) => commands::serve::run(catalog, args, cli.json),
         Command::Data(args) => commands::data::run(args, cli.json),
+        Command::Load(args) => commands::load::run(args, cli.json),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json),
     }
 }

@@ -3,6 +3,7 @@
 mod data;
 mod drain;
 mod list;
+mod load;
 mod serve;
 mod stress;
 
