@@ -76,8 +76,8 @@ agree() {
             theirs_p50=$(awk '{print $3}' "$tmp/log" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}')
             rm "$tmp/log"
             client "$polyserve" load -c 50 --rate 5000 -d 2s --json "$url$path"
-            ours_rate=$(field per_second)
-            ours_p50=$(field p50 | awk '{print $1 / 1000}')
+            ours_rate=$(field requests_per_s)
+            ours_p50=$(field p50_ns | awk '{print $1 / 1000}')
             echo "$what $ours_rate $theirs_rate $ours_p50 $theirs_p50" | tee -a "$tmp/agree" |
                 awk '{printf "%s: %.0f a second, h2load %.0f; p50 %.0f us, h2load %.0f\n", $1, $2, $3, $4, $5}' >&2
         done

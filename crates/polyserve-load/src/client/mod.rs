@@ -25,7 +25,7 @@ use rustix::time::{
 
 use crate::clock;
 use crate::error::LoadError;
-use crate::load::{Load, Usage};
+use crate::load::{Load, Pace, Usage};
 use crate::script::Script;
 use connection::{Connection, State, read_token};
 use desk::Desk;
@@ -66,6 +66,8 @@ pub(crate) struct Client {
     /// What the timer is set to.
     armed: u64,
     next_look: u64,
+    /// How long it stays awake before it has something to do.
+    awake: u64,
     events: Vec<epoll::Event>,
 }
 
@@ -80,6 +82,8 @@ pub(crate) struct Ended {
 const MOST_OPENING: usize = 128;
 const MOST_EVENTS: usize = 512;
 const TIMER: u64 = u64::MAX;
+/// How long before a request is due a thread with a core of its own stays awake.
+const AWAKE: u64 = 50_000;
 /// Bounds of the time between two looks at what takes too long: an eighth of the patience within these.
 const LOOKS: (u64, u64) = (1_000_000, 500_000_000);
 
@@ -97,6 +101,7 @@ impl Client {
             timer,
             armed: 0,
             next_look: 0,
+            awake: if load.cores.is_empty() || load.pace == Pace::Closed { 0 } else { AWAKE },
             events: Vec::with_capacity(MOST_EVENTS),
         })
     }
@@ -201,13 +206,15 @@ impl Client {
 
     /// Waits until something arrives or it is `wake`, and does what is to be done.
     fn wait(&mut self, wake: u64) -> Result<(), LoadError> {
-        if wake < self.armed || self.armed <= self.desk.now {
-            self.armed = wake;
-            set_timer(&self.timer, wake)?;
+        let asleep_until = wake.saturating_sub(self.awake);
+        let at_once = (self.awake > 0 && asleep_until <= self.desk.now).then_some(&NO_TIME);
+        if at_once.is_none() && (asleep_until < self.armed || self.armed <= self.desk.now) {
+            self.armed = asleep_until;
+            set_timer(&self.timer, asleep_until)?;
         }
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        match epoll::wait(&self.desk.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+        match epoll::wait(&self.desk.epoll, rustix::buffer::spare_capacity(&mut events), at_once) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(LoadError::system("epoll")(error)),
         }
@@ -242,6 +249,8 @@ impl Client {
         self.desk.despair();
     }
 }
+
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The timer at `wake` of the monotonic clock.
 fn set_timer(timer: &OwnedFd, wake: u64) -> Result<(), LoadError> {
