@@ -15,6 +15,7 @@
 //!
 //! * `commands`: one module a command; each reads its arguments, runs, and prints.
 //! * [`data`]: the entities that all of them use.
+//! * [`compare`]: strategies side by side, with an interval for every ratio.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`config_args`], [`limits`], [`output`]: what the commands share.
 //!
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+pub mod compare;
 pub mod config_args;
 pub mod data;
 pub mod limits;

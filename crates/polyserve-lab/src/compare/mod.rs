@@ -1,0 +1,8 @@
+//! Strategies side by side on this machine: every contestant in a process of its own, in turn, round by round, with an
+//! interval for every ratio and the baseline entered twice.
+//!
+//! # Layout
+//!
+//! * [`statistics`]: what may be said of ratios.
+
+pub mod statistics;
