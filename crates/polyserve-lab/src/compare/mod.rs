@@ -5,4 +5,8 @@
 //!
 //! * [`statistics`]: what may be said of ratios.
 
+pub mod cores;
+pub mod launch;
+pub mod proc;
+pub mod process;
 pub mod statistics;
