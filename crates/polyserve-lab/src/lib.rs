@@ -26,10 +26,11 @@
 mod commands;
 pub mod compare;
 pub mod config_args;
-pub mod data;
 pub mod limits;
 pub mod output;
 pub mod stress;
+
+pub use polyserve_load::data;
 
 use std::io::Write as _;
 use std::process::ExitCode;
