@@ -1,12 +1,220 @@
 //! Strategies side by side on this machine: every contestant in a process of its own, in turn, round by round, with an
-//! interval for every ratio and the baseline entered twice.
+//! interval for every ratio.
+//!
+//! Each round every contestant has one turn, in a new process: what luck a process has with its memory's layout is
+//! drawn again each time. The baseline takes part twice, and the ratio of the two is the noise that any other difference
+//! is held against. The limits (servers that do next to nothing) take part in every round too.
+//!
+//! Invariant: a contestant with one wrong answer has no place in the ranking. Cost: rounds x contestants x about half
+//! a second.
 //!
 //! # Layout
 //!
-//! * [`statistics`]: what may be said of ratios.
+//! * [`contestant`]: who takes part, and the order of turns. [`launch`], [`process`]: how one is started and ended.
+//! * [`measure`]: a turn. [`proc`], [`cores`]: what the kernel knows.
+//! * [`statistics`]: what may be said of ratios. [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept.
+//! * [`progress`]: how far it is.
 
+pub mod contestant;
 pub mod cores;
 pub mod launch;
+pub mod measure;
 pub mod proc;
 pub mod process;
+pub mod progress;
+pub mod ranking;
+pub mod record;
 pub mod statistics;
+pub mod table;
+
+use anyhow::bail;
+
+pub use contestant::{Contestant, Role};
+pub use measure::{Instrument, Turn};
+pub use ranking::Ranking;
+pub use record::Record;
+
+use cores::Cores;
+use process::Failure;
+use progress::Progress;
+use ranking::{Entry, Failed};
+
+/// A comparison that is to be made.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Who takes part. One of them is the baseline; a limit comes first among the limits if it is to set the rate.
+    pub contestants: Vec<Contestant>,
+    /// How turns are taken.
+    pub instrument: Instrument,
+    /// Rounds.
+    pub rounds: usize,
+    /// Whether latencies are taken too.
+    pub latency: bool,
+    /// Of the resamples.
+    pub seed: u64,
+}
+
+/// The latency is taken at this share of what the limit reaches.
+const RATE: f64 = 0.5;
+
+impl Comparison {
+    /// Makes it. The calling thread is kept on the client's cores meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Where the baseline fails, for then nothing can be compared, or the record cannot be written. Others that fail are
+    /// in the ranking, by name.
+    pub fn run(&self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<Ranking> {
+        let before = Cores::available()?;
+        self.instrument.client_cores.pin()?;
+        let result = Run::new(self).run(record, progress);
+        before.pin()?;
+        progress.finish();
+        let ranking = result?;
+        record.ranking(&ranking)?;
+        Ok(ranking)
+    }
+
+    /// Turns of the whole run, those that calibrate included.
+    pub fn turns(&self) -> usize {
+        self.rounds * self.contestants.len() + calibrations(&self.contestants, self.latency).len()
+    }
+}
+
+/// Whose turns come before the first round: for the rate, and for what a slowed contestant has to burn.
+fn calibrations(contestants: &[Contestant], latency: bool) -> Vec<usize> {
+    let first = |wanted: fn(Role) -> bool| contestants.iter().position(|contestant| wanted(contestant.role));
+    let baseline = first(|role| role == Role::Baseline);
+    let limit = first(|role| role == Role::Limit).or(baseline).filter(|_| latency);
+    let slowed = first(|role| matches!(role, Role::Slowed(_))).and(baseline);
+    let mut all: Vec<usize> = limit.into_iter().chain(slowed).collect();
+    all.dedup();
+    all
+}
+
+/// A comparison under way.
+struct Run<'a> {
+    plan: &'a Comparison,
+    contestants: Vec<Contestant>,
+    turns: Vec<Vec<Option<Turn>>>,
+    failed: Vec<Option<Failed>>,
+    rate: Option<f64>,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a Comparison) -> Self {
+        let count = plan.contestants.len();
+        let contestants = plan.contestants.clone();
+        Self { plan, contestants, turns: vec![Vec::new(); count], failed: vec![None; count], rate: None }
+    }
+
+    fn run(mut self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<Ranking> {
+        for who in calibrations(&self.contestants, self.plan.latency) {
+            if let Some(turn) = self.turn(0, who, record, progress)? {
+                self.calibrate(who, &turn);
+            }
+        }
+        for round in 0..self.plan.rounds {
+            if self.is_stopped() {
+                break;
+            }
+            self.turns.iter_mut().for_each(|turns| turns.push(None));
+            for who in contestant::order(round, self.contestants.len()) {
+                let turn = self.turn(round + 1, who, record, progress)?;
+                self.turns[who][round] = turn;
+            }
+        }
+        Ok(self.ranking())
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.plan.instrument.stop.is_begun()
+    }
+
+    /// One turn of contestant `who`; `None` where there is none to be had.
+    fn turn(
+        &mut self,
+        round: usize,
+        who: usize,
+        record: &mut Record,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Option<Turn>> {
+        if self.is_stopped() || self.failed[who].is_some() {
+            progress.turn_over();
+            return Ok(None);
+        }
+        let contestant = &self.contestants[who];
+        progress.turn(round, &contestant.name);
+        let result = self.plan.instrument.take(contestant, self.rate.filter(|_| round > 0));
+        progress.turn_over();
+        if self.is_stopped() {
+            return Ok(None); // it was cut short
+        }
+        match result {
+            Ok(turn) => {
+                record.turn(round, contestant, &turn)?;
+                Ok(Some(turn))
+            }
+            Err(Failure(why)) => {
+                record.failure(round, contestant, &why)?;
+                let name = contestant.name.clone();
+                if contestant.role == Role::Baseline {
+                    bail!("the baseline {name} failed, so nothing can be compared with it: {why}");
+                }
+                progress.say(&format!("{name} is out: {why}"));
+                self.failed[who] = Some(Failed { name, round, why });
+                Ok(None)
+            }
+        }
+    }
+
+    fn calibrate(&mut self, who: usize, turn: &Turn) {
+        if self.plan.latency && self.rate.is_none() {
+            self.rate = Some(turn.requests_per_s * RATE);
+        }
+        if self.contestants[who].role == Role::Baseline
+            && let Some(per_second) = turn.requests_per_cpu_s
+        {
+            for contestant in &mut self.contestants {
+                if let Role::Slowed(percent) = contestant.role {
+                    let spin = (1e9 / per_second * percent / 100.0).round();
+                    contestant.launch.args.push(format!("--spin={spin}").into());
+                }
+            }
+        }
+    }
+
+    fn ranking(self) -> Ranking {
+        let interrupted = self.is_stopped();
+        let entries = self.contestants.iter().zip(self.turns).zip(&self.failed);
+        let ranked: Vec<Entry<'_>> = entries
+            .filter(|((_, turns), failed)| failed.is_none() && turns.iter().any(Option::is_some))
+            .map(|((contestant, turns), _)| Entry { contestant, turns })
+            .collect();
+        let ranking = Ranking::new(&ranked, self.plan.instrument.connections, self.plan.seed);
+        Ranking { rate: self.rate, failed: self.failed.into_iter().flatten().collect(), interrupted, ..ranking }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use launch::{AddressFrom, Launch};
+
+    fn contestant(role: Role) -> Contestant {
+        let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+        Contestant { name: String::new(), role, launch, shape: None, bound: None }
+    }
+
+    #[test]
+    fn what_calibrates() {
+        let [base, ranked, limit] = [Role::Baseline, Role::Ranked, Role::Limit].map(contestant);
+        let slowed = contestant(Role::Slowed(5.0));
+        let all = [ranked, base, limit, slowed];
+        assert_eq!(calibrations(&all, true), [2, 1]);
+        assert_eq!(calibrations(&all, false), [1]);
+        assert_eq!(calibrations(&all[..2], true), [1], "without a limit the baseline sets the rate");
+        assert_eq!(calibrations(&all[..2], false), [] as [usize; 0]);
+        assert_eq!(calibrations(&[all[1].clone(), all[3].clone()], true), [0], "one turn does both");
+    }
+}

@@ -1,0 +1,281 @@
+//! One turn of one contestant: a new process, verified, measured in closed loop and at a fixed rate, and ended.
+//!
+//! A turn is start; prefill; a verified load that warms up and is looked into (context switches, memory); the same load
+//! measured; a load at a fixed rate for the latency; the end. The looks are not in the measured part, for they take
+//! the client's time.
+//!
+//! Invariant: one answer that is not right, or a process that does not end well, and there is no figure at all. Cost:
+//! the slices, and about 50 ms.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use polyserve::{Connections, Shutdown};
+use polyserve_load::{CpuOf, Load, LoadError, Pace, Report, Span, Traffic, Usage, prefill};
+use serde::{Deserialize, Serialize};
+
+use super::contestant::Contestant;
+use super::cores::Cores;
+use super::launch::AddressFrom;
+use super::proc;
+use super::process::{Failure, Process};
+
+/// How turns are taken: alike for all.
+#[derive(Clone, Debug)]
+pub struct Instrument {
+    /// The cores of the servers.
+    pub server_cores: Cores,
+    /// The cores of the load generator.
+    pub client_cores: Cores,
+    /// Connections at a time.
+    pub connections: usize,
+    /// How they are used.
+    pub usage: Usage,
+    /// What is asked of those who keep entities.
+    pub traffic: Traffic,
+    /// What is asked of the limits.
+    pub limit_traffic: Traffic,
+    /// The load that verifies and warms up.
+    pub warm_up: Duration,
+    /// The measured part.
+    pub slice: Duration,
+    /// The part at a fixed rate.
+    pub latency_slice: Duration,
+    /// Begun where the run is to end now.
+    pub stop: Shutdown,
+}
+
+/// What a turn has shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct Turn {
+    /// Right answers in closed loop.
+    pub answered: u64,
+    /// How long that took, in seconds.
+    pub elapsed_s: f64,
+    /// Right answers a second.
+    pub requests_per_s: f64,
+    /// Right answers for each second of the server's CPU time.
+    pub requests_per_cpu_s: Option<f64>,
+    /// The server's CPU time, in seconds.
+    pub server_cpu_s: Option<f64>,
+    /// The client's CPU time, in seconds.
+    pub client_cpu_s: f64,
+    /// The server's CPU time as a share of its cores' time.
+    pub server_busy: Option<f64>,
+    /// The client's CPU time as a share of its threads' time.
+    pub client_busy: f64,
+    /// Context switches of the server's threads for each request, during the verifying load.
+    pub switches_per_request: Option<f64>,
+    /// Resident memory before the first connection, in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Resident memory with all connections open, in bytes.
+    pub loaded_bytes: Option<u64>,
+    /// The latency at a fixed rate.
+    pub latency: Option<Latency>,
+}
+
+/// Latencies from the intended start, at a fixed rate.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// Requests a second that were due.
+    pub rate: f64,
+    /// Requests that were due and not sent, or not answered, in the slice.
+    pub behind: u64,
+    /// Median, in microseconds.
+    pub p50_us: f64,
+    /// 99 %, in microseconds.
+    pub p99_us: f64,
+    /// 99.9 %, in microseconds.
+    pub p999_us: f64,
+    /// How late the load generator itself was, 99 %, in microseconds.
+    pub lateness_p99_us: f64,
+    /// All of them, in nanoseconds.
+    #[serde(skip)]
+    pub histogram: Histogram<u64>,
+}
+
+/// A quantile in microseconds.
+pub fn microseconds(histogram: &Histogram<u64>, quantile: f64) -> f64 {
+    histogram.value_at_quantile(quantile) as f64 / 1000.0
+}
+
+impl Instrument {
+    /// Takes a turn; at `rate` requests a second for the latency, if at all.
+    ///
+    /// # Errors
+    ///
+    /// Why the contestant is out. It means nothing once [`stop`](Self::stop) has begun.
+    pub fn take(&self, contestant: &Contestant, rate: Option<f64>) -> Result<Turn, Failure> {
+        let mut process = Process::start(&contestant.launch, &self.server_cores)?;
+        let taken = self.loads(contestant, &process, rate);
+        let (turn, answers) = taken.map_err(|failure| process.explain(failure))?;
+        let said = process.end()?;
+        if contestant.launch.address == AddressFrom::Json && !self.stop.is_begun() {
+            check_drain(said.as_deref(), answers)?;
+        }
+        Ok(turn)
+    }
+
+    /// Every load of a turn, and how many answers came of it at least.
+    fn loads(&self, contestant: &Contestant, process: &Process, rate: Option<f64>) -> Result<(Turn, u64), Failure> {
+        let load = self.load(contestant, process);
+        let mut answers = 0;
+        if contestant.role.keeps_entities() {
+            answers += prefill(load.target, &load.host, &load.traffic).map_err(|error| unfit(&error))?;
+        }
+        let resident = proc::resident(process.pid()).ok();
+        let verifying = load.clone().with(|l| l.span = Span::Time(self.warm_up));
+        let (verified, look) = self.looked_into(&verifying, process.pid())?;
+
+        let measured = run(&load.clone().with(|l| {
+            l.warm_up = self.warm_up / 5;
+            l.span = Span::Time(self.slice);
+            l.cpu = CpuOf::Process(process.pid());
+        }))?;
+        let latency = match rate.filter(|_| contestant.shape != Some(Connections::One)) {
+            Some(rate) => Some(self.latency(&load, rate, &mut answers)?),
+            None => None,
+        };
+        answers += verified.answered + measured.answered;
+        let cores = self.server_cores.count() as f64;
+        let switches = look.switches_per_s.map(|switches| switches / verified.per_second());
+        let turn = Turn {
+            answered: measured.answered,
+            elapsed_s: measured.elapsed.as_secs_f64(),
+            requests_per_s: measured.per_second(),
+            requests_per_cpu_s: measured.per_server_cpu_second(),
+            server_cpu_s: measured.server_cpu.map(|cpu| cpu.as_secs_f64()),
+            client_cpu_s: measured.client_cpu.as_secs_f64(),
+            server_busy: measured.server_busy.map(|busy| busy / cores),
+            client_busy: measured.client_busy,
+            switches_per_request: switches.filter(|switches| switches.is_finite()),
+            resident_bytes: resident.map(|resident| resident.now),
+            loaded_bytes: look.loaded_bytes,
+            latency,
+        };
+        Ok((turn, answers))
+    }
+
+    fn load(&self, contestant: &Contestant, process: &Process) -> Load {
+        let traffic = if contestant.role.keeps_entities() { &self.traffic } else { &self.limit_traffic };
+        Load::new(process.addr(), traffic.clone()).with(|load| {
+            load.connections = self.connections;
+            load.threads = self.client_cores.count().min(self.connections);
+            load.cores = self.client_cores.numbers().to_vec();
+            load.usage = self.usage;
+            load.stop = self.stop.clone();
+        })
+    }
+
+    fn latency(&self, load: &Load, rate: f64, answers: &mut u64) -> Result<Latency, Failure> {
+        let report = run(&load.clone().with(|l| {
+            l.pace = Pace::Rate(rate);
+            l.warm_up = self.warm_up / 5;
+            l.span = Span::Time(self.latency_slice);
+        }))?;
+        *answers += report.answered;
+        Ok(Latency {
+            rate,
+            behind: report.unsent + report.unfinished,
+            p50_us: microseconds(&report.latency, 0.5),
+            p99_us: microseconds(&report.latency, 0.99),
+            p999_us: microseconds(&report.latency, 0.999),
+            lateness_p99_us: report.lateness.as_ref().map_or(0.0, |late| microseconds(late, 0.99)),
+            histogram: report.latency,
+        })
+    }
+
+    /// Runs `load`, and looks at the process twice meanwhile.
+    fn looked_into(&self, load: &Load, pid: u32) -> Result<(Report, Look), Failure> {
+        let (over, ended) = channel::<()>();
+        let start = Instant::now();
+        let looking = || {
+            let _ = self.client_cores.pin(); // at worst it takes the server's time
+            let wait = |share: f64| {
+                let left = (start + self.warm_up.mul_f64(share)).saturating_duration_since(Instant::now());
+                ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
+            };
+            let at = || Some((Instant::now(), proc::context_switches(pid).ok()?));
+            let mut look = Look::default();
+            if let Some((before, first)) = Some(wait(0.4)).filter(|on| *on).and_then(|_| at())
+                && wait(0.9)
+                && let Some((after, second)) = at()
+            {
+                // A thread that has ended took its switches away: then the sum says nothing.
+                look.switches_per_s = second.checked_sub(first).map(|count| count as f64 / (after - before).as_secs_f64());
+                look.loaded_bytes = proc::resident(pid).ok().map(|resident| resident.now);
+            }
+            look
+        };
+        thread::scope(|scope| {
+            let looking = thread::Builder::new().name("look".into()).spawn_scoped(scope, looking);
+            let report = run(load);
+            drop(over);
+            let look = looking.ok().and_then(|looking| looking.join().ok());
+            Ok((report?, look.unwrap_or_default()))
+        })
+    }
+}
+
+/// What was seen while a load ran.
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    switches_per_s: Option<f64>,
+    loaded_bytes: Option<u64>,
+}
+
+/// Runs `load`; a single answer that is not right is a failure.
+fn run(load: &Load) -> Result<Report, Failure> {
+    let report = polyserve_load::run(load, &mut |_| {}).map_err(|error| unfit(&error))?;
+    if report.is_clean() {
+        return Ok(report);
+    }
+    let (failed, first) = (report.failed.total(), report.first_failure.as_deref().unwrap_or("no reason is known"));
+    Err(Failure(format!("{failed} of its answers were not right, the first: {first}")))
+}
+
+fn unfit(error: &LoadError) -> Failure {
+    Failure(error.to_string())
+}
+
+/// How a server of ours ended.
+#[derive(Deserialize)]
+struct Drained {
+    answered: u64,
+    cut: u64,
+    stuck: u64,
+}
+
+/// Nobody asked for anything any more, so nothing was to be cut; and every answer that was seen has been given.
+fn check_drain(said: Option<&str>, answers: u64) -> Result<(), Failure> {
+    match said.map(serde_json::from_str) {
+        Some(Ok(Drained { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(()),
+        Some(Ok(Drained { answered, cut, stuck })) => {
+            let ended = format!("answered {answered}, cut {cut}, stuck {stuck}");
+            Err(Failure(format!("it ended with {ended} where the client has {answers} answers or more")))
+        }
+        Some(Err(_)) | None => Err(Failure(format!("it did not say how it ended, but {said:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_good_where_nothing_was_cut_and_all_is_counted() {
+        check_drain(Some(r#"{"answered":10,"cut":0,"stuck":0}"#), 9).unwrap();
+        for (said, why) in [
+            (Some(r#"{"answered":8,"cut":0,"stuck":0}"#), "9 answers or more"),
+            (Some(r#"{"answered":10,"cut":1,"stuck":0}"#), "cut 1"),
+            (Some(r#"{"answered":10,"cut":0,"stuck":1}"#), "stuck 1"),
+            (Some("bye"), "bye"),
+            (None, "did not say"),
+        ] {
+            let Failure(text) = check_drain(said, 9).unwrap_err();
+            assert!(text.contains(why), "{text}");
+        }
+    }
+}
