@@ -15,6 +15,7 @@
 //!
 //! * `commands`: one module a command; each reads its arguments, runs, and prints.
 //! * [`data`]: the entities that all of them use.
+//! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`config_args`], [`limits`], [`output`]: what the commands share.
 //!
@@ -27,6 +28,8 @@ pub mod config_args;
 pub mod data;
 pub mod limits;
 pub mod output;
+#[cfg(target_os = "linux")]
+pub mod reference;
 pub mod stress;
 
 use std::io::Write as _;
@@ -66,7 +69,7 @@ enum Command {
     Stress(StressArgs),
 }
 
-/// Runs the command that this process's arguments ask for, over `catalog`.
+/// Runs the command that this process's arguments ask for, over `catalog` and the references of this crate.
 #[allow(clippy::needless_pass_by_value)] // it is a program's only act
 pub fn main(catalog: Catalog) -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -77,6 +80,8 @@ pub fn main(catalog: Catalog) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    #[cfg(target_os = "linux")]
+    let catalog = reference::with_references(catalog);
     match run(&cli, &catalog) {
         Ok(code) => code,
         Err(error) => {

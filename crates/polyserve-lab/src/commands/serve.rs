@@ -19,7 +19,7 @@ use crate::output::{print, print_json};
 /// What `polyserve serve` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// The server: how connections become work. See `polyserve list`.
+    /// The server: how connections become work; or a reference. See `polyserve list`.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
     /// The repo: how data is shared.
@@ -47,7 +47,8 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let signals = Signals::register().context("the signals cannot be taken over")?;
     let catalog = with_page(catalog, args)?;
     let settings = args.config.settings(args.listen.as_deref())?;
-    let entry = catalog.server(&args.server)?;
+    // The error for a name that nobody has is the one that lists the servers.
+    let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
     let server = settings.make(|config| (entry.make)(config))?;
     let repo = (catalog.repo(&args.repo)?.make)().with_context(|| format!("the repo {} cannot be made", args.repo))?;
     let service = (catalog.service(&args.service)?.make)(repo);
