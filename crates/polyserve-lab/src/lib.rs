@@ -25,12 +25,13 @@
 
 mod commands;
 pub mod config_args;
-pub mod data;
 pub mod limits;
 pub mod output;
 #[cfg(target_os = "linux")]
 pub mod reference;
 pub mod stress;
+
+pub use polyserve_load::data;
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -7,7 +7,7 @@
 //! the ChaCha8 keystream is read by this module's own arithmetic: the ranges and seeds of a random-number library may
 //! change with its version. Cost: one or two cipher blocks and one allocation a row, about 0.3 us.
 
-use polyserve::Entity;
+use polyserve_core::Entity;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
