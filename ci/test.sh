@@ -12,5 +12,8 @@ step ci/ab.sh
 step cargo bench -q -- --test
 step cargo run -q --release --example custom_repo
 step cargo run -q --release --example custom_server
+step cargo run -q --release --example custom_server -- stress --server custom
 step cargo run -q --release --example graceful_shutdown
+# Without it the tests that count system calls say that they did not run.
+command -v strace >/dev/null || apt_install strace || echo "strace is not here and cannot be installed" >&2
 step cargo test --workspace

@@ -1,6 +1,9 @@
 //! The commands, one a module.
 
+pub(crate) mod compare;
 pub(crate) mod data;
+pub(crate) mod entrants;
 pub(crate) mod list;
 pub(crate) mod serve;
 pub(crate) mod stress;
+pub(crate) mod workload;

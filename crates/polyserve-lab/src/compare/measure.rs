@@ -191,7 +191,7 @@ impl Instrument {
     fn looked_into(&self, load: &Load, pid: u32) -> Result<(Report, Look), Failure> {
         let (over, ended) = channel::<()>();
         let start = Instant::now();
-        let looking = || {
+        let looking = move || {
             let _ = self.client_cores.pin(); // at worst it takes the server's time
             let wait = |share: f64| {
                 let left = (start + self.warm_up.mul_f64(share)).saturating_duration_since(Instant::now());
@@ -204,7 +204,8 @@ impl Instrument {
                 && let Some((after, second)) = at()
             {
                 // A thread that has ended took its switches away: then the sum says nothing.
-                look.switches_per_s = second.checked_sub(first).map(|count| count as f64 / (after - before).as_secs_f64());
+                look.switches_per_s =
+                    second.checked_sub(first).map(|count| count as f64 / (after - before).as_secs_f64());
                 look.loaded_bytes = proc::resident(pid).ok().map(|resident| resident.now);
             }
             look

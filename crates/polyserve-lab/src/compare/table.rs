@@ -12,7 +12,8 @@ impl fmt::Display for Ranking {
         let Self { baseline, rounds, rate, rows, failed, interrupted, .. } = self;
         let ended = if *interrupted { ", ended early" } else { "" };
         writeln!(f, "beside {baseline}, {rounds} rounds{ended}; medians, 95 % intervals\n")?;
-        let limits: Vec<&str> = rows.iter().filter(|row| row.role == Role::Limit).map(|row| row.name.as_str()).collect();
+        let limits: Vec<&str> =
+            rows.iter().filter(|row| row.role == Role::Limit).map(|row| row.name.as_str()).collect();
         let shares: Vec<String> = limits.iter().map(|limit| format!("of {limit}")).collect();
         let latency = rows.iter().any(|row| row.latency.is_some());
         let mut header = vec!["", "throughput", "", "", "req/s"];
@@ -171,7 +172,8 @@ mod tests {
             interrupted: false,
         };
         let text = ranking.to_string();
-        let lines: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let lines: Vec<String> =
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         for wanted in [
             "fast 1.200 [1.190, 1.210] faster 1200 0.60 1.200 [1.190, 1.210] cheaper 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
             "even 1.010 [1.000, 1.020] tie 1010 0.51 1.010 [1.000, 1.020] tie 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",

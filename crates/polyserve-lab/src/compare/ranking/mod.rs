@@ -198,8 +198,10 @@ fn ratios(own: &Entry<'_>, other: &Entry<'_>, figure: Figure) -> Vec<f64> {
 
 fn share(own: &Entry<'_>, limit: &Entry<'_>) -> Option<Share> {
     let mut ratios = ratios(own, limit, throughput);
-    let share = || Share { of: limit.contestant.name.clone(), share: median(&mut ratios) };
-    (own.contestant.role != Role::Limit && !ratios.is_empty()).then(share)
+    if own.contestant.role == Role::Limit || ratios.is_empty() {
+        return None;
+    }
+    Some(Share { of: limit.contestant.name.clone(), share: median(&mut ratios) })
 }
 
 /// Where in the table.

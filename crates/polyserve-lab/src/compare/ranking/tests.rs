@@ -118,10 +118,7 @@ fn a_cost_counts_only_where_nothing_was_won_by_waiting() {
     assert_eq!(said(&|turn| turn.server_busy = None), "how busy its server cores were is not known");
     assert!(said(&|turn| turn.requests_per_s *= 0.9).starts_with("its throughput may be 0.9"));
     assert_eq!(said(&|turn| turn.latency = None), "no latency was measured");
-    assert_eq!(
-        said(&|turn| turn.latency.as_mut().unwrap().behind = 100),
-        "it cannot keep up at the latency's rate"
-    );
+    assert_eq!(said(&|turn| turn.latency.as_mut().unwrap().behind = 100), "it cannot keep up at the latency's rate");
     assert_eq!(said(&|turn| turn.latency = self::turn(1.0, 130).latency), "its p99 is 1.30 of the baseline's");
 }
 

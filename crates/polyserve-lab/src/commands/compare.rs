@@ -1,0 +1,189 @@
+//! `polyserve compare`: servers and repos side by side, each pair in a process of its own.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use polyserve::Shutdown;
+use polyserve::catalog::Catalog;
+use polyserve::signals::Signals;
+use polyserve_load::Traffic;
+
+use super::entrants::{Entrants, Pair, Refused};
+use super::workload::{WorkloadArgs, misuse};
+use crate::Misuse;
+use crate::compare::cores::Cores;
+use crate::compare::progress::Progress;
+use crate::compare::ranking::Failed;
+use crate::compare::record::Environment;
+use crate::compare::{Comparison, Instrument, Ranking, Record};
+use crate::config_args::ConfigArgs;
+use crate::limits::raise_descriptors;
+use crate::output::{print, print_json};
+
+/// What `polyserve compare` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    /// A directory to record every turn in, as JSON lines.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// What a comparison is told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PlanArgs {
+    /// The servers, with commas between them. [default: all]
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    pub(crate) servers: Vec<String>,
+    /// The repos, with commas between them. [default: all]
+    #[arg(long, value_name = "R,...", value_delimiter = ',')]
+    pub(crate) repos: Vec<String>,
+    /// What the others are compared with. [default: the first server over the first repo]
+    #[arg(long, value_name = "S/R")]
+    pub(crate) baseline: Option<Pair>,
+    /// At most four servers over two repos, and ten short rounds: about a minute.
+    #[arg(long)]
+    quick: bool,
+    /// Rounds; fewer than 10 decide nothing. [default: 40, quick: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rounds: Option<u32>,
+    /// How long a turn is measured. [default: 300ms, quick: 200ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    slice: Option<Duration>,
+    /// How long a turn is verified and warmed up before. [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    warm_up: Option<Duration>,
+    /// Take no latencies; costs do not count then.
+    #[arg(long)]
+    no_latency: bool,
+    /// Enter the baseline once more, made to burn so many per cent more CPU time a request: it must be found slower.
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) slowed: Option<f64>,
+    /// The servers' cores. [default: the first]
+    #[arg(long, value_name = "CORES")]
+    server_cores: Option<Cores>,
+    /// The load generator's cores. [default: the second]
+    #[arg(long, value_name = "CORES")]
+    client_cores: Option<Cores>,
+    #[command(flatten)]
+    pub(crate) workload: WorkloadArgs,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+}
+
+/// Compares.
+pub(crate) fn run(catalog: &Catalog, args: &CompareArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let stop = stop_by_signal()?;
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    let (comparison, refused) = args.plan.comparison(catalog, &available, &stop)?;
+    let mut record = match &args.out {
+        Some(dir) => Record::within(dir)?,
+        None => Record::none(),
+    };
+    let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
+    record.environment(&Environment::of(&available, server_cores, client_cores, comparison.seed))?;
+    let mut progress = Progress::of(comparison.turns());
+    if server_cores.share_one_with(client_cores) {
+        progress.say("client and server share a core: what one takes the other has not");
+    }
+    let mut ranking = comparison.run(&mut record, &mut progress)?;
+    ranking.failed.extend(refused.into_iter().map(|Refused { name, why }| Failed { name, round: 0, why }));
+    if json { print_json(&ranking) } else { print(&ranking.to_string()) }?;
+    Ok(exit_code(&ranking))
+}
+
+fn exit_code(ranking: &Ranking) -> ExitCode {
+    if ranking.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Begins on the first SIGINT or SIGTERM; the second exits at once, and the servers end with their standard input.
+pub(crate) fn stop_by_signal() -> anyhow::Result<Shutdown> {
+    let signals = Signals::register().context("the signals cannot be taken over")?;
+    let stop = Shutdown::new();
+    let begun = stop.clone();
+    let wait = move || {
+        if signals.wait().is_ok() {
+            begun.begin(Instant::now());
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait).context("no thread to wait for signals")?;
+    Ok(stop)
+}
+
+/// Times of a turn's parts that make sense.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(3600);
+
+impl PlanArgs {
+    /// The comparison that is asked for, and who cannot be in it.
+    pub(crate) fn comparison(
+        &self,
+        catalog: &Catalog,
+        available: &Cores,
+        stop: &Shutdown,
+    ) -> anyhow::Result<(Comparison, Vec<Refused>)> {
+        let settings = self.config.settings(None)?;
+        if let Some(percent) = self.slowed
+            && !(percent > 0.0 && percent <= 1000.0)
+        {
+            return Err(Misuse(format!("--slowed {percent} is not above 0 and at most 1000 per cent")).into());
+        }
+        let entrants = Entrants {
+            catalog,
+            servers: &self.servers,
+            repos: &self.repos,
+            baseline: self.baseline.as_ref(),
+            quick: self.quick,
+            slowed: self.slowed,
+            settings: &settings,
+            flags: self.config.flags(),
+            connections: self.workload.connections(),
+            usage: self.workload.usage(),
+        };
+        let (contestants, refused) = entrants.enter()?;
+        raise_descriptors();
+        let instrument = self.instrument(available, stop)?;
+        let rounds = self.rounds.unwrap_or(if self.quick { 10 } else { 40 }) as usize;
+        let seed = self.workload.seed();
+        Ok((Comparison { contestants, instrument, rounds, latency: !self.no_latency, seed }, refused))
+    }
+
+    fn instrument(&self, available: &Cores, stop: &Shutdown) -> anyhow::Result<Instrument> {
+        let slice = self.slice.unwrap_or(Duration::from_millis(if self.quick { 200 } else { 300 }));
+        let warm_up = self.warm_up.unwrap_or(Duration::from_millis(100));
+        for (flag, time) in [("--slice", slice), ("--warm-up", warm_up)] {
+            if !(SHORTEST..=LONGEST).contains(&time) {
+                return Err(Misuse(format!("{flag} {time:?} is not from 10 ms to an hour")).into());
+            }
+        }
+        let usual = |place: usize| {
+            let number = available.numbers().get(place).or(available.numbers().first()).copied();
+            number.map(Cores::from).context("this process has no core")
+        };
+        let cores = |flag: &str, given: &Option<Cores>, place| match given {
+            None => usual(place),
+            Some(given) => match given.missing_in(available) {
+                None => Ok(given.clone()),
+                Some(missing) => {
+                    Err(Misuse(format!("{flag} {given}: there is no core {missing}, only {available}")).into())
+                }
+            },
+        };
+        Ok(Instrument {
+            server_cores: cores("--server-cores", &self.server_cores, 0)?,
+            client_cores: cores("--client-cores", &self.client_cores, 1)?,
+            connections: self.workload.connections(),
+            usage: self.workload.usage(),
+            traffic: self.workload.traffic()?,
+            limit_traffic: Traffic::one("GET", "/1", None, None).map_err(misuse)?,
+            warm_up,
+            slice,
+            latency_slice: slice / 2,
+            stop: stop.clone(),
+        })
+    }
+}
