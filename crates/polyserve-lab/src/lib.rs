@@ -45,7 +45,7 @@ use polyserve::catalog::{Catalog, UnknownName};
 use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
-use commands::{compare::CompareArgs, data::DataArgs, serve::ServeArgs, stress::StressArgs};
+use commands::{compare::CompareArgs, data::DataArgs, serve::ServeArgs, stress::StressArgs, trial::TrialArgs};
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
 #[derive(Debug, Parser)]
@@ -71,6 +71,8 @@ enum Command {
     Data(DataArgs),
     /// Rank servers and repos on this machine, with an interval for every ratio.
     Compare(CompareArgs),
+    /// Try out whether comparisons can be believed: the same beside itself, and something slowed on purpose.
+    Trial(TrialArgs),
     /// Put a server and a repo under the published stress scenario, and verify every answer and the final state.
     Stress(StressArgs),
 }
@@ -104,6 +106,7 @@ fn run(cli: &Cli, catalog: &Catalog) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => commands::serve::run(catalog, args, cli.json),
         Command::Data(args) => commands::data::run(args, cli.json),
         Command::Compare(args) => commands::compare::run(catalog, args, cli.json),
+        Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json),
     }
 }

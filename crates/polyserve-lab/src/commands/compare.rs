@@ -27,7 +27,7 @@ use crate::output::{print, print_json};
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
-    pub(crate) plan: PlanArgs,
+    plan: PlanArgs,
     /// A directory to record every turn in, as JSON lines.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -38,13 +38,13 @@ pub(crate) struct CompareArgs {
 pub(crate) struct PlanArgs {
     /// The servers, with commas between them. [default: all]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
-    pub(crate) servers: Vec<String>,
+    servers: Vec<String>,
     /// The repos, with commas between them. [default: all]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
-    pub(crate) repos: Vec<String>,
+    repos: Vec<String>,
     /// What the others are compared with. [default: the first server over the first repo]
     #[arg(long, value_name = "S/R")]
-    pub(crate) baseline: Option<Pair>,
+    baseline: Option<Pair>,
     /// At most four servers over two repos, and ten short rounds: about a minute.
     #[arg(long)]
     quick: bool,
@@ -70,9 +70,9 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "CORES")]
     client_cores: Option<Cores>,
     #[command(flatten)]
-    pub(crate) workload: WorkloadArgs,
+    workload: WorkloadArgs,
     #[command(flatten)]
-    pub(crate) config: ConfigArgs,
+    config: ConfigArgs,
 }
 
 /// Compares.
@@ -90,7 +90,9 @@ pub(crate) fn run(catalog: &Catalog, args: &CompareArgs, json: bool) -> anyhow::
     if server_cores.share_one_with(client_cores) {
         progress.say("client and server share a core: what one takes the other has not");
     }
-    let mut ranking = comparison.run(&mut record, &mut progress)?;
+    let result = comparison.run(&mut record, &mut progress);
+    progress.finish();
+    let mut ranking = result?;
     ranking.failed.extend(refused.into_iter().map(|Refused { name, why }| Failed { name, round: 0, why }));
     if json { print_json(&ranking) } else { print(&ranking.to_string()) }?;
     Ok(exit_code(&ranking))

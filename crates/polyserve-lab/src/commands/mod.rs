@@ -6,4 +6,5 @@ pub(crate) mod entrants;
 pub(crate) mod list;
 pub(crate) mod serve;
 pub(crate) mod stress;
+pub(crate) mod trial;
 pub(crate) mod workload;

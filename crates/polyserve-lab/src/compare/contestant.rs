@@ -62,7 +62,7 @@ pub fn bound(shape: Connections, config: &ServerConfig, connections: usize) -> O
 pub fn order(round: usize, count: usize) -> Vec<usize> {
     let first = if count == 0 { 0 } else { round / 2 % count };
     let turned = (0..count).map(|place| (first + place) % count);
-    if round % 2 == 0 { turned.collect() } else { turned.rev().collect() }
+    if round.is_multiple_of(2) { turned.collect() } else { turned.rev().collect() }
 }
 
 #[cfg(test)]

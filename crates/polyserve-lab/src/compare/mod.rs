@@ -69,7 +69,6 @@ impl Comparison {
         self.instrument.client_cores.pin()?;
         let result = Run::new(self).run(record, progress);
         before.pin()?;
-        progress.finish();
         let ranking = result?;
         record.ranking(&ranking)?;
         Ok(ranking)
