@@ -191,7 +191,14 @@ impl<'a> Run<'a> {
             .map(|((contestant, turns), _)| Entry { contestant, turns })
             .collect();
         let ranking = Ranking::new(&ranked, self.plan.instrument.connections, self.plan.seed);
-        Ranking { rate: self.rate, failed: self.failed.into_iter().flatten().collect(), interrupted, ..ranking }
+        let baseline = self.contestants.iter().find(|contestant| contestant.role == Role::Baseline);
+        Ranking {
+            baseline: baseline.map_or_else(String::new, |baseline| baseline.name.clone()),
+            rate: self.rate,
+            failed: self.failed.into_iter().flatten().collect(),
+            interrupted,
+            ..ranking
+        }
     }
 }
 
