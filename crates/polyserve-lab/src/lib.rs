@@ -45,7 +45,9 @@ use polyserve::catalog::{Catalog, UnknownName};
 use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
-use commands::{compare::CompareArgs, data::DataArgs, serve::ServeArgs, stress::StressArgs, trial::TrialArgs};
+use commands::{
+    compare::CompareArgs, data::DataArgs, load::LoadArgs, serve::ServeArgs, stress::StressArgs, trial::TrialArgs,
+};
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
 #[derive(Debug, Parser)]
@@ -69,6 +71,8 @@ enum Command {
     Serve(ServeArgs),
     /// Write entity test data as CSV.
     Data(DataArgs),
+    /// Ask an HTTP/1.1 server for as much as it can or should do, verify every answer, and show what it took.
+    Load(LoadArgs),
     /// Rank servers and repos on this machine, with an interval for every ratio.
     Compare(CompareArgs),
     /// Try out whether comparisons can be believed: the same beside itself, and something slowed on purpose.
@@ -105,6 +109,7 @@ fn run(cli: &Cli, catalog: &Catalog) -> anyhow::Result<ExitCode> {
         Command::List => commands::list::run(catalog, cli.json),
         Command::Serve(args) => commands::serve::run(catalog, args, cli.json),
         Command::Data(args) => commands::data::run(args, cli.json),
+        Command::Load(args) => commands::load::run(args, cli.json),
         Command::Compare(args) => commands::compare::run(catalog, args, cli.json),
         Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json),

@@ -15,13 +15,18 @@
 //! * [`report`], [`error`]: what comes out.
 #![forbid(unsafe_code)]
 
+mod answer;
+mod client;
+mod clock;
 pub mod data;
 pub mod dist;
 pub mod error;
+mod learn;
 pub mod load;
 pub mod prefill;
 pub mod report;
 pub mod run;
+mod script;
 pub mod traffic;
 
 pub use dist::Dist;

@@ -118,9 +118,9 @@ impl Report {
         self.server_cpu.map(|cpu| ratio(self.answered, cpu))
     }
 
-    /// Whether nothing failed.
+    /// Whether something was answered, and nothing failed.
     pub fn is_clean(&self) -> bool {
-        self.failed.total() == 0
+        self.answered + self.answered_late > 0 && self.failed.total() == 0
     }
 }
 

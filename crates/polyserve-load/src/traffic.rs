@@ -19,6 +19,7 @@ use crate::error::LoadError;
 #[derive(Clone, Debug)]
 pub struct Traffic {
     pub(crate) plan: Arc<Plan>,
+    is_filling: bool,
 }
 
 #[derive(Debug)]
@@ -118,7 +119,25 @@ impl Traffic {
     }
 
     fn of(plan: Plan) -> Self {
-        Self { plan: Arc::new(plan) }
+        Self { plan: Arc::new(plan), is_filling: false }
+    }
+
+    /// For entities: PUTs of every key's first row in turn, and how many there are.
+    pub(crate) fn filling(&self) -> Option<(Self, u64)> {
+        match &*self.plan {
+            Plan::Entities(entities) => {
+                Some((Self { plan: Arc::clone(&self.plan), is_filling: true }, u64::from(entities.keys)))
+            }
+            Plan::Exchanges(_) | Plan::Unknown(_) => None,
+        }
+    }
+
+    /// Where the answer is not known yet: the request.
+    pub(crate) fn unknown(&self) -> Option<&Exchange> {
+        match &*self.plan {
+            Plan::Unknown(exchange) => Some(exchange),
+            Plan::Entities(_) | Plan::Exchanges(_) => None,
+        }
     }
 
     /// The requests of thread `thread` of `threads`.
@@ -134,7 +153,7 @@ impl Traffic {
         key[8] = 3; // the data's own streams have 0, 1 and 2 here
         let mut random = ChaCha8Rng::from_seed(key);
         random.set_stream(thread as u64);
-        Draws { plan: Arc::clone(&self.plan), random, next }
+        Draws { plan: Arc::clone(&self.plan), random, next, is_filling: self.is_filling }
     }
 }
 
@@ -289,12 +308,17 @@ pub(crate) struct Draws {
     plan: Arc<Plan>,
     random: ChaCha8Rng,
     next: usize,
+    is_filling: bool,
 }
 
 impl Draws {
     /// The next request.
     pub(crate) fn next(&mut self) -> Ask {
         match &*self.plan {
+            Plan::Entities(_) if self.is_filling => {
+                self.next += 1;
+                Ask::Put((self.next - 1) as u32, 0)
+            }
             Plan::Entities(entities) => {
                 let key = entities.picker.pick(self.random.next_u64());
                 let Mix { get, put } = entities.mix;

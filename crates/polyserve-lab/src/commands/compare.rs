@@ -20,7 +20,7 @@ use crate::compare::ranking::Failed;
 use crate::compare::record::Environment;
 use crate::compare::{Comparison, Instrument, Ranking, Record};
 use crate::config_args::ConfigArgs;
-use crate::limits::raise_descriptors;
+use crate::limits::{open_descriptors, raise_descriptors};
 use crate::output::{print, print_json};
 
 /// What `polyserve compare` is told.
@@ -116,6 +116,9 @@ pub(crate) fn stop_by_signal() -> anyhow::Result<Shutdown> {
     Ok(stop)
 }
 
+/// Descriptors for anything but connections.
+const SPARE: u64 = 64;
+
 /// Times of a turn's parts that make sense.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -147,11 +150,23 @@ impl PlanArgs {
             usage: self.workload.usage(),
         };
         let (contestants, refused) = entrants.enter()?;
-        raise_descriptors();
+        self.enough_descriptors()?;
         let instrument = self.instrument(available, stop)?;
         let rounds = self.rounds.unwrap_or(if self.quick { 10 } else { 40 }) as usize;
         let seed = self.workload.seed();
         Ok((Comparison { contestants, instrument, rounds, latency: !self.no_latency, seed }, refused))
+    }
+
+    /// The client's side of each connection is this process's; the server's side has a limit of its own, alike.
+    fn enough_descriptors(&self) -> Result<(), Misuse> {
+        let room = raise_descriptors().saturating_sub(open_descriptors() + SPARE);
+        if self.workload.connections() as u64 > room {
+            let connections = self.workload.connections();
+            return Err(Misuse(format!(
+                "--connections may be {room} at most with these descriptors, not {connections}"
+            )));
+        }
+        Ok(())
     }
 
     fn instrument(&self, available: &Cores, stop: &Shutdown) -> anyhow::Result<Instrument> {

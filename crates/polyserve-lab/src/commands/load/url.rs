@@ -1,0 +1,121 @@
+//! `http://HOST:PORT/PATH`, and nothing else.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A server and a path on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    /// Host and port, as they were given: the `Host` field.
+    host: String,
+    has_port: bool,
+    path: String,
+}
+
+impl FromStr for Url {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let no = |why: &str| format!("{why}: what is taken is http://HOST:PORT/PATH");
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| no("this is no URL"))?;
+        match scheme.to_ascii_lowercase().as_str() {
+            "http" => {}
+            "https" => return Err(no("https is not spoken here")),
+            _ => return Err(no("this is not http")),
+        }
+        let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (host, path) = rest.split_at(end);
+        if host.contains('@') {
+            return Err(no("a user has no use here"));
+        }
+        let (name, port) = match host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
+            Some((name, port)) => (name, Some(port)),
+            None => (host, None),
+        };
+        if port.is_some_and(|port| !is_port(port)) {
+            return Err(no("the port is none"));
+        }
+        let is_name =
+            |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+        let is_v6 = |name: &str| {
+            let inner = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+            inner.is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok())
+        };
+        if !is_name(name) && !is_v6(name) {
+            return Err(no("the host is none"));
+        }
+        if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(no("the path has blanks or letters that must be percent-encoded"));
+        }
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok(Self { host: host.to_owned(), has_port: port.is_some(), path })
+    }
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.host, self.path)
+    }
+}
+
+impl Url {
+    /// Host and port, as they were given.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Host and port.
+    pub(crate) fn address(&self) -> String {
+        if self.has_port { self.host.clone() } else { format!("{}:80", self.host) }
+    }
+
+    /// The path and the query.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_read_into_its_parts() {
+        let parts = |text: &str| {
+            let url: Url = text.parse().unwrap();
+            (url.host().to_owned(), url.address(), url.path().to_owned())
+        };
+        let owned = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
+        assert_eq!(parts("http://localhost:8001/1?a=b#c"), owned("localhost:8001", "localhost:8001", "/1?a=b"));
+        assert_eq!(parts("HTTP://example.org"), owned("example.org", "example.org:80", "/"));
+        assert_eq!(parts("http://[::1]:80?q"), owned("[::1]:80", "[::1]:80", "/?q"));
+        assert_eq!(parts("http://[::1]/"), owned("[::1]", "[::1]:80", "/"));
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_its_reason() {
+        for (text, why) in [
+            ("localhost:8001", "no URL"),
+            ("https://localhost/", "https"),
+            ("ftp://localhost/", "not http"),
+            ("http://", "host"),
+            ("http://:80/", "host"),
+            ("http://a b/", "host"),
+            ("http://[::zz]/", "host"),
+            ("http://u@h/", "user"),
+            ("http://h:/", "port"),
+            ("http://h:+1/", "port"),
+            ("http://h:0/", "port"),
+            ("http://h:65536/", "port"),
+            ("http://h/a b", "blanks"),
+        ] {
+            let error = text.parse::<Url>().unwrap_err();
+            assert!(error.contains(why) && error.contains("http://HOST:PORT/PATH"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Heads of answers: parsed once, known again by their bytes.
+//!
+//! Invariant: a head is taken for a known one only where all its bytes are the same, but for the 29 of the `Date`
+//! field's value, and those are a date still. Cost of a known head: two comparisons, and a check of the date when it
+//! changes. The memory is a ring of 32 heads, so a server that never says the same twice costs a parse each time.
+
+use super::Wrong;
+
+/// What a head says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    pub(crate) status: u16,
+    pub(crate) framing: Framing,
+    /// Whether the server closes after this answer.
+    pub(crate) closes: bool,
+}
+
+/// Where the body ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Framing {
+    Length(u64),
+    Chunked,
+    /// With the connection.
+    #[default]
+    UntilEnd,
+}
+
+/// The heads that were seen last.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    known: Vec<Known>,
+    /// For lengths of expected bodies, the head that came last: an index into `known`.
+    likely: [u8; HINTS],
+    /// Which of a full ring is replaced next.
+    oldest: usize,
+    /// The date that was checked last.
+    date: [u8; DATE],
+}
+
+#[derive(Debug)]
+struct Known {
+    bytes: Vec<u8>,
+    /// Where the date begins, if there is one.
+    date: Option<usize>,
+    parsed: Parsed,
+}
+
+const HINTS: usize = 256;
+const MOST_KNOWN: usize = 32;
+const MOST_FIELDS: usize = 96;
+/// The longest head.
+const LONGEST: usize = 64 << 10;
+const DATE: usize = 29;
+
+impl Default for Heads {
+    fn default() -> Self {
+        Self { known: Vec::with_capacity(MOST_KNOWN), likely: [0; HINTS], oldest: 0, date: [0; DATE] }
+    }
+}
+
+impl Heads {
+    /// The head that `bytes` begin with, and its length; `None` where it is not complete. `hint` is a number that goes
+    /// with the same head again and again.
+    #[inline]
+    pub(crate) fn find(&mut self, bytes: &[u8], hint: usize) -> Result<Option<(Parsed, usize)>, Wrong> {
+        let likely = usize::from(self.likely[hint % HINTS]);
+        if let Some(found) = self.known.get(likely).and_then(|known| known.compare(bytes, &mut self.date)) {
+            return Ok(Some(found));
+        }
+        self.search(bytes, hint)
+    }
+
+    fn search(&mut self, bytes: &[u8], hint: usize) -> Result<Option<(Parsed, usize)>, Wrong> {
+        for at in 0..self.known.len() {
+            if let Some(found) = self.known[at].compare(bytes, &mut self.date) {
+                self.likely[hint % HINTS] = at as u8;
+                return Ok(Some(found));
+            }
+        }
+        let Some((parsed, length, date)) = parse(bytes)? else { return Ok(None) };
+        let known = Known { bytes: bytes.get(..length).unwrap_or_default().to_vec(), date, parsed };
+        let at = if self.known.len() < MOST_KNOWN {
+            self.known.push(known);
+            self.known.len() - 1
+        } else {
+            self.oldest = (self.oldest + 1) % MOST_KNOWN;
+            self.known[self.oldest] = known;
+            self.oldest
+        };
+        self.likely[hint % HINTS] = at as u8;
+        Ok(Some((parsed, length)))
+    }
+}
+
+impl Known {
+    #[inline]
+    fn compare(&self, bytes: &[u8], last_date: &mut [u8; DATE]) -> Option<(Parsed, usize)> {
+        let length = self.bytes.len();
+        let bytes = bytes.get(..length)?;
+        match self.date {
+            None if bytes == self.bytes => {}
+            None => return None,
+            Some(at) => {
+                let (before, rest) = bytes.split_at_checked(at)?;
+                let (date, after) = rest.split_at_checked(DATE)?;
+                if before != self.bytes.get(..at)? || after != self.bytes.get(at + DATE..)? {
+                    return None;
+                }
+                if date != last_date {
+                    if !is_date(date) {
+                        return None;
+                    }
+                    last_date.copy_from_slice(date);
+                }
+            }
+        }
+        Some((self.parsed, length))
+    }
+}
+
+/// Whether it has the form `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn is_date(text: &[u8]) -> bool {
+    const DAYS: [&[u8]; 7] = [b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun"];
+    const MONTHS: [&[u8]; 12] =
+        [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+    let is_form = text.len() == DATE
+        && text.iter().zip(b"___, __ ___ ____ __:__:__ GMT").all(|(byte, form)| *form == b'_' || byte == form);
+    let digits = |range| text.get(range).is_some_and(|digits: &[u8]| digits.iter().all(u8::is_ascii_digit));
+    is_form
+        && DAYS.contains(&&text[..3])
+        && MONTHS.contains(&&text[8..11])
+        && [5..7, 12..16, 17..19, 20..22, 23..25].into_iter().all(digits)
+}
+
+type Found = (Parsed, usize, Option<usize>);
+
+/// Parses a head: what it says, its length, and where its date is.
+fn parse(bytes: &[u8]) -> Result<Option<Found>, Wrong> {
+    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+    let mut response = httparse::Response::new(&mut fields);
+    let length = match response.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) if length <= LONGEST => length,
+        Ok(httparse::Status::Partial) if bytes.len() <= LONGEST => return Ok(None),
+        Ok(_) => return Err(Wrong::at("the head is too long", bytes)),
+        Err(error) => return Err(Wrong::at(&format!("no head of an HTTP answer ({error})"), bytes)),
+    };
+    let is_old = response.version == Some(0);
+    let (mut content_length, mut is_chunked, mut is_encoded, mut close, mut keep) = (None, false, false, false, false);
+    let mut date = None;
+    for httparse::Header { name, value } in response.headers.iter() {
+        if name.eq_ignore_ascii_case("content-length") {
+            let size = size(value).filter(|size| content_length.is_none_or(|other| other == *size));
+            content_length = Some(size.ok_or_else(|| Wrong::at("a Content-Length that is none", value))?);
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            let last = value.rsplit(|&byte| byte == b',').next().unwrap_or_default();
+            (is_encoded, is_chunked) = (true, last.trim_ascii().eq_ignore_ascii_case(b"chunked"));
+        } else if name.eq_ignore_ascii_case("connection") {
+            let tokens = || value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+            close |= tokens().any(|token| token.eq_ignore_ascii_case(b"close"));
+            keep |= tokens().any(|token| token.eq_ignore_ascii_case(b"keep-alive"));
+        } else if name.eq_ignore_ascii_case("date") && is_date(value) {
+            date = Some((value.as_ptr() as usize).wrapping_sub(bytes.as_ptr() as usize));
+        }
+    }
+    let framing = match (content_length, is_encoded) {
+        (Some(_), true) => return Err(Wrong::at("Content-Length and Transfer-Encoding at once", bytes)),
+        (Some(length), false) => Framing::Length(length),
+        (None, _) if is_chunked => Framing::Chunked,
+        (None, _) => Framing::UntilEnd,
+    };
+    let parsed = Parsed { status: response.code.unwrap_or_default(), framing, closes: close || (is_old && !keep) };
+    Ok(Some((parsed, length, date)))
+}
+
+fn size(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\nhello";
+
+    fn says(head: &str) -> Result<Option<(Parsed, usize)>, Wrong> {
+        Heads::default().find(head.as_bytes(), 0)
+    }
+
+    fn framing(fields: &str) -> Framing {
+        says(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n")).unwrap().unwrap().0.framing
+    }
+
+    fn closes(version: &str, fields: &str) -> bool {
+        says(&format!("{version} 200 OK\r\nContent-Length: 0\r\n{fields}\r\n")).unwrap().unwrap().0.closes
+    }
+
+    #[test]
+    fn a_head_is_known_again_whatever_its_date() {
+        let mut heads = Heads::default();
+        let first = heads.find(HEAD, 1).unwrap().unwrap();
+        assert_eq!(first, (Parsed { status: 200, framing: Framing::Length(5), closes: false }, HEAD.len() - 5));
+        let later = String::from_utf8_lossy(HEAD).replace("Sun, 06 Nov 1994 08:49:37", "Mon, 07 Dec 2026 00:00:00");
+        assert_eq!(heads.find(later.as_bytes(), 2).unwrap().unwrap(), first);
+        assert_eq!(heads.known.len(), 1);
+        // No date is a head that was never seen.
+        let odd = String::from_utf8_lossy(HEAD).replace("08:49:37", "08-49-37");
+        assert_eq!(heads.find(odd.as_bytes(), 2).unwrap().unwrap(), first);
+        assert_eq!((heads.known.len(), heads.known[1].date), (2, None));
+        assert_eq!(heads.find(&HEAD[..HEAD.len() - 6], 1).unwrap(), None);
+    }
+
+    /// Any byte but the date's that differs must be seen: the head is parsed anew, and says what it says.
+    #[test]
+    fn a_head_that_differs_is_never_taken_for_a_known_one() {
+        let head = &HEAD[..HEAD.len() - 5];
+        for at in 0..head.len() {
+            let mut heads = Heads::default();
+            heads.find(head, 0).unwrap().unwrap();
+            let mut other = head.to_vec();
+            other[at] ^= 1;
+            let known = heads.find(&other, 0);
+            assert_eq!(known, Heads::default().find(&other, 0), "byte {at}");
+            let (start, length) = (heads.known[0].date.unwrap(), heads.known.len());
+            assert!(known.is_err() || known == Ok(None) || length == 2 || (start..start + DATE).contains(&at), "{at}");
+        }
+    }
+
+    #[test]
+    fn the_ring_is_bounded_and_forgets_the_oldest() {
+        let mut heads = Heads::default();
+        for length in 0..1000_u64 {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            let (parsed, _) = heads.find(head.as_bytes(), length as usize).unwrap().unwrap();
+            assert_eq!(parsed.framing, Framing::Length(length));
+        }
+        assert_eq!(heads.known.len(), MOST_KNOWN);
+    }
+
+    #[test]
+    fn framing_and_persistence_are_read_in_any_case() {
+        assert_eq!(framing("CONTENT-LENGTH: 7\r\n"), Framing::Length(7));
+        assert_eq!(framing("content-length: 7\r\nContent-Length: 7\r\n"), Framing::Length(7));
+        assert_eq!(framing("Transfer-Encoding: gzip, Chunked\r\n"), Framing::Chunked);
+        assert_eq!(framing("Transfer-Encoding: gzip\r\n"), Framing::UntilEnd);
+        assert_eq!(framing(""), Framing::UntilEnd);
+        assert!(!closes("HTTP/1.1", "") && closes("HTTP/1.0", ""));
+        assert!(closes("HTTP/1.1", "connection: foo, CLOSE\r\n") && !closes("HTTP/1.0", "Connection: Keep-Alive\r\n"));
+    }
+
+    #[test]
+    fn what_is_no_head_is_wrong() {
+        let broken = [
+            "nonsense\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        ];
+        for head in broken {
+            assert!(says(head).is_err(), "{head}");
+        }
+        assert!(says(&format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(LONGEST))).is_err());
+        assert_eq!(says("HTTP/1.1 2"), Ok(None));
+    }
+}

@@ -1,0 +1,408 @@
+//! What happens to one connection: a batch is begun and sent, answers arrive and are settled.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+
+use super::connection::{Connection, Pending, State};
+use super::schedule::{Schedule, Times};
+use super::tally::Tally;
+use crate::answer::{Heads, Step};
+use crate::clock;
+use crate::load::{Load, Pace, Usage};
+use crate::script::Script;
+use crate::traffic::Draws;
+
+/// All that a thread's connections share.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    target: SocketAddr,
+    /// Requests of a batch.
+    depth: usize,
+    /// Whether every request has its own connection.
+    pub(super) closes: bool,
+    is_open_loop: bool,
+    pub(super) patience: u64,
+    pub(super) script: Script,
+    draws: Draws,
+    pub(super) schedule: Schedule,
+    heads: Heads,
+    pub(super) tally: Tally,
+    pub(super) epoll: OwnedFd,
+    buffer: Vec<u8>,
+    out: Vec<u8>,
+    /// Connections that can take a batch.
+    pub(super) free: VecDeque<u32>,
+    /// Connections that rest, and until when.
+    pub(super) resting: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Connections that could not be written to: what they have received is read to its end.
+    pub(super) suspects: Vec<(usize, u32)>,
+    /// The clock, as it was read last.
+    pub(super) now: u64,
+    /// Whether it is within the counted span.
+    is_counting: bool,
+    /// Connections with requests that have no answer.
+    pub(super) busy: usize,
+    /// Connections that are opened before the load.
+    pub(super) opening: usize,
+    /// Right answers, those of the warm-up too.
+    pub(super) right: u64,
+    /// Failures of the whole run.
+    pub(super) wrong: u64,
+    /// When the last right answer came, or the load began.
+    pub(super) last_right: u64,
+}
+
+/// What is known of a connection's end when something is read from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nothing.
+    No,
+    /// The server has closed it: nothing comes after what is there.
+    Closed,
+    /// There is an error to be read.
+    Failed,
+    /// It could not be written to.
+    Suspected,
+}
+
+/// Larger than the largest head that is kept, and than what a socket usually has.
+const BUFFER: usize = 192 << 10;
+
+impl Desk {
+    pub(super) fn new(load: &Load, script: Script, thread: usize, epoll: OwnedFd) -> Self {
+        let (depth, closes) = match load.usage {
+            Usage::KeepAlive { pipeline } => (pipeline, false),
+            Usage::Close => (1, true),
+        };
+        Self {
+            target: load.target,
+            depth,
+            closes,
+            is_open_loop: matches!(load.pace, Pace::Rate(_)),
+            patience: clock::of(load.patience),
+            draws: load.traffic.draws(thread, load.threads),
+            script,
+            schedule: Schedule::new(load, thread, Times { start: 0, counted: 0, end: 0 }),
+            heads: Heads::default(),
+            tally: Tally::new(load),
+            epoll,
+            buffer: vec![0; BUFFER],
+            out: Vec::new(),
+            free: VecDeque::new(),
+            resting: BinaryHeap::new(),
+            suspects: Vec::new(),
+            now: 0,
+            is_counting: false,
+            busy: 0,
+            opening: 0,
+            right: 0,
+            wrong: 0,
+            last_right: 0,
+        }
+    }
+
+    pub(super) fn start(&mut self, schedule: Schedule) {
+        self.last_right = schedule.times.start;
+        self.schedule = schedule;
+        self.set_now(clock::now());
+    }
+
+    pub(super) fn set_now(&mut self, now: u64) {
+        let Times { counted, end, .. } = self.schedule.times;
+        self.now = now;
+        self.is_counting = now >= counted && now < end;
+    }
+
+    /// Sends what is due on the connections that are free, and wakes those that have rested.
+    pub(super) fn dispatch(&mut self, connections: &mut [Connection]) {
+        while let Some(Reverse((until, index))) = self.resting.peek().copied() {
+            if until > self.now {
+                break;
+            }
+            self.resting.pop();
+            self.wake(&mut connections[index as usize], index as usize);
+        }
+        if self.is_open_loop {
+            self.set_now(clock::now());
+        }
+        while let Some(&index) = self.free.front() {
+            if self.schedule.peek(self.now).is_none() {
+                return;
+            }
+            self.free.pop_front();
+            self.begin(&mut connections[index as usize], index as usize);
+        }
+    }
+
+    /// Draws a batch for a free connection, and sends it.
+    fn begin(&mut self, connection: &mut Connection, index: usize) {
+        connection.pending.clear();
+        connection.next = 0;
+        self.out.clear();
+        while connection.pending.len() < self.depth {
+            let Some(from) = self.schedule.peek(self.now) else { break };
+            let (counts, ask) = (self.schedule.take(from), self.draws.next());
+            self.script.write(ask, &mut self.out);
+            if counts && let Some(lateness) = &mut self.tally.lateness {
+                // Before this connection was free none was: that wait is the server's.
+                lateness.saturating_record(self.now.saturating_sub(from.max(connection.since)));
+            }
+            connection.pending.push(Pending { ask, from, counts });
+        }
+        connection.since = self.now;
+        connection.state = State::Busy;
+        self.busy += 1;
+        self.send(connection, index);
+    }
+
+    /// Sends the pending requests again, on a new socket.
+    pub(super) fn again(&mut self, connection: &mut Connection, index: usize) {
+        self.out.clear();
+        for pending in connection.waiting() {
+            self.script.write(pending.ask, &mut self.out);
+        }
+        connection.since = self.now;
+        connection.state = State::Busy;
+        self.send(connection, index);
+    }
+
+    /// Sends `out`, on a new socket where there is none.
+    fn send(&mut self, connection: &mut Connection, index: usize) {
+        let is_new = connection.socket.is_none();
+        if is_new && let Err(error) = self.open(connection) {
+            return self.cannot_open(connection, index, error);
+        }
+        match connection.send(&self.out) {
+            Ok(sent) => {
+                self.count_sent(sent);
+                connection.unsent.extend_from_slice(self.out.get(sent..).unwrap_or_default());
+            }
+            Err(error) if connection.is_connecting => return self.cannot_open(connection, index, error),
+            Err(_) => self.suspects.push((index, connection.generation)),
+        }
+        // The request is on its way before the socket is registered: one that is answered at once is one event.
+        let writable = !connection.unsent.is_empty();
+        let registered = match (is_new, writable) {
+            (true, _) => connection.register(&self.epoll, index, writable),
+            (false, true) => connection.hear_writable(&self.epoll, index),
+            (false, false) => Ok(()),
+        };
+        if let Err(error) = registered {
+            self.cannot_open(connection, index, error);
+        }
+    }
+
+    fn open(&mut self, connection: &mut Connection) -> Result<(), Errno> {
+        // One small request on a new connection is never held back.
+        connection.open(self.target, !self.closes || self.out.len() > 1024)?;
+        self.tally.opened += 1;
+        self.tally.reconnects += u64::from(std::mem::take(&mut connection.was_closed));
+        Ok(())
+    }
+
+    /// Opens a connection for later use.
+    pub(super) fn open_idle(&mut self, connection: &mut Connection, index: usize) {
+        connection.since = self.now;
+        if self.open(connection).is_err() || connection.register(&self.epoll, index, true).is_err() {
+            return connection.close(true);
+        }
+        if connection.is_connecting {
+            connection.state = State::Opening;
+            self.opening += 1;
+        }
+    }
+
+    /// Something has happened to a connection.
+    #[inline]
+    pub(super) fn ready(&mut self, connection: &mut Connection, index: usize, flags: EventFlags) {
+        let waits_to_write = connection.is_connecting || !connection.unsent.is_empty();
+        if waits_to_write && flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
+            self.writable(connection, index);
+        }
+        let ending = match flags {
+            flags if flags.intersects(EventFlags::ERR | EventFlags::HUP) => Ending::Failed,
+            flags if flags.contains(EventFlags::RDHUP) => Ending::Closed,
+            _ => Ending::No,
+        };
+        if ending != Ending::No || flags.contains(EventFlags::IN) {
+            self.receive(connection, index, ending);
+        }
+    }
+
+    fn writable(&mut self, connection: &mut Connection, index: usize) {
+        if connection.is_connecting {
+            if let Some(error) = connection.socket_error() {
+                return self.cannot_open(connection, index, error);
+            }
+            connection.is_connecting = false;
+            if connection.state == State::Opening {
+                connection.state = State::Free;
+                self.opening -= 1;
+            }
+        }
+        if connection.unsent.is_empty() {
+            return;
+        }
+        let unsent = std::mem::take(&mut connection.unsent);
+        match connection.send(&unsent) {
+            Ok(sent) => {
+                self.count_sent(sent);
+                connection.unsent.extend_from_slice(unsent.get(sent..).unwrap_or_default());
+            }
+            Err(_) => self.suspects.push((index, connection.generation)),
+        }
+    }
+
+    fn count_sent(&mut self, sent: usize) {
+        if self.is_counting {
+            self.tally.sent += sent as u64;
+        }
+    }
+
+    /// Reads what is there, and settles what it answers.
+    pub(super) fn receive(&mut self, connection: &mut Connection, index: usize, ending: Ending) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let end = self.receive_into(&mut buffer, connection, index, ending);
+        self.buffer = buffer;
+        if let Some(error) = end {
+            self.set_now(clock::now());
+            self.ended(connection, index, error);
+        }
+    }
+
+    /// Answers `Some` where the connection has ended, with the error if there was one.
+    fn receive_into(
+        &mut self,
+        buffer: &mut [u8],
+        connection: &mut Connection,
+        index: usize,
+        ending: Ending,
+    ) -> Option<Option<Errno>> {
+        let mut is_first = true;
+        while connection.socket.is_some() {
+            let kept = connection.kept.len();
+            let (head, room) = buffer.split_at_mut_checked(kept)?;
+            head.copy_from_slice(&connection.kept);
+            let received = match connection.receive(room) {
+                Ok(Some(0)) => return Some(None),
+                Ok(Some(received)) => received,
+                Ok(None) => return (ending == Ending::Suspected).then_some(Some(Errno::PIPE)),
+                Err(error) => return Some(Some(error)),
+            };
+            if std::mem::take(&mut is_first) {
+                self.set_now(clock::now());
+            }
+            if self.is_counting {
+                self.tally.received += received as u64;
+            }
+            connection.kept.clear();
+            let filled = kept + received;
+            if !self.digest(connection, index, buffer.get(..filled)?) {
+                return None;
+            }
+            // What is less than the room is all there was.
+            if filled < buffer.len() {
+                match ending {
+                    Ending::No => return None,
+                    Ending::Closed => return Some(None),
+                    Ending::Failed | Ending::Suspected => {}
+                }
+            }
+        }
+        None
+    }
+
+    /// Settles what `bytes` answer. Answers whether the connection lives on.
+    fn digest(&mut self, connection: &mut Connection, index: usize, bytes: &[u8]) -> bool {
+        let mut rest = bytes;
+        // Latencies of one reading are mostly the same: they are recorded together.
+        let mut same = (0, 0);
+        while !rest.is_empty() {
+            let (State::Busy, Some(&pending)) = (connection.state, connection.pending.get(connection.next)) else {
+                self.record(same);
+                self.unasked(connection, index, rest);
+                return false;
+            };
+            let expected = self.script.expected(pending.ask);
+            match connection.reader.feed(rest, &expected, &mut self.heads) {
+                Ok((used, Step::More)) => {
+                    connection.kept.extend_from_slice(rest.get(used..).unwrap_or_default());
+                    break;
+                }
+                Ok((used, Step::Done { closes, unexpected })) => {
+                    rest = rest.get(used..).unwrap_or_default();
+                    match unexpected {
+                        None => self.right(&pending, &mut same),
+                        Some(status) => self.fail_status(connection, &pending, status),
+                    }
+                    self.settled(connection, index, closes, unexpected.is_none());
+                }
+                Err(wrong) => {
+                    self.record(same);
+                    self.fail_wrong(connection, index, &pending, &wrong);
+                    return false;
+                }
+            }
+        }
+        self.record(same);
+        true
+    }
+
+    /// Counts a right answer; `same` is a latency and how often it is to be recorded.
+    #[inline]
+    pub(super) fn right(&mut self, pending: &Pending, same: &mut (u64, u64)) {
+        self.right += 1;
+        let is_late = self.now >= self.schedule.times.end;
+        if pending.counts {
+            let latency = self.now.saturating_sub(pending.from);
+            if same.0 != latency {
+                self.record(*same);
+                *same = (latency, 0);
+            }
+            same.1 += 1;
+            if is_late {
+                self.tally.answered_late += 1;
+            } else {
+                self.tally.answered += 1;
+            }
+        } else if self.is_counting && self.schedule.is_timed() {
+            self.tally.answered += 1; // begun in the warm-up, answered in the span
+        }
+    }
+
+    #[inline]
+    pub(super) fn record(&mut self, (latency, count): (u64, u64)) {
+        if count > 0 {
+            self.tally.latency.saturating_record_n(latency.max(1), count);
+        }
+    }
+
+    /// One more request is settled: the connection goes on, becomes free, or is about to close.
+    pub(super) fn settled(&mut self, connection: &mut Connection, index: usize, closes: bool, is_right: bool) {
+        connection.next += 1;
+        connection.since = self.now;
+        connection.is_proven = true;
+        if is_right {
+            connection.failures = 0;
+            self.last_right = self.now;
+        }
+        if self.is_counting {
+            self.tally.last = self.now;
+        }
+        let is_answered = connection.is_answered();
+        if is_answered {
+            self.busy -= 1;
+        }
+        if closes || self.closes {
+            connection.state = State::Closing;
+        } else if is_answered {
+            connection.state = State::Free;
+            self.free.push_back(index as u32);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! When the next request may be sent, and what of it counts.
+//!
+//! Invariant: in open loop request `k` of all threads is due at `start + k / rate`, computed from `k` alone: nothing
+//! adds up, and nothing is queued, however far behind the server is. Cost: a few additions and comparisons a request.
+
+use crate::load::{Load, Pace, Span};
+
+/// The times of a run, in nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// The first request.
+    pub(crate) start: u64,
+    /// Where the counted span begins.
+    pub(crate) counted: u64,
+    /// Where it ends; `u64::MAX` for a span of requests.
+    pub(crate) end: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    pub(crate) times: Times,
+    /// Counted requests that are left; `u64::MAX` for a span of time.
+    left: u64,
+    open: Option<Open>,
+}
+
+/// The due times of one thread.
+#[derive(Debug)]
+struct Open {
+    interval: f64,
+    thread: u64,
+    threads: u64,
+    /// The next request of this thread.
+    next: u64,
+    due: u64,
+}
+
+impl Schedule {
+    pub(crate) fn new(load: &Load, thread: usize, times: Times) -> Self {
+        let (thread, threads) = (thread as u64, load.threads as u64);
+        let left = match load.span {
+            Span::Time(_) => u64::MAX,
+            Span::Requests(all) => share(all, thread, threads),
+        };
+        let open = match load.pace {
+            Pace::Closed => None,
+            Pace::Rate(rate) => {
+                let mut open = Open { interval: 1e9 / rate, thread, threads, next: 0, due: 0 };
+                open.due = open.at(times.start, 0);
+                Some(open)
+            }
+        };
+        Self { times, left, open }
+    }
+
+    /// From when the next request counts, if one may be sent now.
+    #[inline]
+    pub(crate) fn peek(&self, now: u64) -> Option<u64> {
+        if now >= self.times.end || self.left == 0 {
+            return None;
+        }
+        match &self.open {
+            None => Some(now),
+            Some(open) => (open.due <= now && open.due < self.times.end).then_some(open.due),
+        }
+    }
+
+    /// Takes the request that [`peek`](Self::peek) has shown: whether it counts.
+    #[inline]
+    pub(crate) fn take(&mut self, from: u64) -> bool {
+        if let Some(open) = &mut self.open {
+            open.next += 1;
+            open.due = open.at(self.times.start, open.next);
+        }
+        let counts = from >= self.times.counted;
+        if counts && self.left != u64::MAX {
+            self.left -= 1;
+        }
+        counts
+    }
+
+    /// When the next request is due in open loop.
+    pub(crate) fn due(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.due)
+    }
+
+    /// Whether no request will be sent any more.
+    pub(crate) fn is_over(&self, now: u64) -> bool {
+        now >= self.times.end || self.left == 0
+    }
+
+    /// Whether the span is one of time.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.left == u64::MAX
+    }
+
+    /// Sends no more from `now` on.
+    pub(crate) fn stop(&mut self, now: u64) {
+        self.times.end = self.times.end.min(now);
+    }
+
+    /// Open loop: how many requests were due in the counted span, before `end`, and were not taken.
+    pub(crate) fn unsent(&self, end: u64) -> u64 {
+        let Some(open) = &self.open else { return 0 };
+        let due_before = |time: u64| {
+            let span = time.saturating_sub(self.times.start) as f64 / open.interval;
+            ((span - open.thread as f64) / open.threads as f64).ceil().max(0.0) as u64
+        };
+        let first = open.next.max(due_before(self.times.counted));
+        due_before(end).saturating_sub(first).min(self.left)
+    }
+}
+
+impl Open {
+    fn at(&self, start: u64, k: u64) -> u64 {
+        let place = k.saturating_mul(self.threads).saturating_add(self.thread);
+        start.saturating_add((place as f64 * self.interval) as u64)
+    }
+}
+
+/// The share of `all` that thread `thread` of `threads` has.
+pub(crate) fn share(all: u64, thread: u64, threads: u64) -> u64 {
+    let upto = |thread: u64| (u128::from(all) * u128::from(thread) / u128::from(threads.max(1))) as u64;
+    upto(thread + 1) - upto(thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::traffic::Traffic;
+    use std::time::Duration;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn load(pace: Pace, span: Span) -> Load {
+        let traffic = Traffic::one("GET", "/", None, None).unwrap();
+        Load::new(([127, 0, 0, 1], 1).into(), traffic).with(|load| (load.pace, load.span) = (pace, span))
+    }
+
+    #[test]
+    fn due_times_are_even_over_all_threads() {
+        let load = load(Pace::Rate(1000.0), Span::Time(Duration::from_secs(1))).with(|load| load.threads = 2);
+        let times = Times { start: 5, counted: 5, end: 5 + SECOND };
+        let mut all = Vec::new();
+        for thread in 0..2 {
+            let mut schedule = Schedule::new(&load, thread, times);
+            while let Some(due) = schedule.peek(u64::MAX - 1).or(schedule.peek(times.end - 1)) {
+                assert!(schedule.take(due));
+                all.push(due);
+            }
+            assert_eq!(schedule.unsent(times.end), 0);
+        }
+        all.sort_unstable();
+        assert_eq!(all.len(), 1000);
+        assert!(all.iter().zip(0..).all(|(due, k)| due.abs_diff(5 + k * SECOND / 1000) <= 1));
+    }
+
+    #[test]
+    fn what_was_due_and_not_sent_is_known() {
+        let load = load(Pace::Rate(1000.0), Span::Time(Duration::from_secs(1)));
+        let times = Times { start: 0, counted: SECOND / 2, end: SECOND };
+        let mut schedule = Schedule::new(&load, 0, times);
+        assert_eq!(schedule.peek(0), Some(0));
+        assert!(!schedule.take(0), "the warm-up does not count");
+        assert_eq!(schedule.peek(0), None, "the next is due in a millisecond");
+        assert_eq!(schedule.unsent(SECOND), 500);
+        for _ in 1..600 {
+            let due = schedule.peek(SECOND - 1).unwrap();
+            schedule.take(due);
+        }
+        assert_eq!(schedule.unsent(SECOND), 400);
+        assert_eq!(schedule.peek(SECOND), None, "nothing is sent after the end");
+    }
+
+    #[test]
+    fn so_many_requests_count_and_no_more() {
+        for pace in [Pace::Closed, Pace::Rate(1000.0)] {
+            let load = load(pace, Span::Requests(10)).with(|load| load.threads = 3);
+            let times = Times { start: 0, counted: SECOND, end: u64::MAX };
+            let mut counted = 0;
+            for thread in 0..3 {
+                let mut schedule = Schedule::new(&load, thread, times);
+                let from = schedule.peek(SECOND - 1).unwrap();
+                assert!(!schedule.take(from));
+                while let Some(from) = schedule.peek(3 * SECOND) {
+                    counted += u64::from(schedule.take(from));
+                }
+                assert!(schedule.is_over(0));
+            }
+            assert_eq!(counted, 10, "{pace:?}");
+        }
+    }
+}
