@@ -1,8 +1,8 @@
 //! One turn of one contestant: a new process, verified, measured in closed loop and at a fixed rate, and ended.
 //!
 //! A turn is start; prefill; a verified load that warms up and is looked into (context switches, memory); the same load
-//! measured; a load at a fixed rate for the latency; the end. The looks are not in the measured part, for they take
-//! the client's time.
+//! measured, in short slices between which others have theirs; a load at a fixed rate for the latency; the end. The
+//! looks are not in the measured part, for they take the client's time.
 //!
 //! Invariant: one answer that is not right, or a process that does not end well, and there is no figure at all. Cost:
 //! the slices, and about 50 ms.
@@ -46,6 +46,13 @@ pub struct Instrument {
     /// Begun where the run is to end now.
     pub stop: Shutdown,
 }
+
+/// A turn is measured in slices of this length at least: long enough that what a slice begins with does not count much,
+/// short enough that whatever else the machine does falls on all contestants alike.
+const SHORTEST_SLICE: Duration = Duration::from_millis(50);
+
+/// What a slice begins with and does not count: new connections have their first requests.
+const RAMP: Duration = Duration::from_millis(5);
 
 /// What a turn has shown.
 #[derive(Clone, Debug, Serialize)]
@@ -101,61 +108,136 @@ pub fn microseconds(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1000.0
 }
 
+/// A turn under way: the contestant's process, and what it has shown so far.
+#[derive(Debug)]
+pub struct Seat<'a> {
+    contestant: &'a Contestant,
+    process: Process,
+    load: Load,
+    /// Right answers of all kinds, at least.
+    answers: u64,
+    resident_bytes: Option<u64>,
+    look: Look,
+    sum: Sum,
+    latency: Option<Latency>,
+}
+
+/// The measured slices together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    answered: u64,
+    elapsed_s: f64,
+    server_cpu_s: Option<f64>,
+    client_cpu_s: f64,
+    client_busy_s: f64,
+}
+
+impl Sum {
+    fn add(&mut self, report: &Report) {
+        let elapsed_s = report.elapsed.as_secs_f64();
+        let before = if self.answered == 0 { Some(0.0) } else { self.server_cpu_s };
+        self.server_cpu_s = before.zip(report.server_cpu).map(|(sum, cpu)| sum + cpu.as_secs_f64());
+        self.answered += report.answered;
+        self.elapsed_s += elapsed_s;
+        self.client_cpu_s += report.client_cpu.as_secs_f64();
+        self.client_busy_s += report.client_busy * elapsed_s;
+    }
+}
+
 impl Instrument {
-    /// Takes a turn; at `rate` requests a second for the latency, if at all.
+    /// How many slices a turn is measured in.
+    pub fn slices(&self) -> usize {
+        (self.slice.as_millis() / SHORTEST_SLICE.as_millis()).clamp(1, 1000) as usize
+    }
+
+    /// Starts a turn: the process, what it must store, and the load that verifies it, warms it up and looks into it.
     ///
     /// # Errors
     ///
-    /// Why the contestant is out. It means nothing once [`stop`](Self::stop) has begun.
-    pub fn take(&self, contestant: &Contestant, rate: Option<f64>) -> Result<Turn, Failure> {
-        let mut process = Process::start(&contestant.launch, &self.server_cores)?;
-        let taken = self.loads(contestant, &process, rate);
-        let (turn, answers) = taken.map_err(|failure| process.explain(failure))?;
+    /// Why the contestant is out. It means nothing once [`stop`](Self::stop) has begun; so with all others.
+    pub fn start<'a>(&self, contestant: &'a Contestant) -> Result<Seat<'a>, Failure> {
+        let process = Process::start(&contestant.launch, &self.server_cores)?;
+        let load = self.load(contestant, &process);
+        let (resident_bytes, look) = (None, Look::default());
+        let (sum, latency) = (Sum::default(), None);
+        let mut seat = Seat { contestant, process, load, answers: 0, resident_bytes, look, sum, latency };
+        let verified = self.verify(&mut seat);
+        verified.map_err(|failure| seat.process.explain(failure))?;
+        Ok(seat)
+    }
+
+    fn verify(&self, seat: &mut Seat<'_>) -> Result<(), Failure> {
+        let Load { target, host, traffic, .. } = &seat.load;
+        if seat.contestant.role.keeps_entities() {
+            seat.answers += prefill(*target, host, traffic).map_err(|error| unfit(&error))?;
+        }
+        let pid = seat.process.pid();
+        seat.resident_bytes = proc::resident(pid).ok().map(|resident| resident.now);
+        let verifying = seat.load.clone().with(|load| load.span = Span::Time(self.warm_up));
+        let (verified, look) = self.looked_into(&verifying, pid)?;
+        seat.look = look;
+        seat.answers += verified.answered;
+        Ok(())
+    }
+
+    /// Measures one of the turn's slices.
+    ///
+    /// # Errors
+    ///
+    /// Why the contestant is out.
+    pub fn measure(&self, seat: &mut Seat<'_>) -> Result<(), Failure> {
+        let load = seat.load.clone().with(|load| {
+            load.warm_up = RAMP;
+            load.span = Span::Time(self.slice / self.slices() as u32);
+            load.cpu = CpuOf::Process(seat.process.pid());
+        });
+        let report = run(&load).map_err(|failure| seat.process.explain(failure))?;
+        seat.answers += report.answered;
+        seat.sum.add(&report);
+        Ok(())
+    }
+
+    /// Takes the latency at `rate` requests a second. Nobody asks for it where one connection is served at a time.
+    ///
+    /// # Errors
+    ///
+    /// Why the contestant is out.
+    pub fn take_latency(&self, seat: &mut Seat<'_>, rate: f64) -> Result<(), Failure> {
+        if seat.contestant.shape == Some(Connections::One) {
+            return Ok(());
+        }
+        let latency = self.latency(&seat.load, rate, &mut seat.answers);
+        seat.latency = Some(latency.map_err(|failure| seat.process.explain(failure))?);
+        Ok(())
+    }
+
+    /// Ends a turn, and the process.
+    ///
+    /// # Errors
+    ///
+    /// Why the contestant is out.
+    pub fn end(&self, seat: Seat<'_>) -> Result<Turn, Failure> {
+        let Seat { contestant, process, answers, resident_bytes, look, sum, latency, .. } = seat;
         let said = process.end()?;
         if contestant.launch.address == AddressFrom::Json && !self.stop.is_begun() {
             check_drain(said.as_deref(), answers)?;
         }
-        Ok(turn)
-    }
-
-    /// Every load of a turn, and how many answers came of it at least.
-    fn loads(&self, contestant: &Contestant, process: &Process, rate: Option<f64>) -> Result<(Turn, u64), Failure> {
-        let load = self.load(contestant, process);
-        let mut answers = 0;
-        if contestant.role.keeps_entities() {
-            answers += prefill(load.target, &load.host, &load.traffic).map_err(|error| unfit(&error))?;
-        }
-        let resident = proc::resident(process.pid()).ok();
-        let verifying = load.clone().with(|l| l.span = Span::Time(self.warm_up));
-        let (verified, look) = self.looked_into(&verifying, process.pid())?;
-
-        let measured = run(&load.clone().with(|l| {
-            l.warm_up = self.warm_up / 5;
-            l.span = Span::Time(self.slice);
-            l.cpu = CpuOf::Process(process.pid());
-        }))?;
-        let latency = match rate.filter(|_| contestant.shape != Some(Connections::One)) {
-            Some(rate) => Some(self.latency(&load, rate, &mut answers)?),
-            None => None,
-        };
-        answers += verified.answered + measured.answered;
-        let cores = self.server_cores.count() as f64;
-        let switches = look.switches_per_s.map(|switches| switches / verified.per_second());
-        let turn = Turn {
-            answered: measured.answered,
-            elapsed_s: measured.elapsed.as_secs_f64(),
-            requests_per_s: measured.per_second(),
-            requests_per_cpu_s: measured.per_server_cpu_second(),
-            server_cpu_s: measured.server_cpu.map(|cpu| cpu.as_secs_f64()),
-            client_cpu_s: measured.client_cpu.as_secs_f64(),
-            server_busy: measured.server_busy.map(|busy| busy / cores),
-            client_busy: measured.client_busy,
-            switches_per_request: switches.filter(|switches| switches.is_finite()),
-            resident_bytes: resident.map(|resident| resident.now),
+        let Sum { answered, elapsed_s, server_cpu_s, client_cpu_s, client_busy_s } = sum;
+        let positive = |ratio: f64| Some(ratio).filter(|ratio| ratio.is_finite());
+        Ok(Turn {
+            answered,
+            elapsed_s,
+            requests_per_s: positive(answered as f64 / elapsed_s).unwrap_or(0.0),
+            requests_per_cpu_s: server_cpu_s.and_then(|cpu| positive(answered as f64 / cpu)),
+            server_cpu_s,
+            client_cpu_s,
+            server_busy: server_cpu_s.and_then(|cpu| positive(cpu / elapsed_s / self.server_cores.count() as f64)),
+            client_busy: positive(client_busy_s / elapsed_s).unwrap_or(0.0),
+            switches_per_request: look.switches_per_request,
+            resident_bytes,
             loaded_bytes: look.loaded_bytes,
             latency,
-        };
-        Ok((turn, answers))
+        })
     }
 
     fn load(&self, contestant: &Contestant, process: &Process) -> Load {
@@ -172,7 +254,7 @@ impl Instrument {
     fn latency(&self, load: &Load, rate: f64, answers: &mut u64) -> Result<Latency, Failure> {
         let report = run(&load.clone().with(|l| {
             l.pace = Pace::Rate(rate);
-            l.warm_up = self.warm_up / 5;
+            l.warm_up = RAMP;
             l.span = Span::Time(self.latency_slice);
         }))?;
         *answers += report.answered;
@@ -198,15 +280,14 @@ impl Instrument {
                 ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
             };
             let at = || Some((Instant::now(), proc::context_switches(pid).ok()?));
-            let mut look = Look::default();
+            let mut look = (None, None);
             if let Some((before, first)) = Some(wait(0.4)).filter(|on| *on).and_then(|_| at())
                 && wait(0.9)
                 && let Some((after, second)) = at()
             {
                 // A thread that has ended took its switches away: then the sum says nothing.
-                look.switches_per_s =
-                    second.checked_sub(first).map(|count| count as f64 / (after - before).as_secs_f64());
-                look.loaded_bytes = proc::resident(pid).ok().map(|resident| resident.now);
+                look.0 = second.checked_sub(first).map(|count| count as f64 / (after - before).as_secs_f64());
+                look.1 = proc::resident(pid).ok().map(|resident| resident.now);
             }
             look
         };
@@ -215,7 +296,10 @@ impl Instrument {
             let report = run(load);
             drop(over);
             let look = looking.ok().and_then(|looking| looking.join().ok());
-            Ok((report?, look.unwrap_or_default()))
+            let (report, (switches_per_s, loaded_bytes)) = (report?, look.unwrap_or_default());
+            let per_request = switches_per_s.map(|switches| switches / report.per_second());
+            let switches_per_request = per_request.filter(|switches| switches.is_finite());
+            Ok((report, Look { switches_per_request, loaded_bytes }))
         })
     }
 }
@@ -223,7 +307,7 @@ impl Instrument {
 /// What was seen while a load ran.
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
-    switches_per_s: Option<f64>,
+    switches_per_request: Option<f64>,
     loaded_bytes: Option<u64>,
 }
 

@@ -1,12 +1,14 @@
 //! Strategies side by side on this machine: every contestant in a process of its own, in turn, round by round, with an
 //! interval for every ratio.
 //!
-//! Each round every contestant has one turn, in a new process: what luck a process has with its memory's layout is
-//! drawn again each time. The baseline takes part twice, and the ratio of the two is the noise that any other difference
-//! is held against. The limits (servers that do next to nothing) take part in every round too.
+//! Each round every contestant has a new process: what luck a process has with its memory's layout is drawn again each
+//! time. The processes of a round are there at once, and are measured in slices of about 50 ms in turn: what else the
+//! machine does for longer than that falls on all of them alike. Those that are not measured have no connections and
+//! rest. The baseline takes part twice, and the ratio of the two is the noise that any other difference is held against.
+//! The limits (servers that do next to nothing) take part in every round too.
 //!
 //! Invariant: a contestant with one wrong answer has no place in the ranking. Cost: rounds x contestants x about half
-//! a second.
+//! a second; the memory of all contestants at once.
 //!
 //! # Layout
 //!
@@ -30,7 +32,7 @@ pub mod table;
 use anyhow::bail;
 
 pub use contestant::{Contestant, Role};
-pub use measure::{Instrument, Turn};
+pub use measure::{Instrument, Seat, Turn};
 pub use ranking::Ranking;
 pub use record::Record;
 
@@ -109,19 +111,17 @@ impl<'a> Run<'a> {
 
     fn run(mut self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<Ranking> {
         for who in calibrations(&self.contestants, self.plan.latency) {
-            if let Some(turn) = self.turn(0, who, record, progress)? {
-                self.calibrate(who, &turn);
+            if let [Some(turn)] = self.round(0, &[who], record, progress)?.as_slice() {
+                self.calibrate(who, turn);
             }
         }
-        for round in 0..self.plan.rounds {
+        let all: Vec<usize> = (0..self.contestants.len()).collect();
+        for round in 1..=self.plan.rounds {
             if self.is_stopped() {
                 break;
             }
-            self.turns.iter_mut().for_each(|turns| turns.push(None));
-            for who in contestant::order(round, self.contestants.len()) {
-                let turn = self.turn(round + 1, who, record, progress)?;
-                self.turns[who][round] = turn;
-            }
+            let turns = self.round(round, &all, record, progress)?;
+            self.turns.iter_mut().zip(turns).for_each(|(turns, turn)| turns.push(turn));
         }
         Ok(self.ranking())
     }
@@ -130,41 +130,74 @@ impl<'a> Run<'a> {
         self.plan.instrument.stop.is_begun()
     }
 
-    /// One turn of contestant `who`; `None` where there is none to be had.
-    fn turn(
+    /// A turn for each of `who`; `None` for who is out. All have their processes at once, and slices in turn.
+    fn round(
+        &mut self,
+        round: usize,
+        who: &[usize],
+        record: &mut Record,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Vec<Option<Turn>>> {
+        let (instrument, rate) = (&self.plan.instrument, self.rate.filter(|_| round > 0));
+        let mut table = Table::new(who.len());
+        let mut pass = round.saturating_sub(1) * (instrument.slices() + 1);
+        for place in contestant::order(pass, who.len()) {
+            let contestant = &self.contestants[who[place]];
+            progress.turn(round, &contestant.name);
+            if self.failed[who[place]].is_none() && !self.is_stopped() {
+                table.seat(place, instrument.start(contestant));
+            }
+        }
+        for _ in 0..instrument.slices() {
+            pass += 1;
+            for place in contestant::order(pass, who.len()) {
+                table.each(place, |seat| if self.is_stopped() { Ok(()) } else { instrument.measure(seat) });
+            }
+        }
+        for place in contestant::order(pass, who.len()) {
+            if let Some(rate) = rate.filter(|_| !self.is_stopped()) {
+                table.each(place, |seat| instrument.take_latency(seat, rate));
+            }
+        }
+        let results: Vec<_> = table.end(instrument).collect();
+        if self.is_stopped() {
+            return Ok(vec![None; who.len()]); // it was cut short
+        }
+        let mut turns = Vec::new();
+        for (who, result) in who.iter().zip(results) {
+            progress.turn_over();
+            turns.push(match result {
+                Some(Ok(turn)) => {
+                    record.turn(round, &self.contestants[*who], &turn)?;
+                    Some(turn)
+                }
+                Some(Err(failure)) => {
+                    self.fail(round, *who, failure, record, progress)?;
+                    None
+                }
+                None => None,
+            });
+        }
+        Ok(turns)
+    }
+
+    fn fail(
         &mut self,
         round: usize,
         who: usize,
+        Failure(why): Failure,
         record: &mut Record,
-        progress: &mut Progress,
-    ) -> anyhow::Result<Option<Turn>> {
-        if self.is_stopped() || self.failed[who].is_some() {
-            progress.turn_over();
-            return Ok(None);
-        }
+        progress: &Progress,
+    ) -> anyhow::Result<()> {
         let contestant = &self.contestants[who];
-        progress.turn(round, &contestant.name);
-        let result = self.plan.instrument.take(contestant, self.rate.filter(|_| round > 0));
-        progress.turn_over();
-        if self.is_stopped() {
-            return Ok(None); // it was cut short
+        record.failure(round, contestant, &why)?;
+        let name = contestant.name.clone();
+        if contestant.role == Role::Baseline {
+            bail!("the baseline {name} failed, so nothing can be compared with it: {why}");
         }
-        match result {
-            Ok(turn) => {
-                record.turn(round, contestant, &turn)?;
-                Ok(Some(turn))
-            }
-            Err(Failure(why)) => {
-                record.failure(round, contestant, &why)?;
-                let name = contestant.name.clone();
-                if contestant.role == Role::Baseline {
-                    bail!("the baseline {name} failed, so nothing can be compared with it: {why}");
-                }
-                progress.say(&format!("{name} is out: {why}"));
-                self.failed[who] = Some(Failed { name, round, why });
-                Ok(None)
-            }
-        }
+        progress.say(&format!("{name} is out: {why}"));
+        self.failed[who] = Some(Failed { name, round, why });
+        Ok(())
     }
 
     fn calibrate(&mut self, who: usize, turn: &Turn) {
@@ -199,6 +232,34 @@ impl<'a> Run<'a> {
             interrupted,
             ..ranking
         }
+    }
+}
+
+/// The seats of a round. One that has failed is empty from then on.
+struct Table<'a> {
+    seats: Vec<Option<Result<Seat<'a>, Failure>>>,
+}
+
+impl<'a> Table<'a> {
+    fn new(count: usize) -> Self {
+        Self { seats: (0..count).map(|_| None).collect() }
+    }
+
+    fn seat(&mut self, place: usize, started: Result<Seat<'a>, Failure>) {
+        self.seats[place] = Some(started);
+    }
+
+    fn each(&mut self, place: usize, mut act: impl FnMut(&mut Seat<'a>) -> Result<(), Failure>) {
+        if let Some(Ok(seat)) = &mut self.seats[place]
+            && let Err(failure) = act(seat)
+        {
+            self.seats[place] = Some(Err(failure));
+        }
+    }
+
+    /// Ends the processes, in their places.
+    fn end(self, instrument: &Instrument) -> impl Iterator<Item = Option<Result<Turn, Failure>>> {
+        self.seats.into_iter().map(|seat| seat.map(|seat| seat.and_then(|seat| instrument.end(seat))))
     }
 }
 
