@@ -48,15 +48,15 @@ pub(crate) struct PlanArgs {
     /// At most four servers over two repos, and ten short rounds: about a minute.
     #[arg(long)]
     quick: bool,
-    /// Rounds; fewer than 10 decide nothing. [default: 40, quick: 10]
+    /// Rounds; fewer than 10 decide nothing. [default: 50, quick: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
-    /// How long a turn is measured. [default: 300ms, quick: 200ms]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    slice: Option<Duration>,
-    /// How long a turn is verified and warmed up before. [default: 100ms]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    warm_up: Option<Duration>,
+    /// How long a turn is measured, in slices of about 50 ms.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "200ms")]
+    slice: Duration,
+    /// How long a turn is verified and warmed up before.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60ms")]
+    warm_up: Duration,
     /// Take no latencies; costs do not count then.
     #[arg(long)]
     no_latency: bool,
@@ -152,7 +152,7 @@ impl PlanArgs {
         let (contestants, refused) = entrants.enter()?;
         self.enough_descriptors()?;
         let instrument = self.instrument(available, stop)?;
-        let rounds = self.rounds.unwrap_or(if self.quick { 10 } else { 40 }) as usize;
+        let rounds = self.rounds.unwrap_or(if self.quick { 10 } else { 50 }) as usize;
         let seed = self.workload.seed();
         Ok((Comparison { contestants, instrument, rounds, latency: !self.no_latency, seed }, refused))
     }
@@ -170,8 +170,7 @@ impl PlanArgs {
     }
 
     fn instrument(&self, available: &Cores, stop: &Shutdown) -> anyhow::Result<Instrument> {
-        let slice = self.slice.unwrap_or(Duration::from_millis(if self.quick { 200 } else { 300 }));
-        let warm_up = self.warm_up.unwrap_or(Duration::from_millis(100));
+        let (slice, warm_up) = (self.slice, self.warm_up);
         for (flag, time) in [("--slice", slice), ("--warm-up", warm_up)] {
             if !(SHORTEST..=LONGEST).contains(&time) {
                 return Err(Misuse(format!("{flag} {time:?} is not from 10 ms to an hour")).into());
