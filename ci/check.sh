@@ -27,12 +27,13 @@ never() {
 
 echo; echo "== the arrows between crates point one way"
 never polyserve-sys 'polyserve.*'
-never polyserve-core 'polyserve-(memory|threadpool|conformance|lab)|polyserve|tokio|hyper|mio'
-never polyserve-memory 'polyserve-(threadpool|conformance|lab)|polyserve|tokio|mio'
-never polyserve-threadpool 'polyserve-(memory|conformance|lab)|polyserve|tokio|hyper'
-never polyserve-conformance 'polyserve-(memory|threadpool|lab)|polyserve|tokio'
+never polyserve-core 'polyserve-(memory|threadpool|conformance|lab|load)|polyserve|tokio|hyper|mio'
+never polyserve-memory 'polyserve-(threadpool|conformance|lab|load)|polyserve|tokio|mio'
+never polyserve-threadpool 'polyserve-(memory|conformance|lab|load)|polyserve|tokio|hyper'
+never polyserve-load 'polyserve-(memory|threadpool|conformance|lab)|polyserve|tokio|hyper|mio'
+never polyserve-conformance 'polyserve-(memory|threadpool|lab|load)|polyserve|tokio'
 never polyserve 'polyserve-(memory|threadpool|conformance|lab)|dashmap|mio|humantime|signal-hook' --no-default-features
-never polyserve 'polyserve-conformance|polyserve-lab|clap|criterion' --all-features
+never polyserve 'polyserve-conformance|polyserve-lab|polyserve-load|clap|criterion' --all-features
 
 echo; echo "== no unsafe code outside polyserve-sys"
 for lib in crates/*/src/lib.rs; do

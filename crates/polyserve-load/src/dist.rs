@@ -145,8 +145,8 @@ mod tests {
         assert_eq!(counts(Dist::Uniform, 5, 1_000), PINNED_UNIFORM);
     }
 
-    const PINNED_ZIPF: [u32; 5] = [0; 5];
-    const PINNED_UNIFORM: [u32; 5] = [0; 5];
+    const PINNED_ZIPF: [u32; 5] = [438, 253, 143, 101, 65];
+    const PINNED_UNIFORM: [u32; 5] = [196, 223, 198, 186, 197];
 
     #[test]
     fn one_key_is_always_itself_and_the_last_can_be_drawn() {

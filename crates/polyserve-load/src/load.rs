@@ -130,7 +130,7 @@ impl Load {
             return no(format!("{threads} threads share {connections} connections: there must be one for each"));
         }
         if let Pace::Rate(rate) = self.pace
-            && !(rate >= 0.001 && rate <= 1e9)
+            && !(0.001..=1e9).contains(&rate)
         {
             return no(format!("rate {rate} is not between 0.001 and 1e9 requests a second"));
         }

@@ -1,6 +1,7 @@
 //! What was measured.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -23,7 +24,7 @@ pub struct Progress {
 }
 
 /// What a load has measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Serialize)]
 #[non_exhaustive]
 pub struct Report {
     /// Right answers within the counted span. Of a span of time these are all that came within it; of a span of
@@ -121,6 +122,13 @@ impl Report {
     /// Whether something was answered, and nothing failed.
     pub fn is_clean(&self) -> bool {
         self.answered + self.answered_late > 0 && self.failed.total() == 0
+    }
+}
+
+impl fmt::Debug for Report {
+    /// As its JSON: a histogram's own form is thousands of counts.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
 }
 

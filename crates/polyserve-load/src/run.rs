@@ -61,7 +61,7 @@ pub fn run(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report
         let tallies = threads.into_iter().map(joined).collect::<Result<Vec<_>, LoadError>>()?;
         Ok::<_, LoadError>((tallies, watch))
     })?;
-    Ok(watch.report(tallies))
+    Ok(watch.report(&tallies))
 }
 
 fn times(load: &Load) -> Times {
@@ -198,7 +198,7 @@ impl Watch<'_> {
         Progress { warming, elapsed: Duration::from_nanos(elapsed), share: share.min(1.0), answered, failed }
     }
 
-    fn report(&self, tallies: Vec<Tally>) -> Report {
+    fn report(&self, tallies: &[Tally]) -> Report {
         let Times { counted, end, .. } = self.times;
         let last = match self.load.span {
             Span::Time(_) => end,

@@ -4,6 +4,7 @@ mod compare;
 mod data;
 mod drain;
 mod list;
+mod load;
 mod serve;
 mod stress;
 

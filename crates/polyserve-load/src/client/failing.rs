@@ -205,10 +205,10 @@ impl Desk {
         }
     }
 
-    /// A span of requests ends early where nothing but failures has come for as long as the client's patience: it would
-    /// last as long as they are many.
+    /// A span of requests ends early where nothing but failures has come for twice the client's patience: it would last
+    /// as long as they are many.
     pub(super) fn despair(&mut self) {
-        let is_hopeless = self.wrong > 0 && self.now.saturating_sub(self.last_right) >= self.patience;
+        let is_hopeless = self.wrong > 0 && self.now.saturating_sub(self.last_right) / 2 >= self.patience;
         if is_hopeless && !self.schedule.is_timed() {
             self.schedule.stop(self.now);
         }

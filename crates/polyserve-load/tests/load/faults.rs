@@ -1,0 +1,200 @@
+//! Servers that misbehave in one way each: every fault is counted by its kind and described, and the load goes on.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use polyserve_load::{Exchange, Load, Pace, Report, Span, Traffic, Usage};
+
+use super::faulty::{BODY, last, right, send, serve};
+use super::{assert_clean, report, requests};
+
+fn traffic() -> Traffic {
+    Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap()
+}
+
+/// 100 requests, of which every tenth goes wrong by `fault`.
+fn tenth(fault: impl Fn(&mut std::net::TcpStream) -> bool + Send + Sync + 'static) -> SocketAddr {
+    serve(move |number, stream| if number % 10 == 9 { fault(stream) } else { send(stream, &right()) })
+}
+
+fn load(target: SocketAddr) -> Load {
+    requests(target, &traffic(), 100)
+}
+
+/// The report of `load`, whose first failure must say `why`.
+#[track_caller]
+fn failing(load: &Load, why: &str) -> Report {
+    let report = report(load);
+    let first = report.first_failure.clone().unwrap_or_default();
+    assert!(first.contains(why), "{why}: {first:?}, {:?}", report.failed);
+    assert!(!report.is_clean());
+    if let Span::Requests(count) = load.span {
+        assert!(report.answered + report.failed.total() >= count, "{report:?}");
+    }
+    report
+}
+
+#[test]
+fn a_wrong_body() {
+    let target = tenth(|stream| send(stream, &right().replace("hello", "hullo")));
+    for pipeline in [1, 4] {
+        let load = load(target).with(|load| load.usage = Usage::KeepAlive { pipeline });
+        let report = failing(&load, "GET /: the body is not the expected one from byte 0 on: \"hullo\"");
+        assert!(report.failed.wrong > 0 && report.failed.total() == report.failed.wrong);
+        assert_eq!(report.answered + report.failed.wrong, 100);
+    }
+}
+
+#[test]
+fn another_status() {
+    let target = tenth(|stream| send(stream, "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nfull"));
+    let report = failing(&load(target), "GET /: status 503: \"full\"");
+    assert_eq!((report.failed.status.get(&503), report.failed.total(), report.answered), (Some(&10), 10, 90));
+    assert_eq!(report.connections_opened, 8, "the connection is as good as before");
+}
+
+#[test]
+fn a_torn_answer() {
+    let target = tenth(|stream| last(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"));
+    let report = failing(&load(target), "the connection ended within the answer: closed");
+    assert_eq!((report.failed.broken, report.failed.total(), report.answered), (10, 10, 90));
+}
+
+#[test]
+fn no_http_at_all() {
+    let report = failing(&load(tenth(|stream| send(stream, "SSH-2.0-x\r\n"))), "no head of an HTTP answer");
+    assert_eq!((report.failed.wrong, report.answered), (10, 90));
+}
+
+#[test]
+fn bytes_that_nobody_asked_for() {
+    let target = tenth(|stream| send(stream, &format!("{}extra", right())));
+    for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::KeepAlive { pipeline: 5 }] {
+        let report = failing(&load(target).with(|load| load.usage = usage), "extra");
+        assert!(report.failed.wrong > 0 && report.failed.total() == report.failed.wrong, "{:?}", report.failed);
+    }
+    let closing = serve(|_, stream| last(stream, &format!("{}extra", right())));
+    let load = load(closing).with(|load| load.usage = Usage::Close);
+    assert!(failing(&load, "bytes after the last expected answer: \"extra\"").failed.wrong > 0);
+}
+
+/// A fresh connection that is closed before its answer is broken; a kept one may be, and its request is sent again.
+#[test]
+fn connections_that_are_closed_between_requests() {
+    let target = serve(|number, stream| number % 10 != 9 && send(stream, &right()));
+    let one = load(target).with(|load| load.connections = 1);
+    let report = report(&one);
+    assert_clean(&report);
+    assert_eq!((report.answered, report.retried, report.reconnects, report.connections_opened), (100, 11, 11, 12));
+
+    let never = serve(|_, _| false);
+    let report = failing(&load(never), "the connection ended before the answer");
+    assert_eq!((report.failed.broken, report.answered, report.retried), (100, 0, 0));
+}
+
+#[test]
+fn an_announced_close_is_no_failure() {
+    let close = right().replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+    let target = serve(move |_, stream| last(stream, &close));
+    for pipeline in [1, 3] {
+        let load = load(target).with(|load| {
+            load.usage = Usage::KeepAlive { pipeline };
+            load.connections = 1;
+        });
+        let report = report(&load);
+        assert_clean(&report);
+        assert_eq!((report.answered, report.connections_opened, report.reconnects), (100, 100, 99));
+    }
+}
+
+#[test]
+fn a_body_that_lasts_until_the_end() {
+    let target = serve(|_, stream| last(stream, "HTTP/1.1 200 OK\r\n\r\nhello"));
+    for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::Close] {
+        let report = report(&load(target).with(|load| load.usage = usage));
+        assert_clean(&report);
+        assert_eq!((report.answered, report.connections_opened >= 100), (100, true));
+    }
+}
+
+/// Answers byte by byte, every byte a segment of its own.
+#[test]
+fn answers_in_single_bytes() {
+    let target = serve(|_, stream| {
+        stream.set_nodelay(true).unwrap();
+        right().as_bytes().chunks(1).all(|byte| std::io::Write::write_all(stream, byte).is_ok())
+    });
+    for pipeline in [1, 4] {
+        let report = report(&load(target).with(|load| load.usage = Usage::KeepAlive { pipeline }));
+        assert_clean(&report);
+        assert_eq!(report.answered, 100);
+    }
+}
+
+/// A request and an answer that are larger than any buffer on the way.
+#[test]
+fn large_bodies_both_ways() {
+    let body: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let exchange = |right: Vec<u8>| {
+        let exchange =
+            Exchange::new("POST", "/").with(|one| (one.body, one.answers) = (Some(body.clone()), vec![right]));
+        Traffic::expecting(vec![exchange]).unwrap()
+    };
+    let config = polyserve_core::ServerConfig::default().with(|config| config.max_body = 4 << 20);
+    let sequential = polyserve_threadpool::ThreadPerConnection::new(config).unwrap();
+    let echo = std::sync::Arc::new(polyserve_core::service::Echo);
+    let running = polyserve_core::Server::serve(&sequential, ([127, 0, 0, 1], 0).into(), echo).unwrap();
+    let load = |traffic| requests(running.local_addr(), &traffic, 10).with(|load| load.connections = 2);
+    let good = report(&load(exchange(body.clone())));
+    assert_clean(&good);
+    assert_eq!(good.answered, 10);
+    let mut other = body.clone();
+    other[2_999_999] ^= 1;
+    assert_eq!(report(&load(exchange(other))).failed.wrong, 10);
+}
+
+#[test]
+fn a_silent_server_is_a_timeout_and_the_load_ends() {
+    let target = serve(|_, _| true);
+    let patience = Duration::from_millis(50);
+    let timed =
+        load(target).with(|load| (load.patience, load.span) = (patience, Span::Time(Duration::from_millis(300))));
+    let report = failing(&timed, "GET /: no answer within 0.05 s");
+    assert!(report.failed.timeouts >= 8 && report.failed.total() == report.failed.timeouts);
+    // A million requests would take hours: nothing but failures for twice the patience is the end.
+    let many = load(target).with(|load| (load.patience, load.span) = (patience, Span::Requests(1_000_000)));
+    let report = super::report(&many);
+    assert!(report.failed.timeouts >= 8 && report.answered == 0);
+    // What is on its way when a span of time ends is no failure.
+    let short = timed.with(|load| load.span = Span::Time(Duration::from_millis(10)));
+    let report = super::report(&short);
+    assert_eq!((report.failed.total(), report.unfinished, report.is_clean()), (0, 8, false));
+}
+
+#[test]
+fn a_server_that_does_not_close_is_a_timeout() {
+    let target = serve(|_, stream| send(stream, &right()));
+    let load = load(target).with(|load| {
+        (load.usage, load.patience, load.connections) = (Usage::Close, Duration::from_millis(50), 1);
+        load.span = Span::Requests(3);
+    });
+    let report = failing(&load, "the server has not closed the connection");
+    assert_eq!(report.answered, 3);
+}
+
+#[test]
+fn nobody_listens() {
+    let target = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::Close] {
+        for pace in [Pace::Closed, Pace::Rate(1_000.0)] {
+            let load = load(target).with(|load| {
+                (load.usage, load.pace, load.patience) = (usage, pace, Duration::from_millis(200));
+                load.span = Span::Time(Duration::from_millis(300));
+            });
+            let report = failing(&load, "GET /: cannot connect");
+            // Eight connections that rest longer and longer: a client that spun would fail thousands of times.
+            assert!(report.failed.connect > 0 && report.failed.total() == report.failed.connect);
+            assert!(report.failed.connect <= 8 * 20, "{:?}", report.failed);
+        }
+    }
+}

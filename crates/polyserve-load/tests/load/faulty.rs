@@ -1,0 +1,62 @@
+//! A small server that does one thing wrong.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// What is done with request `number`, counted from 0 over the whole server: what is sent, and whether the connection
+/// lives on.
+pub(crate) type Script = dyn Fn(u64, &mut TcpStream) -> bool + Send + Sync;
+
+/// Serves `script` on a thread for each connection, until the test's process ends.
+pub(crate) fn serve(script: impl Fn(u64, &mut TcpStream) -> bool + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (script, number): (Arc<Script>, _) = (Arc::new(script), Arc::new(AtomicU64::new(0)));
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (script, number) = (Arc::clone(&script), Arc::clone(&number));
+            thread::spawn(move || connection(stream.unwrap(), &*script, &number));
+        }
+    });
+    addr
+}
+
+/// Requests have no body: each ends with an empty line.
+fn connection(mut stream: TcpStream, script: &Script, number: &AtomicU64) {
+    let (mut held, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        while let Some(end) = held.windows(4).position(|window| window == b"\r\n\r\n") {
+            held.drain(..end + 4);
+            if !script(number.fetch_add(1, Ordering::SeqCst), &mut stream) {
+                let _ = stream.shutdown(Shutdown::Write);
+                // What the client has sent is read, so that what it is sent is not lost by a reset.
+                while matches!(stream.read(&mut buffer), Ok(1..)) {}
+                return;
+            }
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => return,
+            Ok(read) => held.extend_from_slice(&buffer[..read]),
+        }
+    }
+}
+
+pub(crate) const BODY: &str = "hello";
+
+/// A right answer.
+pub(crate) fn right() -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{BODY}", BODY.len())
+}
+
+pub(crate) fn send(stream: &mut TcpStream, text: &str) -> bool {
+    stream.write_all(text.as_bytes()).is_ok()
+}
+
+/// Sends `text`; then the connection ends.
+pub(crate) fn last(stream: &mut TcpStream, text: &str) -> bool {
+    send(stream, text);
+    false
+}

@@ -1,0 +1,49 @@
+//! Loads on real servers, and on servers that misbehave in one way each.
+
+mod faults;
+mod faulty;
+mod modes;
+mod open_loop;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyserve_core::service::EntityService;
+use polyserve_core::{Running, Server as _, ServerConfig};
+use polyserve_load::data::Data;
+use polyserve_load::{Dist, Load, Progress, Report, Span, Traffic, run};
+use polyserve_memory::StdRwlock;
+use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
+
+/// Only matters where something hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An entity server.
+fn serve(config: ServerConfig) -> Running {
+    let pool = Arc::new(MpscPool::new(PoolConfig::new(2)).unwrap());
+    let server = PoolServer::on(config, pool).unwrap();
+    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdRwlock::new())).unwrap()
+}
+
+fn entities(keys: u64, mix: &str) -> Traffic {
+    Traffic::entities(&Data::new(1), keys, Dist::Zipf(0.9), mix.parse().unwrap(), 2).unwrap()
+}
+
+/// So many requests on `target`, over 8 connections.
+fn requests(target: SocketAddr, traffic: &Traffic, count: u64) -> Load {
+    Load::new(target, traffic.clone()).with(|load| {
+        load.connections = 8;
+        load.span = Span::Requests(count);
+        load.patience = PATIENCE;
+    })
+}
+
+fn report(load: &Load) -> Report {
+    run(load, &mut |_: &Progress| {}).unwrap()
+}
+
+#[track_caller]
+fn assert_clean(report: &Report) {
+    assert!(report.is_clean(), "{:?}: {:?}", report.failed, report.first_failure);
+}

@@ -1,0 +1,177 @@
+//! Every mode on a server that does as it should: what the client counts is what the server counts.
+
+use std::time::{Duration, Instant};
+
+use polyserve_core::{Server as _, ServerConfig};
+use polyserve_load::{CpuOf, Load, LoadError, Pace, Span, Traffic, Usage, prefill, run};
+
+use super::{assert_clean, entities, report, requests, serve};
+
+const KEYS: u64 = 50;
+
+/// Runs the load that `change` makes of 2 000 requests, on a server of its own, and compares the counts.
+fn counted(config: ServerConfig, mix: &str, change: impl FnOnce(&mut Load)) {
+    let running = serve(config);
+    let traffic = entities(KEYS, mix);
+    let target = running.local_addr();
+    assert_eq!(prefill(target, "host", &traffic).unwrap(), KEYS);
+    let load = requests(target, &traffic, 2_000).with(change);
+    let report = report(&load);
+    assert_clean(&report);
+    let drain = running.shutdown().unwrap();
+    assert_eq!(drain.answered, KEYS + report.answered + report.answered_late, "{report:?}");
+    assert_eq!(report.latency.len(), report.answered + report.answered_late);
+    if let Span::Requests(count) = load.span {
+        assert_eq!((report.answered, report.unsent, report.unfinished), (count, 0, 0));
+    }
+    assert!(report.bytes_sent > 0 && report.bytes_received > 0 && report.client_cpu > Duration::ZERO);
+}
+
+#[test]
+fn closed_loop_over_kept_connections() {
+    counted(ServerConfig::default(), "get=1", |_| {});
+}
+
+#[test]
+fn reading_and_writing_by_several_threads() {
+    counted(ServerConfig::default(), "get=1,put=1", |load| load.threads = 3);
+}
+
+#[test]
+fn pipelined() {
+    counted(ServerConfig::default(), "get=3,put=1", |load| load.usage = Usage::KeepAlive { pipeline: 16 });
+}
+
+#[test]
+fn a_connection_for_every_request() {
+    counted(ServerConfig::default(), "get=9,put=1", |load| load.usage = Usage::Close);
+}
+
+#[test]
+fn open_loop_over_kept_connections_and_new_ones() {
+    counted(ServerConfig::default(), "get=1", |load| load.pace = Pace::Rate(20_000.0));
+    counted(ServerConfig::default(), "get=1", |load| {
+        (load.pace, load.usage, load.threads) = (Pace::Rate(10_000.0), Usage::Close, 2);
+    });
+}
+
+#[test]
+fn a_span_of_time() {
+    let time = Span::Time(Duration::from_millis(200));
+    counted(ServerConfig::default(), "get=1", |load| load.span = time);
+    counted(ServerConfig::default(), "put=1", |load| {
+        (load.span, load.usage) = (time, Usage::KeepAlive { pipeline: 4 });
+    });
+    counted(ServerConfig::default(), "get=1", |load| (load.span, load.pace) = (time, Pace::Rate(5_000.0)));
+}
+
+/// A server that ends every connection after seven requests: whatever is pipelined behind them is sent again.
+#[test]
+fn connections_that_the_server_ends_are_replaced() {
+    for depth in [1, 5, 16] {
+        let config = ServerConfig::default().with(|config| config.requests_per_connection = 7);
+        counted(config, "get=1,put=1", |load| load.usage = Usage::KeepAlive { pipeline: depth });
+    }
+}
+
+#[test]
+fn what_is_replaced_and_sent_again_is_counted() {
+    let running = serve(ServerConfig::default().with(|config| config.requests_per_connection = 10));
+    let traffic = entities(5, "get=1");
+    prefill(running.local_addr(), "host", &traffic).unwrap();
+    let load = requests(running.local_addr(), &traffic, 100).with(|load| load.connections = 1);
+    let one = report(&load);
+    assert_clean(&one);
+    assert_eq!((one.connections_opened, one.reconnects, one.retried), (10, 9, 0));
+    let five = report(&load.with(|load| load.usage = Usage::KeepAlive { pipeline: 8 }));
+    assert_clean(&five);
+    assert!(five.retried > 0 && five.reconnects >= 9, "{five:?}");
+}
+
+/// The warm-up's requests are answered and not counted.
+#[test]
+fn the_warm_up_does_not_count() {
+    let running = serve(ServerConfig::default());
+    let traffic = entities(5, "get=1");
+    let target = running.local_addr();
+    prefill(target, "host", &traffic).unwrap();
+    for pace in [Pace::Closed, Pace::Rate(5_000.0)] {
+        let before = requests(target, &traffic, 300);
+        let load = before.with(|load| (load.warm_up, load.pace) = (Duration::from_millis(100), pace));
+        let report = report(&load);
+        assert_clean(&report);
+        assert_eq!((report.answered, report.latency.len()), (300, 300));
+    }
+    assert!(running.shutdown().unwrap().answered > 605);
+}
+
+#[test]
+fn one_request_is_learned_and_then_the_same() {
+    let running = serve(ServerConfig::default());
+    let target = running.local_addr();
+    let body = br#"{"id":7,"description":"seven","value":7.5}"#;
+    let put = Traffic::one("PUT", "/", Some(body), Some("application/json")).unwrap();
+    assert_clean(&report(&requests(target, &put, 100)));
+    for method in ["GET", "HEAD"] {
+        let traffic = Traffic::one(method, "/7", None, None).unwrap();
+        assert_clean(&report(&requests(target, &traffic, 100)));
+    }
+    let absent = Traffic::one("GET", "/8", None, None).unwrap();
+    let error = run(&requests(target, &absent, 1), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, LoadError::Server(_)) && error.to_string().starts_with("GET /8: status 404"), "{error}");
+    assert_eq!(running.shutdown().unwrap().answered, 3 * 101 + 1);
+}
+
+#[test]
+fn processor_time_of_a_server_in_this_process() {
+    let running = serve(ServerConfig::default());
+    let traffic = entities(5, "get=1");
+    prefill(running.local_addr(), "host", &traffic).unwrap();
+    for cpu in [CpuOf::Own, CpuOf::Process(std::process::id())] {
+        let report = report(&requests(running.local_addr(), &traffic, 2_000).with(|load| load.cpu = cpu));
+        assert!(report.server_cpu.unwrap() > Duration::ZERO && report.server_busy.unwrap() > 0.0);
+        assert!(report.per_server_cpu_second().unwrap() > 0.0 && report.per_second() > 0.0);
+    }
+    let nobody = requests(running.local_addr(), &traffic, 1).with(|load| load.cpu = CpuOf::Process(u32::MAX));
+    assert!(run(&nobody, &mut |_| {}).unwrap_err().to_string().contains("no process"));
+}
+
+/// A load that is stopped ends then, with what it has measured.
+#[test]
+fn a_load_can_be_ended_early() {
+    let running = serve(ServerConfig::default());
+    let traffic = entities(5, "get=1");
+    prefill(running.local_addr(), "host", &traffic).unwrap();
+    for span in [Span::Time(Duration::from_secs(3600)), Span::Requests(u64::MAX - 1)] {
+        let load = requests(running.local_addr(), &traffic, 1).with(|load| load.span = span);
+        let mut seen = 0;
+        let report = run(&load, &mut |progress| {
+            assert!(!progress.warming && progress.failed == 0);
+            seen = progress.answered;
+            if seen > 100 {
+                load.stop.begin(Instant::now());
+            }
+        });
+        let report = report.unwrap();
+        assert_clean(&report);
+        assert!(seen > 100 && report.answered >= seen);
+    }
+}
+
+/// More connections than a thread can count on its fingers, and a server that has one worker.
+#[test]
+fn many_connections_and_a_sequential_server() {
+    let running = serve(ServerConfig::default());
+    let traffic = entities(5, "get=1");
+    prefill(running.local_addr(), "host", &traffic).unwrap();
+    assert_clean(&report(&requests(running.local_addr(), &traffic, 5_000).with(|load| load.connections = 400)));
+
+    let sequential = polyserve_threadpool::Sequential::new(ServerConfig::default()).unwrap();
+    let service = polyserve_core::service::EntityService::shared(polyserve_memory::StdRwlock::new());
+    let running = sequential.serve(([127, 0, 0, 1], 0).into(), service).unwrap();
+    prefill(running.local_addr(), "host", &traffic).unwrap();
+    for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::Close] {
+        let load = requests(running.local_addr(), &traffic, 200).with(|load| load.usage = usage);
+        assert_clean(&report(&load));
+    }
+}

@@ -1,0 +1,71 @@
+//! A fixed rate: what a server's stop costs is seen, however few requests were answered during it.
+
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use polyserve_load::{Exchange, Pace, Span, Traffic, Usage};
+
+use super::faulty::{BODY, right, send, serve};
+use super::{report, requests};
+
+/// A server answers its first request only when the others have come due: they waited for it, and their latencies say so.
+///
+/// Request k is due k/1000 s after the start and the first is held for at least 100 ms, so at least the first 51
+/// requests were due 50 ms before the only connection was free. A client that counted from the send would show one.
+#[test]
+fn a_stop_shows_in_the_latency_of_all_that_were_due() {
+    const HELD: Duration = Duration::from_millis(100);
+    let (release, latch) = mpsc::channel::<()>();
+    let (arrived, arrival) = mpsc::channel();
+    let (latch, arrived) = (Mutex::new(latch), Mutex::new(arrived));
+    let target = serve(move |number, stream| {
+        if number == 0 {
+            arrived.lock().unwrap().send(()).unwrap();
+            // Released by the test, or because it has failed.
+            let _ = latch.lock().unwrap().recv();
+        }
+        send(stream, &right())
+    });
+    let holder = std::thread::spawn(move || {
+        arrival.recv().unwrap();
+        let until = Instant::now() + HELD;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            std::thread::park_timeout(left);
+        }
+        drop(release);
+    });
+    let traffic =
+        Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap();
+    let load = requests(target, &traffic, 200).with(|load| {
+        (load.connections, load.pace) = (1, Pace::Rate(1_000.0));
+    });
+    let report = report(&load);
+    holder.join().unwrap();
+    assert_eq!((report.answered, report.latency_kind), (200, "intended start"));
+    let waited = report.latency.count_between(Duration::from_millis(50).as_nanos() as u64, u64::MAX);
+    assert!(waited >= 51, "{waited} of 200 waited 50 ms");
+    assert_eq!(report.lateness.unwrap().len(), 200);
+}
+
+/// What was due while the only connection waited, and was never sent, is told.
+#[test]
+fn what_was_due_and_never_sent_is_told() {
+    let (release, latch) = mpsc::channel::<()>();
+    let latch = Mutex::new(latch);
+    let target = serve(move |_, stream| {
+        let _ = latch.lock().unwrap().recv_timeout(super::PATIENCE);
+        send(stream, &right())
+    });
+    let traffic =
+        Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap();
+    for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::Close] {
+        let load = requests(target, &traffic, 1).with(|load| {
+            (load.connections, load.pace, load.usage) = (2, Pace::Rate(1_000.0), usage);
+            (load.span, load.patience) = (Span::Time(Duration::from_millis(100)), Duration::from_millis(200));
+        });
+        let report = report(&load);
+        assert_eq!((report.unsent, report.unfinished, report.answered), (98, 2, 0), "{report:?}");
+    }
+    drop(release);
+}
