@@ -37,6 +37,7 @@ pub use ranking::Ranking;
 pub use record::Record;
 
 use cores::Cores;
+use proc::Spent;
 use process::Failure;
 use progress::Progress;
 use ranking::{Entry, Failed};
@@ -69,9 +70,12 @@ impl Comparison {
     pub fn run(&self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<Ranking> {
         let before = Cores::available()?;
         self.instrument.client_cores.pin()?;
+        let cores: Vec<usize> = self.instrument.cores();
+        let begun = Spent::on(&cores);
         let result = Run::new(self).run(record, progress);
         before.pin()?;
-        let ranking = result?;
+        let mut ranking = result?;
+        ranking.others = begun.zip(Spent::on(&cores)).map(|(begun, ended)| ended.others_since(&begun));
         record.ranking(&ranking)?;
         Ok(ranking)
     }

@@ -1,4 +1,4 @@
-//! What the kernel tells of a process: its resident memory and its context switches.
+//! What the kernel tells of a process, its resident memory and its context switches; and of who else was at work.
 //!
 //! Invariant: a thread or process that ends while it is looked at is no error; it is left out. Cost: one small file, and
 //! one more for each thread of the process, about 20 us each: too dear for a turn's counted time.
@@ -60,6 +60,46 @@ fn field(status: &str, name: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
+/// Time spent so far, in the kernel's ticks: of some cores, and of this process with the children that it has waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spent {
+    busy: u64,
+    idle: u64,
+    own: u64,
+}
+
+impl Spent {
+    /// On `cores`; `None` where the system does not say.
+    pub fn on(cores: &[usize]) -> Option<Self> {
+        Self::read(cores, &fs::read_to_string("/proc/stat").ok()?, &fs::read_to_string("/proc/self/stat").ok()?)
+    }
+
+    fn read(cores: &[usize], machine: &str, process: &str) -> Option<Self> {
+        let (mut busy, mut idle) = (0, 0);
+        for core in cores {
+            let start = format!("cpu{core} ");
+            let line = machine.lines().find_map(|line| line.strip_prefix(&start))?;
+            // user nice system idle iowait irq softirq steal; guests are in user already.
+            let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|ticks| ticks.parse().ok()).collect();
+            let waiting = ticks.get(3)? + ticks.get(4)?;
+            idle += waiting;
+            busy += ticks.iter().sum::<u64>() - waiting;
+        }
+        // What follows the name, which may hold anything, is state ppid ...; user and system are the 12th, twice.
+        let (_, fields) = process.rsplit_once(')')?;
+        let own = fields.split_whitespace().skip(11).take(4).map_while(|ticks| ticks.parse::<u64>().ok()).sum();
+        Some(Self { busy, idle, own })
+    }
+
+    /// Which share of the cores' time others have had since `before`: 0 to 1.
+    pub fn others_since(&self, before: &Self) -> f64 {
+        let since = |now: u64, then: u64| now.saturating_sub(then) as f64;
+        let (busy, idle) = (since(self.busy, before.busy), since(self.idle, before.idle));
+        let others = busy - since(self.own, before.own);
+        if busy + idle > 0.0 { (others / (busy + idle)).clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
 fn no_field(name: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the status of a process has no {name}"))
 }
@@ -77,6 +117,22 @@ mod tests {
         assert_eq!(field(STATUS, "voluntary_ctxt_switches"), Some(21));
         assert_eq!((field(STATUS, "Vm"), field(STATUS, "Name")), (None, None));
         assert_eq!((switches(STATUS), switches("Threads:\t3\n")), (Some(23), None));
+    }
+
+    #[test]
+    fn what_others_have_had() {
+        let machine = |busy: u64, idle: u64| {
+            format!(
+                "cpu  1 1 1 1\ncpu0 {busy} 0 1 {idle} 0 0 0 0 5 5\ncpu1 {busy} 0 0 {idle} 1 0 0 2 0 0\ncpu10 9 9 9 9 9 9 9 9\n"
+            )
+        };
+        let process = |own: u64| format!("7 (a b) c) S 1 1 1 0 -1 0 0 0 0 0 {own} 1 2 3 20 0");
+        let before = Spent::read(&[0, 1], &machine(100, 50), &process(10)).unwrap();
+        assert_eq!(before, Spent { busy: 203, idle: 101, own: 16 });
+        let after = Spent::read(&[0, 1], &machine(180, 70), &process(130)).unwrap();
+        assert!((after.others_since(&before) - 0.2).abs() < 1e-9, "40 of 200 ticks");
+        assert_eq!((before.others_since(&before), Spent::read(&[2], &machine(1, 1), &process(1))), (0.0, None));
+        assert!(Spent::on(&[]).is_some());
     }
 
     #[test]

@@ -39,6 +39,9 @@ impl fmt::Display for Ranking {
     }
 }
 
+/// From this share of the cores' time on, others are worth a line.
+const MANY_OTHERS: f64 = 0.05;
+
 /// What stands where there is nothing to be said.
 const NOTHING: &str = "-";
 
@@ -103,6 +106,9 @@ fn notes(f: &mut fmt::Formatter<'_>, ranking: &Ranking) -> fmt::Result {
     match bands.throughput {
         Some(band) => writeln!(f, "ties: throughput ratios that meet {band}, as the baseline beside itself (A/A)")?,
         None => writeln!(f, "the baseline was not measured beside itself: nothing can be called different")?,
+    }
+    if let Some(others) = ranking.others.filter(|others| *others > MANY_OTHERS) {
+        writeln!(f, "others had {:.0} % of the cores' time: the intervals are wider for it", others * 100.0)?;
     }
     for row in rows.iter().filter(|row| matches!(row.role, Role::Ranked | Role::Slowed(_))) {
         if let Some(why) = &row.cost_void {
@@ -169,6 +175,7 @@ mod tests {
                 limit,
             ],
             failed: vec![Failed { name: "broken".into(), round: 1, why: "it ended by itself".into() }],
+            others: Some(0.25),
             interrupted: false,
         };
         let text = ranking.to_string();
@@ -185,6 +192,7 @@ mod tests {
             "ties: throughput ratios that meet [0.985, 1.012], as the baseline beside itself (A/A)",
             "cost of slow does not count: its p99 is 1.50 of the baseline's",
             "not ranked: broken: it ended by itself",
+            "others had 25 % of the cores' time: the intervals are wider for it",
         ] {
             assert!(lines.iter().any(|line| line == wanted), "{wanted}\nis not in\n{text}");
         }

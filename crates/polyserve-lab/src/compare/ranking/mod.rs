@@ -36,6 +36,8 @@ pub struct Ranking {
     pub rows: Vec<Row>,
     /// Who is out, and why.
     pub failed: Vec<Failed>,
+    /// Which share of its cores' time others have had, if that is known.
+    pub others: Option<f64>,
     /// Whether it was ended early.
     pub interrupted: bool,
 }
@@ -175,6 +177,7 @@ impl Ranking {
             bands,
             rows,
             failed: Vec::new(),
+            others: None,
             interrupted: false,
         }
     }
