@@ -158,3 +158,18 @@ fn flags_reach_the_server() {
     let answer = ask(serving.addr, request);
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\r\nServer: me\r\n"), "{answer}");
 }
+
+/// What `polyserve compare` starts ends with it, and answers alike however slow it is made.
+#[test]
+fn it_can_end_with_its_standard_input_and_be_slowed() {
+    let mut command = polyserve(&[&ANY[..], &["--until-stdin-ends", "--spin", "1000"]].concat());
+    let mut serving = Serving::start({
+        command.stdin(std::process::Stdio::piped());
+        command
+    });
+    let answer = ask(serving.addr, "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    drop(serving.child.stdin.take());
+    let (status, rest) = serving.end();
+    assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 1, cut 0, stuck 0\n"));
+}
