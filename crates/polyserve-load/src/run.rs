@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::client::{Client, Shown, Tally, Times};
+use crate::client::{Client, Ended, Shown, Tally, Times};
 use crate::clock;
 use crate::error::LoadError;
 use crate::learn;
@@ -33,7 +33,7 @@ pub fn run(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report
     let script = Script::new(&load.traffic, &load.host, load.usage == Usage::Close);
     let meter = Meter::new(load.cpu)?;
     let shown: Vec<Shown> = (0..load.threads).map(|_| Shown::default()).collect();
-    let (tallies, watch) = thread::scope(|scope| {
+    let (clients, watch) = thread::scope(|scope| {
         let (events, news) = mpsc::channel();
         let (mut threads, mut starts) = (Vec::new(), Vec::new());
         for (thread, shown) in shown.iter().enumerate() {
@@ -58,9 +58,10 @@ pub fn run(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report
             let _ = start.send(times);
         }
         let watch = Watch { load, times, shown: &shown, meter, readings: [None; 2] }.until_done(&news, on_progress);
-        let tallies = threads.into_iter().map(joined).collect::<Result<Vec<_>, LoadError>>()?;
-        Ok::<_, LoadError>((tallies, watch))
+        let clients = threads.into_iter().map(joined).collect::<Result<Vec<_>, LoadError>>()?;
+        Ok::<_, LoadError>((clients, watch))
     })?;
+    let tallies: Vec<&Tally> = clients.iter().map(|client| &client.tally).collect();
     Ok(watch.report(&tallies))
 }
 
@@ -89,7 +90,7 @@ fn client(
     shown: &Shown,
     times: &Receiver<Times>,
     events: &Sender<News>,
-) -> Result<Option<Tally>, LoadError> {
+) -> Result<Option<Ended>, LoadError> {
     if let Some(&core) = load.cores.get(thread % load.cores.len().max(1)) {
         let mut set = CpuSet::new();
         set.set(core);
@@ -103,9 +104,9 @@ fn client(
     client.run(load, thread, times, shown).map(Some)
 }
 
-fn joined(thread: ScopedJoinHandle<'_, Result<Option<Tally>, LoadError>>) -> Result<Tally, LoadError> {
+fn joined(thread: ScopedJoinHandle<'_, Result<Option<Ended>, LoadError>>) -> Result<Ended, LoadError> {
     match thread.join() {
-        Ok(Ok(Some(tally))) => Ok(tally),
+        Ok(Ok(Some(client))) => Ok(client),
         Ok(Err(error)) => Err(error),
         Ok(Ok(None)) => Err(LoadError::setting("another client thread has failed")),
         Err(panic) => std::panic::resume_unwind(panic),
@@ -198,7 +199,7 @@ impl Watch<'_> {
         Progress { warming, elapsed: Duration::from_nanos(elapsed), share: share.min(1.0), answered, failed }
     }
 
-    fn report(&self, tallies: &[Tally]) -> Report {
+    fn report(&self, tallies: &[&Tally]) -> Report {
         let Times { counted, end, .. } = self.times;
         let last = match self.load.span {
             Span::Time(_) => end,

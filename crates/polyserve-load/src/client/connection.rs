@@ -110,6 +110,8 @@ impl Connection {
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
         if no_delay {
             sockopt::set_tcp_nodelay(&socket, true)?;
+            // Requests are to leave when they are due: no pacing, as BBR has it. Where the system has no other, so be it.
+            let _ = sockopt::set_tcp_congestion(&socket, "reno");
         }
         self.is_connecting = match connect(&socket, &target) {
             Ok(()) => false,
@@ -189,6 +191,12 @@ impl Connection {
     pub(crate) fn socket_error(&self) -> Option<Errno> {
         let socket = self.socket.as_ref()?;
         sockopt::socket_error(socket).unwrap_or_else(Err).err()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.close(true);
     }
 }
 

@@ -67,6 +67,13 @@ pub(crate) struct Client {
     events: Vec<epoll::Event>,
 }
 
+/// What is left of a client.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) tally: Tally,
+    _connections: Vec<Connection>,
+}
+
 /// Connections that are being opened at a time, before the load.
 const MOST_OPENING: usize = 128;
 const MOST_EVENTS: usize = 512;
@@ -122,7 +129,9 @@ impl Client {
     }
 
     /// The load itself.
-    pub(crate) fn run(mut self, load: &Load, thread: usize, times: Times, shown: &Shown) -> Result<Tally, LoadError> {
+    ///
+    /// The connections stay open until they are dropped: their end is no part of what is measured.
+    pub(crate) fn run(mut self, load: &Load, thread: usize, times: Times, shown: &Shown) -> Result<Ended, LoadError> {
         self.desk.start(Schedule::new(load, thread, times));
         let mut cpu = Cpu::default();
         loop {
@@ -149,8 +158,7 @@ impl Client {
         desk.tally.unsent = desk.schedule.unsent(desk.schedule.times.end.min(now));
         let unanswered = self.connections.iter().flat_map(Connection::waiting);
         desk.tally.unfinished += unanswered.filter(|pending| pending.counts).count() as u64;
-        self.connections.iter_mut().for_each(|connection| connection.close(true));
-        Ok(self.desk.tally)
+        Ok(Ended { tally: self.desk.tally, _connections: self.connections })
     }
 
     fn show(&mut self, shown: &Shown) {

@@ -107,6 +107,21 @@ fn an_announced_close_is_no_failure() {
     }
 }
 
+/// A close that nothing has announced, right after an answer: a request may have been sent by then, or not.
+#[test]
+fn an_unannounced_close_is_no_failure() {
+    let target = serve(|_, stream| last(stream, &right()));
+    for pipeline in [1, 3] {
+        for pace in [Pace::Closed, Pace::Rate(2_000.0)] {
+            let load = load(target).with(|load| (load.usage, load.pace) = (Usage::KeepAlive { pipeline }, pace));
+            let report = report(&load);
+            assert_clean(&report);
+            assert_eq!(report.answered, 100);
+            assert!(report.connections_opened >= 100 && report.reconnects >= 92, "{report:?}");
+        }
+    }
+}
+
 #[test]
 fn a_body_that_lasts_until_the_end() {
     let target = serve(|_, stream| last(stream, "HTTP/1.1 200 OK\r\n\r\nhello"));
