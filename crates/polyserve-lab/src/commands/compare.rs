@@ -2,16 +2,15 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
-use polyserve::signals::Signals;
-use polyserve_load::Traffic;
+use polyserve_load::{Load, Mix, Traffic};
 
 use super::entrants::{Entrants, Pair, Refused};
+use super::stop;
 use super::workload::{WorkloadArgs, misuse};
 use crate::Misuse;
 use crate::compare::cores::Cores;
@@ -63,10 +62,10 @@ pub(crate) struct PlanArgs {
     /// Enter the baseline once more, made to burn so many per cent more CPU time a request: it must be found slower.
     #[arg(long, value_name = "PERCENT")]
     pub(crate) slowed: Option<f64>,
-    /// The servers' cores. [default: the first]
+    /// The servers' cores: 0, or 0-3,6. [default: the first]
     #[arg(long, value_name = "CORES")]
     server_cores: Option<Cores>,
-    /// The load generator's cores. [default: the second]
+    /// The load generator's cores. [default: the next]
     #[arg(long, value_name = "CORES")]
     client_cores: Option<Cores>,
     #[command(flatten)]
@@ -77,7 +76,7 @@ pub(crate) struct PlanArgs {
 
 /// Compares.
 pub(crate) fn run(catalog: &Catalog, args: &CompareArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let stop = stop_by_signal()?;
+    let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
     let (comparison, refused) = args.plan.comparison(catalog, &available, &stop)?;
     let mut record = match &args.out {
@@ -102,22 +101,12 @@ fn exit_code(ranking: &Ranking) -> ExitCode {
     if ranking.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Begins on the first SIGINT or SIGTERM; the second exits at once, and the servers end with their standard input.
-pub(crate) fn stop_by_signal() -> anyhow::Result<Shutdown> {
-    let signals = Signals::register().context("the signals cannot be taken over")?;
-    let stop = Shutdown::new();
-    let begun = stop.clone();
-    let wait = move || {
-        if signals.wait().is_ok() {
-            begun.begin(Instant::now());
-        }
-    };
-    thread::Builder::new().name("signals".into()).spawn(wait).context("no thread to wait for signals")?;
-    Ok(stop)
-}
-
 /// Descriptors for anything but connections.
 const SPARE: u64 = 64;
+
+/// What is asked where nothing else is said.
+const KEYS: u64 = 1000;
+const MIX: Mix = Mix { get: 95, put: 5 };
 
 /// Times of a turn's parts that make sense.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -146,22 +135,22 @@ impl PlanArgs {
             slowed: self.slowed,
             settings: &settings,
             flags: self.config.flags(),
-            connections: self.workload.connections(),
+            connections: self.workload.connections,
             usage: self.workload.usage(),
         };
         let (contestants, refused) = entrants.enter()?;
-        self.enough_descriptors()?;
         let instrument = self.instrument(available, stop)?;
+        self.enough_descriptors()?;
         let rounds = self.rounds.unwrap_or(if self.quick { 10 } else { 50 }) as usize;
-        let seed = self.workload.seed();
+        let seed = self.workload.seed;
         Ok((Comparison { contestants, instrument, rounds, latency: !self.no_latency, seed }, refused))
     }
 
     /// The client's side of each connection is this process's; the server's side has a limit of its own, alike.
     fn enough_descriptors(&self) -> Result<(), Misuse> {
         let room = raise_descriptors().saturating_sub(open_descriptors() + SPARE);
-        if self.workload.connections() as u64 > room {
-            let connections = self.workload.connections();
+        if self.workload.connections as u64 > room {
+            let connections = self.workload.connections;
             return Err(Misuse(format!(
                 "--connections may be {room} at most with these descriptors, not {connections}"
             )));
@@ -176,30 +165,59 @@ impl PlanArgs {
                 return Err(Misuse(format!("{flag} {time:?} is not from 10 ms to an hour")).into());
             }
         }
-        let usual = |place: usize| {
-            let number = available.numbers().get(place).or(available.numbers().first()).copied();
-            number.map(Cores::from).context("this process has no core")
-        };
-        let cores = |flag: &str, given: &Option<Cores>, place| match given {
-            None => usual(place),
-            Some(given) => match given.missing_in(available) {
-                None => Ok(given.clone()),
-                Some(missing) => {
-                    Err(Misuse(format!("{flag} {given}: there is no core {missing}, only {available}")).into())
-                }
-            },
-        };
+        let server_cores = chosen("--server-cores", self.server_cores.as_ref(), self.client_cores.as_ref(), available)?;
+        let client_cores = chosen("--client-cores", self.client_cores.as_ref(), Some(&server_cores), available)?;
+        let traffic = self.workload.entities(KEYS, MIX).map_err(misuse)?;
+        let load = Load::new(([127, 0, 0, 1], 0).into(), traffic.clone()).with(|load| {
+            load.connections = self.workload.connections;
+            load.usage = self.workload.usage();
+        });
+        load.validate().map_err(misuse)?;
         Ok(Instrument {
-            server_cores: cores("--server-cores", &self.server_cores, 0)?,
-            client_cores: cores("--client-cores", &self.client_cores, 1)?,
-            connections: self.workload.connections(),
+            server_cores,
+            client_cores,
+            connections: self.workload.connections,
             usage: self.workload.usage(),
-            traffic: self.workload.traffic()?,
+            traffic,
             limit_traffic: Traffic::one("GET", "/1", None, None).map_err(misuse)?,
             warm_up,
             slice,
             latency_slice: slice / 2,
             stop: stop.clone(),
         })
+    }
+}
+
+/// The cores that were given; otherwise the first that the other side has not, if there is one.
+fn chosen(flag: &str, given: Option<&Cores>, others: Option<&Cores>, available: &Cores) -> anyhow::Result<Cores> {
+    let Some(given) = given else {
+        let numbers = available.numbers();
+        let free = numbers.iter().find(|core| others.is_none_or(|others| !others.numbers().contains(core)));
+        return free.or(numbers.first()).copied().map(Cores::from).context("this process has no core");
+    };
+    match given.missing_in(available) {
+        None => Ok(given.clone()),
+        Some(missing) => Err(Misuse(format!("{flag} {given}: there is no core {missing}, only {available}")).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_and_server_have_a_core_each_where_there_are_two() {
+        let cores = |text: &str| text.parse::<Cores>().unwrap();
+        let (one, two) = (cores("3"), cores("0,2"));
+        let usual = |others: Option<&str>, available: &Cores| {
+            chosen("--any", None, others.map(cores).as_ref(), available).unwrap().to_string()
+        };
+        assert_eq!(
+            (usual(None, &two), usual(Some("0"), &two), usual(Some("2"), &two)),
+            ("0".into(), "2".into(), "0".into())
+        );
+        assert_eq!((usual(Some("3"), &one), usual(Some("0,2"), &two)), ("3".into(), "0".into()));
+        let error = chosen("--any", Some(&cores("1")), None, &two).unwrap_err().to_string();
+        assert!(error.contains("--any 1: there is no core 1, only 0,2"), "{error}");
     }
 }

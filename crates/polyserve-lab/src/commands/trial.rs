@@ -8,7 +8,8 @@ use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use serde::Serialize;
 
-use super::compare::{PlanArgs, stop_by_signal};
+use super::compare::PlanArgs;
+use super::stop;
 use crate::Misuse;
 use crate::compare::cores::Cores;
 use crate::compare::progress::Progress;
@@ -97,7 +98,7 @@ pub(crate) fn run(catalog: &Catalog, args: &TrialArgs, json: bool) -> anyhow::Re
     if args.same == 0 && args.times == 0 {
         return Err(Misuse(String::from("a trial needs --same N, or --slowed PERCENT --times M")).into());
     }
-    let stop = stop_by_signal()?;
+    let stop = stop::on_signal()?;
     let percent = args.plan.slowed.unwrap_or(0.0);
     let mut trials = Vec::new();
     for (kind, times, slowed_percent) in [(SAME, args.same, 0.0), (SLOWED, args.times, percent)] {

@@ -1,62 +1,57 @@
-//! What is asked, as flags: the entity workload and how connections are used.
+//! What is asked, as flags: how connections are used, and the entities. `load` and `compare` share them.
 
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, LoadError, Mix, Traffic, Usage};
 
 use crate::Misuse;
 
-/// The workload of a comparison.
+/// A workload.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Workload")]
 pub(crate) struct WorkloadArgs {
     /// Connections at a time.
-    #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    connections: u32,
+    #[arg(long, short, value_name = "C", default_value_t = 64)]
+    pub(crate) connections: usize,
     /// Requests that are sent at once on a connection.
-    #[arg(long, value_name = "D", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pipeline: u16,
+    #[arg(long, value_name = "D", default_value_t = 1)]
+    pipeline: usize,
     /// Every request on a connection of its own.
     #[arg(long, conflicts_with = "pipeline")]
     no_keepalive: bool,
-    /// Weights of reading and writing.
-    #[arg(long, value_name = "MIX", default_value = "get=95,put=5")]
-    mix: Mix,
-    /// How many entities there are.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    keys: u64,
-    /// How often each is asked for: uniform, or zipf:0.99.
-    #[arg(long, value_name = "DIST", default_value = "uniform")]
-    dist: Dist,
-    /// Of data, draws and resamples.
+    /// Entities: weights of reading and writing. [default: get=1, in a comparison get=95,put=5]
+    #[arg(long, value_name = "get=95,put=5")]
+    pub(crate) mix: Option<Mix>,
+    /// Entities: how many there are; all are stored first. [default: 10000, in a comparison 1000]
+    #[arg(long, value_name = "N")]
+    pub(crate) keys: Option<u64>,
+    /// Entities: which are asked for, uniform or zipf:0.99. [default: uniform]
+    #[arg(long, value_name = "DIST")]
+    pub(crate) dist: Option<Dist>,
+    /// Entities: the seed of their data and their order.
     #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
+    pub(crate) seed: u64,
 }
 
 impl WorkloadArgs {
-    pub(crate) fn connections(&self) -> usize {
-        self.connections as usize
-    }
-
+    /// How connections are used.
     pub(crate) fn usage(&self) -> Usage {
-        if self.no_keepalive { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline.into() } }
+        if self.no_keepalive { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline } }
     }
 
-    pub(crate) fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    /// The entities' traffic.
+    /// The entities' traffic, `keys` and `mix` where nothing else was said.
     ///
     /// # Errors
     ///
     /// Where there are no keys, too many, or no weight.
-    pub(crate) fn traffic(&self) -> Result<Traffic, Misuse> {
-        Traffic::entities(&Data::new(self.seed), self.keys, self.dist, self.mix, self.seed).map_err(misuse)
+    pub(crate) fn entities(&self, keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
+        let (keys, mix) = (self.keys.unwrap_or(keys), self.mix.unwrap_or(mix));
+        Traffic::entities(&Data::new(self.seed), keys, self.dist.unwrap_or_default(), mix, self.seed)
     }
 }
 
-/// A load that cannot be asked for.
-#[allow(clippy::needless_pass_by_value)] // for `map_err`
-pub(crate) fn misuse(error: LoadError) -> Misuse {
-    Misuse(error.to_string())
+/// What was asked for and cannot be done, as opposed to what failed.
+pub(crate) fn misuse(error: LoadError) -> anyhow::Error {
+    match error {
+        LoadError::Setting(why) => Misuse(why).into(),
+        error => error.into(),
+    }
 }
