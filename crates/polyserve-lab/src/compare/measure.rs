@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::contestant::Contestant;
 use super::cores::Cores;
 use super::launch::AddressFrom;
-use super::proc;
+use super::proc::{self, Spent};
 use super::process::{Failure, Process};
 
 /// How turns are taken: alike for all.
@@ -73,6 +73,10 @@ pub struct Turn {
     pub server_busy: Option<f64>,
     /// The client's CPU time as a share of its threads' time.
     pub client_busy: f64,
+    /// For how many seconds nobody wanted the server's cores.
+    pub server_idle_s: Option<f64>,
+    /// For how many seconds nobody wanted the client's cores.
+    pub client_idle_s: Option<f64>,
     /// Context switches of the server's threads for each request, during the verifying load.
     pub switches_per_request: Option<f64>,
     /// Resident memory before the first connection, in bytes.
@@ -130,6 +134,8 @@ struct Sum {
     server_cpu_s: Option<f64>,
     client_cpu_s: f64,
     client_busy_s: f64,
+    server_idle_s: f64,
+    client_idle_s: f64,
 }
 
 impl Sum {
@@ -199,9 +205,16 @@ impl Instrument {
             load.span = Span::Time(self.slice / self.slices() as u32);
             load.cpu = CpuOf::Process(seat.process.pid());
         });
+        let spent = || [&self.server_cores, &self.client_cores].map(|cores| Spent::on(cores.numbers()));
+        let before = spent();
         let report = run(&load).map_err(|failure| seat.process.explain(failure))?;
         seat.answers += report.answered;
         seat.sum.add(&report);
+        let after = spent();
+        let idle =
+            |side: usize| after[side].zip(before[side]).map_or(f64::NAN, |(after, before)| after.idle_since(&before));
+        seat.sum.server_idle_s += idle(0);
+        seat.sum.client_idle_s += idle(1);
         Ok(())
     }
 
@@ -230,7 +243,7 @@ impl Instrument {
         if contestant.launch.address == AddressFrom::Json && !self.stop.is_begun() {
             check_drain(said.as_deref(), answers)?;
         }
-        let Sum { answered, elapsed_s, server_cpu_s, client_cpu_s, client_busy_s } = sum;
+        let Sum { answered, elapsed_s, server_cpu_s, client_cpu_s, client_busy_s, server_idle_s, client_idle_s } = sum;
         if answered == 0 && !self.stop.is_begun() {
             return Err(Failure(format!("it answered nothing in {elapsed_s:.3} s")));
         }
@@ -244,6 +257,8 @@ impl Instrument {
             client_cpu_s,
             server_busy: server_cpu_s.and_then(|cpu| positive(cpu / elapsed_s / self.server_cores.count() as f64)),
             client_busy: positive(client_busy_s / elapsed_s).unwrap_or(0.0),
+            server_idle_s: positive(server_idle_s),
+            client_idle_s: positive(client_idle_s),
             switches_per_request: look.switches_per_request,
             resident_bytes,
             loaded_bytes: look.loaded_bytes,

@@ -9,6 +9,8 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use rustix::param::clock_ticks_per_second;
+
 /// Memory of a process that is in RAM, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
@@ -74,6 +76,11 @@ impl Spent {
         Self::read(cores, &fs::read_to_string("/proc/stat").ok()?, &fs::read_to_string("/proc/self/stat").ok()?)
     }
 
+    /// For how many seconds nobody has wanted the cores since `before`; in steps of a tick, a hundredth of a second mostly.
+    pub fn idle_since(&self, before: &Self) -> f64 {
+        self.idle.saturating_sub(before.idle) as f64 / clock_ticks_per_second() as f64
+    }
+
     fn read(cores: &[usize], machine: &str, process: &str) -> Option<Self> {
         let (mut busy, mut idle) = (0, 0);
         for core in cores {
@@ -132,7 +139,8 @@ mod tests {
         let after = Spent::read(&[0, 1], &machine(180, 70), &process(130)).unwrap();
         assert!((after.others_since(&before) - 0.2).abs() < 1e-9, "40 of 200 ticks");
         assert_eq!((before.others_since(&before), Spent::read(&[2], &machine(1, 1), &process(1))), (0.0, None));
-        assert!(Spent::on(&[]).is_some());
+        let idle = after.idle_since(&before) * clock_ticks_per_second() as f64;
+        assert!((idle - 40.0).abs() < 1e-6 && Spent::on(&[]).is_some(), "{idle}");
     }
 
     #[test]

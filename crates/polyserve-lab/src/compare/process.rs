@@ -28,6 +28,8 @@ pub struct Process {
     addr: SocketAddr,
     lines: Receiver<String>,
     errors: Tail,
+    /// Disconnected when its standard error has ended.
+    all_errors: Receiver<()>,
 }
 
 /// Why a contestant is out. It says so itself, in one line or a few.
@@ -55,16 +57,20 @@ impl Process {
         let mut child = spawn(launch, cores)?;
         let (sender, lines) = channel();
         let errors = Tail::default();
+        let (not_all, all_errors) = channel();
         let read = [
             child.stdout.take().map(|out| reader("stdout", out, move |line| send(&sender, line))),
             child.stderr.take().map(|err| {
                 reader("stderr", err, {
                     let errors = errors.clone();
-                    move |line| errors.push(line)
+                    move |line| {
+                        let _open = &not_all;
+                        errors.push(line);
+                    }
                 })
             }),
         ];
-        let mut process = Self { child, addr: SocketAddr::from(([0, 0, 0, 0], 0)), lines, errors };
+        let mut process = Self { child, addr: SocketAddr::from(([0, 0, 0, 0], 0)), lines, errors, all_errors };
         for started in read.into_iter().flatten() {
             started.map_err(|error| Failure(format!("its output cannot be read: {error}")))?;
         }
@@ -156,6 +162,8 @@ impl Process {
     }
 
     fn died(&self, status: ExitStatus) -> Failure {
+        // What it said last may still be on its way; whoever inherited its standard error may hold it open.
+        let _ = self.all_errors.recv_timeout(Duration::from_secs(1));
         Failure(format!("it ended by itself: {status}{}", self.errors))
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::contestant::Role;
-use super::ranking::{Compared, Ranking, Row};
+use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, Row, Void};
 use super::statistics::{LEAST_ROUNDS, Verdict};
 use crate::output::Table;
 
@@ -55,8 +55,8 @@ fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
         share.map_or(NOTHING.to_owned(), |share| format!("{:.2}", share.share))
     }));
     let mut cost = compared(row, row.cost, cheaper);
-    if row.cost_void.is_some() && matches!(row.role, Role::Ranked | Role::Slowed(_)) {
-        cost[2] = String::from("void");
+    if let Some(void) = row.cost_void.filter(|_| matches!(row.role, Role::Ranked | Role::Slowed(_))) {
+        cost[2] = why(void);
     }
     cells.extend(cost);
     if latency {
@@ -100,6 +100,19 @@ fn time(microseconds: f64) -> String {
     if microseconds < 1000.0 { format!("{microseconds:.0} us") } else { format!("{:.1} ms", microseconds / 1000.0) }
 }
 
+/// Why a cost does not count, in a word or two.
+fn why(void: Void) -> String {
+    match void {
+        Void::Idle(Some(busy)) => format!("no: {:.0} % busy", busy * 100.0),
+        Void::BaselineIdle(Some(busy)) => format!("no: baseline {:.0} % busy", busy * 100.0),
+        Void::Idle(None) | Void::BaselineIdle(None) => String::from("no: busy?"),
+        Void::Throughput(_) => String::from("no: throughput"),
+        Void::NoLatency => String::from("no: no p99"),
+        Void::Overloaded => String::from("no: overloaded"),
+        Void::Latency(ratio) => format!("no: p99 x {ratio:.2}"),
+    }
+}
+
 fn notes(f: &mut fmt::Formatter<'_>, ranking: &Ranking) -> fmt::Result {
     let Ranking { bands, rows, .. } = ranking;
     f.write_char('\n')?;
@@ -110,10 +123,15 @@ fn notes(f: &mut fmt::Formatter<'_>, ranking: &Ranking) -> fmt::Result {
     if let Some(others) = ranking.others.filter(|others| *others > MANY_OTHERS) {
         writeln!(f, "others had {:.0} % of the cores' time: the intervals are wider for it", others * 100.0)?;
     }
-    for row in rows.iter().filter(|row| matches!(row.role, Role::Ranked | Role::Slowed(_))) {
-        if let Some(why) = &row.cost_void {
-            writeln!(f, "cost of {} does not count: {why}", row.name)?;
-        }
+    if rows.iter().any(|row| row.cost_void.is_some()) {
+        writeln!(
+            f,
+            "no: a cost that does not count, for server cores less than {:.0} % busy, throughput that may be below {}, or \
+             a p99 above {} of the baseline's",
+            BUSY * 100.0,
+            LEAST_THROUGHPUT,
+            MOST_LATENCY
+        )?;
     }
     writeln!(f, "cost: requests for each second of the server's CPU time; switches: of threads that live on")?;
     if rows.iter().any(|row| row.bound.is_some()) {
@@ -146,7 +164,7 @@ mod tests {
             loaded_bytes: Some(4_200_000.0),
             bytes_per_connection: None,
             server_busy: Some(0.99),
-            client_busy: 0.5,
+            client_busy: Some(0.5),
             saturated: "server",
         }
     }
@@ -154,7 +172,7 @@ mod tests {
     #[test]
     fn a_table() {
         let mut slow = row("slow", Role::Ranked, 0.9, Verdict::Slower);
-        slow.cost_void = Some("its p99 is 1.50 of the baseline's".into());
+        slow.cost_void = Some(Void::Latency(1.5));
         let mut one = row("one", Role::Ranked, 0.5, Verdict::Slower);
         one.bound = Some("10s x 63".into());
         let mut limit = row("null_epoll", Role::Limit, 2.0, Verdict::Faster);
@@ -185,12 +203,11 @@ mod tests {
             "fast 1.200 [1.190, 1.210] faster 1200 0.60 1.200 [1.190, 1.210] cheaper 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
             "even 1.010 [1.000, 1.020] tie 1010 0.51 1.010 [1.000, 1.020] tie 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
             "base 1.000 baseline 1000 0.50 1.000 baseline 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "slow 0.900 [0.890, 0.910] slower 900 0.45 0.900 [0.890, 0.910] void 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
+            "slow 0.900 [0.890, 0.910] slower 900 0.45 0.900 [0.890, 0.910] no: p99 x 1.50 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
             "one 0.500 [0.490, 0.510] slower 500 0.25 0.500 [0.490, 0.510] dearer <= 10s x 63 0.250 4.2 MB - server",
             "base again 0.999 [0.989, 1.009] A/A 999 0.50 0.999 [0.989, 1.009] A/A 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
             "null_epoll 2.000 [1.990, 2.010] limit 2000 - 2.000 [1.990, 2.010] limit 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
             "ties: throughput ratios that meet [0.985, 1.012], as the baseline beside itself (A/A)",
-            "cost of slow does not count: its p99 is 1.50 of the baseline's",
             "not ranked: broken: it ended by itself",
             "others had 25 % of the cores' time: the intervals are wider for it",
         ] {

@@ -3,6 +3,9 @@
 //! A cost (requests for each second of the server's CPU time) counts only where nothing was won by waiting: the
 //! server's cores were busy, the throughput is not below the baseline's, and neither is the latency worse.
 //!
+//! Busy is who used all the time that others left of its cores: on a machine that is shared, a server can have no time to
+//! spare with half a core.
+//!
 //! Invariant: a ratio is taken within a round. Cost: an estimate or two a row.
 
 use hdrhistogram::Histogram;
@@ -106,7 +109,7 @@ pub struct Row {
     /// Requests for each second of the server's CPU time, beside the baseline.
     pub cost: Option<Compared>,
     /// Why the cost does not count, if it does not.
-    pub cost_void: Option<String>,
+    pub cost_void: Option<Void>,
     /// Requests a second.
     pub requests_per_s: f64,
     /// Requests for each second of the server's CPU time.
@@ -123,10 +126,10 @@ pub struct Row {
     pub loaded_bytes: Option<f64>,
     /// By how much the connections made that grow, each, in bytes.
     pub bytes_per_connection: Option<f64>,
-    /// The server's CPU time as a share of its cores' time.
+    /// The server's CPU time as a share of what others left of its cores' time.
     pub server_busy: Option<f64>,
-    /// The client's CPU time as a share of its threads' time.
-    pub client_busy: f64,
+    /// The client's CPU time as a share of what others left of its cores' time.
+    pub client_busy: Option<f64>,
     /// Who had no time to spare: `server`, `client`, `both` or `neither`.
     pub saturated: &'static str,
 }
@@ -216,29 +219,58 @@ fn place(row: &Row) -> u8 {
     }
 }
 
+/// Why a cost does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Void {
+    /// The server had time to spare: it was busy for so much of what it could have had, if that is known.
+    Idle(Option<f64>),
+    /// So had the baseline's.
+    BaselineIdle(Option<f64>),
+    /// The throughput may be so much of the baseline's.
+    Throughput(f64),
+    /// One of the two has no latency.
+    NoLatency,
+    /// One of the two cannot keep up with the latency's rate.
+    Overloaded,
+    /// The p99 is so many times the baseline's.
+    Latency(f64),
+}
+
 /// Why the cost of `own` does not count beside that of `base`, if it does not.
-fn void(own: &Row, base: &Row) -> Option<String> {
-    for (whose, busy) in [("its", own.server_busy), ("the baseline's", base.server_busy)] {
-        match busy {
-            Some(busy) if busy >= BUSY => {}
-            Some(busy) => return Some(format!("{whose} server cores were {:.0} % busy", busy * 100.0)),
-            None => return Some(format!("how busy {whose} server cores were is not known")),
+fn void(own: &Row, base: &Row) -> Option<Void> {
+    for (why, busy) in [(Void::Idle as fn(_) -> _, own.server_busy), (Void::BaselineIdle, base.server_busy)] {
+        if busy.is_none_or(|busy| busy < BUSY) {
+            return Some(why(busy));
         }
     }
     let low = own.throughput.map_or(0.0, |compared| compared.estimate.interval.low);
     if low < LEAST_THROUGHPUT {
-        return Some(format!("its throughput may be {low:.2} of the baseline's"));
+        return Some(Void::Throughput(low));
     }
-    let (Some(latency), Some(reference)) = (own.latency, base.latency) else {
-        return Some(String::from("no latency was measured"));
-    };
-    for (whose, latency) in [("it", latency), ("the baseline", reference)] {
-        if latency.overloaded {
-            return Some(format!("{whose} cannot keep up at the latency's rate"));
-        }
+    let (Some(latency), Some(reference)) = (own.latency, base.latency) else { return Some(Void::NoLatency) };
+    if latency.overloaded || reference.overloaded {
+        return Some(Void::Overloaded);
     }
     let ratio = latency.p99_us / reference.p99_us;
-    (ratio > MOST_LATENCY).then(|| format!("its p99 is {ratio:.2} of the baseline's"))
+    (ratio > MOST_LATENCY).then_some(Void::Latency(ratio))
+}
+
+/// CPU time as a share of it and of the time in which nobody wanted the cores, over all turns: an idle time has steps
+/// that one turn alone is too short for. Without idle times, the share of the cores' time that the turns give.
+fn busy(turns: &[&Turn], figures: impl Fn(&Turn) -> (Option<f64>, Option<f64>, Option<f64>)) -> Option<f64> {
+    let (mut cpu, mut idle, mut shares) = (0.0, Some(0.0), Vec::new());
+    for turn in turns {
+        let (spent, nobody, share) = figures(turn);
+        cpu += spent?;
+        idle = idle.zip(nobody).map(|(sum, nobody)| sum + nobody);
+        shares.extend(share);
+    }
+    match idle {
+        Some(idle) if cpu > 0.0 => Some(cpu / (cpu + idle)),
+        _ if shares.is_empty() => None,
+        _ => Some(median(&mut shares)),
+    }
 }
 
 impl Row {
@@ -249,8 +281,8 @@ impl Row {
             let mut values: Vec<f64> = turns.iter().filter_map(|turn| figure(turn)).collect();
             (!values.is_empty()).then(|| median(&mut values))
         };
-        let server_busy = middle(&|turn| turn.server_busy);
-        let client_busy = middle(&|turn| Some(turn.client_busy)).unwrap_or(0.0);
+        let server_busy = busy(&turns, |turn| (turn.server_cpu_s, turn.server_idle_s, turn.server_busy));
+        let client_busy = busy(&turns, |turn| (Some(turn.client_cpu_s), turn.client_idle_s, Some(turn.client_busy)));
         Self {
             name: name.clone(),
             role: *role,
@@ -270,7 +302,7 @@ impl Row {
             }),
             server_busy,
             client_busy,
-            saturated: saturated(server_busy.unwrap_or(0.0), client_busy),
+            saturated: saturated(server_busy.unwrap_or(0.0), client_busy.unwrap_or(0.0)),
         }
     }
 

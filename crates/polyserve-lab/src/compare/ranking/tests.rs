@@ -21,6 +21,8 @@ fn turn(speed: f64, p99: u64) -> Turn {
         client_cpu_s: 0.5,
         server_busy: Some(0.99),
         client_busy: 0.5,
+        server_idle_s: Some(0.01),
+        client_idle_s: Some(0.5),
         switches_per_request: Some(0.1),
         resident_bytes: Some(1_000_000),
         loaded_bytes: Some(1_640_000),
@@ -71,7 +73,7 @@ fn rows_are_sorted_and_compared_with_the_baseline_of_the_same_round() {
     let fast = &ranking.rows[0];
     assert!((fast.ratio() - 1.1).abs() < 1e-9 && (fast.shares[0].share - 0.55).abs() < 1e-9);
     assert_eq!((fast.shares[0].of.as_str(), fast.bytes_per_connection), ("null", Some(10_000.0)));
-    assert_eq!((fast.saturated, fast.cost_void.as_deref()), ("server", None));
+    assert_eq!((fast.saturated, fast.cost_void), ("server", None));
     assert!(ranking.rows[4].shares.is_empty(), "a limit has no share of itself");
     assert_eq!((ranking.baseline.as_str(), ranking.rounds), ("base", 12));
 }
@@ -113,13 +115,30 @@ fn a_cost_counts_only_where_nothing_was_won_by_waiting() {
         rows.into_iter().find(|row| row.name == "own").unwrap().cost_void
     };
     assert_eq!(void(&|_| {}), None);
-    let said = |change: &dyn Fn(&mut Turn)| void(change).unwrap();
-    assert_eq!(said(&|turn| turn.server_busy = Some(0.9)), "its server cores were 90 % busy");
-    assert_eq!(said(&|turn| turn.server_busy = None), "how busy its server cores were is not known");
-    assert!(said(&|turn| turn.requests_per_s *= 0.9).starts_with("its throughput may be 0.9"));
-    assert_eq!(said(&|turn| turn.latency = None), "no latency was measured");
-    assert_eq!(said(&|turn| turn.latency.as_mut().unwrap().behind = 100), "it cannot keep up at the latency's rate");
-    assert_eq!(said(&|turn| turn.latency = self::turn(1.0, 130).latency), "its p99 is 1.30 of the baseline's");
+    let idle = void(&|turn| turn.server_idle_s = Some(0.2));
+    assert!(matches!(idle, Some(Void::Idle(Some(busy))) if (busy - 0.8).abs() < 1e-9), "{idle:?}");
+    assert_eq!(void(&|turn| turn.server_cpu_s = None), Some(Void::Idle(None)));
+    let slow = void(&|turn| turn.requests_per_s *= 0.9);
+    assert!(matches!(slow, Some(Void::Throughput(low)) if (low - 0.9).abs() < 1e-6), "{slow:?}");
+    assert_eq!(void(&|turn| turn.latency = None), Some(Void::NoLatency));
+    assert_eq!(void(&|turn| turn.latency.as_mut().unwrap().behind = 100), Some(Void::Overloaded));
+    let late = void(&|turn| turn.latency = self::turn(1.0, 130).latency);
+    assert!(matches!(late, Some(Void::Latency(ratio)) if (ratio - 1.3).abs() < 0.01), "{late:?}");
+}
+
+/// Others had half of the server's core: the server had the other half, and no time to spare.
+#[test]
+fn busy_is_who_used_all_that_others_left() {
+    let mut turn = turn(1000.0, 100);
+    (turn.server_cpu_s, turn.server_busy, turn.server_idle_s) = (Some(0.5), Some(0.5), Some(0.0));
+    let share = |turn: &Turn| busy(&[turn], |turn| (turn.server_cpu_s, turn.server_idle_s, turn.server_busy));
+    assert_eq!(share(&turn), Some(1.0));
+    turn.server_idle_s = Some(0.5);
+    assert_eq!(share(&turn), Some(0.5));
+    turn.server_idle_s = None;
+    assert_eq!(share(&turn), Some(0.5), "what others had is not known");
+    turn.server_cpu_s = None;
+    assert_eq!((share(&turn), busy(&[], |_| (None, None, None))), (None, None));
 }
 
 #[test]
