@@ -144,21 +144,20 @@ impl<'a> Run<'a> {
     ) -> anyhow::Result<Vec<Option<Turn>>> {
         let (instrument, rate) = (&self.plan.instrument, self.rate.filter(|_| round > 0));
         let mut table = Table::new(who.len());
-        let mut pass = round.saturating_sub(1) * (instrument.slices() + 1);
-        for place in contestant::order(pass, who.len()) {
+        let order = |pass| contestant::order(pass, who.len()).into_iter();
+        for place in order(round) {
             let contestant = &self.contestants[who[place]];
             progress.turn(round, &contestant.name);
             if self.failed[who[place]].is_none() && !self.is_stopped() {
                 table.seat(place, instrument.start(contestant));
             }
         }
-        for _ in 0..instrument.slices() {
-            pass += 1;
-            for place in contestant::order(pass, who.len()) {
-                table.each(place, |seat| if self.is_stopped() { Ok(()) } else { instrument.measure(seat) });
-            }
+        // The passes of all rounds are one series: only so does everybody follow everybody equally often.
+        let first = round.saturating_sub(1) * instrument.slices();
+        for place in (first..first + instrument.slices()).flat_map(order) {
+            table.each(place, |seat| if self.is_stopped() { Ok(()) } else { instrument.measure(seat) });
         }
-        for place in contestant::order(pass, who.len()) {
+        for place in order(round) {
             if let Some(rate) = rate.filter(|_| !self.is_stopped()) {
                 table.each(place, |seat| instrument.take_latency(seat, rate));
             }
