@@ -205,15 +205,21 @@ impl<'a> Run<'a> {
 
     fn calibrate(&mut self, who: usize, turn: &Turn) {
         if self.plan.latency && self.rate.is_none() {
-            self.rate = Some(turn.requests_per_s * RATE);
+            self.rate = Some(turn.requests_per_s * RATE).filter(|rate| *rate >= 1.0);
         }
-        if self.contestants[who].role == Role::Baseline
-            && let Some(per_second) = turn.requests_per_cpu_s
-        {
-            for contestant in &mut self.contestants {
-                if let Role::Slowed(percent) = contestant.role {
+        if self.contestants[who].role != Role::Baseline {
+            return;
+        }
+        for (contestant, failed) in self.contestants.iter_mut().zip(&mut self.failed) {
+            let Role::Slowed(percent) = contestant.role else { continue };
+            match turn.requests_per_cpu_s {
+                Some(per_second) => {
                     let spin = (1e9 / per_second * percent / 100.0).round();
                     contestant.launch.args.push(format!("--spin={spin}").into());
+                }
+                None => {
+                    let why = String::from("what a request costs the baseline is not known, so it cannot be slowed");
+                    *failed = Some(Failed { name: contestant.name.clone(), round: 0, why });
                 }
             }
         }
