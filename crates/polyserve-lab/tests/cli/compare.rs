@@ -56,13 +56,12 @@ fn a_tiny_comparison_says_that_it_decides_nothing_and_records_every_turn() {
     for known in ["rustc", "profile", "kernel", "command"] {
         assert!(!environment[known].is_null() && environment[known] != "unknown", "{known}: {environment}");
     }
-    // Two of round 0; then twice the pair, the baseline again, the slowed one, and the limit.
-    assert_eq!(turns.len(), 2 + 2 * 5, "{turns:?}");
+    // Two of round 0, more where they told nothing; then twice the pair, the baseline again, the slowed one, and the limit.
+    let of_round = |wanted: u64| turns.iter().filter(|turn| turn["round"] == wanted).count();
+    assert!(of_round(0) >= 2 && (of_round(1), of_round(2)) == (5, 5), "{turns:?}");
     for turn in turns {
         assert_eq!(kind(turn), "turn");
-        // On a machine without time for us a slice has no answer; then there is no cost either.
-        let answered = turn["answered"].as_u64().expect("a count");
-        assert_eq!(turn["requests_per_cpu_s"].is_null(), answered == 0, "{turn}");
+        assert!(turn["answered"].is_u64() && turn["server_busy"].as_f64().is_some(), "{turn}");
         assert!(turn["latency"].is_null() || turn["round"] != 0, "{turn}");
     }
     assert_eq!((kind(ranking), &ranking["interrupted"]), ("ranking", &Value::Bool(false)));
