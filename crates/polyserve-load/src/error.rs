@@ -25,10 +25,9 @@ impl LoadError {
         Self::Setting(why.into())
     }
 
-    /// For `map_err`: what was tried.
+    /// For `map_err`: what was tried. Nothing is allocated unless it failed.
     pub(crate) fn system<E: Into<io::Error>>(what: &str) -> impl FnOnce(E) -> Self {
-        let what = what.to_owned();
-        move |source| Self::System { what, source: source.into() }
+        move |source| Self::System { what: what.to_owned(), source: source.into() }
     }
 }
 

@@ -4,10 +4,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use crate::answer::{Heads, Reader, Step};
+use crate::draws::{Ask, Draws};
 use crate::error::LoadError;
 use crate::load::Load;
 use crate::script::Script;
-use crate::traffic::{Ask, Draws, Exchange, Traffic};
+use crate::traffic::{Exchange, Traffic};
 
 /// The load's traffic with its answer, where that is not known yet.
 pub(crate) fn learned(load: &Load) -> Result<Option<Traffic>, LoadError> {

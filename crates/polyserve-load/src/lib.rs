@@ -8,7 +8,7 @@
 //! # Layout
 //!
 //! * [`load`], [`traffic`], [`dist`], [`data`]: what is asked, and how.
-//! * `script`: requests as bytes, and the answers that they may get.
+//! * `draws`, `script`: which request comes next; requests as bytes, and the answers that they may get.
 //! * `answer`: an answer as it arrives, at any split, against what is expected.
 //! * `client`: one thread's loop over its connections.
 //! * [`run`](mod@run), [`prefill`](mod@prefill): threads, and what surrounds them.
@@ -20,6 +20,7 @@ mod client;
 mod clock;
 pub mod data;
 pub mod dist;
+mod draws;
 pub mod error;
 mod learn;
 pub mod load;

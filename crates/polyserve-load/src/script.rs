@@ -3,7 +3,8 @@
 //! Invariant: the bytes of a request are a function of the traffic, the host and the usage. Cost of a request: three to
 //! five short copies into a buffer that has grown.
 
-use crate::traffic::{Ask, Entities, Exchange, Plan, Rows, Traffic};
+use crate::draws::{Ask, Entities, Rows};
+use crate::traffic::{Exchange, Plan, Traffic};
 
 /// A traffic as it is written to a host.
 #[derive(Clone, Debug)]

@@ -29,8 +29,10 @@ pub(crate) enum Framing {
 #[derive(Debug)]
 pub(crate) struct Heads {
     known: Vec<Known>,
-    /// For lengths of expected bodies, the head that came last: an index into `known`.
+    /// For lengths of bodies, the head that came last: an index into `known`.
     likely: [u8; HINTS],
+    /// The head that was found last: an index into `known`.
+    last: usize,
     /// Which of a full ring is replaced next.
     oldest: usize,
     /// The date that was checked last.
@@ -54,26 +56,24 @@ const DATE: usize = 29;
 
 impl Default for Heads {
     fn default() -> Self {
-        Self { known: Vec::with_capacity(MOST_KNOWN), likely: [0; HINTS], oldest: 0, date: [0; DATE] }
+        Self { known: Vec::with_capacity(MOST_KNOWN), likely: [0; HINTS], last: 0, oldest: 0, date: [0; DATE] }
     }
 }
 
 impl Heads {
-    /// The head that `bytes` begin with, and its length; `None` where it is not complete. `hint` is a number that goes
-    /// with the same head again and again.
+    /// The head that `bytes` begin with, and its length, where it is the one that came last with a body of this length.
     #[inline]
-    pub(crate) fn find(&mut self, bytes: &[u8], hint: usize) -> Result<Option<(Parsed, usize)>, Wrong> {
-        let likely = usize::from(self.likely[hint % HINTS]);
-        if let Some(found) = self.known.get(likely).and_then(|known| known.compare(bytes, &mut self.date)) {
-            return Ok(Some(found));
-        }
-        self.search(bytes, hint)
+    pub(crate) fn likely(&mut self, bytes: &[u8], length: usize) -> Option<(Parsed, usize)> {
+        let at = usize::from(self.likely[length % HINTS]);
+        self.known.get(at)?.compare(bytes, &mut self.date)
     }
 
-    fn search(&mut self, bytes: &[u8], hint: usize) -> Result<Option<(Parsed, usize)>, Wrong> {
-        for at in 0..self.known.len() {
-            if let Some(found) = self.known[at].compare(bytes, &mut self.date) {
-                self.likely[hint % HINTS] = at as u8;
+    /// The head that `bytes` begin with, and its length; `None` where it is not complete.
+    pub(crate) fn find(&mut self, bytes: &[u8]) -> Result<Option<(Parsed, usize)>, Wrong> {
+        let order = std::iter::once(self.last).chain(0..self.known.len());
+        for at in order {
+            if let Some(found) = self.known.get(at).and_then(|known| known.compare(bytes, &mut self.date)) {
+                self.note(at, found.0);
                 return Ok(Some(found));
             }
         }
@@ -87,8 +87,15 @@ impl Heads {
             self.known[self.oldest] = known;
             self.oldest
         };
-        self.likely[hint % HINTS] = at as u8;
+        self.note(at, parsed);
         Ok(Some((parsed, length)))
+    }
+
+    fn note(&mut self, at: usize, parsed: Parsed) {
+        self.last = at;
+        if let Framing::Length(length) = parsed.framing {
+            self.likely[(length % HINTS as u64) as usize] = at as u8;
+        }
     }
 }
 
@@ -184,7 +191,7 @@ mod tests {
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\nhello";
 
     fn says(head: &str) -> Result<Option<(Parsed, usize)>, Wrong> {
-        Heads::default().find(head.as_bytes(), 0)
+        Heads::default().find(head.as_bytes())
     }
 
     fn framing(fields: &str) -> Framing {
@@ -198,16 +205,16 @@ mod tests {
     #[test]
     fn a_head_is_known_again_whatever_its_date() {
         let mut heads = Heads::default();
-        let first = heads.find(HEAD, 1).unwrap().unwrap();
+        let first = heads.find(HEAD).unwrap().unwrap();
         assert_eq!(first, (Parsed { status: 200, framing: Framing::Length(5), closes: false }, HEAD.len() - 5));
         let later = String::from_utf8_lossy(HEAD).replace("Sun, 06 Nov 1994 08:49:37", "Mon, 07 Dec 2026 00:00:00");
-        assert_eq!(heads.find(later.as_bytes(), 2).unwrap().unwrap(), first);
+        assert_eq!(heads.find(later.as_bytes()).unwrap().unwrap(), first);
         assert_eq!(heads.known.len(), 1);
         // No date is a head that was never seen.
         let odd = String::from_utf8_lossy(HEAD).replace("08:49:37", "08-49-37");
-        assert_eq!(heads.find(odd.as_bytes(), 2).unwrap().unwrap(), first);
+        assert_eq!(heads.find(odd.as_bytes()).unwrap().unwrap(), first);
         assert_eq!((heads.known.len(), heads.known[1].date), (2, None));
-        assert_eq!(heads.find(&HEAD[..HEAD.len() - 6], 1).unwrap(), None);
+        assert_eq!(heads.find(&HEAD[..HEAD.len() - 6]).unwrap(), None);
     }
 
     /// Any byte but the date's that differs must be seen: the head is parsed anew, and says what it says.
@@ -216,11 +223,12 @@ mod tests {
         let head = &HEAD[..HEAD.len() - 5];
         for at in 0..head.len() {
             let mut heads = Heads::default();
-            heads.find(head, 0).unwrap().unwrap();
+            heads.find(head).unwrap().unwrap();
             let mut other = head.to_vec();
             other[at] ^= 1;
-            let known = heads.find(&other, 0);
-            assert_eq!(known, Heads::default().find(&other, 0), "byte {at}");
+            let known = heads.find(&other);
+            assert_eq!(known, Heads::default().find(&other), "byte {at}");
+            assert!(heads.likely(&other, 5).is_none_or(|likely| known == Ok(Some(likely))), "byte {at}");
             let (start, length) = (heads.known[0].date.unwrap(), heads.known.len());
             assert!(known.is_err() || known == Ok(None) || length == 2 || (start..start + DATE).contains(&at), "{at}");
         }
@@ -231,7 +239,7 @@ mod tests {
         let mut heads = Heads::default();
         for length in 0..1000_u64 {
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
-            let (parsed, _) = heads.find(head.as_bytes(), length as usize).unwrap().unwrap();
+            let (parsed, _) = heads.find(head.as_bytes()).unwrap().unwrap();
             assert_eq!(parsed.framing, Framing::Length(length));
         }
         assert_eq!(heads.known.len(), MOST_KNOWN);

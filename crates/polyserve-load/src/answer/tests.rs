@@ -4,8 +4,9 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use crate::draws::Ask;
 use crate::script::Script;
-use crate::traffic::{Ask, Exchange, Traffic};
+use crate::traffic::{Exchange, Traffic};
 
 const BODY: &str = r#"{"id":1}"#;
 const SIZED: &str = "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\ncontent-length: 8\r\n\r\n{\"id\":1}";

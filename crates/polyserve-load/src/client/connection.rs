@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use crate::answer::Reader;
-use crate::traffic::Ask;
+use crate::draws::Ask;
 
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]

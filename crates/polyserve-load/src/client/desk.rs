@@ -1,4 +1,4 @@
-//! What happens to one connection: a batch is begun and sent, answers arrive and are settled.
+//! What a thread's connections share, and how a batch is begun and sent.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -9,13 +9,14 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::connection::{Connection, Pending, State};
+use super::receiving::Ending;
 use super::schedule::{Schedule, Times};
 use super::tally::Tally;
-use crate::answer::{Heads, Step};
+use crate::answer::Heads;
 use crate::clock;
+use crate::draws::Draws;
 use crate::load::{Load, Pace, Usage};
 use crate::script::Script;
-use crate::traffic::Draws;
 
 /// All that a thread's connections share.
 #[derive(Debug)]
@@ -30,10 +31,10 @@ pub(crate) struct Desk {
     pub(super) script: Script,
     draws: Draws,
     pub(super) schedule: Schedule,
-    heads: Heads,
+    pub(super) heads: Heads,
     pub(super) tally: Tally,
     pub(super) epoll: OwnedFd,
-    buffer: Vec<u8>,
+    pub(super) buffer: Vec<u8>,
     out: Vec<u8>,
     /// Connections that can take a batch.
     pub(super) free: VecDeque<u32>,
@@ -44,7 +45,7 @@ pub(crate) struct Desk {
     /// The clock, as it was read last.
     pub(super) now: u64,
     /// Whether it is within the counted span.
-    is_counting: bool,
+    pub(super) is_counting: bool,
     /// Connections with requests that have no answer.
     pub(super) busy: usize,
     /// Connections that are opened before the load.
@@ -55,19 +56,6 @@ pub(crate) struct Desk {
     pub(super) wrong: u64,
     /// When the last right answer came, or the load began.
     pub(super) last_right: u64,
-}
-
-/// What is known of a connection's end when something is read from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// Nothing.
-    No,
-    /// The server has closed it: nothing comes after what is there.
-    Closed,
-    /// There is an error to be read.
-    Failed,
-    /// It could not be written to.
-    Suspected,
 }
 
 /// Larger than the largest head that is kept, and than what a socket usually has.
@@ -261,148 +249,6 @@ impl Desk {
     fn count_sent(&mut self, sent: usize) {
         if self.is_counting {
             self.tally.sent += sent as u64;
-        }
-    }
-
-    /// Reads what is there, and settles what it answers.
-    pub(super) fn receive(&mut self, connection: &mut Connection, index: usize, ending: Ending) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let end = self.receive_into(&mut buffer, connection, index, ending);
-        self.buffer = buffer;
-        if let Some(error) = end {
-            self.set_now(clock::now());
-            self.ended(connection, index, error);
-        }
-    }
-
-    /// Answers `Some` where the connection has ended, with the error if there was one.
-    fn receive_into(
-        &mut self,
-        buffer: &mut [u8],
-        connection: &mut Connection,
-        index: usize,
-        ending: Ending,
-    ) -> Option<Option<Errno>> {
-        let mut is_first = true;
-        while connection.socket.is_some() {
-            let kept = connection.kept.len();
-            let (head, room) = buffer.split_at_mut_checked(kept)?;
-            head.copy_from_slice(&connection.kept);
-            let received = match connection.receive(room) {
-                Ok(Some(0)) => return Some(None),
-                Ok(Some(received)) => received,
-                Ok(None) => return (ending == Ending::Suspected).then_some(Some(Errno::PIPE)),
-                Err(error) => return Some(Some(error)),
-            };
-            if std::mem::take(&mut is_first) {
-                self.set_now(clock::now());
-            }
-            if self.is_counting {
-                self.tally.received += received as u64;
-            }
-            connection.kept.clear();
-            let filled = kept + received;
-            if !self.digest(connection, index, buffer.get(..filled)?) {
-                return None;
-            }
-            // What is less than the room is all there was.
-            if filled < buffer.len() {
-                match ending {
-                    Ending::No => return None,
-                    Ending::Closed => return Some(None),
-                    Ending::Failed | Ending::Suspected => {}
-                }
-            }
-        }
-        None
-    }
-
-    /// Settles what `bytes` answer. Answers whether the connection lives on.
-    fn digest(&mut self, connection: &mut Connection, index: usize, bytes: &[u8]) -> bool {
-        let mut rest = bytes;
-        // Latencies of one reading are mostly the same: they are recorded together.
-        let mut same = (0, 0);
-        while !rest.is_empty() {
-            let (State::Busy, Some(&pending)) = (connection.state, connection.pending.get(connection.next)) else {
-                self.record(same);
-                self.unasked(connection, index, rest);
-                return false;
-            };
-            let expected = self.script.expected(pending.ask);
-            match connection.reader.feed(rest, &expected, &mut self.heads) {
-                Ok((used, Step::More)) => {
-                    connection.kept.extend_from_slice(rest.get(used..).unwrap_or_default());
-                    break;
-                }
-                Ok((used, Step::Done { closes, unexpected })) => {
-                    rest = rest.get(used..).unwrap_or_default();
-                    match unexpected {
-                        None => self.right(&pending, &mut same),
-                        Some(status) => self.fail_status(connection, &pending, status),
-                    }
-                    self.settled(connection, index, closes, unexpected.is_none());
-                }
-                Err(wrong) => {
-                    self.record(same);
-                    self.fail_wrong(connection, index, &pending, &wrong);
-                    return false;
-                }
-            }
-        }
-        self.record(same);
-        true
-    }
-
-    /// Counts a right answer; `same` is a latency and how often it is to be recorded.
-    #[inline]
-    pub(super) fn right(&mut self, pending: &Pending, same: &mut (u64, u64)) {
-        self.right += 1;
-        let is_late = self.now >= self.schedule.times.end;
-        if pending.counts {
-            let latency = self.now.saturating_sub(pending.from);
-            if same.0 != latency {
-                self.record(*same);
-                *same = (latency, 0);
-            }
-            same.1 += 1;
-            if is_late {
-                self.tally.answered_late += 1;
-            } else {
-                self.tally.answered += 1;
-            }
-        } else if self.is_counting && self.schedule.is_timed() {
-            self.tally.answered += 1; // begun in the warm-up, answered in the span
-        }
-    }
-
-    #[inline]
-    pub(super) fn record(&mut self, (latency, count): (u64, u64)) {
-        if count > 0 {
-            self.tally.latency.saturating_record_n(latency.max(1), count);
-        }
-    }
-
-    /// One more request is settled: the connection goes on, becomes free, or is about to close.
-    pub(super) fn settled(&mut self, connection: &mut Connection, index: usize, closes: bool, is_right: bool) {
-        connection.next += 1;
-        connection.since = self.now;
-        connection.is_proven = true;
-        if is_right {
-            connection.failures = 0;
-            self.last_right = self.now;
-        }
-        if self.is_counting {
-            self.tally.last = self.now;
-        }
-        let is_answered = connection.is_answered();
-        if is_answered {
-            self.busy -= 1;
-        }
-        if closes || self.closes {
-            connection.state = State::Closing;
-        } else if is_answered {
-            connection.state = State::Free;
-            self.free.push_back(index as u32);
         }
     }
 }

@@ -15,6 +15,8 @@ use crate::answer::{Step, Wrong, show};
 /// How long a connection rests after its first failure; twice as long after each further one, up to 64 times.
 const REST: u64 = 1_000_000;
 const MOST_DOUBLINGS: u32 = 6;
+/// A server closes right after its answer; half a second later it is not going to.
+const LONG_FOR_A_CLOSE: u64 = 500_000_000;
 
 impl Desk {
     /// The connection has ended, with `error` or as it should.
@@ -202,6 +204,17 @@ impl Desk {
                 connection.close(true);
                 self.rest(connection, index);
             }
+        }
+    }
+
+    /// The load is over: a server that ought to have closed the connection long ago is found out here, where the span was
+    /// shorter than the client's patience.
+    pub(super) fn expect_closed(&mut self, connection: &Connection) {
+        let waited = self.now.saturating_sub(connection.since);
+        if connection.state == State::Closing && waited > LONG_FOR_A_CLOSE {
+            self.wrong += 1;
+            let why = || format!("the server has not closed the connection within {} s", waited as f64 / 1e9);
+            self.tally.fail(self.now, Kind::Timeout, 1, why);
         }
     }
 

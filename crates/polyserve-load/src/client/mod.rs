@@ -11,6 +11,7 @@
 mod connection;
 mod desk;
 mod failing;
+mod receiving;
 mod schedule;
 mod tally;
 
@@ -27,7 +28,8 @@ use crate::error::LoadError;
 use crate::load::{Load, Usage};
 use crate::script::Script;
 use connection::{Connection, State, read_token};
-use desk::{Desk, Ending};
+use desk::Desk;
+use receiving::Ending;
 pub(crate) use schedule::{Schedule, Times, share};
 pub(crate) use tally::Tally;
 
@@ -152,8 +154,10 @@ impl Client {
                 self.look();
             }
         }
-        let desk = &mut self.desk;
         let now = clock::now();
+        let desk = &mut self.desk;
+        desk.set_now(now);
+        self.connections.iter().for_each(|connection| desk.expect_closed(connection));
         desk.tally.cpu = cpu.end();
         desk.tally.unsent = desk.schedule.unsent(desk.schedule.times.end.min(now));
         let unanswered = self.connections.iter().flat_map(Connection::waiting);
@@ -271,3 +275,6 @@ impl Cpu {
         self.from.map_or(0, |from| to.saturating_sub(from))
     }
 }
+
+#[cfg(test)]
+mod tests;

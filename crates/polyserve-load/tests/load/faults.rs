@@ -173,7 +173,7 @@ fn a_silent_server_is_a_timeout_and_the_load_ends() {
     let target = serve(|_, _| true);
     let patience = Duration::from_millis(50);
     let timed =
-        load(target).with(|load| (load.patience, load.span) = (patience, Span::Time(Duration::from_millis(300))));
+        load(target).with(|load| (load.patience, load.span) = (patience, Span::Time(Duration::from_millis(600))));
     let report = failing(&timed, "GET /: no answer within 0.05 s");
     assert!(report.failed.timeouts >= 8 && report.failed.total() == report.failed.timeouts);
     // A million requests would take hours: nothing but failures for twice the patience is the end.
@@ -181,7 +181,9 @@ fn a_silent_server_is_a_timeout_and_the_load_ends() {
     let report = super::report(&many);
     assert!(report.failed.timeouts >= 8 && report.answered == 0);
     // What is on its way when a span of time ends is no failure.
-    let short = timed.with(|load| load.span = Span::Time(Duration::from_millis(10)));
+    let short = timed.with(|load| {
+        (load.patience, load.span) = (Duration::from_secs(1), Span::Time(Duration::from_millis(500)));
+    });
     let report = super::report(&short);
     assert_eq!((report.failed.total(), report.unfinished, report.is_clean()), (0, 8, false));
 }
@@ -195,6 +197,11 @@ fn a_server_that_does_not_close_is_a_timeout() {
     });
     let report = failing(&load, "the server has not closed the connection");
     assert_eq!(report.answered, 3);
+    // A span that is shorter than the client's patience.
+    let short =
+        load.with(|load| (load.span, load.patience) = (Span::Time(Duration::from_millis(1500)), super::PATIENCE));
+    let report = failing(&short, "the server has not closed the connection");
+    assert_eq!((report.answered, report.failed.timeouts, report.failed.total()), (1, 1, 1));
 }
 
 #[test]

@@ -62,10 +62,10 @@ fn what_was_due_and_never_sent_is_told() {
     for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::Close] {
         let load = requests(target, &traffic, 1).with(|load| {
             (load.connections, load.pace, load.usage) = (2, Pace::Rate(1_000.0), usage);
-            (load.span, load.patience) = (Span::Time(Duration::from_millis(100)), Duration::from_millis(200));
+            (load.span, load.patience) = (Span::Time(Duration::from_millis(500)), Duration::from_millis(700));
         });
         let report = report(&load);
-        assert_eq!((report.unsent, report.unfinished, report.answered), (98, 2, 0), "{report:?}");
+        assert_eq!((report.unsent, report.unfinished, report.answered), (498, 2, 0), "{report:?}");
     }
     drop(release);
 }
