@@ -5,11 +5,11 @@
 //! cargo run --release --example custom_server
 //! ```
 //!
-//! With arguments it is the `polyserve` command over a catalog that has this server too, under the name `custom`:
-//! it serves it and tests it like any other.
+//! With arguments it is the `polyserve` command over a catalog that has this server too, under the name `custom`: it
+//! serves it, puts it under stress, and ranks it among the others.
 //!
 //! ```sh
-//! cargo run --release --example custom_server -- stress --server custom
+//! cargo run --release --example custom_server -- compare --quick --servers custom,sequential,pool_server
 //! ```
 #![forbid(unsafe_code)]
 
