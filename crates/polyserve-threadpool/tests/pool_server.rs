@@ -2,13 +2,14 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use polyserve_conformance::server::{self, ServerSubject};
 use polyserve_core::service::Echo;
-use polyserve_core::{ConfigError, Executor, Server, ServerConfig};
+use polyserve_core::{Answer, ConfigError, Executor, Reply, Request, Running, Server, ServerConfig, Service};
 use polyserve_threadpool::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolServer, Queue};
 
 /// Only matters where something hangs.
@@ -106,4 +107,133 @@ fn a_crowd_beyond_the_limit_is_told_so() {
     assert_eq!(refused, 1500);
     drop(held);
     assert_eq!(running.shutdown().unwrap().answered, 1500);
+}
+
+/// Answers at once; but `GET /held` blocks its thread until it is let go, as the code of a service may.
+#[derive(Debug, Default)]
+struct Holding {
+    held: AtomicUsize,
+    let_go: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Holding {
+    fn let_go(&self) {
+        *self.let_go.lock().unwrap() = true;
+        self.told.notify_all();
+    }
+}
+
+impl Service for Holding {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        if request.head.path() == "/held" {
+            self.held.fetch_add(1, Ordering::SeqCst);
+            let _gone = self.told.wait_while(self.let_go.lock().unwrap(), |let_go| !*let_go).unwrap();
+        }
+        Echo.call(request, body)
+    }
+}
+
+const LAST: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+fn holding(workers: usize) -> (Running, Arc<Holding>) {
+    let limits = ServerConfig::default().with(|config| config.workers = Some(workers));
+    let server = PoolServer::new(limits, |config| Ok(Arc::new(MpscPool::new(config.into())?))).unwrap();
+    let service = Arc::new(Holding::default());
+    (server.serve("127.0.0.1:0".parse().unwrap(), service.clone()).unwrap(), service)
+}
+
+/// Connects, and waits until the service holds what it asks.
+fn hold_one(addr: SocketAddr, service: &Holding) -> TcpStream {
+    let before = service.held.load(Ordering::SeqCst);
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(LAST.replace("GET /", "GET /held").as_bytes()).unwrap();
+    while service.held.load(Ordering::SeqCst) == before {
+        thread::yield_now();
+    }
+    stream
+}
+
+fn read_all(mut stream: TcpStream) -> String {
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).unwrap();
+    answers
+}
+
+/// A worker that accepted by itself was held up by one of its connections: nobody else accepted.
+#[test]
+fn a_worker_that_accepts_and_is_held_up_keeps_nobody_waiting() {
+    let (running, service) = holding(3);
+    let addr = running.local_addr();
+    for round in 0..2 {
+        // The quick ones first, so that a worker stays to accept; the next one holds it up.
+        for _ in 0..20 {
+            assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 200 "));
+        }
+        let held = hold_one(addr, &service);
+        for _ in 0..20 {
+            assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 200 "));
+        }
+        if round == 1 {
+            service.let_go();
+            assert!(read_all(held).starts_with("HTTP/1.1 200 "));
+        } else {
+            drop(held);
+        }
+    }
+    assert_eq!(running.shutdown().unwrap().stuck, 0);
+}
+
+/// A connection that had not said anything yet was looked after by a worker that another connection then held up.
+#[test]
+fn a_silent_connection_is_not_held_up_with_its_worker() {
+    let (running, service) = holding(2);
+    let addr = running.local_addr();
+    assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 200 "));
+    let mut silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    let held = hold_one(addr, &service);
+    for stream in &mut silent {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(LAST.as_bytes()).unwrap();
+    }
+    for stream in silent {
+        assert!(read_all(stream).starts_with("HTTP/1.1 200 "));
+    }
+    service.let_go();
+    assert!(read_all(held).starts_with("HTTP/1.1 200 "));
+    let drain = running.shutdown().unwrap();
+    assert_eq!((drain.answered, drain.cut, drain.stuck), (42, 0, 0));
+}
+
+/// A pool of one, whose worker waits for the next connection: a kept connection's request would wait as long.
+#[test]
+fn a_kept_connection_is_served_beside_new_ones_by_a_pool_of_one() {
+    let (running, _) = holding(1);
+    let addr = running.local_addr();
+    let mut kept = TcpStream::connect(addr).unwrap();
+    kept.set_read_timeout(Some(PATIENCE)).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::SeqCst) {
+                    assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 200 "));
+                }
+            });
+        }
+        for _ in 0..200 {
+            kept.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                kept.read_exact(&mut byte).unwrap();
+                answer.push(byte[0]);
+            }
+            assert!(answer.starts_with(b"HTTP/1.1 200 "));
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    drop(kept);
+    assert_eq!(running.shutdown().unwrap().stuck, 0);
 }

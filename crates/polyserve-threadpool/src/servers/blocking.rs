@@ -17,6 +17,9 @@ pub(super) trait Transport {
 
     /// Writes until all is written, `deadline` has passed or the client is gone; says how much was written.
     fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize;
+
+    /// The thread is about to wait for an answer that comes later.
+    fn about_to_wait(&mut self) {}
 }
 
 /// What a read brought.
@@ -59,18 +62,21 @@ pub(super) fn drive(transport: &mut impl Transport, house: &House, desk: &mut De
                 }
                 continue;
             }
-            Want::Answer => match wait_for_answer(&mut session, house) {
-                Waited::Here => {}
-                Waited::TimedOut => {
-                    desk.refresh(house);
-                    want = session.time_out(&house.env, &mut desk.scratch);
-                    continue;
+            Want::Answer => {
+                transport.about_to_wait();
+                match wait_for_answer(&mut session, house) {
+                    Waited::Here => {}
+                    Waited::TimedOut => {
+                        desk.refresh(house);
+                        want = session.time_out(&house.env, &mut desk.scratch);
+                        continue;
+                    }
+                    Waited::Cut => {
+                        house.give_up(&mut session);
+                        break false;
+                    }
                 }
-                Waited::Cut => {
-                    house.give_up(&mut session);
-                    break false;
-                }
-            },
+            }
         }
         desk.refresh(house);
         want = session.resume(&house.env, &mut desk.scratch);

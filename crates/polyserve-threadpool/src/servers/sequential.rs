@@ -11,7 +11,7 @@
 //! woken for anything. *Loses when* anybody waits for anything.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, PipeReader, Read as _, Write as _};
+use std::io::{self, ErrorKind, PipeReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -25,11 +25,13 @@ use polyserve_core::http1::Phase;
 use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
 use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::blocking::{Read, Transport, drive};
 use super::departures::Departures;
 use super::desk::{Desk, House};
-use super::waiting::{ACCEPT_REST, LAST_GRACE, last_guests, wait, wake_on_begin};
+use super::waiting::{ACCEPT_REST, Complaint, LAST_GRACE, Opening, last_guests, wait};
 
 /// The server of one connection at a time.
 #[derive(Clone, Debug)]
@@ -58,14 +60,10 @@ impl Server for Sequential {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let listener = net::listen(addr, &self.config)?;
-        listener.set_nonblocking(true)?;
-        let local_addr = listener.local_addr()?;
-        let house = Arc::new(House::new(service, &self.config));
-        let wake = wake_on_begin(&house.shutdown)?;
+        let Opening { listener, local_addr, house, wake } = Opening::new(addr, &self.config, service)?;
         let door = Arc::new(Door { listener: Mutex::new(Some(listener)), ..Door::default() });
         let (ended, end) = promise(());
-        let worker = Worker { house: Arc::clone(&house), wake, door: Arc::clone(&door) };
+        let worker = Worker { house: Arc::clone(&house), wake, door: Arc::clone(&door), complaint: Complaint::new() };
         let worker = thread::Builder::new().name("sequential".into()).spawn(move || {
             let _ended = ended; // completes when the thread ends, however it does
             worker.run();
@@ -148,6 +146,7 @@ struct Worker {
     house: Arc<House>,
     wake: PipeReader,
     door: Arc<Door>,
+    complaint: Complaint,
 }
 
 impl Worker {
@@ -160,7 +159,9 @@ impl Worker {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(true, false, &mut departures, None),
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept");
+                    if self.complaint.is_due() {
+                        tracing::warn!(%error, "cannot accept");
+                    }
                     self.rest(false, false, &mut departures, Some(Instant::now() + ACCEPT_REST));
                 }
             }
@@ -189,7 +190,7 @@ impl Worker {
     }
 
     fn serve(&self, stream: TcpStream, desk: &mut Desk, departures: &mut Departures) {
-        if net::prepare(&stream).and_then(|()| stream.set_nonblocking(true)).is_err() {
+        if net::prepare(&stream).is_err() {
             return;
         }
         let stream = Arc::new(stream);
@@ -204,7 +205,7 @@ impl Worker {
     }
 }
 
-/// A socket that does not block, waited for together with the listener and the shutdown.
+/// A socket that is asked not to block at each call, which saves setting it; waited for together with the listener and the shutdown.
 struct Polled<'a> {
     stream: &'a TcpStream,
     worker: &'a Worker,
@@ -238,24 +239,28 @@ impl Transport for Polled<'_> {
         let house = &self.worker.house;
         let idle = phase == Phase::Idle;
         let (mut leave, mut listen, mut deadline) = (false, idle, deadline);
+        // After an answer, a client that waits for it has sent nothing: a read would find nothing.
+        let mut waits_first = idle && !self.fresh;
         loop {
             let draining = house.shutdown.is_begun();
-            match (&mut &*self.stream).read(buffer) {
-                Ok(0) => return Ok(Read::End),
-                Ok(count) => {
-                    self.fresh = false;
-                    return Ok(Read::Bytes(count));
+            if draining || !std::mem::take(&mut waits_first) {
+                match rustix::net::recv(self.stream, &mut *buffer, RecvFlags::DONTWAIT) {
+                    Ok((0, _)) => return Ok(Read::End),
+                    Ok((count, _)) => {
+                        self.fresh = false;
+                        return Ok(Read::Bytes(count));
+                    }
+                    Err(Errno::INTR) => continue,
+                    Err(Errno::AGAIN) => {}
+                    Err(error) => return Err(error.into()),
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-                Err(_) => {}
-            }
-            // Only now, after the socket was found empty: what had arrived is served first.
-            if leave || (idle && draining) {
-                return Ok(Read::Leave);
-            }
-            if Instant::now() >= deadline {
-                return Ok(Read::TimedOut);
+                // Only now, after the socket was found empty: what had arrived is served first.
+                if leave || (idle && draining) {
+                    return Ok(Read::Leave);
+                }
+                if Instant::now() >= deadline {
+                    return Ok(Read::TimedOut);
+                }
             }
             let ready = self.wait(PollFlags::IN, listen, draining, deadline)?;
             if ready.wake && !idle {
@@ -273,11 +278,11 @@ impl Transport for Polled<'_> {
     fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            match (&mut &*self.stream).write(rest) {
+            match rustix::net::send(self.stream, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(0) => break,
                 Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
                     let draining = self.worker.house.shutdown.is_begun();
                     let deadline = self.worker.house.within(deadline);
                     if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, draining, deadline).is_err() {

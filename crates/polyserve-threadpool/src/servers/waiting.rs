@@ -1,11 +1,13 @@
 //! Waiting for sockets with `poll(2)`, and for a shutdown among them.
 
 use std::io::{self, PipeReader, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Shutdown, net};
+use polyserve_core::{ServerConfig, Service, Shutdown, net};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::desk::House;
@@ -16,8 +18,53 @@ pub(super) const LAST_GRACE: Duration = Duration::from_millis(500);
 /// How long an accept loop rests when the system has no descriptor or memory left.
 pub(super) const ACCEPT_REST: Duration = Duration::from_millis(50);
 
+/// What a server that accepts by itself opens with.
+pub(super) struct Opening {
+    /// It does not block.
+    pub(super) listener: TcpListener,
+    pub(super) local_addr: SocketAddr,
+    pub(super) house: Arc<House>,
+    /// Becomes readable, for good, once the shutdown has begun.
+    pub(super) wake: PipeReader,
+}
+
+impl Opening {
+    pub(super) fn new(addr: SocketAddr, config: &ServerConfig, service: Arc<dyn Service>) -> io::Result<Self> {
+        let listener = net::listen(addr, config)?;
+        listener.set_nonblocking(true)?;
+        let local_addr = listener.local_addr()?;
+        let house = Arc::new(House::new(service, config));
+        let wake = wake_on_begin(&house.shutdown)?;
+        Ok(Self { listener, local_addr, house, wake })
+    }
+}
+
+/// Something that goes wrong again and again, and is logged once a second at the most. Cost: a clock and a swap.
+#[derive(Debug)]
+pub(super) struct Complaint {
+    start: Instant,
+    /// Seconds since the start of when it was logged last, plus one; 0 before.
+    last: AtomicU64,
+}
+
+impl Complaint {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), last: AtomicU64::new(0) }
+    }
+
+    /// Whether it is to be logged now; then not again within this second.
+    pub(super) fn is_due(&self) -> bool {
+        self.is_due_after(self.start.elapsed())
+    }
+
+    fn is_due_after(&self, elapsed: Duration) -> bool {
+        let now = elapsed.as_secs() + 1;
+        self.last.swap(now, Ordering::Relaxed) != now
+    }
+}
+
 /// A pipe that becomes readable, for good, once the shutdown has begun.
-pub(super) fn wake_on_begin(shutdown: &Shutdown) -> io::Result<PipeReader> {
+fn wake_on_begin(shutdown: &Shutdown) -> io::Result<PipeReader> {
     let (reader, writer) = io::pipe()?;
     shutdown.on_begin(move || {
         // A pipe that is full is readable already.
@@ -65,5 +112,18 @@ fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(rounded.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(rounded.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While descriptors were out, each of twenty attempts a second was logged.
+    #[test]
+    fn a_complaint_is_made_once_a_second() {
+        let complaint = Complaint::new();
+        let due = |millis| complaint.is_due_after(Duration::from_millis(millis));
+        assert_eq!([0, 50, 999, 1000, 1050, 3000].map(due), [true, false, false, true, false, true]);
     }
 }

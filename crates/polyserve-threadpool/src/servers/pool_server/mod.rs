@@ -1,25 +1,30 @@
 //! `pool_server`: connections are jobs on any [`Executor`]; an idle one holds no worker.
 //!
-//! One thread accepts and polls; the workers read, call the service and write. A connection lives in a slot
-//! of the server, a job only names it, so that a job that finds no room is answered 503. New connections go straight to
-//! a worker, which usually finds the request there already; only one that has to wait is registered with the poller,
-//! once and edge-triggered, so that a request on a kept connection costs a read, a write and its share of one poll.
+//! One thread polls; the workers read, call the service and write. A connection lives in a slot of the server, a job
+//! only names it, so that a job that finds no room is answered 503. A worker accepts new connections itself while they
+//! come fast and are served quickly: then a connection costs an accept, a read, a write and a close, as in a bare accept
+//! loop; otherwise the polling thread accepts, and each is a job. Only one that has to wait is registered with the
+//! poller, once and edge-triggered, so that a request on a kept connection costs a read, a write and its share of one
+//! poll.
 //!
 //! # Layout
 //!
-//! `slots`: the connections and who may touch each. `worker`: what a job does. `poller`: accepting, readiness,
-//! timeouts, the drain.
+//! `slots`: the connections and who may touch each. `worker`: what a job does. `poller`: readiness, timeouts, the drain.
+//! `intake`: who accepts; `seat`: a worker that does; `lending`: when one may.
 //!
 //! Invariant: a connection is touched only by who moved its slot's state to `RUNNING`; an event that arrives meanwhile
 //! is noted in the state and never lost.
 //!
-//! Cost: a dispatch for each arrival of bytes; two locks for each connection.
+//! Cost: a dispatch for each arrival of bytes on a kept connection; two locks for each connection.
 //!
 //! *Wins when* connections are many and mostly idle, or short, and the service computes: the pool bounds what runs at
 //! once. *Loses when* the service is trivial and connections are kept: the dispatch costs as much as the work, and one
 //! event loop a core does without it.
 
+mod intake;
+mod lending;
 mod poller;
+mod seat;
 mod slots;
 mod worker;
 

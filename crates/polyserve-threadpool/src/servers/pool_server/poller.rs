@@ -1,4 +1,4 @@
-//! The one thread that accepts, polls, watches the clock, and drains.
+//! The one thread that polls, watches the clock, accepts where no worker does, and drains.
 //!
 //! It never runs the service and never waits for a client, so that a pool whose workers are all held up still accepts,
 //! refuses and times out.
@@ -10,18 +10,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpListener;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Poll, Token, Waker};
+use polyserve_core::config::cores;
 use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, Executor, net};
 
+use super::intake::Intake;
+use super::lending::{LOOK, Lending};
 use super::slots::{AGAIN, Connection, FREE, LINGERING, PARKED, QUEUED, RUNNING, Slot};
 use super::worker::{Flushed, Jobs, Outcome, Shared, flush};
 use crate::servers::departures::discard;
 use crate::servers::desk::{Desk, House};
 use crate::servers::waiting::{ACCEPT_REST, LAST_GRACE};
 
-const LISTENER: Token = Token(usize::MAX - 1);
+pub(super) const LISTENER: Token = Token(usize::MAX - 1);
 const WAKE: Token = Token(usize::MAX - 2);
 
 /// So many connections are accepted before the others are looked at again.
@@ -31,18 +34,18 @@ const ACCEPT_BATCH: usize = 256;
 const REFUSED: usize = 8192;
 
 /// How often a drain looks at what is left, and a full queue is tried again.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const LOOK_AGAIN: Duration = LOOK;
 
 pub(super) struct Poller {
     poll: Poll,
-    listener: Option<TcpListener>,
     shared: Arc<Shared>,
     /// Keeps the jobs' function alive.
     _jobs: Arc<Jobs>,
     executor_is_own: bool,
     desk: Desk,
-    /// The listener may have more.
+    /// The listener may have more, and this thread is to accept it.
     accepting: bool,
+    lending: Lending,
     /// Accepting rests until then: the system had nothing left.
     resting: Option<Instant>,
     /// Connections that could not be queued and cannot be refused: an answer of theirs is half written.
@@ -53,13 +56,13 @@ pub(super) struct Poller {
 
 impl Poller {
     pub(super) fn new(
-        mut listener: TcpListener,
+        listener: TcpListener,
         house: House,
         executor: Arc<dyn Executor>,
         executor_is_own: bool,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
-        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let intake = Intake::new(listener, poll.registry())?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         house.shutdown.on_begin(move || {
             let _ = waker.wake();
@@ -69,16 +72,17 @@ impl Poller {
         let shortest = timeouts.into_iter().chain([config.linger_timeout]).min().unwrap_or_default();
         let tick = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250));
         let most = house.config.max_connections + REFUSED;
-        let shared = Arc::new(Shared::new(house, poll.registry().try_clone()?, executor, most));
+        let shared = Arc::new(Shared::new(house, intake, poll.registry().try_clone()?, executor, most));
         let jobs = shared.jobs();
+        let lending = Lending::new(shared.executor.workers().unwrap_or_else(cores));
         Ok(Self {
             poll,
-            listener: Some(listener),
             shared,
             _jobs: jobs,
             executor_is_own,
             desk: Desk::new(),
             accepting: false,
+            lending,
             resting: None,
             retry: Vec::new(),
             tick,
@@ -100,10 +104,14 @@ impl Poller {
             }
             for event in &events {
                 match event.token() {
-                    LISTENER => self.accepting = true,
+                    LISTENER => self.accepting |= !self.lending.lend(&self.shared),
                     WAKE => {}
                     Token(name) => self.ready(name, event.is_read_closed() || event.is_error()),
                 }
+            }
+            self.accepting |= self.lending.look(&self.shared);
+            for stream in self.shared.intake.take_surplus() {
+                self.welcome(stream);
             }
             self.accept(ACCEPT_BATCH);
             self.retry_rejected();
@@ -116,7 +124,7 @@ impl Poller {
         if self.accepting && self.resting.is_none() {
             return Some(Duration::ZERO);
         }
-        if !self.retry.is_empty() || self.shared.house.shutdown.is_begun() {
+        if !self.retry.is_empty() || self.shared.house.shutdown.is_begun() || self.shared.intake.is_lent() {
             return Some(LOOK_AGAIN);
         }
         (self.resting.is_some() || self.shared.slots.used() > 0).then_some(self.tick)
@@ -128,7 +136,7 @@ impl Poller {
         }
         self.resting = None;
         for _ in 0..most {
-            let Some(listener) = self.listener.as_ref().filter(|_| self.accepting) else { return };
+            let Some(listener) = self.shared.intake.listener().filter(|_| self.accepting) else { return };
             match listener.accept() {
                 Ok((stream, _)) => self.welcome(stream),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.accepting = false,
@@ -287,14 +295,13 @@ impl Poller {
     /// One step of the drain; true at its end.
     fn drain_step(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
-        if self.listener.is_some() {
+        if shared.intake.listener().is_some() {
             // Clients that connect again and again cannot draw it out: no more are taken than could wait at once.
             self.accepting = true;
             self.accept(shared.house.config.backlog as usize);
-            if let Some(mut listener) = self.listener.take() {
-                let _ = self.poll.registry().deregister(&mut listener);
-            }
+            shared.intake.close(&shared.registry);
         }
+        shared.park_lobby();
         for (name, slot) in shared.slots.iter() {
             // A worker looks once more whether something has come, and closes it if not.
             if slot.idle.load(Ordering::Relaxed) && slot.move_on(PARKED, QUEUED) {

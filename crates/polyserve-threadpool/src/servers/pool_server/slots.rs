@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use mio::net::TcpStream;
-use polyserve_core::http1::{Phase, Session};
+use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::sync::lock;
 
 pub(super) const FREE: u8 = 0;
@@ -59,6 +59,13 @@ pub(super) struct Connection {
     pub(super) writable: bool,
     /// What its deadline was set for.
     pub(super) stage: Option<(u64, Phase, bool)>,
+}
+
+impl Connection {
+    /// Nothing has come from it, and the poller does not know it.
+    pub(super) fn is_silent(&self) -> bool {
+        self.stage.is_none() && !self.registered && self.session.want() == Want::Read(Phase::Idle)
+    }
 }
 
 impl Slot {

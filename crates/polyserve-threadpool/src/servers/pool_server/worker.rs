@@ -15,6 +15,7 @@ use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 
+use super::intake::{ACCEPT, Intake};
 use super::slots::{AGAIN, Connection, LINGERING, PARKED, QUEUED, RUNNING, Slot, Slots};
 use crate::servers::departures::discard;
 use crate::servers::desk::{Desk, House, Waited, wait_for_answer};
@@ -27,6 +28,7 @@ pub(super) type Jobs = dyn Fn(usize) + Send + Sync;
 pub(super) struct Shared {
     pub(super) house: House,
     pub(super) slots: Slots,
+    pub(super) intake: Intake,
     pub(super) registry: Registry,
     pub(super) executor: Arc<dyn Executor>,
     start: Instant,
@@ -48,8 +50,22 @@ pub(super) enum Outcome {
 const TURN: usize = 2;
 
 impl Shared {
-    pub(super) fn new(house: House, registry: Registry, executor: Arc<dyn Executor>, most: usize) -> Self {
-        Self { house, slots: Slots::new(most), registry, executor, start: Instant::now(), jobs: OnceLock::new() }
+    pub(super) fn new(
+        house: House,
+        intake: Intake,
+        registry: Registry,
+        executor: Arc<dyn Executor>,
+        most: usize,
+    ) -> Self {
+        Self {
+            house,
+            slots: Slots::new(most),
+            intake,
+            registry,
+            executor,
+            start: Instant::now(),
+            jobs: OnceLock::new(),
+        }
     }
 
     /// The function that jobs call. The caller keeps it alive; afterwards jobs find nothing to do.
@@ -72,6 +88,9 @@ impl Shared {
         let Some(jobs) = self.jobs.get().and_then(Weak::upgrade) else {
             return true; // the run is over, and every slot has been taken care of
         };
+        if name != ACCEPT {
+            self.intake.note_job();
+        }
         let outer = QUEUEING.replace(Queueing::Yes);
         let queued = self.executor.execute(Job::named(jobs, name)).is_ok();
         queued && QUEUEING.replace(outer) == Queueing::Yes || {
@@ -81,31 +100,50 @@ impl Shared {
     }
 
     /// Runs the connection that a job names.
-    fn run(&self, name: usize) {
+    pub(super) fn run(&self, name: usize) {
         if QUEUEING.get() != Queueing::No {
             // Inside `queue`: whoever queues may hold this very connection, and the poller must never serve one.
             return QUEUEING.set(Queueing::RanHere);
+        }
+        if name == ACCEPT {
+            return self.take_in();
         }
         let Some(slot) = self.slots.get(name) else { return };
         if !slot.move_on(QUEUED, RUNNING) {
             return; // the shutdown's deadline took it from the queue
         }
+        self.work(name, slot, false);
+    }
+
+    /// Serves a connection whose slot was moved to `RUNNING`, and settles it. With `hold`, one that has not said
+    /// anything yet is left `RUNNING`, and its socket handed out.
+    pub(super) fn work(&self, name: usize, slot: &Slot, hold: bool) -> Option<Arc<TcpStream>> {
         let mut connection = lock(&slot.connection);
+        let fresh = connection.as_ref().is_some_and(|open| open.stage.is_none()).then(Instant::now);
         let ran = catch_unwind(AssertUnwindSafe(|| {
             with_desk(|desk| {
                 for turn in 1.. {
                     let Some(open) = connection.as_mut() else { break };
                     let outcome = self.serve(open, slot, desk);
+                    if hold && outcome == Outcome::Park && open.is_silent() && !self.house.shutdown.is_begun() {
+                        return Some(Arc::clone(&open.stream));
+                    }
                     if !self.settle(name, slot, &mut connection, outcome, turn) {
                         break;
                     }
                 }
-            });
+                None
+            })
         }));
-        if ran.is_err() {
+        let held = ran.unwrap_or_else(|_| {
             tracing::error!("a connection's job panicked; the connection is closed");
             self.slots.release(name, &mut connection);
+            None
+        });
+        if let (Some(start), None) = (fresh, &held) {
+            self.intake.note_time(start.elapsed());
         }
+        held
     }
 
     /// Moves a connection that was run to where it belongs. True where it is to run on: bytes have come meanwhile.

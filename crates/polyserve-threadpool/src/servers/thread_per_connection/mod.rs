@@ -1,43 +1,71 @@
 //! `thread_per_connection`: each connection has a thread, which blocks in the kernel whenever it waits.
 //!
-//! The accepting thread starts them, `max_connections` at the most. Past that, the connection that has been idle for
-//! longest is closed for the new one; where none is idle, the new one is answered 503.
+//! There are `max_connections` at the most. Past that, the connection that has been idle for longest is closed for the
+//! new one; where none is idle, the new one is answered 503.
 //!
 //! A thread that waits for a request is woken, for a shutdown or to make room, by closing the reading side of its
 //! socket: bytes that have arrived are still read, so that no request that had come is lost.
 //!
-//! Cost: a thread's start and end for each connection, a read and a write for each request, 128 KiB of address space
-//! for each stack.
+//! # Who accepts
+//!
+//! The threads are leader and followers (Schmidt and others, *Leader/Followers*, 2000). One leads: it waits for the
+//! listener, accepts, and serves the connection itself. It stays the leader for as long as its connection does not make
+//! it wait: the first byte of a new connection, on its way as a rule, may take a millisecond; before any other wait (a
+//! further request, a slow reader, an answer that comes later) it makes a resting thread the leader, or a new one. So a
+//! connection with one request costs no dispatch and no wake-up. Who does not lead and has finished a connection takes
+//! the next one that waits; where none does it rests, for a second at the most, with at most 127 others.
+//!
+//! A leader that the service holds up is the supervisor's affair. Every 5 ms it looks whether connections wait, and
+//! hands them to other threads: all of them where nothing was accepted for two looks; some at each look while the leader
+//! is slow; and where it is fast, as many as there are cores. Where nothing happens for 100 ms it sleeps.
+//!
+//! # No lost wake-up
+//!
+//! *There is always a leader, or somebody who sees that there is none.* `led` is changed under the roll's lock alone. A
+//! leader gives the role away in the same step in which another gets its order; where no thread can be started `led` is
+//! false, and then the next thread that would rest leads, and the supervisor, which looks on, hands over what waits. A
+//! thread that panics gives the role away when it is dropped.
+//!
+//! *A resting thread gets its order.* It is put among the spares, and taken out, under the roll's lock. Who takes it out
+//! writes the order and then unparks it, and a permit to go on outlasts the time between its last look and its park. One
+//! that wants to end takes itself out under the same lock; if it is not there any more, it has an order, or the drain.
+//!
+//! *The supervisor does not sleep while a leader serves.* It says that it sleeps, then looks once more whether the leader
+//! waits for the listener and whether anything was accepted; a thread that has accepted counts that and then looks
+//! whether the supervisor sleeps. All four are sequentially consistent: one of the two sees the other.
+//!
+//! *The drain finds everybody.* Waiting leaders are woken by a pipe that stays readable, resting threads by the
+//! supervisor under the roll's lock, which also keeps others from resting after it. A connection says that it is idle
+//! before it looks for the shutdown, and the drain looks at who is idle after the shutdown has begun.
+//!
+//! Cost: for a connection an accept, a read, a write and a close, two uncontended locks and a few shared counts; a read
+//! and a write for each request; for a thread 32 KiB of buffer and 128 KiB of address space for a stack.
 //!
 //! # Layout
 //!
-//! `guests`: who has a thread; `visit`: what the thread does.
+//! `crew`: what the threads share; `member`: what one does; `seat`: its connection, as others see it; `visit`: how it
+//! reads and writes; `supervisor`: who looks after them.
 //!
-//! *Wins when* connections are few and live long: the kernel wakes the right thread at once, nothing is in between.
-//! *Loses when* connections are short (a thread's life costs more than a request) or many (memory, switches).
+//! *Wins when* connections are few and live long, for the kernel wakes the right thread at once and nothing is in
+//! between; or are short and their requests are there when they come: about twice what `pool_server` answers in a
+//! second of processor time, and nearly what `sequential` does. *Loses when* connections are many (memory, a switch for
+//! each request); and where a service blocks without saying so, those that come meanwhile wait for up to 10 ms.
 
-mod guests;
+mod crew;
+mod member;
+mod seat;
+mod supervisor;
 mod visit;
 
-use std::collections::HashMap;
-use std::io::{self, ErrorKind, PipeReader, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::{Instant, SystemTime};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
-use guests::{Guest, Guests, Leave, as_millis, millis_since};
-use polyserve_core::http1::{Scratch, Session};
-use polyserve_core::sync::lock;
-use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
-use rustix::event::PollFlags;
-use visit::Visit;
+use crew::Crew;
+use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
+use supervisor::Supervisor;
 
-use super::departures::Departures;
-use super::desk::House;
-use super::waiting::{ACCEPT_REST, LAST_GRACE, last_guests, wait, wake_on_begin};
+use super::waiting::Opening;
 
 /// The server of a thread for each connection.
 #[derive(Clone, Debug)]
@@ -68,170 +96,9 @@ impl Server for ThreadPerConnection {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let listener = net::listen(addr, &self.config)?;
-        listener.set_nonblocking(true)?;
-        let local_addr = listener.local_addr()?;
-        let house = Arc::new(House::new(service, &self.config));
-        let wake = wake_on_begin(&house.shutdown)?;
-        let (shutdown, grace) = (house.shutdown.clone(), self.config.drain_grace);
-        let departures = Departures::new(self.config.linger_timeout);
-        let acceptor = Acceptor { house, wake, guests: Arc::default(), threads: HashMap::new(), next: 0, departures };
-        Running::start("thread-per-conn", local_addr, grace, shutdown, move || acceptor.run(listener))
-    }
-}
-
-/// Room for the loop, `httparse`'s fields and a service that is not greedy.
-const STACK: usize = 128 * 1024;
-
-struct Acceptor {
-    house: Arc<House>,
-    wake: PipeReader,
-    guests: Arc<Guests>,
-    threads: HashMap<u64, JoinHandle<()>>,
-    next: u64,
-    departures: Departures,
-}
-
-impl Acceptor {
-    fn run(mut self, listener: TcpListener) -> Drain {
-        let start = Instant::now();
-        while !self.house.shutdown.is_begun() {
-            match listener.accept() {
-                Ok((stream, _)) => self.welcome(stream, start),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(Some(&listener), false, None),
-                Err(error) if net::is_connection_error(&error) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept");
-                    self.rest(None, false, Some(Instant::now() + ACCEPT_REST));
-                }
-            }
-        }
-        for stream in last_guests(listener, &self.house) {
-            self.welcome(stream, start);
-        }
-        self.drain()
-    }
-
-    /// Waits for the listener, a departure, the deadline, or a shutdown that the caller does not know of yet.
-    fn rest(&mut self, listener: Option<&TcpListener>, draining: bool, deadline: Option<Instant>) {
-        self.join_ended();
-        let wake = (!draining).then(|| self.wake.as_fd());
-        let deadline = [deadline, self.departures.deadline()].into_iter().flatten().min();
-        let sockets = wake.into_iter().chain(listener.map(AsFd::as_fd)).chain(self.departures.sockets());
-        if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
-            tracing::warn!(%error, "cannot wait for connections");
-            thread::park_timeout(ACCEPT_REST);
-        }
-        self.departures.sweep();
-    }
-
-    fn join_ended(&mut self) {
-        let gone = std::mem::take(&mut *lock(&self.guests.gone));
-        for name in gone {
-            if let Some(thread) = self.threads.remove(&name) {
-                let _ = thread.join(); // it caught what could panic
-            }
-        }
-    }
-
-    fn welcome(&mut self, stream: TcpStream, start: Instant) {
-        if self.threads.len() >= self.house.config.max_connections {
-            self.join_ended();
-            if !self.has_room(start) {
-                return self.turn_away(stream);
-            }
-        }
-        if net::prepare(&stream).is_err() {
-            return;
-        }
-        let guest = Arc::new(Guest::new(stream));
-        let name = self.next;
-        self.next += 1;
-        lock(&self.guests.present).guests.insert(name, Arc::clone(&guest));
-        let visit = Visit { name, guest: Arc::clone(&guest), house: Arc::clone(&self.house), start };
-        let leave = Leave { name, guests: Arc::clone(&self.guests) };
-        let thread = thread::Builder::new().name("connection".into()).stack_size(STACK).spawn(move || {
-            let _leave = leave;
-            visit.run();
-        });
-        match thread {
-            Ok(thread) => drop(self.threads.insert(name, thread)),
-            Err(error) => {
-                tracing::warn!(%error, "cannot start a thread");
-                // The closure is gone, and with it every other handle.
-                if let Some(guest) = Arc::into_inner(guest) {
-                    self.turn_away(guest.stream);
-                }
-            }
-        }
-    }
-
-    /// Whether one more may come; closes the connection that has been idle for longest where that is needed. One that
-    /// has not said a word counts as idle only after the head's timeout: its first byte may be on its way.
-    fn has_room(&self, start: Instant) -> bool {
-        let mut present = lock(&self.guests.present);
-        if present.guests.len() - present.leaving < self.house.config.max_connections {
-            return true;
-        }
-        let silent = millis_since(start).saturating_sub(as_millis(self.house.config.head_timeout));
-        let idle_since = |guest: &Guest| {
-            let since = guest.idle_since.load(Ordering::SeqCst);
-            let idle = since > 0 && (guest.spoken.load(Ordering::SeqCst) || since < silent);
-            (idle && !guest.replaced.load(Ordering::SeqCst)).then_some(since)
-        };
-        let idle = present.guests.values().filter_map(|guest| Some((idle_since(guest)?, guest)));
-        let Some((_, guest)) = idle.min_by_key(|(since, _)| *since) else { return false };
-        guest.replaced.store(true, Ordering::SeqCst);
-        guest.tell_to_leave();
-        present.leaving += 1;
-        true
-    }
-
-    fn turn_away(&mut self, stream: TcpStream) {
-        let (mut session, mut scratch) = (Session::new(), Scratch::new());
-        scratch.refresh(SystemTime::now(), true);
-        let _ = session.turn_away(&self.house.env, &mut scratch);
-        if stream.set_nonblocking(true).is_ok()
-            && let Ok(written) = (&stream).write(scratch.out())
-        {
-            session.written(written, &mut scratch);
-            self.house.give_up(&mut session);
-            self.departures.see_off(stream);
-        }
-    }
-
-    fn drain(mut self) -> Drain {
-        for guest in lock(&self.guests.present).guests.values() {
-            if guest.idle_since.load(Ordering::SeqCst) > 0 {
-                guest.tell_to_leave();
-            }
-        }
-        let deadline = self.house.shutdown.deadline().unwrap_or_else(Instant::now);
-        if !self.all_end_until(deadline) {
-            for guest in lock(&self.guests.present).guests.values() {
-                let _ = guest.stream.shutdown(Shutdown::Both);
-            }
-            self.all_end_until(deadline + LAST_GRACE);
-        }
-        while self.departures.deadline().is_some() && !self.house.is_over() {
-            self.rest(None, true, Some(deadline));
-        }
-        self.house.drained(self.threads.len())
-    }
-
-    /// Joins threads until all have ended (true) or `deadline` has passed.
-    fn all_end_until(&mut self, deadline: Instant) -> bool {
-        loop {
-            self.join_ended();
-            let left = deadline.saturating_duration_since(Instant::now());
-            if self.threads.is_empty() || left.is_zero() {
-                return self.threads.is_empty();
-            }
-            let gone = lock(&self.guests.gone);
-            if gone.is_empty() {
-                let guests = &self.guests;
-                drop(guests.ended.wait_timeout(gone, left).unwrap_or_else(PoisonError::into_inner));
-            }
-        }
+        let opening = Opening::new(addr, &self.config, service)?;
+        let (local_addr, shutdown) = (opening.local_addr, opening.house.shutdown.clone());
+        let supervisor = Supervisor::new(Arc::new(Crew::new(opening)?));
+        Running::start("thread-per-conn", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())
     }
 }

@@ -1,58 +1,44 @@
 //! What a connection's thread does, and how it waits: in the kernel, with the kernel's own timeouts.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::Shutdown;
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polyserve_core::ServerConfig;
 use polyserve_core::http1::Phase;
 use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 
-use super::guests::{Guest, millis_since};
+use super::crew::Leader;
+use super::member::Member;
 use crate::servers::blocking::{Read, Transport, drive};
 use crate::servers::departures::discard;
 use crate::servers::desk::{Desk, House};
 use crate::servers::waiting::wait;
 
-/// What a connection's thread has.
-pub(super) struct Visit {
-    pub(super) name: u64,
-    pub(super) guest: Arc<Guest>,
-    pub(super) house: Arc<House>,
-    pub(super) start: Instant,
+/// How long a new connection's first byte is waited for before a leader steps back. The kernel may make it a tick.
+const FIRST_WAIT: Duration = Duration::from_millis(1);
+
+/// Whether connections inherit the timeouts of their listener.
+const INHERITED: bool = cfg!(target_os = "linux");
+
+/// Gives `listener` the timeouts that its connections begin with: one system call less for each, twice.
+pub(super) fn set_first_timeouts(listener: &TcpListener, config: &ServerConfig) -> io::Result<()> {
+    let socket = socket2::SockRef::from(listener);
+    socket.set_read_timeout(Some(FIRST_WAIT))?;
+    socket.set_write_timeout(Some(config.write_timeout))
 }
 
-impl Visit {
-    pub(super) fn run(self) {
-        let mut desk = Desk::new();
-        let mut socket = Blocking { visit: &self, read_timeout: None, write_timeout: None };
-        if drive(&mut socket, &self.house, &mut desk) {
-            self.linger(&mut desk);
-        }
-        tracing::trace!(connection = self.name, "closed");
-    }
-
-    /// Closes the writing side and reads on until the client closes or the time is up.
-    fn linger(&self, desk: &mut Desk) {
-        let deadline = self.house.within(Instant::now() + self.house.config.linger_timeout);
-        if self.guest.stream.shutdown(Shutdown::Write).is_err() || self.guest.stream.set_nonblocking(true).is_err() {
-            return;
-        }
-        while discard(&self.guest.stream, &mut desk.input) && Instant::now() < deadline {
-            let socket = (self.guest.stream.as_fd(), PollFlags::IN);
-            if wait([socket], Some(self.house.within(deadline)), &mut Vec::new()).is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// A socket that blocks, with the kernel's own timeouts.
-struct Blocking<'a> {
-    visit: &'a Visit,
+/// A connection, from its first byte to its end.
+pub(super) struct Visit<'a> {
+    member: &'a Member,
+    house: &'a House,
+    stream: &'a TcpStream,
+    /// Nothing has been waited for yet.
+    fresh: bool,
     /// What is set on the socket, so that it is set again only to change it.
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
@@ -61,105 +47,192 @@ struct Blocking<'a> {
 /// How long to rest between looks at a socket whose reading side we closed while a request was coming in.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-impl Blocking<'_> {
+impl<'a> Visit<'a> {
+    pub(super) fn new(member: &'a Member, stream: &'a TcpStream) -> Self {
+        let house = &*member.crew.house;
+        let read_timeout = INHERITED.then_some(FIRST_WAIT);
+        let write_timeout = INHERITED.then_some(house.config.write_timeout);
+        Self { member, house, stream, fresh: true, read_timeout, write_timeout }
+    }
+
+    pub(super) fn run(mut self, desk: &mut Desk) {
+        let house = self.house;
+        if drive(&mut self, house, desk) {
+            self.member.step_back();
+            self.linger(desk);
+        }
+    }
+
+    /// Closes the writing side and reads on until the client closes or the time is up.
+    fn linger(&self, desk: &mut Desk) {
+        let deadline = self.house.within(Instant::now() + self.house.config.linger_timeout);
+        if self.stream.shutdown(Shutdown::Write).is_err() || self.stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        while discard(self.stream, &mut desk.input) && Instant::now() < deadline {
+            let socket = (self.stream.as_fd(), PollFlags::IN);
+            if wait([socket], Some(self.house.within(deadline)), &mut Vec::new()).is_err() {
+                return;
+            }
+        }
+    }
+
     /// Reads what is there, without waiting.
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
-        let stream = &self.visit.guest.stream;
-        stream.set_nonblocking(true)?;
-        let read = (&mut &*stream).read(buffer);
-        stream.set_nonblocking(false)?;
-        match read {
-            Ok(0) => Ok(Read::End),
-            Ok(count) => Ok(Read::Bytes(count)),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Read::Leave),
-            Err(error) => Err(error),
+        match rustix::net::recv(self.stream, buffer, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => Ok(Read::End),
+            Ok((count, _)) => Ok(Read::Bytes(count)),
+            Err(Errno::AGAIN) => Ok(Read::Leave),
+            Err(error) => Err(error.into()),
         }
     }
 
-    /// Lets the kernel wait for `left`, rounded up to a sixteenth of `whole`, so that a busy connection, which always
-    /// has nearly the whole, keeps what is set.
-    fn set_read_timeout(&mut self, left: Duration, whole: Duration) -> io::Result<()> {
-        let step = (whole / 16).max(Duration::from_millis(1));
-        let steps = left.as_nanos().div_ceil(step.as_nanos());
-        let rounded = step * u32::try_from(steps).unwrap_or(u32::MAX);
-        if self.read_timeout != Some(rounded) {
-            self.visit.guest.stream.set_read_timeout(Some(rounded))?;
-            self.read_timeout = Some(rounded);
+    /// Has the kernel wait for what is left of `whole` before `deadline`; false where nothing is. A new connection is
+    /// waited for shortly, for its first byte is on its way as a rule; and before a longer wait, a leader steps back.
+    fn prepare_read(&mut self, deadline: Instant, whole: Duration) -> io::Result<bool> {
+        let left = self.house.within(deadline).saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
         }
-        Ok(())
+        let timeout = if std::mem::take(&mut self.fresh) && left > FIRST_WAIT {
+            FIRST_WAIT
+        } else {
+            self.member.step_back();
+            in_steps(left, whole)
+        };
+        if self.read_timeout != Some(timeout) {
+            self.stream.set_read_timeout(Some(timeout))?;
+            self.read_timeout = Some(timeout);
+        }
+        Ok(true)
     }
 
-    fn set_idle(&self, idle: bool) {
-        let since = if idle { millis_since(self.visit.start) + 1 } else { 0 };
-        self.visit.guest.idle_since.store(since, Ordering::SeqCst);
+    /// Reads, and waits for as long as is set.
+    fn wait_and_read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let read = || rustix::net::recv(self.stream, buffer, RecvFlags::empty()).map(|(count, _)| count);
+        if !self.member.leads() {
+            return read();
+        }
+        let crew = &self.member.crew;
+        crew.set_leader(Leader::Expects); // who has waited for more does not lead
+        let result = read();
+        crew.set_leader(Leader::Busy);
+        result
+    }
+
+    fn send(&self, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
+        rustix::net::send(self.stream, bytes, flags | SendFlags::NOSIGNAL)
     }
 }
 
-impl Transport for Blocking<'_> {
+/// `left`, rounded up to a sixteenth of `whole`, so that a busy connection, which always has nearly the whole, keeps
+/// what is set.
+fn in_steps(left: Duration, whole: Duration) -> Duration {
+    let step = (whole / 16).max(Duration::from_millis(1));
+    let steps = left.as_nanos().div_ceil(step.as_nanos());
+    step * u32::try_from(steps).unwrap_or(u32::MAX)
+}
+
+impl Transport for Visit<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let (house, guest) = (&self.visit.house, &self.visit.guest);
+        let (house, seat) = (self.house, &self.member.seat);
         let idle = phase == Phase::Idle;
         loop {
             if idle {
-                self.set_idle(true);
+                seat.set_idle(true);
                 // In this order: either the drain sees that this connection is idle, or this thread sees the drain.
                 if house.shutdown.is_begun() {
                     return self.read_now(buffer);
                 }
             }
-            let left = house.within(deadline).saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if !self.prepare_read(deadline, phase.timeout(&house.config))? {
                 return Ok(Read::TimedOut);
             }
-            self.set_read_timeout(left, phase.timeout(&house.config))?;
-            let result = (&mut &guest.stream).read(buffer);
-            self.set_idle(false);
+            let result = self.wait_and_read(buffer);
+            if idle {
+                seat.set_idle(false);
+            }
             match result {
-                Ok(0) if guest.told_to_leave.load(Ordering::SeqCst) => {
+                Ok(0) if seat.is_told_to_leave() => {
                     if idle {
                         return Ok(Read::Leave);
                     }
                     // A request had begun to come in just then; the rest of it can still be read.
+                    self.member.step_back();
                     thread::park_timeout(LOOK_AGAIN);
                 }
                 Ok(0) => return Ok(Read::End),
                 Ok(count) => {
-                    guest.spoken.store(true, Ordering::SeqCst);
+                    seat.set_spoken();
                     return Ok(Read::Bytes(count));
                 }
-                Err(error) => match error.kind() {
-                    // Late or interrupted: the loop looks at the clock.
-                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
-                    _ => return Err(error),
-                },
+                // Late or interrupted: the loop looks at the clock.
+                Err(Errno::INTR | Errno::AGAIN | Errno::TIMEDOUT) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
     fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize {
-        let stream = &self.visit.guest.stream;
         let mut written = 0;
+        if self.member.leads() {
+            written = self.send(bytes, SendFlags::DONTWAIT).unwrap_or(0);
+            if written < bytes.len() {
+                self.member.step_back();
+            }
+        }
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = self.visit.house.config.write_timeout;
+            let timeout = self.house.config.write_timeout;
             // The whole timeout is set once; only a write that came back short needs what is left of it.
             let timeout = if written == 0 { timeout } else { left };
             if left.is_zero() {
                 break;
             }
             if self.write_timeout != Some(timeout) {
-                if stream.set_write_timeout(Some(timeout.max(Duration::from_millis(1)))).is_err() {
+                if self.stream.set_write_timeout(Some(timeout.max(Duration::from_millis(1)))).is_err() {
                     break;
                 }
                 self.write_timeout = Some(timeout);
             }
-            match (&mut &*stream).write(rest) {
+            match self.send(rest, SendFlags::empty()) {
                 Ok(0) => break,
                 Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(Errno::INTR) => {}
                 Err(_) => break,
             }
         }
         written
+    }
+
+    fn about_to_wait(&mut self) {
+        self.member.step_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each connection cost two system calls to set what its listener could have given it.
+    #[test]
+    #[cfg_attr(not(target_os = "linux"), ignore = "only Linux hands a listener's timeouts on")]
+    fn connections_inherit_the_timeouts() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = ServerConfig::default();
+        set_first_timeouts(&listener, &config).unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let first = stream.read_timeout().unwrap().unwrap();
+        assert!(first >= FIRST_WAIT && first <= Duration::from_millis(20), "{first:?}");
+        assert_eq!(stream.write_timeout().unwrap(), Some(config.write_timeout));
+    }
+
+    #[test]
+    fn what_is_left_is_rounded_up() {
+        let second = Duration::from_secs(1);
+        assert_eq!(in_steps(60 * second, 64 * second), 60 * second);
+        assert_eq!(in_steps(61 * second, 64 * second), 64 * second);
+        assert_eq!(in_steps(Duration::from_nanos(1), 2 * Duration::from_millis(1)), Duration::from_millis(1));
     }
 }

@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# What the load generator is worth: its cost beside wrk's, its agreement with an independent tool, and whether it sees a
+# server that stops. Nothing here passes or fails; docs/METHODOLOGY.md quotes it. Linux, two cores.
+# ci/instrument.sh [wrk [ROUNDS]] [agree [ROUNDS]] [stop]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/setup.sh
+command -v wrk >/dev/null || apt_install wrk
+cargo build -q --release -p polyserve-lab
+polyserve=target/release/polyserve
+tmp=$(mktemp -d)
+server=
+stop_server() { if [ -n "$server" ]; then kill -CONT "$server" && kill -INT "$server" && wait "$server"; fi; server=; }
+trap 'stop_server || true; rm -rf "$tmp"' EXIT
+cat >"$tmp/pipeline.lua" <<'LUA'
+init = function() local all = {} for i = 1, 16 do all[i] = wrk.format(nil, "/1") end batch = table.concat(all) end
+request = function() return batch end
+LUA
+
+# serve SERVER ARGS...: on the first core; its address is in $url.
+serve() {
+    : >"$tmp/serve"
+    taskset -c 0 "$polyserve" serve --server "$@" --listen 127.0.0.1:0 >"$tmp/serve" &
+    server=$!
+    until grep -q '^listening on' "$tmp/serve"; do kill -0 "$server"; sleep 0.02; done
+    url=$(sed -n 's/^listening on //p' "$tmp/serve")
+}
+
+# client COMMAND...: on the second core; what it prints is in $tmp/out, its CPU seconds in $cpu.
+client() {
+    local TIMEFORMAT='%U %S'
+    { time taskset -c 1 "$@" >"$tmp/out" 2>"$tmp/err"; } 2>"$tmp/time" || { cat "$tmp/err" >&2; exit 1; }
+    cpu=$(awk '{print $1 + $2}' "$tmp/time")
+}
+
+field() { grep -oE "\"$1\":[0-9.]+" "$tmp/out" | head -1 | cut -d: -f2; }
+
+median() { sort -n | awk '{v[NR] = $1} END {printf "%.3f (from %.3f to %.3f, %d rounds)\n", (v[int((NR+1)/2)] + v[int(NR/2)+1]) / 2, v[1], v[NR], NR}'; }
+
+# CPU a request, ours as a share of wrk's, in turn, against null_epoll on the other core.
+wrk() {
+    local rounds=${1:-10} mode ours theirs round
+    serve null_epoll
+    for mode in keep-alive pipeline-16; do
+        for ((round = 0; round < rounds; round++)); do
+            local -a script=() pipeline=()
+            [ "$mode" = keep-alive ] || { script=(-s "$tmp/pipeline.lua"); pipeline=(--pipeline 16); }
+            client command wrk -t1 -c64 -d1 "${script[@]}" "$url/1"
+            theirs=$(awk -v cpu="$cpu" '/requests in/ {printf "%.4f", cpu / $1 * 1e6}' "$tmp/out")
+            client "$polyserve" load -c 64 -d 1s "${pipeline[@]}" --json "$url/1"
+            ours=$(awk -v cpu="$cpu" -v n="$(field answered)" 'BEGIN {printf "%.4f", cpu / n * 1e6}')
+            echo "$mode $ours $theirs" | tee -a "$tmp/costs" | awk '{printf "%s: %.2f us a request, wrk %.2f\n", $1, $2, $3}' >&2
+        done
+        printf '%s: CPU a request, as a share of wrk'"'"'s: ' "$mode"
+        awk -v mode="$mode" '$1 == mode {print $2 / $3}' "$tmp/costs" | median
+    done
+    stop_server
+}
+
+# The same fixed rate, below saturation, by h2load and by ours, in turn: rates, and the median latency of two services.
+agree() {
+    local rounds=${1:-5} what path round ours_rate ours_p50 theirs_rate theirs_p50
+    command -v h2load >/dev/null || apt_install nghttp2-client || { echo "not run: agree: there is no h2load" >&2; return; }
+    for what in get wait; do
+        if [ "$what" = get ]; then
+            serve pool_server --workers 8
+            path=/1
+            curl -sf -X PUT -H 'Content-Type: application/json' -d '{"id":1,"description":"a","value":1.5}' "$url/"
+        else
+            serve pool_server --workers 64 --service page --page-every 1 --page-wait 5ms
+            path=/
+        fi
+        for ((round = 0; round < rounds; round++)); do
+            client h2load --h1 -c 50 -D 2 --rps 100 --log-file="$tmp/log" "$url$path"
+            theirs_rate=$(sed -nE 's|^finished in .*, ([0-9.]+) req/s.*|\1|p' "$tmp/out")
+            theirs_p50=$(awk '{print $3}' "$tmp/log" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}')
+            rm "$tmp/log"
+            client "$polyserve" load -c 50 --rate 5000 -d 2s --json "$url$path"
+            ours_rate=$(field per_second)
+            ours_p50=$(field p50 | awk '{print $1 / 1000}')
+            echo "$what $ours_rate $theirs_rate $ours_p50 $theirs_p50" | tee -a "$tmp/agree" |
+                awk '{printf "%s: %.0f a second, h2load %.0f; p50 %.0f us, h2load %.0f\n", $1, $2, $3, $4, $5}' >&2
+        done
+        stop_server
+        printf '%s: rate, as a share of h2load'"'"'s: ' "$what"
+        awk -v what="$what" '$1 == what {print $2 / $3}' "$tmp/agree" | median
+        printf '%s: p50, as a share of h2load'"'"'s: ' "$what"
+        awk -v what="$what" '$1 == what {print $4 / $5}' "$tmp/agree" | median
+    done
+}
+
+# A server that stands still for 200 ms in 5 s.
+stop() {
+    serve pool_server --workers 8
+    curl -sf -X PUT -H 'Content-Type: application/json' -d '{"id":1,"description":"a","value":1.5}' "$url/"
+    (sleep 2; kill -STOP "$server"; sleep 0.2; kill -CONT "$server") &
+    client "$polyserve" load -c 64 --rate 5000 -d 5s "$url/1"
+    cat "$tmp/out"
+    stop_server
+}
+
+[ $# -gt 0 ] || set -- wrk agree stop
+while [ $# -gt 0 ]; do
+    part=$1
+    shift
+    if [[ ${1:-} =~ ^[0-9]+$ ]]; then
+        "$part" "$1"
+        shift
+    else
+        "$part"
+    fi
+done

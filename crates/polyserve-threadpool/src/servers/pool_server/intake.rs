@@ -1,0 +1,213 @@
+//! Who accepts: a worker does, while connections wait; the poller only calls one.
+//!
+//! A worker that serves the connections that it has itself accepted saves, for each of them, the dispatch: a wake-up
+//! and a switch of threads, which cost more than a small request. It holds a *seat*. Where nothing waits it stays for a
+//! millisecond and waits for the next connection itself (`seat.rs`); a job that is queued meanwhile rings, and it leaves. While a
+//! seat is taken the poller is deaf to the listener, and looks at it every 5 ms: where connections wait it gives more
+//! seats, up to the number of workers; where none was accepted since the last look, because all who have seats are
+//! held up in the service, it accepts by itself, and queues or refuses. A service that is not quick is not worth any
+//! of this: then the poller accepts, and each connection is a job.
+//!
+//! Invariant: while a connection waits, somebody is going to look: the poller hears of it, or a seat is taken and its
+//! holder accepts once more before it leaves; the last one to leave gives the poller its hearing back, which reports
+//! what has come meanwhile.
+
+use std::io::{self, PipeReader, PipeWriter, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+use polyserve_core::net;
+use polyserve_core::sync::lock;
+
+use super::poller::LISTENER;
+use super::seat::Guest;
+
+/// The name of the job that accepts; no slot has it.
+pub(super) const ACCEPT: usize = usize::MAX;
+
+/// Where first answers take longer than that on average, in microseconds, they are not quick.
+const QUICK: u64 = 200;
+
+/// One that took longer counts as so many microseconds: its thread may only have been kept from running.
+const LONGEST: u64 = 1_000;
+
+/// The listener, and who accepts from it.
+#[derive(Debug)]
+pub(super) struct Intake {
+    /// None once the drain has closed it. Held for no longer than a handle is copied.
+    listener: Mutex<Option<Arc<TcpListener>>>,
+    /// Jobs that accept, queued and running.
+    pub(super) seats: AtomicUsize,
+    /// The poller does not hear of connections.
+    deaf: AtomicBool,
+    /// Workers could not accept: the poller is to see for itself.
+    pub(super) trouble: AtomicBool,
+    /// Other jobs were queued, since the last look of the poller or since a seat was last given up for them.
+    pub(super) others_wait: AtomicBool,
+    /// A worker waits for connections, and is to be rung for other jobs.
+    pub(super) staying: AtomicBool,
+    pub(super) bell: (PipeReader, PipeWriter),
+    /// Connections that have not said anything yet, while a worker stays with them.
+    pub(super) lobby: Mutex<Vec<Guest>>,
+    /// Connections that workers have accepted.
+    accepted: AtomicU64,
+    /// Connections that workers have accepted and found no room for.
+    pub(super) surplus: Mutex<Vec<TcpStream>>,
+    /// How long first answers took of late, in microseconds: a moving average over about eight.
+    time: AtomicU64,
+}
+
+/// What came of an attempt to accept.
+pub(super) enum Accepted {
+    Connection(TcpStream),
+    /// That one is gone already.
+    Gone,
+    Nothing,
+}
+
+impl Intake {
+    /// Registers `listener` as [`LISTENER`].
+    pub(super) fn new(listener: TcpListener, registry: &Registry) -> io::Result<Self> {
+        registry.register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
+        Ok(Self {
+            listener: Mutex::new(Some(Arc::new(listener))),
+            seats: AtomicUsize::new(0),
+            deaf: AtomicBool::new(false),
+            trouble: AtomicBool::new(false),
+            others_wait: AtomicBool::new(false),
+            staying: AtomicBool::new(false),
+            bell: io::pipe()?,
+            lobby: Mutex::new(Vec::new()),
+            accepted: AtomicU64::new(0),
+            surplus: Mutex::new(Vec::new()),
+            time: AtomicU64::new(0),
+        })
+    }
+
+    /// The listener, while there is one. The handle is to be dropped before a connection is served.
+    pub(super) fn listener(&self) -> Option<Arc<TcpListener>> {
+        lock(&self.listener).clone()
+    }
+
+    /// Closes the listener, for the drain.
+    pub(super) fn close(&self, registry: &Registry) {
+        if let Some(listener) = lock(&self.listener).take() {
+            let _ = registry.deregister(&mut SourceFd(&listener.as_raw_fd()));
+        }
+        self.ring();
+    }
+
+    /// How many connections workers have accepted.
+    pub(super) fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// How many jobs accept.
+    pub(super) fn seats(&self) -> usize {
+        self.seats.load(Ordering::SeqCst)
+    }
+
+    /// Whether somebody else may be accepting, so that the poller has to look now and then.
+    pub(super) fn is_lent(&self) -> bool {
+        self.seats() > 0 || self.deaf.load(Ordering::SeqCst)
+    }
+
+    /// Whether workers had trouble since the last time this was asked.
+    pub(super) fn take_trouble(&self) -> bool {
+        self.trouble.swap(false, Ordering::Relaxed)
+    }
+
+    /// What workers have accepted and found no room for.
+    pub(super) fn take_surplus(&self) -> Vec<TcpStream> {
+        std::mem::take(&mut *lock(&self.surplus))
+    }
+
+    /// A job other than accepting was queued: whoever has a seat makes room for it.
+    pub(super) fn note_job(&self) {
+        if self.seats.load(Ordering::Relaxed) > 0 {
+            self.others_wait.store(true, Ordering::SeqCst);
+            self.ring();
+        }
+    }
+
+    /// The poller has looked: whether others waited is to be seen anew.
+    pub(super) fn forget_jobs(&self) {
+        self.others_wait.store(false, Ordering::Relaxed);
+    }
+
+    fn ring(&self) {
+        if self.staying.swap(false, Ordering::SeqCst) {
+            let _ = (&self.bell.1).write(&[1]);
+        }
+    }
+
+    /// Stops telling the poller of connections, while a seat is taken.
+    pub(super) fn deafen(&self, registry: &Registry) {
+        self.deaf.store(true, Ordering::SeqCst);
+        // A listener is never writable.
+        self.listen_for(registry, Interest::WRITABLE);
+        if self.seats() == 0 {
+            self.hear(registry); // the last one left at this moment
+        }
+    }
+
+    /// Tells the poller of connections again, and of those that have come meanwhile.
+    pub(super) fn hear(&self, registry: &Registry) {
+        if self.deaf.swap(false, Ordering::SeqCst) {
+            self.listen_for(registry, Interest::READABLE);
+        }
+    }
+
+    fn listen_for(&self, registry: &Registry, interest: Interest) {
+        if let Some(listener) = self.listener() {
+            let fd = listener.as_raw_fd();
+            if let Err(error) = registry.reregister(&mut SourceFd(&fd), LISTENER, interest) {
+                tracing::error!(%error, "cannot watch the listener");
+            }
+        }
+    }
+
+    /// Gives a seat up. `more`: connections may still wait, and the poller is to be told.
+    pub(super) fn leave(&self, registry: &Registry, more: bool) {
+        let last = self.seats.fetch_sub(1, Ordering::SeqCst) == 1;
+        if more {
+            self.deaf.store(true, Ordering::SeqCst); // so that it is told of those that came before
+        }
+        if last || more {
+            self.hear(registry);
+        }
+    }
+
+    pub(super) fn accept(&self) -> Accepted {
+        let Some(listener) = self.listener() else { return Accepted::Nothing };
+        match listener.accept() {
+            Ok((stream, _)) => {
+                self.accepted.fetch_add(1, Ordering::Relaxed);
+                Accepted::Connection(stream)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Accepted::Nothing,
+            Err(error) if net::is_connection_error(&error) => Accepted::Gone,
+            Err(_) => {
+                self.trouble.store(true, Ordering::Relaxed);
+                Accepted::Nothing
+            }
+        }
+    }
+
+    /// Takes note of how long a connection's first turn took.
+    pub(super) fn note_time(&self, time: Duration) {
+        let time = u64::try_from(time.as_micros()).unwrap_or(LONGEST).min(LONGEST);
+        let before = self.time.load(Ordering::Relaxed);
+        self.time.store((before * 7 + time) / 8, Ordering::Relaxed);
+    }
+
+    /// Whether the service was slow of late.
+    pub(super) fn is_slow(&self) -> bool {
+        self.time.load(Ordering::Relaxed) > QUICK
+    }
+}

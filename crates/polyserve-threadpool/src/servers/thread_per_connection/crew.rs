@@ -1,0 +1,301 @@
+//! The threads of a run: who leads, who rests, who has a connection; and how many connections there may be.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, PipeReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Instant, SystemTime};
+
+use polyserve_core::http1::{Scratch, Session};
+use polyserve_core::net;
+use polyserve_core::sync::{lock, read};
+use rustix::event::{PollFd, PollFlags};
+
+use super::member::Member;
+use super::seat::Seat;
+use super::visit::set_first_timeouts;
+use crate::servers::departures::Departures;
+use crate::servers::desk::House;
+use crate::servers::waiting::{Complaint, Opening};
+
+/// Room for the loop, `httparse`'s fields and a service that is not greedy.
+const STACK: usize = 128 * 1024;
+
+/// Threads that may rest; one more ends. Each holds its buffers.
+const MOST_SPARES: usize = 128;
+
+/// How often room is looked for, where each time the idle connection that was found is not idle any more.
+const TRIES: u32 = 8;
+
+/// What a thread is to do.
+pub(super) enum Order {
+    /// Accept, and wait where nothing is to be accepted.
+    Lead,
+    /// Serve this connection, which has its place.
+    Serve(TcpStream),
+}
+
+/// What all threads of a run share.
+pub(super) struct Crew {
+    pub(super) house: Arc<House>,
+    pub(super) roll: Mutex<Roll>,
+    /// Taken at the drain, so that no thread keeps the port. Held while accepting or waiting to, never while serving.
+    pub(super) listener: RwLock<Option<TcpListener>>,
+    /// Readable once the shutdown has begun.
+    pub(super) wake: PipeReader,
+    /// Those that were refused, until they have read why.
+    pub(super) departures: Mutex<Departures>,
+    pub(super) complaint: Complaint,
+    /// Connections that were ever accepted.
+    pub(super) accepted: AtomicU64,
+    /// A [`Leader`], as a number.
+    leader: AtomicU8,
+    /// Threads that have an order and have not waited for a connection since.
+    pub(super) eager: AtomicUsize,
+    /// The supervisor sleeps until it is roused.
+    pub(super) asleep: AtomicBool,
+    pub(super) supervisor: OnceLock<Thread>,
+    /// Connections that have a place.
+    places: AtomicUsize,
+    start: Instant,
+}
+
+/// The threads, by name.
+#[derive(Default)]
+pub(super) struct Roll {
+    pub(super) threads: HashMap<u64, (JoinHandle<()>, Arc<Seat>)>,
+    /// At rest; the last to come is the first to go, for its caches are warm.
+    pub(super) spares: Vec<(Arc<Seat>, Thread)>,
+    /// They have ended, and can be joined.
+    pub(super) gone: Vec<u64>,
+    /// There is a leader, or it has its order.
+    pub(super) led: bool,
+    /// The drain has begun: nobody rests.
+    pub(super) closed: bool,
+    next: u64,
+}
+
+impl Crew {
+    pub(super) fn new(opening: Opening) -> io::Result<Self> {
+        set_first_timeouts(&opening.listener, &opening.house.config)?;
+        let departures = Departures::new(opening.house.config.linger_timeout);
+        Ok(Self {
+            house: opening.house,
+            roll: Mutex::default(),
+            listener: RwLock::new(Some(opening.listener)),
+            wake: opening.wake,
+            departures: Mutex::new(departures),
+            complaint: Complaint::new(),
+            accepted: AtomicU64::new(0),
+            leader: AtomicU8::new(Leader::Busy as u8),
+            eager: AtomicUsize::new(0),
+            asleep: AtomicBool::new(false),
+            supervisor: OnceLock::new(),
+            places: AtomicUsize::new(0),
+            start: Instant::now(),
+        })
+    }
+
+    /// Makes another thread the leader; the caller was, or nobody is.
+    pub(super) fn promote(self: &Arc<Self>) {
+        let mut roll = lock(&self.roll);
+        roll.led = false;
+        if self.house.shutdown.is_begun() {
+            return;
+        }
+        if let Err((error, _)) = self.give(&mut roll, Order::Lead) {
+            drop(roll);
+            self.complain("cannot start a thread", &error);
+            self.rouse(); // it accepts until there is a leader
+        }
+    }
+
+    /// Has `stream`, which has its place, served by a thread; where none can be started, it is refused.
+    pub(super) fn hand_over(self: &Arc<Self>, stream: TcpStream) {
+        let refused = self.give(&mut lock(&self.roll), Order::Serve(stream));
+        if let Err((error, order)) = refused {
+            self.complain("cannot start a thread", &error);
+            self.leave_place();
+            if let Some(Order::Serve(stream)) = order {
+                self.turn_away(stream);
+            }
+        }
+    }
+
+    /// Gives `order` to a spare, or to a new thread. In a lock's scope, so that a thread is on the roll before it ends.
+    fn give(self: &Arc<Self>, roll: &mut Roll, order: Order) -> Result<(), (io::Error, Option<Order>)> {
+        roll.led |= matches!(order, Order::Lead);
+        if let Some((seat, thread)) = roll.spares.pop() {
+            *lock(&seat.order) = Some(order);
+            thread.unpark();
+            return Ok(());
+        }
+        let seat = Arc::new(Seat::new(roll.next, self.start, order));
+        let (crew, place) = (Arc::clone(self), Arc::clone(&seat));
+        let work = move || Member::new(crew, place).work();
+        match thread::Builder::new().name("connection".into()).stack_size(STACK).spawn(work) {
+            Ok(thread) => {
+                roll.threads.insert(roll.next, (thread, seat));
+                roll.next += 1;
+                Ok(())
+            }
+            Err(error) => {
+                let order = lock(&seat.order).take();
+                roll.led &= !matches!(order, Some(Order::Lead));
+                Err((error, order))
+            }
+        }
+    }
+
+    /// Where the calling thread may rest, puts it among the spares.
+    pub(super) fn admit_spare(&self, seat: &Arc<Seat>) -> Rest {
+        let mut roll = lock(&self.roll);
+        if roll.closed || self.house.shutdown.is_begun() {
+            return Rest::End;
+        }
+        if !roll.led {
+            roll.led = true;
+            return Rest::Lead;
+        }
+        if roll.spares.len() >= MOST_SPARES {
+            return Rest::End;
+        }
+        roll.spares.push((Arc::clone(seat), thread::current()));
+        Rest::Spare
+    }
+
+    /// The next connection that waits and may be served; `None` where none waits.
+    pub(super) fn accept(&self) -> io::Result<Option<TcpStream>> {
+        loop {
+            let accepted = match &*read(&self.listener) {
+                Some(listener) => listener.accept(),
+                None => return Ok(None),
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    // In this order: either the supervisor sees the new number before it sleeps, or it is roused.
+                    self.accepted.fetch_add(1, Ordering::SeqCst);
+                    self.rouse();
+                    if let Some(stream) = self.admit(stream) {
+                        return Ok(Some(stream));
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if net::is_connection_error(&error) => {}
+                Err(error) => {
+                    self.complain("cannot accept", &error);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Waits until a connection waits, or a shutdown begins. For the leader.
+    pub(super) fn watch(&self) -> io::Result<()> {
+        let listener = read(&self.listener);
+        let Some(listener) = &*listener else { return Ok(()) };
+        let mut polled = [listener.as_fd(), self.wake.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        self.set_leader(Leader::Watches);
+        let result = rustix::event::poll(&mut polled, None);
+        self.set_leader(Leader::Busy);
+        match result {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) fn set_leader(&self, leader: Leader) {
+        self.leader.store(leader as u8, Ordering::SeqCst);
+    }
+
+    pub(super) fn leader_is(&self, leader: Leader) -> bool {
+        self.leader.load(Ordering::SeqCst) == leader as u8
+    }
+
+    /// Gives a new connection its place, or refuses it.
+    pub(super) fn admit(&self, stream: TcpStream) -> Option<TcpStream> {
+        if net::prepare(&stream).is_err() {
+            return None;
+        }
+        let most = self.house.config.max_connections;
+        let more = |open: usize| (open < most).then_some(open + 1);
+        let has_room = self.places.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok();
+        if has_room || self.make_room() {
+            return Some(stream);
+        }
+        self.turn_away(stream);
+        None
+    }
+
+    pub(super) fn leave_place(&self) {
+        self.places.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Closes the connection that has been idle for longest, and keeps its place.
+    fn make_room(&self) -> bool {
+        let roll = lock(&self.roll);
+        for _ in 0..TRIES {
+            let seats = roll.threads.values().map(|(_, seat)| seat);
+            let idle = seats.filter_map(|seat| Some((seat.idle_since(self.house.config.head_timeout)?, seat)));
+            match idle.min_by_key(|(since, _)| *since) {
+                Some((since, seat)) if seat.replace(since) => return true,
+                Some(_) => {} // a request came just then
+                None => break,
+            }
+        }
+        false
+    }
+
+    fn turn_away(&self, stream: TcpStream) {
+        let (mut session, mut scratch) = (Session::new(), Scratch::new());
+        scratch.refresh(SystemTime::now(), true);
+        let _ = session.turn_away(&self.house.env, &mut scratch);
+        if stream.set_nonblocking(true).is_ok()
+            && let Ok(written) = (&stream).write(scratch.out())
+        {
+            session.written(written, &mut scratch);
+            self.house.give_up(&mut session);
+            lock(&self.departures).see_off(stream);
+            self.rouse();
+        }
+    }
+
+    /// Wakes the supervisor where it sleeps.
+    pub(super) fn rouse(&self) {
+        if self.asleep.load(Ordering::SeqCst)
+            && let Some(supervisor) = self.supervisor.get()
+        {
+            supervisor.unpark();
+        }
+    }
+
+    fn complain(&self, what: &str, error: &io::Error) {
+        if self.complaint.is_due() {
+            tracing::warn!(%error, "{what}");
+        }
+    }
+}
+
+/// What the leader is doing.
+#[derive(Clone, Copy)]
+pub(super) enum Leader {
+    /// It accepts, serves, or does not exist.
+    Busy,
+    /// It waits for the listener.
+    Watches,
+    /// It waits, shortly, for the first byte of a new connection.
+    Expects,
+}
+
+/// What a thread that has nothing to serve does.
+pub(super) enum Rest {
+    /// It waits for an order.
+    Spare,
+    /// There is no leader: it is one.
+    Lead,
+    /// It ends.
+    End,
+}

@@ -1,0 +1,261 @@
+//! The thread that looks after the crew: connections that wait too long, threads to join, and the drain.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::Drain;
+use polyserve_core::sync::{lock, write};
+use rustix::event::PollFlags;
+
+use super::crew::{Crew, Leader};
+use crate::servers::departures::Departures;
+use crate::servers::waiting::{LAST_GRACE, last_guests, wait};
+
+/// How long a connection may wait for a leader that is held up, before the supervisor looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Looks without anything new after which it sleeps until it is roused.
+const QUIET_LOOKS: u32 = 20;
+
+/// Looks without anything accepted after which all that waits is handed over.
+const STALLED_LOOKS: u32 = 2;
+
+/// So many accepted between two looks are fast: the service does not wait for anything.
+const FAST: u64 = 32;
+
+pub(super) struct Supervisor {
+    crew: Arc<Crew>,
+    /// How many connections had been accepted at the last look, and for how many looks.
+    accepted: u64,
+    unchanged: u32,
+    /// Threads that can run at once.
+    cores: usize,
+}
+
+impl Supervisor {
+    pub(super) fn new(crew: Arc<Crew>) -> Self {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self { crew, accepted: 0, unchanged: 0, cores }
+    }
+
+    /// Runs until the shutdown and through it.
+    pub(super) fn run(mut self) -> Drain {
+        let me = self.crew.supervisor.get_or_init(thread::current).clone();
+        self.crew.house.shutdown.on_begin(move || me.unpark());
+        self.crew.promote();
+        while !self.crew.house.shutdown.is_begun() {
+            self.join_ended();
+            lock(&self.crew.departures).sweep();
+            self.look();
+            self.rest();
+        }
+        self.drain()
+    }
+
+    /// Hands over what waits for a leader that is held up.
+    fn look(&mut self) {
+        let accepted = self.crew.accepted.load(Ordering::SeqCst);
+        self.unchanged = if accepted == self.accepted { self.unchanged.saturating_add(1) } else { 0 };
+        for _ in 0..self.most_to_hand_over(accepted - self.accepted) {
+            // An error has been logged, and waits for the next look.
+            let Ok(Some(stream)) = self.crew.accept() else { break };
+            self.crew.hand_over(stream);
+        }
+        self.accepted = self.crew.accepted.load(Ordering::SeqCst);
+    }
+
+    /// How many of those that wait get a thread now. Where nothing moves, all; where a leader is slow, some more at each
+    /// look; where it is fast, as many as could run beside it.
+    fn most_to_hand_over(&self, accepted: u64) -> usize {
+        if self.crew.leader_is(Leader::Watches) {
+            return 0;
+        }
+        if self.unchanged >= STALLED_LOOKS || !lock(&self.crew.roll).led {
+            return self.crew.house.config.backlog as usize;
+        }
+        if self.crew.leader_is(Leader::Expects) {
+            return 0; // it steps back if that takes longer
+        }
+        if accepted < FAST { self.cores } else { self.cores.saturating_sub(self.crew.eager.load(Ordering::Relaxed)) }
+    }
+
+    /// Until the next look; or, where the leader waits and nothing else is to be done, until roused.
+    fn rest(&self) {
+        let crew = &self.crew;
+        if self.unchanged < QUIET_LOOKS {
+            return thread::park_timeout(LOOK);
+        }
+        // First this, then a last look: what comes after it sees this thread asleep and wakes it.
+        crew.asleep.store(true, Ordering::SeqCst);
+        let quiet = crew.leader_is(Leader::Watches)
+            && crew.accepted.load(Ordering::SeqCst) == self.accepted
+            && lock(&crew.roll).gone.is_empty()
+            && lock(&crew.departures).deadline().is_none()
+            && !crew.house.shutdown.is_begun();
+        if quiet {
+            thread::park();
+        } else {
+            thread::park_timeout(LOOK);
+        }
+        crew.asleep.store(false, Ordering::SeqCst);
+    }
+
+    fn join_ended(&self) {
+        let mut roll = lock(&self.crew.roll);
+        let gone = std::mem::take(&mut roll.gone);
+        let ended: Vec<_> = gone.iter().filter_map(|name| roll.threads.remove(name)).collect();
+        drop(roll);
+        for (thread, _) in ended {
+            let _ = thread.join(); // it caught what could panic
+        }
+    }
+
+    fn drain(self) -> Drain {
+        let crew = &self.crew;
+        crew.asleep.store(true, Ordering::SeqCst); // from now on, who ends rouses it
+        // The leader has been woken, and nobody serves with this lock.
+        let listener = write(&crew.listener).take();
+        for guest in listener.into_iter().flat_map(|listener| last_guests(listener, &crew.house)) {
+            if let Some(guest) = crew.admit(guest) {
+                crew.hand_over(guest);
+            }
+        }
+        let mut roll = lock(&crew.roll);
+        roll.closed = true;
+        for (_, thread) in roll.spares.drain(..) {
+            thread.unpark();
+        }
+        for (_, seat) in roll.threads.values() {
+            seat.leave_if_idle();
+        }
+        drop(roll);
+        let deadline = crew.house.shutdown.deadline().unwrap_or_else(Instant::now);
+        if !self.all_end_until(deadline) {
+            for (_, seat) in lock(&crew.roll).threads.values() {
+                seat.cut();
+            }
+            self.all_end_until(deadline + LAST_GRACE);
+        }
+        self.see_off_until(deadline);
+        crew.house.drained(lock(&crew.roll).threads.len())
+    }
+
+    /// Joins threads until all have ended (true) or `deadline` has passed.
+    fn all_end_until(&self, deadline: Instant) -> bool {
+        loop {
+            self.join_ended();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let ended = lock(&self.crew.roll).threads.is_empty();
+            if ended || left.is_zero() {
+                return ended;
+            }
+            thread::park_timeout(left);
+        }
+    }
+
+    /// Waits until the departures have closed, or `deadline`.
+    fn see_off_until(&self, deadline: Instant) {
+        let linger = self.crew.house.config.linger_timeout;
+        let mut departures = std::mem::replace(&mut *lock(&self.crew.departures), Departures::new(linger));
+        while let Some(late) = departures.deadline().filter(|_| !self.crew.house.is_over()) {
+            let sockets = departures.sockets().map(|fd| (fd, PollFlags::IN));
+            if wait(sockets, Some(late.min(deadline)), &mut Vec::new()).is_err() {
+                break;
+            }
+            departures.sweep();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+    use std::sync::Barrier;
+    use std::thread::JoinHandle;
+
+    use polyserve_core::service::Echo;
+    use polyserve_core::{Answer, Reply, Request, ServerConfig, Service, Status};
+
+    use super::*;
+    use crate::servers::waiting::Opening;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Two requests wait for each other in the service's own blocking code.
+    struct Meeting(Barrier);
+
+    impl Service for Meeting {
+        fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            self.0.wait();
+            Answer::Now(Reply::empty(Status::OK))
+        }
+    }
+
+    fn ask(addr: SocketAddr) -> io::Result<String> {
+        let mut stream = TcpStream::connect(addr)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn run(service: Arc<dyn Service>) -> (Arc<Crew>, SocketAddr, JoinHandle<Drain>) {
+        let addr = "127.0.0.1:0".parse().unwrap();
+        let opening = Opening::new(addr, &ServerConfig::default(), service).unwrap();
+        let addr = opening.local_addr;
+        let crew = Arc::new(Crew::new(opening).unwrap());
+        let supervisor = Supervisor::new(Arc::clone(&crew));
+        (crew, addr, thread::spawn(move || supervisor.run()))
+    }
+
+    fn wait_until(holds: impl Fn() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < until, "it never comes");
+            thread::yield_now();
+        }
+    }
+
+    /// A supervisor that looked every 5 ms for ever kept an idle machine awake. One that sleeps must be roused by the
+    /// next connection, or nobody looks after a leader that is held up, and by a shutdown.
+    #[test]
+    fn it_sleeps_where_nothing_happens_and_is_roused() {
+        let (crew, addr, supervisor) = run(Arc::new(Meeting(Barrier::new(2))));
+        let is_asleep = || crew.asleep.load(Ordering::SeqCst);
+        for _ in 0..3 {
+            wait_until(is_asleep);
+            for client in [(); 2].map(|()| thread::spawn(move || ask(addr))) {
+                let answer = client.join().unwrap().unwrap();
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+            }
+        }
+        wait_until(is_asleep);
+        crew.house.shutdown.begin(Instant::now() + PATIENCE);
+        assert_eq!(supervisor.join().unwrap().answered, 6);
+    }
+
+    /// A leader that waited for its own connection's next request would leave new ones to the supervisor, which comes
+    /// too late: while connections are kept, spoken or silent, somebody must wait for the listener.
+    #[test]
+    fn somebody_leads_while_connections_are_kept() {
+        let (crew, addr, supervisor) = run(Arc::new(Echo));
+        let mut kept = Vec::new();
+        for round in 0..8 {
+            let mut stream = TcpStream::connect(addr).unwrap();
+            if round % 2 == 0 {
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+                stream.read_exact(&mut [0; 12]).unwrap();
+            }
+            kept.push(stream);
+            wait_until(|| crew.accepted.load(Ordering::SeqCst) == round + 1 && crew.leader_is(Leader::Watches));
+        }
+        crew.house.shutdown.begin(Instant::now() + PATIENCE);
+        assert_eq!(supervisor.join().unwrap().answered, 4);
+    }
+}
