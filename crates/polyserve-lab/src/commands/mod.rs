@@ -1,4 +1,4 @@
-//! The commands, one a module.
+//! The commands, one a module; and what they share: `entrants` of a comparison, the flags of a `workload`, how to `stop`.
 
 pub(crate) mod compare;
 pub(crate) mod data;
