@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use mio::net::{TcpListener, TcpStream};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
@@ -47,8 +48,9 @@ pub(super) struct Intake {
     deaf: AtomicBool,
     /// Workers could not accept: the poller is to see for itself.
     pub(super) trouble: AtomicBool,
-    /// Other jobs were queued, since the last look of the poller or since a seat was last given up for them.
-    pub(super) others_wait: AtomicBool,
+    /// Jobs of this server that are queued or run, and how many can run at a time.
+    jobs: CachePadded<AtomicUsize>,
+    workers: usize,
     /// A worker waits for connections, and is to be rung for other jobs.
     pub(super) staying: AtomicBool,
     pub(super) bell: (PipeReader, PipeWriter),
@@ -71,15 +73,16 @@ pub(super) enum Accepted {
 }
 
 impl Intake {
-    /// Registers `listener` as [`LISTENER`].
-    pub(super) fn new(listener: TcpListener, registry: &Registry) -> io::Result<Self> {
+    /// Registers `listener` as [`LISTENER`]. `workers`: so many jobs can run at a time; a guess too low does no harm.
+    pub(super) fn new(listener: TcpListener, registry: &Registry, workers: usize) -> io::Result<Self> {
         registry.register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
         Ok(Self {
             listener: Mutex::new(Some(Arc::new(listener))),
             seats: AtomicUsize::new(0),
             deaf: AtomicBool::new(false),
             trouble: AtomicBool::new(false),
-            others_wait: AtomicBool::new(false),
+            jobs: CachePadded::new(AtomicUsize::new(0)),
+            workers,
             staying: AtomicBool::new(false),
             bell: io::pipe()?,
             lobby: Mutex::new(Vec::new()),
@@ -127,17 +130,22 @@ impl Intake {
         std::mem::take(&mut *lock(&self.surplus))
     }
 
-    /// A job other than accepting was queued: whoever has a seat makes room for it.
-    pub(super) fn note_job(&self) {
-        if self.seats.load(Ordering::Relaxed) > 0 {
-            self.others_wait.store(true, Ordering::SeqCst);
+    /// A job is about to be queued. Where no worker is left for it, one that only waits for connections makes room.
+    pub(super) fn job_comes(&self) {
+        self.jobs.fetch_add(1, Ordering::SeqCst);
+        if self.others_wait() {
             self.ring();
         }
     }
 
-    /// The poller has looked: whether others waited is to be seen anew.
-    pub(super) fn forget_jobs(&self) {
-        self.others_wait.store(false, Ordering::Relaxed);
+    /// A job was run, or could not be queued.
+    pub(super) fn job_ends(&self) {
+        self.jobs.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether jobs wait for a worker.
+    pub(super) fn others_wait(&self) -> bool {
+        self.jobs.load(Ordering::SeqCst) > self.workers
     }
 
     fn ring(&self) {

@@ -66,7 +66,6 @@ impl Lending {
         self.alone = accepted == self.seen;
         self.crowded = !self.alone;
         self.seen = accepted;
-        intake.forget_jobs();
         intake.hear(&shared.registry);
         if self.alone {
             shared.park_lobby();

@@ -22,7 +22,7 @@ use super::slots::{AGAIN, Connection, FREE, LINGERING, PARKED, QUEUED, RUNNING, 
 use super::worker::{Flushed, Jobs, Outcome, Shared, flush};
 use crate::servers::departures::discard;
 use crate::servers::desk::{Desk, House};
-use crate::servers::waiting::{ACCEPT_REST, LAST_GRACE};
+use crate::servers::waiting::{ACCEPT_REST, Complaint, LAST_GRACE};
 
 pub(super) const LISTENER: Token = Token(usize::MAX - 1);
 const WAKE: Token = Token(usize::MAX - 2);
@@ -48,6 +48,7 @@ pub(super) struct Poller {
     lending: Lending,
     /// Accepting rests until then: the system had nothing left.
     resting: Option<Instant>,
+    complaint: Complaint,
     /// Connections that could not be queued and cannot be refused: an answer of theirs is half written.
     retry: Vec<usize>,
     tick: Duration,
@@ -62,7 +63,9 @@ impl Poller {
         executor_is_own: bool,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
-        let intake = Intake::new(listener, poll.registry())?;
+        let workers = executor.workers().unwrap_or_else(cores);
+        // What else a shared executor has to do is not known: whatever is queued there may have to wait.
+        let intake = Intake::new(listener, poll.registry(), if executor_is_own { workers } else { 1 })?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         house.shutdown.on_begin(move || {
             let _ = waker.wake();
@@ -74,7 +77,7 @@ impl Poller {
         let most = house.config.max_connections + REFUSED;
         let shared = Arc::new(Shared::new(house, intake, poll.registry().try_clone()?, executor, most));
         let jobs = shared.jobs();
-        let lending = Lending::new(shared.executor.workers().unwrap_or_else(cores));
+        let lending = Lending::new(workers);
         Ok(Self {
             poll,
             shared,
@@ -84,6 +87,7 @@ impl Poller {
             accepting: false,
             lending,
             resting: None,
+            complaint: Complaint::new(),
             retry: Vec::new(),
             tick,
             next_tick: Instant::now(),
@@ -142,7 +146,9 @@ impl Poller {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.accepting = false,
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept");
+                    if self.complaint.is_due() {
+                        tracing::warn!(%error, "cannot accept");
+                    }
                     self.resting = Some(Instant::now() + ACCEPT_REST);
                     return;
                 }

@@ -12,6 +12,7 @@ use std::mem;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use polyserve_core::sync::lock;
@@ -33,8 +34,8 @@ const STAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// So many connections have room in the lobby.
 const LOBBY: usize = 32;
 
-/// A connection that is silent at so many looks leaves the lobby.
-const PATIENCE: u8 = 4;
+/// A connection that is silent for so long leaves the lobby.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// A connection in the lobby.
 #[derive(Debug)]
@@ -43,7 +44,9 @@ pub(super) struct Guest {
     stream: Arc<TcpStream>,
     /// It has said something.
     ready: bool,
-    looks: u8,
+    since: Instant,
+    /// It has been silent for too long.
+    late: bool,
 }
 
 /// One of the jobs that accept. Dropping it leaves.
@@ -63,11 +66,11 @@ impl Intake {
     /// Waits a moment for connections, and for those in the lobby; one worker does at a time. False where nothing has
     /// come, or something else is to be done.
     fn stay(&self) -> bool {
-        if self.others_wait.load(Ordering::SeqCst) || self.staying.swap(true, Ordering::SeqCst) {
+        if self.others_wait() || self.staying.swap(true, Ordering::SeqCst) {
             return false;
         }
         // In this order: either who queues a job sees that somebody stays, or the one who stays sees the job.
-        let come = !self.others_wait.load(Ordering::SeqCst) && self.look();
+        let come = !self.others_wait() && self.look();
         if self.staying.swap(false, Ordering::SeqCst) {
             return come;
         }
@@ -87,9 +90,10 @@ impl Intake {
         let used = polled.len().min(lobby.len() + 2);
         let some = poll(polled.get_mut(..used).unwrap_or_default(), Some(&STAY)).is_ok_and(|some| some > 0);
         let ready = polled.map(|polled| !polled.revents().is_empty());
+        let now = Instant::now();
         for (guest, ready) in lobby.iter_mut().zip(ready.into_iter().skip(2)) {
             guest.ready = ready;
-            guest.looks += 1;
+            guest.late = now.saturating_duration_since(guest.since) > PATIENCE;
         }
         // Before one of them is served, which may hold this worker up, the others are where the poller finds them.
         lock(&self.lobby).append(&mut lobby);
@@ -109,7 +113,7 @@ impl Intake {
     /// Takes one out of the lobby that has said something, or was silent for too long.
     fn call_guest(&self) -> Option<Guest> {
         let mut lobby = lock(&self.lobby);
-        let next = lobby.iter().position(|guest| guest.ready || guest.looks >= PATIENCE)?;
+        let next = lobby.iter().position(|guest| guest.ready || guest.late)?;
         Some(lobby.swap_remove(next))
     }
 }
@@ -131,7 +135,7 @@ impl Shared {
         let (intake, most) = (&self.intake, self.house.config.max_connections);
         let mut served = 0;
         while !self.house.shutdown.is_begun() && self.slots.used() < most && !intake.is_slow() {
-            if served >= SHORT_TURN && (served >= TURN || intake.others_wait.load(Ordering::Relaxed)) {
+            if served >= SHORT_TURN && (served >= TURN || intake.others_wait()) {
                 self.park_lobby();
                 if self.queue(ACCEPT) {
                     mem::forget(seat); // it is the queued job's now
@@ -165,7 +169,8 @@ impl Shared {
             return;
         }
         if let Some(stream) = self.work(name, slot, true)
-            && let Err(guest) = self.intake.seat_guest(Guest { name, stream, ready: false, looks: 0 })
+            && let Err(guest) =
+                self.intake.seat_guest(Guest { name, stream, ready: false, since: Instant::now(), late: false })
         {
             self.park(guest.name);
         }

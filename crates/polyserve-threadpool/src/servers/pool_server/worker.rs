@@ -88,13 +88,12 @@ impl Shared {
         let Some(jobs) = self.jobs.get().and_then(Weak::upgrade) else {
             return true; // the run is over, and every slot has been taken care of
         };
-        if name != ACCEPT {
-            self.intake.note_job();
-        }
+        self.intake.job_comes();
         let outer = QUEUEING.replace(Queueing::Yes);
         let queued = self.executor.execute(Job::named(jobs, name)).is_ok();
         queued && QUEUEING.replace(outer) == Queueing::Yes || {
             QUEUEING.set(outer);
+            self.intake.job_ends();
             false
         }
     }
@@ -106,13 +105,13 @@ impl Shared {
             return QUEUEING.set(Queueing::RanHere);
         }
         if name == ACCEPT {
-            return self.take_in();
-        }
-        let Some(slot) = self.slots.get(name) else { return };
-        if !slot.move_on(QUEUED, RUNNING) {
-            return; // the shutdown's deadline took it from the queue
-        }
-        self.work(name, slot, false);
+            self.take_in();
+        } else if let Some(slot) = self.slots.get(name)
+            && slot.move_on(QUEUED, RUNNING)
+        {
+            self.work(name, slot, false);
+        } // else the shutdown's deadline took it from the queue
+        self.intake.job_ends();
     }
 
     /// Serves a connection whose slot was moved to `RUNNING`, and settles it. With `hold`, one that has not said
