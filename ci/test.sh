@@ -12,5 +12,11 @@ step ci/ab.sh
 step cargo bench -q -- --test
 step cargo run -q --release --example custom_repo
 step cargo run -q --release --example custom_server
+step cargo run -q --release --example custom_server -- stress --server custom
+# A few rounds decide nothing; they show that an outsider's server is started, verified, measured and listed.
+step cargo run -q --release --example custom_server -- compare --servers custom,sequential,pool_server --repos two_level \
+    --rounds 3 --connections 8 --no-latency
 step cargo run -q --release --example graceful_shutdown
+# Without it the tests that count system calls say that they did not run.
+command -v strace >/dev/null || apt_install strace || echo "strace is not here and cannot be installed" >&2
 step cargo test --workspace

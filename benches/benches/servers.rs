@@ -1,100 +1,188 @@
-//! Every server of the catalog under load, in process: server and client threads over loopback, each answer checked.
+//! Every server of the catalog under load, in process, next to the references: the generator of `polyserve load` in the
+//! same process, over loopback, every answer checked, and at the end that no request was lost.
 //!
-//! Closed loop: a client sends when its last answer is there. So these figures compare servers on one machine; they
-//! say nothing about latency under a given load.
+//! Closed loop: a connection asks again when its last answer is there. So these figures compare servers on one machine;
+//! they say nothing about latency under a given load. The client takes cores that the server could have had: beside each
+//! time stands how busy both were, and the requests for each second of the server's processor time.
 
-use std::io;
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
+use polyserve::catalog::ServerEntry;
 use polyserve::prelude::*;
-use polyserve_benches::client::Client;
+use polyserve_lab::reference::{BODY, with_references};
+use polyserve_load::data::Data;
+use polyserve_load::{CpuOf, Dist, Exchange, Load, Mix, Span, Traffic, Usage, prefill, run};
 
-const BODY: &str = r#"{"id":1,"description":"a1B2c3D4e5F6g7H","value":60.750847}"#;
-const CLIENTS: usize = 8;
+/// Connections at a time; 1 where a server has one at a time and connections are kept.
+const CONNECTIONS: usize = 8;
 const PIPELINE: usize = 16;
 
-/// What a client does again and again.
-struct Load {
+/// Ids of the mix, and its seed.
+const KEYS: u64 = 10_000;
+const SEED: u64 = 1;
+const MIX: Mix = Mix { get: 95, put: 5 };
+
+/// What clients ask, and how.
+struct Shape {
     name: &'static str,
-    requests: Vec<u8>,
-    /// How many requests those are.
-    count: usize,
-    status: &'static str,
-    body: &'static [u8],
-    /// Each on a connection of its own.
-    reconnect: bool,
+    usage: Usage,
+    /// What the servers are asked.
+    asked: fn() -> Traffic,
+    /// The same requests, with the one answer that a reference has.
+    asked_of_references: fn() -> Traffic,
 }
 
-fn loads() -> Vec<Load> {
-    let get = b"GET /1 HTTP/1.1\r\nHost: bench\r\n\r\n".to_vec();
-    let last = b"GET /1 HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n".to_vec();
-    let put = format!("PUT /1 HTTP/1.1\r\nHost: bench\r\nContent-Length: {}\r\n\r\n{BODY}", BODY.len()).into_bytes();
-    let ok = "HTTP/1.1 200 OK";
-    let load = |name, requests, count, body, reconnect| Load { name, requests, count, status: ok, body, reconnect };
-    vec![
-        load("get", get.clone(), 1, BODY.as_bytes(), false),
-        load("put", put, 1, b"", false),
-        load("get-pipelined-16", get.repeat(PIPELINE), PIPELINE, BODY.as_bytes(), false),
-        load("get-connection-each", last, 1, BODY.as_bytes(), true),
-    ]
+const SHAPES: [Shape; 5] = [
+    Shape { name: "get", usage: kept(1), asked: get, asked_of_references: get },
+    Shape { name: "put", usage: kept(1), asked: || put(b""), asked_of_references: || put(BODY.as_bytes()) },
+    Shape { name: "get-pipelined-16", usage: kept(PIPELINE), asked: get, asked_of_references: get },
+    Shape { name: "get-connection-each", usage: Usage::Close, asked: get, asked_of_references: get },
+    Shape { name: "mix-95-5-zipf", usage: kept(1), asked: mix, asked_of_references: mix_of_one },
+];
+
+const fn kept(pipeline: usize) -> Usage {
+    Usage::KeepAlive { pipeline }
 }
 
-/// Runs `times` exchanges from `clients` threads; the time that took.
-fn run(addr: SocketAddr, load: &Load, clients: usize, times: u64) -> io::Result<Duration> {
-    let share = |client: u64| times / clients as u64 + u64::from(client < times % clients as u64);
-    let mut connections = Vec::new();
-    for _ in 0..if load.reconnect { 0 } else { clients } {
-        connections.push(Client::connect(addr)?);
+fn one_get() -> Exchange {
+    Exchange::new("GET", "/1").with(|exchange| exchange.answers = vec![BODY.into()])
+}
+
+fn one_put(answer: &[u8]) -> Exchange {
+    Exchange::new("PUT", "/1").with(|exchange| {
+        exchange.headers = vec![("Content-Type".into(), "application/json".into())];
+        exchange.body = Some(BODY.into());
+        exchange.answers = vec![answer.to_vec()];
+    })
+}
+
+fn get() -> Traffic {
+    Traffic::expecting(vec![one_get()]).expect("it is a request")
+}
+
+fn put(answer: &[u8]) -> Traffic {
+    Traffic::expecting(vec![one_put(answer)]).expect("it is a request")
+}
+
+fn mix() -> Traffic {
+    Traffic::entities(&Data::new(SEED), KEYS, Dist::Zipf(0.99), MIX, SEED).expect("the mix is valid")
+}
+
+/// As many reads and writes as [`mix`], all of one id.
+fn mix_of_one() -> Traffic {
+    let gets = std::iter::repeat_n(one_get(), MIX.get as usize);
+    let puts = std::iter::repeat_n(one_put(BODY.as_bytes()), MIX.put as usize);
+    Traffic::expecting(gets.chain(puts).collect()).expect("they are requests")
+}
+
+/// A server that runs, and the load for it.
+struct Subject {
+    running: Running,
+    load: Load,
+    /// Requests that were answered before the load.
+    stored: u64,
+    cost: Cost,
+}
+
+impl Subject {
+    fn start(server: &dyn Server, shape: &Shape, is_reference: bool) -> Self {
+        let repo = Arc::new(TwoLevel::default());
+        let service = EntityService::shared(Arc::clone(&repo) as Arc<dyn EntityRepo>);
+        let running = server.serve(([127, 0, 0, 1], 0).into(), service).expect("the server starts");
+        let traffic = if is_reference { (shape.asked_of_references)() } else { (shape.asked)() };
+        let one = server.connections() == Connections::One && shape.usage != Usage::Close;
+        let load = Load::new(running.local_addr(), traffic).with(|load| {
+            load.connections = if one { 1 } else { CONNECTIONS };
+            load.usage = shape.usage;
+            load.cpu = CpuOf::Own;
+        });
+        let mut stored = 0;
+        if !is_reference {
+            let _ = repo.put(Entity::new(1, "a1B2c3D4e5F6g7H", 60.750847)).wait().expect("the repo takes an entity");
+            stored = prefill(load.target, &load.host, &load.traffic).expect("the server takes what is asked for later");
+        }
+        Self { running, load, stored, cost: Cost::default() }
     }
-    let mut connections = connections.into_iter();
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..clients as u64)
-            .map(|client| {
-                let mut kept = connections.next();
-                scope.spawn(move || -> io::Result<()> {
-                    for _ in 0..share(client) {
-                        let mut fresh = if load.reconnect { Some(Client::connect(addr)?) } else { None };
-                        if let Some(connection) = fresh.as_mut().or(kept.as_mut()) {
-                            connection.exchange(&load.requests, load.count, load.status, load.body)?;
-                        }
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| io::Error::other("a client panicked"))?)
-    })?;
-    Ok(start.elapsed())
+
+    fn end(self, shape: &str, name: &str) {
+        let drain = self.running.shutdown().expect("the server ends");
+        assert_eq!((drain.cut, drain.stuck), (0, 0), "{name}");
+        let counted = self.stored + self.cost.answered;
+        assert!(drain.answered >= counted, "{shape}/{name}: {drain}, but its clients have {counted}");
+        self.cost.print(shape, name);
+    }
 }
 
-fn bench_server(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, server: &dyn Server, load: &Load) {
-    let repo = TwoLevel::default();
-    let _ = repo.put(Entity::new(1, "a1B2c3D4e5F6g7H", 60.750847)).wait().expect("the repo takes an entity");
-    let running = server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo)).expect("the server starts");
-    // One that serves one connection at a time has one client.
-    let clients = if server.connections() == Connections::One && !load.reconnect { 1 } else { CLIENTS };
-    group.throughput(Throughput::Elements(load.count as u64));
-    group.bench_function(name, |bencher| {
-        bencher.iter_custom(|times| run(running.local_addr(), load, clients, times).expect("every answer is right"));
+fn bench(group: &mut BenchmarkGroup<'_, WallTime>, shape: &Shape, entry: &ServerEntry, is_reference: bool) {
+    let close = shape.usage == Usage::Close;
+    // A reference does not read what a request says of its connection.
+    let once = u64::from(close && is_reference);
+    let config = ServerConfig::default().with(|config| config.requests_per_connection = once);
+    let server = (entry.make)(&config).expect("the defaults suit every server");
+    if is_reference && !close && server.connections() == Connections::One {
+        return; // it closes after every answer
+    }
+    let name = if is_reference { format!("reference/{}", entry.name) } else { entry.name.clone() };
+    let mut subject = None; // started only where its name is asked for
+    group.bench_function(&name, |bencher| {
+        let subject = subject.get_or_insert_with(|| Subject::start(server.as_ref(), shape, is_reference));
+        bencher.iter_custom(|requests| subject.cost.add(&subject.load, requests));
     });
-    let drain = running.shutdown().expect("the server ends");
-    assert_eq!((drain.cut, drain.stuck), (0, 0));
+    if let Some(subject) = subject {
+        subject.end(shape.name, &name);
+    }
+}
+
+/// Processor time is known to a few milliseconds; over less than this it says nothing.
+const MEASURABLE: Duration = Duration::from_millis(500);
+
+/// What all runs of one bench took together.
+#[derive(Default)]
+struct Cost {
+    answered: u64,
+    elapsed: Duration,
+    client: Duration,
+    server: Duration,
+}
+
+impl Cost {
+    /// Runs `load` for so many requests; how long they took.
+    fn add(&mut self, load: &Load, requests: u64) -> Duration {
+        let load = load.clone().with(|load| load.span = Span::Requests(requests));
+        let report = run(&load, &mut |_| {}).expect("the load runs");
+        assert!(report.is_clean(), "{:?}: {:?}", report.failed, report.first_failure);
+        assert_eq!(report.answered, requests);
+        self.answered += report.answered;
+        self.elapsed += report.elapsed;
+        self.client += report.client_cpu;
+        self.server += report.server_cpu.expect("the server is in this process");
+        report.elapsed
+    }
+
+    fn print(&self, shape: &str, name: &str) {
+        if self.elapsed < MEASURABLE || self.server.is_zero() {
+            return;
+        }
+        let [elapsed, client, server] = [self.elapsed, self.client, self.server].map(|time| time.as_secs_f64());
+        let each = self.answered as f64 / server;
+        let (client, server) = (client / elapsed, server / elapsed);
+        eprintln!(
+            "{shape}/{name}: {each:.0} requests a server-CPU-second; cores: client {client:.2}, server {server:.2}"
+        );
+    }
 }
 
 fn servers(criterion: &mut Criterion) {
-    let catalog = Catalog::builtin();
-    let config = ServerConfig::default();
-    for load in loads() {
-        let mut group = criterion.benchmark_group(format!("servers/{}", load.name));
+    let catalog = with_references(Catalog::builtin());
+    for shape in &SHAPES {
+        let mut group = criterion.benchmark_group(format!("servers/{}", shape.name));
         group.sample_size(20).warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(3));
-        for entry in catalog.servers() {
-            let server = (entry.make)(&config).expect("the defaults suit every server");
-            bench_server(&mut group, &entry.name, server.as_ref(), &load);
-        }
+        group.throughput(Throughput::Elements(1));
+        catalog.references().iter().for_each(|entry| bench(&mut group, shape, entry, true));
+        catalog.servers().iter().for_each(|entry| bench(&mut group, shape, entry, false));
         group.finish();
     }
 }

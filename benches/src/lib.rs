@@ -1,4 +1,1 @@
-//! What the benches share: a client that checks every answer while it is measured.
-#![forbid(unsafe_code)]
-
-pub mod client;
+//! Benches live in `benches/`; this library is empty.

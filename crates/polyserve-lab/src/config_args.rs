@@ -28,6 +28,14 @@ impl ConfigArgs {
     }
 }
 
+impl ConfigArgs {
+    /// The flags that were given, as a command line has them.
+    pub fn flags(&self) -> Vec<String> {
+        let given = SETTINGS.iter().filter_map(|setting| Some((setting.flag(), self.flags.get(setting.name())?)));
+        given.map(|(flag, value)| format!("{flag}={value}")).collect()
+    }
+}
+
 fn arg(setting: &Setting) -> Arg {
     let default = setting.show(&ServerConfig::default());
     let published = if setting.name() == "workers" { format!(", then {PUBLISHED_WORKERS}") } else { String::new() };

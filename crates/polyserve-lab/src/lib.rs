@@ -15,6 +15,8 @@
 //!
 //! * `commands`: one module a command; each reads its arguments, runs, and prints.
 //! * [`data`]: the entities that all of them use.
+//! * [`compare`]: strategies side by side, with an interval for every ratio.
+//! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`config_args`], [`limits`], [`output`]: what the commands share.
 //!
@@ -23,9 +25,13 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+pub mod compare;
 pub mod config_args;
 pub mod limits;
 pub mod output;
+#[cfg(target_os = "linux")]
+pub mod reference;
+mod spin;
 pub mod stress;
 
 pub use polyserve_load::data;
@@ -39,7 +45,9 @@ use polyserve::catalog::{Catalog, UnknownName};
 use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
-use commands::{data::DataArgs, load::LoadArgs, serve::ServeArgs, stress::StressArgs};
+use commands::{
+    compare::CompareArgs, data::DataArgs, load::LoadArgs, serve::ServeArgs, stress::StressArgs, trial::TrialArgs,
+};
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
 #[derive(Debug, Parser)]
@@ -65,11 +73,15 @@ enum Command {
     Data(DataArgs),
     /// Ask an HTTP/1.1 server for as much as it can or should do, verify every answer, and show what it took.
     Load(LoadArgs),
+    /// Rank servers and repos on this machine, with an interval for every ratio.
+    Compare(CompareArgs),
+    /// Try out whether comparisons can be believed: the same beside itself, and something slowed on purpose.
+    Trial(TrialArgs),
     /// Put a server and a repo under the published stress scenario, and verify every answer and the final state.
     Stress(StressArgs),
 }
 
-/// Runs the command that this process's arguments ask for, over `catalog`.
+/// Runs the command that this process's arguments ask for, over `catalog` and the references of this crate.
 #[allow(clippy::needless_pass_by_value)] // it is a program's only act
 pub fn main(catalog: Catalog) -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -80,6 +92,8 @@ pub fn main(catalog: Catalog) -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    #[cfg(target_os = "linux")]
+    let catalog = reference::with_references(catalog);
     match run(&cli, &catalog) {
         Ok(code) => code,
         Err(error) => {
@@ -96,6 +110,8 @@ fn run(cli: &Cli, catalog: &Catalog) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => commands::serve::run(catalog, args, cli.json),
         Command::Data(args) => commands::data::run(args, cli.json),
         Command::Load(args) => commands::load::run(args, cli.json),
+        Command::Compare(args) => commands::compare::run(catalog, args, cli.json),
+        Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json),
     }
 }

@@ -1,7 +1,9 @@
 //! `polyserve serve`: one server over one repo, until SIGINT or SIGTERM.
 
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -9,17 +11,19 @@ use polyserve::catalog::{Catalog, Entry};
 use polyserve::service::Page;
 use polyserve::signals::Signals;
 use polyserve::{Drain, ServerConfig};
+use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
 use crate::Misuse;
 use crate::config_args::ConfigArgs;
 use crate::limits::raise_descriptors;
 use crate::output::{print, print_json};
+use crate::spin::Spin;
 
 /// What `polyserve serve` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// The server: how connections become work. See `polyserve list`.
+    /// The server: how connections become work; or a reference. See `polyserve list`.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
     /// The repo: how data is shared.
@@ -38,6 +42,12 @@ pub(crate) struct ServeArgs {
     /// How long the page waits. With `--service page`. [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     page_wait: Option<Duration>,
+    /// Burn so many nanoseconds of CPU time a request: a comparison's positive control.
+    #[arg(long, value_name = "NS", hide = true)]
+    spin: Option<u64>,
+    /// Drain when standard input ends too: so ends with whoever started it, however that one ends.
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -47,11 +57,18 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let signals = Signals::register().context("the signals cannot be taken over")?;
     let catalog = with_page(catalog, args)?;
     let settings = args.config.settings(args.listen.as_deref())?;
-    let entry = catalog.server(&args.server)?;
+    // The error for a name that nobody has is the one that lists the servers.
+    let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
     let server = settings.make(|config| (entry.make)(config))?;
     let repo = (catalog.repo(&args.repo)?.make)().with_context(|| format!("the repo {} cannot be made", args.repo))?;
-    let service = (catalog.service(&args.service)?.make)(repo);
+    let mut service = (catalog.service(&args.service)?.make)(repo);
+    if let Some(nanoseconds) = args.spin {
+        service = Arc::new(Spin::new(service, Duration::from_nanos(nanoseconds)));
+    }
     warn_of_descriptors(&settings.config);
+    if args.until_stdin_ends {
+        end_with_stdin()?;
+    }
 
     let running =
         server.serve(settings.listen, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
@@ -63,6 +80,16 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let counts = json!({ "answered": answered, "cut": cut, "stuck": stuck });
     if json { print_json(&counts) } else { print(&format!("{drain}\n")) }?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Sends this process a SIGTERM when standard input has ended.
+fn end_with_stdin() -> anyhow::Result<()> {
+    let wait = || {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink()); // an error is an end
+        let _ = kill_process(getpid(), Signal::TERM);
+    };
+    thread::Builder::new().name("stdin".into()).spawn(wait).context("no thread to wait for the end of input")?;
+    Ok(())
 }
 
 /// The catalog, its page as the arguments want it.

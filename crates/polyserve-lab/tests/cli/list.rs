@@ -21,6 +21,8 @@ fn as_json() {
     assert!(names("repos").contains(&"two_level".to_owned()));
     assert!(names("executors").contains(&"mpsc_pool".to_owned()));
     assert_eq!(names("services"), ["entity", "echo", "page", "welcome"]);
+    let references: &[&str] = if cfg!(target_os = "linux") { &["null_epoll", "null_accept"] } else { &[] };
+    assert_eq!(names("references"), references);
 }
 
 #[test]

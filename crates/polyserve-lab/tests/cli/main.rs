@@ -1,5 +1,6 @@
 //! The `polyserve` command, run as people run it.
 
+mod compare;
 mod data;
 mod drain;
 mod list;

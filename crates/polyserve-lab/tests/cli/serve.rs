@@ -29,6 +29,19 @@ fn it_serves_drains_and_says_what_it_did() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_reference_is_served_by_its_name() {
+    for name in ["null_epoll", "null_accept"] {
+        let serving = serve(&["--server", name, "--requests-per-connection", "1"]);
+        let answer = ask(serving.addr, "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(polyserve_lab::reference::BODY), "{answer}");
+        serving.signal(Signal::INT);
+        let (status, rest) = serving.end();
+        assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 1, cut 0, stuck 0\n"), "{name}");
+    }
+}
+
 #[test]
 fn every_service_answers() {
     for (service, request, answered) in [
@@ -111,6 +124,7 @@ fn the_published_pool_size_suits_every_server_and_our_own_does_not() {
 #[test]
 fn what_is_wrong_is_named_with_what_is_right() {
     let error = misused(&["serve", "--server", "nope"]);
+    assert!(misused(&["serve", "--server", "null_epol"]).contains("no server \"null_epol\"; there are: sequential"));
     for name in ["no server \"nope\"", "sequential", "thread_per_connection", "pool_server/mpsc_pool"] {
         assert!(error.contains(name), "{error}");
     }
@@ -143,4 +157,19 @@ fn flags_reach_the_server() {
     let request = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\nExpect: 100-continue\r\n\r\n";
     let answer = ask(serving.addr, request);
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\r\nServer: me\r\n"), "{answer}");
+}
+
+/// What `polyserve compare` starts ends with it, and answers alike however slow it is made.
+#[test]
+fn it_can_end_with_its_standard_input_and_be_slowed() {
+    let mut command = polyserve(&[&ANY[..], &["--until-stdin-ends", "--spin", "1000"]].concat());
+    let mut serving = Serving::start({
+        command.stdin(std::process::Stdio::piped());
+        command
+    });
+    let answer = ask(serving.addr, "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    drop(serving.child.stdin.take());
+    let (status, rest) = serving.end();
+    assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 1, cut 0, stuck 0\n"));
 }

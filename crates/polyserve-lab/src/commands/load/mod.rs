@@ -5,18 +5,14 @@ mod url;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Context as _;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-use polyserve::Shutdown;
-use polyserve::signals::Signals;
-use polyserve_load::{
-    CpuOf, Dist, Load, LoadError, Mix, Pace, Progress, Span, Traffic, Usage, prefill, run as run_load,
-};
+use polyserve_load::{CpuOf, Load, Mix, Pace, Progress, Span, Traffic, prefill, run as run_load};
 
+use super::stop;
+use super::workload::{WorkloadArgs, misuse};
 use crate::Misuse;
-use crate::data::Data;
 use crate::limits::{open_descriptors, raise_descriptors};
 use crate::output::{print, print_json};
 use report::Shown;
@@ -27,9 +23,8 @@ use url::Url;
 pub(crate) struct LoadArgs {
     /// What is asked for: http://HOST:PORT/PATH. With --keys or --mix, the entity server.
     url: Url,
-    /// Connections at a time.
-    #[arg(long, short, value_name = "C", default_value_t = 64)]
-    connections: usize,
+    #[command(flatten)]
+    workload: WorkloadArgs,
     /// Client threads.
     #[arg(long, short, value_name = "T", default_value_t = 1)]
     threads: usize,
@@ -37,27 +32,9 @@ pub(crate) struct LoadArgs {
     /// request was due. [default: closed loop]
     #[arg(long, value_name = "R")]
     rate: Option<f64>,
-    /// Requests that are sent at once on a connection.
-    #[arg(long, value_name = "D", default_value_t = 1)]
-    pipeline: usize,
-    /// Every request on a connection of its own.
-    #[arg(long, conflicts_with = "pipeline")]
-    no_keepalive: bool,
     /// PUT this file as JSON.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["mix", "keys"])]
     put: Option<PathBuf>,
-    /// Entities: weights of reading and writing. [default: get=1]
-    #[arg(long, value_name = "get=95,put=5")]
-    mix: Option<Mix>,
-    /// Entities: how many there are; all are stored first. [default: 10000]
-    #[arg(long, value_name = "N")]
-    keys: Option<u64>,
-    /// Entities: which are asked for, uniform or zipf:0.99. [default: uniform]
-    #[arg(long, value_name = "DIST")]
-    dist: Option<Dist>,
-    /// Entities: the seed of their data and their order.
-    #[arg(long, value_name = "S", default_value_t = 0)]
-    seed: u64,
     /// How long is measured. [default: 10s]
     #[arg(long, short, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "requests")]
     duration: Option<Duration>,
@@ -80,10 +57,10 @@ pub(crate) struct LoadArgs {
 
 /// Puts the load on the server.
 pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let load = load(args)?;
+    let mut load = load(args)?;
     load.validate().map_err(misuse)?;
     enough_descriptors(args)?;
-    ends_early(&load.stop)?;
+    load.stop = stop::on_signal()?;
     prefill(load.target, &load.host, &load.traffic).map_err(misuse)?;
     let line = Line::new(&load);
     let report = run_load(&load, &mut |progress| line.show(progress)).map_err(misuse)?;
@@ -98,9 +75,9 @@ fn load(args: &LoadArgs) -> anyhow::Result<Load> {
         .map_err(|error| Misuse(format!("{} cannot be reached: {error}", args.url)))?;
     let mut load = Load::new(target, traffic(args)?);
     load.host = args.url.host().to_owned();
-    (load.connections, load.threads, load.cores) = (args.connections, args.threads, args.cores.clone());
+    (load.connections, load.threads, load.cores) = (args.workload.connections, args.threads, args.cores.clone());
     load.pace = args.rate.map_or(Pace::Closed, Pace::Rate);
-    load.usage = if args.no_keepalive { Usage::Close } else { Usage::KeepAlive { pipeline: args.pipeline } };
+    load.usage = args.workload.usage();
     load.span = match (args.requests, args.duration) {
         (Some(requests), _) => Span::Requests(requests),
         (None, time) => Span::Time(time.unwrap_or(Duration::from_secs(10))),
@@ -111,8 +88,9 @@ fn load(args: &LoadArgs) -> anyhow::Result<Load> {
 }
 
 fn traffic(args: &LoadArgs) -> anyhow::Result<Traffic> {
-    if args.mix.is_none() && args.keys.is_none() {
-        if args.dist.is_some() {
+    let WorkloadArgs { mix, keys, dist, .. } = &args.workload;
+    if mix.is_none() && keys.is_none() {
+        if dist.is_some() {
             return Err(Misuse("--dist says which of --keys are asked for".into()).into());
         }
         let traffic = match &args.put {
@@ -128,9 +106,7 @@ fn traffic(args: &LoadArgs) -> anyhow::Result<Traffic> {
         let path = args.url.path();
         return Err(Misuse(format!("--keys and --mix ask for entities, at /{{id}}: the path {path} has no use")).into());
     }
-    let mix = args.mix.unwrap_or(Mix { get: 1, put: 0 });
-    let (keys, dist) = (args.keys.unwrap_or(10_000), args.dist.unwrap_or_default());
-    Traffic::entities(&Data::new(args.seed), keys, dist, mix, args.seed).map_err(misuse)
+    args.workload.entities(10_000, Mix { get: 1, put: 0 }).map_err(misuse)
 }
 
 /// Descriptors for anything but connections.
@@ -138,30 +114,11 @@ const SPARE: u64 = 16;
 
 fn enough_descriptors(args: &LoadArgs) -> Result<(), Misuse> {
     let room = raise_descriptors().saturating_sub(open_descriptors() + SPARE + 2 * args.threads as u64);
-    let connections = args.connections;
+    let connections = args.workload.connections;
     if connections as u64 <= room {
         return Ok(());
     }
     Err(Misuse(format!("--connections may be {room} at most with this limit on open descriptors, not {connections}")))
-}
-
-/// The first SIGINT or SIGTERM ends the load, and what was measured is shown; the second ends the process.
-fn ends_early(stop: &Shutdown) -> anyhow::Result<()> {
-    let (signals, stop) = (Signals::register().context("the signals cannot be taken over")?, stop.clone());
-    std::thread::Builder::new().name("stop".into()).spawn(move || {
-        if signals.wait().is_ok() {
-            stop.begin(Instant::now());
-        }
-    })?;
-    Ok(())
-}
-
-/// What was asked for and cannot be done, as opposed to what failed.
-fn misuse(error: LoadError) -> anyhow::Error {
-    match error {
-        LoadError::Setting(why) => Misuse(why).into(),
-        error => error.into(),
-    }
 }
 
 /// The line that shows how far it is. Where standard error is no terminal, nothing is drawn.

@@ -1,13 +1,7 @@
-//! A server of your own: `http1::Session` speaks HTTP, you move the bytes. The conformance kit tells whether the result
-//! keeps the contract; drains, timeouts and limits included.
+//! The server itself: one connection at a time, on one thread. `http1::Session` speaks HTTP, this file moves the bytes.
 //!
-//! ```sh
-//! cargo run --release --example custom_server
-//! ```
-//!
-//! This one serves one connection at a time on one thread. It looks up from whatever it waits for every few
-//! milliseconds, to see whether a shutdown has begun; a better one would be woken.
-#![forbid(unsafe_code)]
+//! It looks up from whatever it waits for every few milliseconds, to see whether a shutdown has begun; a better one
+//! would be woken.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -23,18 +17,17 @@ use polyserve::http1::{Env, Phase, Scratch, Session, Want};
 use polyserve::prelude::*;
 use polyserve::sync::lock;
 use polyserve::{ConfigError, Shutdown, net};
-use polyserve_conformance::property;
-use polyserve_conformance::server::{self, ServerSubject};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// One connection at a time.
 #[derive(Debug)]
-struct OneByOne {
+pub(crate) struct OneByOne {
     config: ServerConfig,
 }
 
 impl OneByOne {
-    fn new(config: ServerConfig) -> Result<Self, ConfigError> {
+    /// One within the limits of `config`, or what of it cannot be honoured.
+    pub(crate) fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         // What a server cannot honour it refuses here.
         match config.workers {
@@ -351,18 +344,4 @@ fn ready(sockets: &[(impl AsFd, PollFlags)], timeout: Duration) -> Vec<bool> {
     let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
     let _ = poll(&mut polled, Some(&timeout)); // an error is as good as a timeout: all is looked at again
     polled.iter().map(|fd| !fd.revents().is_empty()).collect()
-}
-
-fn main() -> anyhow::Result<()> {
-    // Some properties let a service panic on purpose; what a broken one saw is in the report.
-    std::panic::set_hook(Box::new(|_| {}));
-    let report = property::check("one_by_one", &ServerSubject::new(OneByOne::new), server::PROPERTIES);
-    drop(std::panic::take_hook());
-    print!("{report}");
-    anyhow::ensure!(report.conforms(), "the server does not keep the contract");
-
-    let running = OneByOne::new(ServerConfig::default())?
-        .serve(([127, 0, 0, 1], 0).into(), EntityService::shared(TwoLevel::default()))?;
-    println!("it conforms, and listened on http://{}: {}", running.local_addr(), running.shutdown()?);
-    Ok(())
 }

@@ -1,0 +1,37 @@
+//! Notes for the records of measurements: by which compiler, as which profile and from which commit this was built.
+//! What cannot be found out is left unset, and records say "unknown".
+
+use std::process::Command;
+
+fn main() {
+    let note = |name: &str, text: Option<String>| {
+        if let Some(text) = text {
+            println!("cargo:rustc-env={name}={text}");
+        }
+    };
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    note("POLYSERVE_BUILT_BY", said(Command::new(rustc).arg("--version")));
+    note("POLYSERVE_BUILT_AS", std::env::var("PROFILE").ok());
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some();
+    let mark = if changed { "+" } else { "" };
+    note("POLYSERVE_BUILT_FROM", git(&["rev-parse", "--short=12", "HEAD"]).map(|commit| format!("{commit}{mark}")));
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=src");
+    // A commit moves one of these.
+    for name in ["HEAD", "logs/HEAD"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", name]).filter(|path| std::path::Path::new(path).exists()) {
+            println!("cargo:rerun-if-changed={path}");
+        }
+    }
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    said(Command::new("git").args(args))
+}
+
+/// What a command prints, if it ends well and prints anything.
+fn said(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}

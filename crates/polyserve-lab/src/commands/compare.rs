@@ -1,0 +1,223 @@
+//! `polyserve compare`: servers and repos side by side, each pair in a process of its own.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polyserve::Shutdown;
+use polyserve::catalog::Catalog;
+use polyserve_load::{Load, Mix, Traffic};
+
+use super::entrants::{Entrants, Pair, Refused};
+use super::stop;
+use super::workload::{WorkloadArgs, misuse};
+use crate::Misuse;
+use crate::compare::cores::Cores;
+use crate::compare::progress::Progress;
+use crate::compare::ranking::Failed;
+use crate::compare::record::Environment;
+use crate::compare::{Comparison, Instrument, Ranking, Record};
+use crate::config_args::ConfigArgs;
+use crate::limits::{open_descriptors, raise_descriptors};
+use crate::output::{print, print_json};
+
+/// What `polyserve compare` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// A directory to record every turn in, as JSON lines.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// What a comparison is told.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PlanArgs {
+    /// The servers, with commas between them. [default: all]
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    servers: Vec<String>,
+    /// The repos, with commas between them. [default: all]
+    #[arg(long, value_name = "R,...", value_delimiter = ',')]
+    repos: Vec<String>,
+    /// What the others are compared with. [default: the first server over the first repo]
+    #[arg(long, value_name = "S/R")]
+    baseline: Option<Pair>,
+    /// At most four servers over two repos, and ten short rounds: about a minute.
+    #[arg(long)]
+    quick: bool,
+    /// Rounds; fewer than 10 decide nothing. [default: 50, quick: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rounds: Option<u32>,
+    /// How long a turn is measured, in slices of about 50 ms.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "200ms")]
+    slice: Duration,
+    /// How long a turn is verified and warmed up before.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60ms")]
+    warm_up: Duration,
+    /// Take no latencies; costs do not count then.
+    #[arg(long)]
+    no_latency: bool,
+    /// Enter the baseline once more, made to burn so many per cent more CPU time a request: it must be found slower.
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) slowed: Option<f64>,
+    /// The servers' cores: 0, or 0-3,6. [default: the first]
+    #[arg(long, value_name = "CORES")]
+    server_cores: Option<Cores>,
+    /// The load generator's cores. [default: the next]
+    #[arg(long, value_name = "CORES")]
+    client_cores: Option<Cores>,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Compares.
+pub(crate) fn run(catalog: &Catalog, args: &CompareArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let stop = stop::on_signal()?;
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    let (comparison, refused) = args.plan.comparison(catalog, &available, &stop)?;
+    let mut record = match &args.out {
+        Some(dir) => Record::within(dir)?,
+        None => Record::none(),
+    };
+    let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
+    record.environment(&Environment::of(&available, server_cores, client_cores, comparison.seed))?;
+    let mut progress = Progress::of(comparison.turns());
+    if server_cores.share_one_with(client_cores) {
+        progress.say("client and server share a core: what one takes the other has not");
+    }
+    let result = comparison.run(&mut record, &mut progress);
+    progress.finish();
+    let mut ranking = result?;
+    ranking.failed.extend(refused.into_iter().map(|Refused { name, why }| Failed { name, round: 0, why }));
+    if json { print_json(&ranking) } else { print(&ranking.to_string()) }?;
+    Ok(exit_code(&ranking))
+}
+
+fn exit_code(ranking: &Ranking) -> ExitCode {
+    if ranking.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Descriptors for anything but connections.
+const SPARE: u64 = 64;
+
+/// What is asked where nothing else is said.
+const KEYS: u64 = 1000;
+const MIX: Mix = Mix { get: 95, put: 5 };
+
+/// Times of a turn's parts that make sense.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(3600);
+
+impl PlanArgs {
+    /// The comparison that is asked for, and who cannot be in it.
+    pub(crate) fn comparison(
+        &self,
+        catalog: &Catalog,
+        available: &Cores,
+        stop: &Shutdown,
+    ) -> anyhow::Result<(Comparison, Vec<Refused>)> {
+        let settings = self.config.settings(None)?;
+        if let Some(percent) = self.slowed
+            && !(percent > 0.0 && percent <= 1000.0)
+        {
+            return Err(Misuse(format!("--slowed {percent} is not above 0 and at most 1000 per cent")).into());
+        }
+        let entrants = Entrants {
+            catalog,
+            servers: &self.servers,
+            repos: &self.repos,
+            baseline: self.baseline.as_ref(),
+            quick: self.quick,
+            slowed: self.slowed,
+            settings: &settings,
+            flags: self.config.flags(),
+            connections: self.workload.connections,
+            usage: self.workload.usage(),
+        };
+        let (contestants, refused) = entrants.enter()?;
+        let instrument = self.instrument(available, stop)?;
+        self.enough_descriptors()?;
+        let rounds = self.rounds.unwrap_or(if self.quick { 10 } else { 50 }) as usize;
+        let seed = self.workload.seed;
+        Ok((Comparison { contestants, instrument, rounds, latency: !self.no_latency, seed }, refused))
+    }
+
+    /// The client's side of each connection is this process's; the server's side has a limit of its own, alike.
+    fn enough_descriptors(&self) -> Result<(), Misuse> {
+        let room = raise_descriptors().saturating_sub(open_descriptors() + SPARE);
+        if self.workload.connections as u64 > room {
+            let connections = self.workload.connections;
+            return Err(Misuse(format!(
+                "--connections may be {room} at most with these descriptors, not {connections}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn instrument(&self, available: &Cores, stop: &Shutdown) -> anyhow::Result<Instrument> {
+        let (slice, warm_up) = (self.slice, self.warm_up);
+        for (flag, time) in [("--slice", slice), ("--warm-up", warm_up)] {
+            if !(SHORTEST..=LONGEST).contains(&time) {
+                return Err(Misuse(format!("{flag} {time:?} is not from 10 ms to an hour")).into());
+            }
+        }
+        let server_cores = chosen("--server-cores", self.server_cores.as_ref(), self.client_cores.as_ref(), available)?;
+        let client_cores = chosen("--client-cores", self.client_cores.as_ref(), Some(&server_cores), available)?;
+        let traffic = self.workload.entities(KEYS, MIX).map_err(misuse)?;
+        let load = Load::new(([127, 0, 0, 1], 0).into(), traffic.clone()).with(|load| {
+            load.connections = self.workload.connections;
+            load.usage = self.workload.usage();
+        });
+        load.validate().map_err(misuse)?;
+        Ok(Instrument {
+            server_cores,
+            client_cores,
+            connections: self.workload.connections,
+            usage: self.workload.usage(),
+            traffic,
+            limit_traffic: Traffic::one("GET", "/1", None, None).map_err(misuse)?,
+            warm_up,
+            slice,
+            latency_slice: slice / 2,
+            stop: stop.clone(),
+        })
+    }
+}
+
+/// The cores that were given; otherwise the first that the other side has not, if there is one.
+fn chosen(flag: &str, given: Option<&Cores>, others: Option<&Cores>, available: &Cores) -> anyhow::Result<Cores> {
+    let Some(given) = given else {
+        let numbers = available.numbers();
+        let free = numbers.iter().find(|core| others.is_none_or(|others| !others.numbers().contains(core)));
+        return free.or(numbers.first()).copied().map(Cores::from).context("this process has no core");
+    };
+    match given.missing_in(available) {
+        None => Ok(given.clone()),
+        Some(missing) => Err(Misuse(format!("{flag} {given}: there is no core {missing}, only {available}")).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_and_server_have_a_core_each_where_there_are_two() {
+        let cores = |text: &str| text.parse::<Cores>().unwrap();
+        let (one, two) = (cores("3"), cores("0,2"));
+        let usual = |others: Option<&str>, available: &Cores| {
+            chosen("--any", None, others.map(cores).as_ref(), available).unwrap().to_string()
+        };
+        assert_eq!(
+            (usual(None, &two), usual(Some("0"), &two), usual(Some("2"), &two)),
+            ("0".into(), "2".into(), "0".into())
+        );
+        assert_eq!((usual(Some("3"), &one), usual(Some("0,2"), &two)), ("3".into(), "0".into()));
+        let error = chosen("--any", Some(&cores("1")), None, &two).unwrap_err().to_string();
+        assert!(error.contains("--any 1: there is no core 1, only 0,2"), "{error}");
+    }
+}

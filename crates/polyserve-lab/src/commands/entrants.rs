@@ -1,0 +1,227 @@
+//! Who enters a comparison: pairs of a catalog's servers and repos, the baseline once more, and the limits.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use polyserve::catalog::{Catalog, Entry};
+use polyserve::env::{SETTINGS, Settings};
+use polyserve_load::Usage;
+
+use crate::Misuse;
+use crate::compare::contestant::{Contestant, Role, bound};
+use crate::compare::launch::{AddressFrom, Launch};
+
+/// A server and a repo: `pool_server/mpsc_pool/two_level`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    /// The server's name, which may have a slash.
+    pub(crate) server: String,
+    /// The repo's name.
+    pub(crate) repo: String,
+}
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.rsplit_once('/') {
+            Some((server, repo)) => Ok(Self { server: server.to_owned(), repo: repo.to_owned() }),
+            None => Err(format!("{text:?} is not SERVER/REPO such as thread_per_connection/two_level")),
+        }
+    }
+}
+
+impl Pair {
+    fn name(&self) -> String {
+        format!("{}/{}", self.server, self.repo)
+    }
+}
+
+/// Somebody who cannot take part.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    /// Its name.
+    pub(crate) name: String,
+    /// Why.
+    pub(crate) why: String,
+}
+
+/// Who is asked to take part.
+#[derive(Debug)]
+pub(crate) struct Entrants<'a> {
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) servers: &'a [String],
+    pub(crate) repos: &'a [String],
+    pub(crate) baseline: Option<&'a Pair>,
+    pub(crate) quick: bool,
+    pub(crate) slowed: Option<f64>,
+    pub(crate) settings: &'a Settings,
+    pub(crate) flags: Vec<String>,
+    pub(crate) connections: usize,
+    pub(crate) usage: Usage,
+}
+
+/// Servers and repos of a quick comparison.
+const QUICK: (usize, usize) = (4, 2);
+/// The built-in repos that a quick comparison takes first, and the server that it takes last.
+const QUICK_REPOS: [&str; 2] = ["two_level", "dashmap"];
+const NOT_QUICK: &str = "sequential";
+
+/// The limits of kept connections, and of a connection a request. A reference that the catalog lacks is left out.
+const LIMIT: &str = "null_epoll";
+const ACCEPT_LIMIT: &str = "null_accept";
+
+impl Entrants<'_> {
+    /// The contestants, the baseline first, and those who refuse the settings. One that was asked for by its name must
+    /// not refuse them.
+    pub(crate) fn enter(&self) -> anyhow::Result<(Vec<Contestant>, Vec<Refused>)> {
+        let pairs = self.pairs()?;
+        let named = !self.servers.is_empty();
+        let (mut contestants, mut refused) = (Vec::new(), Vec::new());
+        for (place, pair) in pairs.iter().enumerate() {
+            let config = self.settings.make(|config| {
+                let server = self.catalog.server(&pair.server).map(|entry| (entry.make)(config));
+                server.map_or_else(|_| Ok((None, config.clone())), |made| Ok((Some(made?), config.clone())))
+            });
+            match config {
+                Ok((server, config)) => {
+                    let shape = server.map(|server| server.connections());
+                    let bound = shape.and_then(|shape| bound(shape, &config, self.connections));
+                    contestants.push(Contestant {
+                        name: pair.name(),
+                        role: Role::Ranked,
+                        launch: serve(&pair.server, &pair.repo, &self.flags, Vec::new()),
+                        shape,
+                        bound,
+                    });
+                }
+                Err(error) if named || (place == 0 && self.baseline.is_some()) => return Err(error.into()),
+                Err(error) => refused.push(Refused { name: pair.name(), why: error.to_string() }),
+            }
+        }
+        let Some(baseline) = contestants.first_mut() else {
+            return Err(Misuse(String::from("no server takes these settings, so there is nothing to compare")).into());
+        };
+        baseline.role = Role::Baseline;
+        let baseline = baseline.clone();
+        let again =
+            |what: &str, role| Contestant { name: format!("{} {what}", baseline.name), role, ..baseline.clone() };
+        contestants.insert(1, again("(again)", Role::Same));
+        if let Some(percent) = self.slowed {
+            contestants.push(again(&format!("(slowed {percent} %)"), Role::Slowed(percent)));
+        }
+        contestants.extend(self.limits());
+        Ok((contestants, refused))
+    }
+
+    /// Server by server, repo by repo; the baseline first.
+    fn pairs(&self) -> anyhow::Result<Vec<Pair>> {
+        let (mut servers, mut repos) = (Vec::new(), Vec::new());
+        for name in self.servers {
+            servers.push(self.catalog.server(name)?.name.clone());
+        }
+        for name in self.repos {
+            repos.push(self.catalog.repo(name)?.name.clone());
+        }
+        let builtin = Catalog::builtin();
+        if servers.is_empty() {
+            let is_own = |name: &str| builtin.server(name).is_err();
+            servers = chosen(self.catalog.servers(), self.quick.then_some(QUICK.0), is_own, |name| name == NOT_QUICK);
+        }
+        if repos.is_empty() {
+            let is_own = |name: &str| builtin.repo(name).is_err();
+            let later = |name: &str| !QUICK_REPOS.contains(&name);
+            repos = chosen(self.catalog.repos(), self.quick.then_some(QUICK.1), is_own, later);
+        }
+        let mut pairs: Vec<Pair> = Vec::new();
+        if let Some(Pair { server, repo }) = self.baseline {
+            let (server, repo) = (self.catalog.server(server)?.name.clone(), self.catalog.repo(repo)?.name.clone());
+            pairs.push(Pair { server, repo });
+        }
+        for server in &servers {
+            for repo in &repos {
+                let pair = Pair { server: server.clone(), repo: repo.clone() };
+                if !pairs.contains(&pair) {
+                    pairs.push(pair);
+                }
+            }
+        }
+        Ok(pairs)
+    }
+
+    fn limits(&self) -> Vec<Contestant> {
+        // Settings are for servers; a limit takes none, from the environment neither.
+        let none: Vec<_> = SETTINGS.iter().map(|setting| (setting.variable().into(), OsString::new())).collect();
+        let (names, flags): (&[&str], &[&str]) = match self.usage {
+            Usage::KeepAlive { .. } => (&[LIMIT], &[]),
+            Usage::Close => (&[LIMIT, ACCEPT_LIMIT], &["--requests-per-connection=1"]),
+        };
+        let entries = names.iter().filter_map(|name| self.catalog.reference(name).ok());
+        entries
+            .map(|Entry { name, .. }| {
+                let flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
+                let launch = serve(name, QUICK_REPOS[0], &flags, none.clone());
+                Contestant { name: name.clone(), role: Role::Limit, launch, shape: None, bound: None }
+            })
+            .collect()
+    }
+}
+
+/// All of `entries`, or the `most` that matter most: those of the program's own, the last added first, then the built-in
+/// ones, but `later` ones last. In the order of the catalog.
+fn chosen<M>(
+    entries: &[Entry<M>],
+    most: Option<usize>,
+    is_own: impl Fn(&str) -> bool,
+    later: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut places: Vec<usize> = (0..entries.len()).collect();
+    if let Some(most) = most {
+        places.sort_by_key(|place| {
+            let name = entries[*place].name.as_str();
+            if is_own(name) { (0, entries.len() - place) } else { (1 + usize::from(later(name)), *place) }
+        });
+        places.truncate(most);
+        places.sort_unstable();
+    }
+    places.into_iter().map(|place| entries[place].name.clone()).collect()
+}
+
+/// This very program, as it was when it started: a later build of it takes no part.
+fn this_program() -> PathBuf {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }
+}
+
+fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsString, OsString)>) -> Launch {
+    let fixed = ["serve", "--json", "--until-stdin-ends", "--listen=127.0.0.1:0"];
+    let chosen = [format!("--server={server}"), format!("--repo={repo}")];
+    let args = fixed.iter().map(OsString::from).chain(chosen.iter().chain(flags).map(OsString::from));
+    Launch { program: this_program(), args: args.collect(), env, address: AddressFrom::Json }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_of_names() {
+        let pair: Pair = "pool_server/mpsc_pool/two_level".parse().unwrap();
+        assert_eq!((pair.server.as_str(), pair.repo.as_str()), ("pool_server/mpsc_pool", "two_level"));
+        assert!("two_level".parse::<Pair>().unwrap_err().contains("SERVER/REPO"));
+    }
+
+    #[test]
+    fn a_quick_comparison_takes_the_programs_own_first() {
+        let entry = |name: &str| Entry::service(name, "", &[], |_| std::sync::Arc::new(polyserve::service::Echo));
+        let entries = ["sequential", "a", "b", "c", "own1", "own2"].map(entry);
+        let is_own = |name: &str| name.starts_with("own");
+        let later = |name: &str| name == "sequential";
+        assert_eq!(chosen(&entries, None, is_own, later).len(), 6);
+        assert_eq!(chosen(&entries, Some(4), is_own, later), ["a", "b", "own1", "own2"]);
+        assert_eq!(chosen(&entries, Some(1), is_own, later), ["own2"]);
+        assert_eq!(chosen(&entries[..4], Some(4), is_own, later), ["sequential", "a", "b", "c"]);
+        assert_eq!(chosen(&entries[..4], Some(3), is_own, later), ["a", "b", "c"]);
+    }
+}

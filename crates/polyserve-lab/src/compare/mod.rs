@@ -1,0 +1,311 @@
+//! Strategies side by side on this machine: every contestant in a process of its own, in turn, round by round, with an
+//! interval for every ratio.
+//!
+//! Each round every contestant has a new process: what luck a process has with its memory's layout is drawn again each
+//! time. The processes of a round are there at once, and are measured in slices of about 50 ms in turn: what else the
+//! machine does for longer than that falls on all of them alike. Those that are not measured have no connections and
+//! rest. The baseline takes part twice, and the ratio of the two is the noise that any other difference is held against.
+//! The limits (servers that do next to nothing) take part in every round too.
+//!
+//! Invariant: a contestant with one wrong answer has no place in the ranking. Cost: rounds x contestants x about half
+//! a second; the memory of all contestants at once.
+//!
+//! # Layout
+//!
+//! * [`contestant`]: who takes part, and the order of turns. [`launch`], [`process`]: how one is started and ended.
+//! * [`measure`]: a turn. [`proc`], [`cores`]: what the kernel knows.
+//! * [`statistics`]: what may be said of ratios. [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept.
+//! * [`progress`]: how far it is.
+
+pub mod contestant;
+pub mod cores;
+pub mod launch;
+pub mod measure;
+pub mod proc;
+pub mod process;
+pub mod progress;
+pub mod ranking;
+pub mod record;
+pub mod statistics;
+pub mod table;
+
+use anyhow::bail;
+
+pub use contestant::{Contestant, Role};
+pub use measure::{Instrument, Seat, Turn};
+pub use ranking::Ranking;
+pub use record::Record;
+
+use cores::Cores;
+use proc::Spent;
+use process::Failure;
+use progress::Progress;
+use ranking::{Entry, Failed};
+
+/// A comparison that is to be made.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Who takes part. One of them is the baseline; a limit comes first among the limits if it is to set the rate.
+    pub contestants: Vec<Contestant>,
+    /// How turns are taken.
+    pub instrument: Instrument,
+    /// Rounds.
+    pub rounds: usize,
+    /// Whether latencies are taken too.
+    pub latency: bool,
+    /// Of the resamples.
+    pub seed: u64,
+}
+
+/// The latency is taken at this share of what the limit reaches.
+const RATE: f64 = 0.5;
+
+/// Attempts to calibrate.
+const CALIBRATIONS: usize = 5;
+/// The flag of `polyserve serve` that slows it.
+const SPIN: &str = "--spin=";
+
+impl Comparison {
+    /// Makes it. The calling thread is kept on the client's cores meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Where the baseline fails, for then nothing can be compared, or the record cannot be written. Others that fail are
+    /// in the ranking, by name.
+    pub fn run(&self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<Ranking> {
+        let before = Cores::available()?;
+        self.instrument.client_cores.pin()?;
+        let cores: Vec<usize> = self.instrument.cores();
+        let begun = Spent::on(&cores);
+        let result = Run::new(self).run(record, progress);
+        before.pin()?;
+        let mut ranking = result?;
+        ranking.others = begun.zip(Spent::on(&cores)).map(|(begun, ended)| ended.others_since(&begun));
+        record.ranking(&ranking)?;
+        Ok(ranking)
+    }
+
+    /// Turns of the whole run, those that calibrate included.
+    pub fn turns(&self) -> usize {
+        self.rounds * self.contestants.len() + calibrations(&self.contestants, self.latency).len()
+    }
+}
+
+/// Whose turns come before the first round: for the rate, and for what a slowed contestant has to burn.
+fn calibrations(contestants: &[Contestant], latency: bool) -> Vec<usize> {
+    let first = |wanted: fn(Role) -> bool| contestants.iter().position(|contestant| wanted(contestant.role));
+    let baseline = first(|role| role == Role::Baseline);
+    let limit = first(|role| role == Role::Limit).or(baseline).filter(|_| latency);
+    let slowed = first(|role| matches!(role, Role::Slowed(_))).and(baseline);
+    let mut all: Vec<usize> = limit.into_iter().chain(slowed).collect();
+    all.dedup();
+    all
+}
+
+/// A comparison under way.
+struct Run<'a> {
+    plan: &'a Comparison,
+    contestants: Vec<Contestant>,
+    turns: Vec<Vec<Option<Turn>>>,
+    failed: Vec<Option<Failed>>,
+    rate: Option<f64>,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a Comparison) -> Self {
+        let count = plan.contestants.len();
+        let contestants = plan.contestants.clone();
+        Self { plan, contestants, turns: vec![Vec::new(); count], failed: vec![None; count], rate: None }
+    }
+
+    fn run(mut self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<Ranking> {
+        for who in calibrations(&self.contestants, self.plan.latency) {
+            // A turn in which the machine had no time for us tells nothing: another may.
+            for left in (0..CALIBRATIONS).rev() {
+                match self.round(0, &[who], record, progress)?.as_slice() {
+                    [Some(turn)] if !self.calibrate(who, turn, left == 0) && left > 0 => {}
+                    _ => break,
+                }
+            }
+        }
+        let all: Vec<usize> = (0..self.contestants.len()).collect();
+        for round in 1..=self.plan.rounds {
+            if self.is_stopped() {
+                break;
+            }
+            let turns = self.round(round, &all, record, progress)?;
+            self.turns.iter_mut().zip(turns).for_each(|(turns, turn)| turns.push(turn));
+        }
+        Ok(self.ranking())
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.plan.instrument.stop.is_begun()
+    }
+
+    /// A turn for each of `who`; `None` for who is out. All have their processes at once, and slices in turn.
+    fn round(
+        &mut self,
+        round: usize,
+        who: &[usize],
+        record: &mut Record,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Vec<Option<Turn>>> {
+        let (instrument, rate) = (&self.plan.instrument, self.rate.filter(|_| round > 0));
+        let mut table = Table::new(who.len());
+        let order = |pass| contestant::order(pass, who.len()).into_iter();
+        for place in order(round) {
+            let contestant = &self.contestants[who[place]];
+            progress.turn(round, &contestant.name);
+            if self.failed[who[place]].is_none() && !self.is_stopped() {
+                table.seat(place, instrument.start(contestant));
+            }
+        }
+        // The passes of all rounds are one series: only so does everybody follow everybody equally often.
+        let first = round.saturating_sub(1) * instrument.slices();
+        for place in (first..first + instrument.slices()).flat_map(order) {
+            table.each(place, |seat| if self.is_stopped() { Ok(()) } else { instrument.measure(seat) });
+        }
+        for place in order(round) {
+            if let Some(rate) = rate.filter(|_| !self.is_stopped()) {
+                table.each(place, |seat| instrument.take_latency(seat, rate));
+            }
+        }
+        let results: Vec<_> = table.end(instrument).collect();
+        if self.is_stopped() {
+            return Ok(vec![None; who.len()]); // it was cut short
+        }
+        let mut turns = Vec::new();
+        for (who, result) in who.iter().zip(results) {
+            progress.turn_over();
+            turns.push(match result {
+                Some(Ok(turn)) => {
+                    record.turn(round, &self.contestants[*who], &turn)?;
+                    Some(turn)
+                }
+                Some(Err(failure)) => {
+                    self.fail(round, *who, failure, record, progress)?;
+                    None
+                }
+                None => None,
+            });
+        }
+        Ok(turns)
+    }
+
+    fn fail(
+        &mut self,
+        round: usize,
+        who: usize,
+        Failure(why): Failure,
+        record: &mut Record,
+        progress: &Progress,
+    ) -> anyhow::Result<()> {
+        let contestant = &self.contestants[who];
+        record.failure(round, contestant, &why)?;
+        let name = contestant.name.clone();
+        if contestant.role == Role::Baseline {
+            bail!("the baseline {name} failed, so nothing can be compared with it: {why}");
+        }
+        progress.say(&format!("{name} is out: {why}"));
+        self.failed[who] = Some(Failed { name, round, why });
+        Ok(())
+    }
+
+    /// Takes from a turn of `who` what it is to tell; false where it does not. On the last attempt those who need it are
+    /// out.
+    fn calibrate(&mut self, who: usize, turn: &Turn, last: bool) -> bool {
+        if self.plan.latency && self.rate.is_none() {
+            self.rate = Some(turn.requests_per_s * RATE).filter(|rate| *rate >= 1.0);
+        }
+        let mut told = !self.plan.latency || self.rate.is_some();
+        if self.contestants[who].role != Role::Baseline {
+            return told;
+        }
+        for (contestant, failed) in self.contestants.iter_mut().zip(&mut self.failed) {
+            let Role::Slowed(percent) = contestant.role else { continue };
+            match turn.requests_per_cpu_s {
+                Some(per_second) => {
+                    let spin = (1e9 / per_second * percent / 100.0).round();
+                    contestant.launch.args.retain(|arg| !arg.to_string_lossy().starts_with(SPIN));
+                    contestant.launch.args.push(format!("{SPIN}{spin}").into());
+                }
+                None if last => {
+                    let why = String::from("what a request costs the baseline is not known, so it cannot be slowed");
+                    *failed = Some(Failed { name: contestant.name.clone(), round: 0, why });
+                }
+                None => told = false,
+            }
+        }
+        told
+    }
+
+    fn ranking(self) -> Ranking {
+        let interrupted = self.is_stopped();
+        let entries = self.contestants.iter().zip(self.turns).zip(&self.failed);
+        let ranked: Vec<Entry<'_>> = entries
+            .filter(|((_, turns), failed)| failed.is_none() && turns.iter().any(Option::is_some))
+            .map(|((contestant, turns), _)| Entry { contestant, turns })
+            .collect();
+        let ranking = Ranking::new(&ranked, self.plan.instrument.connections, self.plan.seed);
+        let baseline = self.contestants.iter().find(|contestant| contestant.role == Role::Baseline);
+        Ranking {
+            baseline: baseline.map_or_else(String::new, |baseline| baseline.name.clone()),
+            rate: self.rate,
+            failed: self.failed.into_iter().flatten().collect(),
+            interrupted,
+            ..ranking
+        }
+    }
+}
+
+/// The seats of a round. One that has failed is empty from then on.
+struct Table<'a> {
+    seats: Vec<Option<Result<Seat<'a>, Failure>>>,
+}
+
+impl<'a> Table<'a> {
+    fn new(count: usize) -> Self {
+        Self { seats: (0..count).map(|_| None).collect() }
+    }
+
+    fn seat(&mut self, place: usize, started: Result<Seat<'a>, Failure>) {
+        self.seats[place] = Some(started);
+    }
+
+    fn each(&mut self, place: usize, mut act: impl FnMut(&mut Seat<'a>) -> Result<(), Failure>) {
+        if let Some(Ok(seat)) = &mut self.seats[place]
+            && let Err(failure) = act(seat)
+        {
+            self.seats[place] = Some(Err(failure));
+        }
+    }
+
+    /// Ends the processes, in their places.
+    fn end(self, instrument: &Instrument) -> impl Iterator<Item = Option<Result<Turn, Failure>>> {
+        self.seats.into_iter().map(|seat| seat.map(|seat| seat.and_then(|seat| instrument.end(seat))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use launch::{AddressFrom, Launch};
+
+    fn contestant(role: Role) -> Contestant {
+        let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+        Contestant { name: String::new(), role, launch, shape: None, bound: None }
+    }
+
+    #[test]
+    fn what_calibrates() {
+        let [base, ranked, limit] = [Role::Baseline, Role::Ranked, Role::Limit].map(contestant);
+        let slowed = contestant(Role::Slowed(5.0));
+        let all = [ranked, base, limit, slowed];
+        assert_eq!(calibrations(&all, true), [2, 1]);
+        assert_eq!(calibrations(&all, false), [1]);
+        assert_eq!(calibrations(&all[..2], true), [1], "without a limit the baseline sets the rate");
+        assert_eq!(calibrations(&all[..2], false), [] as [usize; 0]);
+        assert_eq!(calibrations(&[all[1].clone(), all[3].clone()], true), [0], "one turn does both");
+    }
+}

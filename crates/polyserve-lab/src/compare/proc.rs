@@ -1,0 +1,162 @@
+//! What the kernel tells of a process, its resident memory and its context switches; and of who else was at work.
+//!
+//! Invariant: a thread or process that ends while it is looked at is no error; it is left out. Cost: one small file, and
+//! one more for each thread of the process, about 20 us each: too dear for a turn's counted time.
+//!
+//! Source: proc(5).
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use rustix::param::clock_ticks_per_second;
+
+/// Memory of a process that is in RAM, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// Now.
+    pub now: u64,
+    /// The most since the process began.
+    pub peak: u64,
+}
+
+/// The resident memory of process `pid`.
+///
+/// # Errors
+///
+/// Where there is no such process, or the system has no proc(5).
+pub fn resident(pid: u32) -> io::Result<Resident> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let field = |name| field(&status, name).map(|kibibytes| kibibytes * 1024);
+    let (now, peak) = field("VmRSS").zip(field("VmHWM")).ok_or_else(|| no_field("VmRSS"))?;
+    Ok(Resident { now, peak })
+}
+
+/// Context switches of the threads that process `pid` has now, of both kinds, since each began. Threads that have ended
+/// are not in it: the kernel forgets theirs.
+///
+/// # Errors
+///
+/// Where there is no such process, or the system has no proc(5).
+pub fn context_switches(pid: u32) -> io::Result<u64> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let path: PathBuf = thread?.path().join("status");
+        match fs::read_to_string(path) {
+            Ok(status) => sum += switches(&status).ok_or_else(|| no_field("voluntary_ctxt_switches"))?,
+            // It has ended since: ESRCH where the file was open already.
+            Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(3) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sum)
+}
+
+fn switches(status: &str) -> Option<u64> {
+    Some(field(status, "voluntary_ctxt_switches")? + field(status, "nonvoluntary_ctxt_switches")?)
+}
+
+/// The first number of the line `name: number ...`.
+fn field(status: &str, name: &str) -> Option<u64> {
+    let rest = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// Time spent so far, in the kernel's ticks: of some cores, and of this process with the children that it has waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spent {
+    busy: u64,
+    idle: u64,
+    own: u64,
+}
+
+impl Spent {
+    /// On `cores`; `None` where the system does not say.
+    pub fn on(cores: &[usize]) -> Option<Self> {
+        Self::read(cores, &fs::read_to_string("/proc/stat").ok()?, &fs::read_to_string("/proc/self/stat").ok()?)
+    }
+
+    /// For how many seconds nobody has wanted the cores since `before`; in steps of a tick, a hundredth of a second mostly.
+    pub fn idle_since(&self, before: &Self) -> f64 {
+        self.idle.saturating_sub(before.idle) as f64 / clock_ticks_per_second() as f64
+    }
+
+    fn read(cores: &[usize], machine: &str, process: &str) -> Option<Self> {
+        let (mut busy, mut idle) = (0, 0);
+        for core in cores {
+            let start = format!("cpu{core} ");
+            let line = machine.lines().find_map(|line| line.strip_prefix(&start))?;
+            // user nice system idle iowait irq softirq steal; guests are in user already.
+            let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|ticks| ticks.parse().ok()).collect();
+            let waiting = ticks.get(3)? + ticks.get(4)?;
+            idle += waiting;
+            busy += ticks.iter().sum::<u64>() - waiting;
+        }
+        // What follows the name, which may hold anything, is state ppid ...; user and system are the 12th, twice.
+        let (_, fields) = process.rsplit_once(')')?;
+        let own = fields.split_whitespace().skip(11).take(4).map_while(|ticks| ticks.parse::<u64>().ok()).sum();
+        Some(Self { busy, idle, own })
+    }
+
+    /// Which share of the cores' time others have had since `before`: 0 to 1.
+    pub fn others_since(&self, before: &Self) -> f64 {
+        let since = |now: u64, then: u64| now.saturating_sub(then) as f64;
+        let (busy, idle) = (since(self.busy, before.busy), since(self.idle, before.idle));
+        let others = busy - since(self.own, before.own);
+        if busy + idle > 0.0 { (others / (busy + idle)).clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+fn no_field(name: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the status of a process has no {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\tVmRSS: 1\nVmHWM:\t    5000 kB\nVmRSS:\t    4936 kB\nThreads:\t3\n\
+        voluntary_ctxt_switches:\t21\nnonvoluntary_ctxt_switches:\t2\n";
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        assert_eq!(field(STATUS, "VmRSS"), Some(4936));
+        assert_eq!(field(STATUS, "voluntary_ctxt_switches"), Some(21));
+        assert_eq!((field(STATUS, "Vm"), field(STATUS, "Name")), (None, None));
+        assert_eq!((switches(STATUS), switches("Threads:\t3\n")), (Some(23), None));
+    }
+
+    #[test]
+    fn what_others_have_had() {
+        let machine = |busy: u64, idle: u64| {
+            format!(
+                "cpu  1 1 1 1\ncpu0 {busy} 0 1 {idle} 0 0 0 0 5 5\ncpu1 {busy} 0 0 {idle} 1 0 0 2 0 0\ncpu10 9 9 9 9 9 9 9 9\n"
+            )
+        };
+        let process = |own: u64| format!("7 (a b) c) S 1 1 1 0 -1 0 0 0 0 0 {own} 1 2 3 20 0");
+        let before = Spent::read(&[0, 1], &machine(100, 50), &process(10)).unwrap();
+        assert_eq!(before, Spent { busy: 203, idle: 101, own: 16 });
+        let after = Spent::read(&[0, 1], &machine(180, 70), &process(130)).unwrap();
+        assert!((after.others_since(&before) - 0.2).abs() < 1e-9, "40 of 200 ticks");
+        assert_eq!((before.others_since(&before), Spent::read(&[2], &machine(1, 1), &process(1))), (0.0, None));
+        let idle = after.idle_since(&before) * clock_ticks_per_second() as f64;
+        assert!((idle - 40.0).abs() < 1e-6 && Spent::on(&[]).is_some(), "{idle}");
+    }
+
+    #[test]
+    fn this_process_has_memory_and_its_threads_switch() {
+        let pid = std::process::id();
+        let Resident { now, peak } = resident(pid).unwrap();
+        assert!(now > 4096 && peak >= now, "{now} {peak}");
+        let (send, receive) = std::sync::mpsc::channel::<()>();
+        let waiting = std::thread::spawn(move || receive.recv());
+        assert!(context_switches(pid).is_ok());
+        drop(send);
+        assert!(waiting.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        assert!(resident(u32::MAX).is_err() && context_switches(u32::MAX).is_err());
+    }
+}

@@ -1,0 +1,324 @@
+//! A contestant's process: started on its cores, heard out, and ended within a deadline.
+//!
+//! Invariant: no process outlives its [`Process`], however that goes: it is interrupted, then killed, and always waited
+//! for. It is in a process group of its own, so a Ctrl-C at the terminal reaches it only through us; its standard input
+//! is ours, and one that heeds the end of it ends even if we are killed. Cost: a thread for each of its two outputs.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{BufRead as _, BufReader, Read, Take};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve::sync::lock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use super::cores::Cores;
+use super::launch::Launch;
+
+/// A process that listens.
+pub struct Process {
+    child: Child,
+    addr: SocketAddr,
+    lines: Receiver<String>,
+    errors: Tail,
+    /// Disconnected when its standard error has ended.
+    all_errors: Receiver<()>,
+}
+
+/// Why a contestant is out. It says so itself, in one line or a few.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure(pub String);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// How long a process may take to start, and to end.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+impl Process {
+    /// Starts `launch` on `cores`, and waits until it says where it listens.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be started, ends, or does not say so within [`PATIENCE`]: with the last of its standard error.
+    pub fn start(launch: &Launch, cores: &Cores) -> Result<Self, Failure> {
+        let mut child = spawn(launch, cores)?;
+        let (sender, lines) = channel();
+        let errors = Tail::default();
+        let (not_all, all_errors) = channel();
+        let read = [
+            child.stdout.take().map(|out| reader("stdout", out, move |line| send(&sender, line))),
+            child.stderr.take().map(|err| {
+                reader("stderr", err, {
+                    let errors = errors.clone();
+                    move |line| {
+                        let _open = &not_all;
+                        errors.push(line);
+                    }
+                })
+            }),
+        ];
+        let mut process = Self { child, addr: SocketAddr::from(([0, 0, 0, 0], 0)), lines, errors, all_errors };
+        for started in read.into_iter().flatten() {
+            started.map_err(|error| Failure(format!("its output cannot be read: {error}")))?;
+        }
+        process.addr = process.listening(launch)?;
+        Ok(process)
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Interrupts it, and waits until it has ended well: its last line of output.
+    ///
+    /// # Errors
+    ///
+    /// Where it had ended before, does not end within [`PATIENCE`], or ends with another code than 0.
+    pub fn end(mut self) -> Result<Option<String>, Failure> {
+        if let Some(status) = self.has_ended() {
+            return Err(self.died(status));
+        }
+        // It was not waited for, so its number is its own.
+        kill_process(Pid::from_child(&self.child), Signal::INT)
+            .map_err(|error| Failure(format!("it cannot be interrupted: {error}")))?;
+        match self.wait(PATIENCE) {
+            Some(status) if status.success() => Ok(self.rest().pop()),
+            Some(status) => Err(self.died(status)),
+            None => Err(Failure(format!("it did not end within {PATIENCE:?} of an interrupt; it was killed"))),
+        }
+    }
+
+    /// What to say where something failed in talking to it: that it died, if it did.
+    pub fn explain(&mut self, failure: Failure) -> Failure {
+        match self.wait(Duration::from_millis(200)) {
+            Some(status) => Failure(format!("{}; {failure}", self.died(status))),
+            None => failure,
+        }
+    }
+
+    fn listening(&mut self, launch: &Launch) -> Result<SocketAddr, Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => match launch.address(&line) {
+                    Some(Ok(addr)) => return Ok(addr),
+                    Some(Err(wrong)) => return Err(Failure(wrong)),
+                    None => {}
+                },
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(Failure(format!("it did not say where it listens within {PATIENCE:?}{}", self.errors)));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let ended = self.wait(PATIENCE);
+                    return Err(ended.map_or_else(
+                        || Failure(format!("it closed its output before it said where it listens{}", self.errors)),
+                        |status| self.died(status),
+                    ));
+                }
+            }
+        }
+    }
+
+    fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits so long for its end.
+    fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        if let Some(status) = self.has_ended() {
+            return Some(status);
+        }
+        let pidfd = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok()?;
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)); // interrupted: look again
+            match self.has_ended() {
+                None if Instant::now() < deadline => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    fn died(&self, status: ExitStatus) -> Failure {
+        // What it said last may still be on its way; whoever inherited its standard error may hold it open.
+        let _ = self.all_errors.recv_timeout(Duration::from_secs(1));
+        Failure(format!("it ended by itself: {status}{}", self.errors))
+    }
+
+    /// The lines that it has printed since, to the end.
+    fn rest(&self) -> Vec<String> {
+        let mut rest = Vec::new();
+        // Whoever inherited its output may hold it open.
+        while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(1)) {
+            rest.push(line);
+        }
+        rest
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // nothing where it was waited for
+        let _ = self.child.wait();
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("pid", &self.pid()).field("addr", &self.addr).finish_non_exhaustive()
+    }
+}
+
+/// Starts the program from a thread that is on the cores already: the program never runs elsewhere.
+fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Failure> {
+    let program = launch.program.display();
+    let start = || {
+        cores.pin().map_err(|error| Failure(format!("it cannot be pinned to the cores {cores}: {error}")))?;
+        let mut command = Command::new(&launch.program);
+        command.args(&launch.args).envs(launch.env.iter().map(|(name, value)| (name, value))).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().map_err(|error| Failure(format!("{program} cannot be started: {error}")))
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("start".into()).spawn_scoped(scope, start);
+        let thread = thread.map_err(|error| Failure(format!("no thread to start it from: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(Failure(String::from("starting it panicked"))))
+    })
+}
+
+/// Bytes of a line that are kept; the rest of a longer one counts as the next.
+const LONGEST_LINE: u64 = 4096;
+
+/// Hands `out` on by the line, on a thread of its own, until it ends.
+fn reader(
+    name: &str,
+    out: impl Read + Send + 'static,
+    mut give: impl FnMut(String) + Send + 'static,
+) -> std::io::Result<()> {
+    let mut out = BufReader::new(out);
+    let body = move || {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let mut bounded: Take<_> = out.by_ref().take(LONGEST_LINE);
+            match bounded.read_until(b'\n', &mut line) {
+                Ok(count) if count > 0 => give(String::from_utf8_lossy(&line).trim_end().to_owned()),
+                _ => return,
+            }
+        }
+    };
+    thread::Builder::new().name(name.into()).spawn(body).map(drop)
+}
+
+/// Nobody listens any more where the process is being dropped.
+fn send(sender: &Sender<String>, line: String) {
+    let _ = sender.send(line);
+}
+
+/// The last lines of a standard error.
+#[derive(Clone, Debug, Default)]
+struct Tail(Arc<Mutex<VecDeque<String>>>);
+
+impl Tail {
+    const LINES: usize = 5;
+
+    fn push(&self, line: String) {
+        let mut lines = lock(&self.0);
+        if lines.len() == Self::LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        lock(&self.0)
+            .iter()
+            .enumerate()
+            .try_for_each(|(i, line)| write!(f, "{}{line}", if i == 0 { ": " } else { " | " }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::launch::AddressFrom;
+
+    fn shell(script: &str) -> Launch {
+        let args = ["-c", script].map(Into::into).to_vec();
+        Launch { program: "/bin/sh".into(), args, env: Vec::new(), address: AddressFrom::Line("at ".into()) }
+    }
+
+    fn start(script: &str) -> Result<Process, Failure> {
+        Process::start(&shell(script), &Cores::available().unwrap())
+    }
+
+    const READ_ON: &str = "while read line; do :; done";
+
+    #[test]
+    fn it_says_where_it_listens_and_ends_when_interrupted() {
+        let script = format!("echo hello; echo at 127.0.0.1:7; trap 'echo bye; exit 0' INT; {READ_ON}; exit 9");
+        let process = start(&script).unwrap();
+        assert_eq!(process.addr(), SocketAddr::from(([127, 0, 0, 1], 7)));
+        assert_eq!(process.end().unwrap().as_deref(), Some("bye"));
+    }
+
+    #[test]
+    fn one_that_dies_is_named_with_the_last_of_its_standard_error() {
+        let Failure(why) = start("echo one >&2; echo two >&2; exit 3").unwrap_err();
+        assert!(why.contains("exit status: 3") && why.contains("one | two"), "{why}");
+        let Failure(why) =
+            Process::start(&Launch { program: "/no/such/program".into(), ..shell("") }, &Cores::available().unwrap())
+                .unwrap_err();
+        assert!(why.contains("/no/such/program cannot be started"), "{why}");
+    }
+
+    #[test]
+    fn one_that_ends_before_its_turn_is_over_has_failed() {
+        let process = start("echo at 127.0.0.1:7; read line; echo gone >&2; exit 0").unwrap();
+        let mut process = process;
+        drop(process.child.stdin.take());
+        let status = process.wait(PATIENCE).expect("its input has ended");
+        assert!(status.success());
+        let Failure(why) = process.end().unwrap_err();
+        assert!(why.contains("ended by itself"), "{why}");
+    }
+
+    #[test]
+    fn one_that_is_dropped_is_gone() {
+        let process = start(&format!("trap '' INT; echo at 127.0.0.1:7; {READ_ON}")).unwrap();
+        let pid = process.pid();
+        assert!(std::path::Path::new(&format!("/proc/{pid}")).exists());
+        drop(process);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_an_error() {
+        let Failure(why) = start(&format!("echo at nowhere; {READ_ON}")).unwrap_err();
+        assert!(why.contains("nowhere"), "{why}");
+    }
+}

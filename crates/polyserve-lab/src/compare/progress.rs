@@ -1,0 +1,56 @@
+//! How far a comparison is: a bar where standard error is a terminal, otherwise a line there now and then.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// What is shown of a run.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+    terminal: bool,
+    said: Instant,
+}
+
+/// At most one line in this time, where there is no terminal.
+const LINES: Duration = Duration::from_secs(15);
+
+impl Progress {
+    /// Of a run of so many turns.
+    pub fn of(turns: usize) -> Self {
+        let style = ProgressStyle::with_template("{msg:40!} {wide_bar} {pos}/{len} turns, {eta} left");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        // Where standard error is no terminal, it draws nothing.
+        let bar = ProgressBar::new(turns as u64).with_style(style);
+        Self { bar, terminal: std::io::stderr().is_terminal(), said: Instant::now() }
+    }
+
+    /// A turn begins.
+    pub fn turn(&mut self, round: usize, name: &str) {
+        let round = if round == 0 { String::from("calibration") } else { format!("round {round}") };
+        self.bar.set_message(format!("{round}: {name}"));
+        if !self.terminal && self.said.elapsed() >= LINES {
+            self.said = Instant::now();
+            let (over, all, left) = (self.bar.position(), self.bar.length().unwrap_or(0), self.bar.eta());
+            let left = humantime::format_duration(Duration::from_secs(left.as_secs()));
+            self.say(&format!("{over} of {all} turns, about {left} left"));
+        }
+    }
+
+    /// A turn is over, or was left out.
+    pub fn turn_over(&self) {
+        self.bar.inc(1);
+    }
+
+    /// Says something beside.
+    pub fn say(&self, text: &str) {
+        // Nobody may read it.
+        self.bar.suspend(|| drop(writeln!(std::io::stderr(), "{text}")));
+    }
+
+    /// The run is over.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,149 @@
+use super::*;
+use crate::compare::launch::{AddressFrom, Launch};
+use crate::compare::measure::Latency;
+
+fn contestant(name: &str, role: Role) -> Contestant {
+    let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+    Contestant { name: name.to_owned(), role, launch, shape: None, bound: None }
+}
+
+/// A turn at so many requests a second, with a p99 of so many microseconds.
+fn turn(speed: f64, p99: u64) -> Turn {
+    let mut histogram = Histogram::new_with_bounds(1, 600_000_000_000, 3).unwrap();
+    histogram.record_n(p99 * 1000, 1000).unwrap();
+    let quantile = p99 as f64;
+    Turn {
+        answered: speed as u64,
+        elapsed_s: 1.0,
+        requests_per_s: speed,
+        requests_per_cpu_s: Some(speed * 1.25),
+        server_cpu_s: Some(0.8),
+        client_cpu_s: 0.5,
+        server_busy: Some(0.99),
+        client_busy: 0.5,
+        server_idle_s: Some(0.01),
+        client_idle_s: Some(0.5),
+        switches_per_request: Some(0.1),
+        resident_bytes: Some(1_000_000),
+        loaded_bytes: Some(1_640_000),
+        latency: Some(Latency {
+            rate: 100.0,
+            behind: 0,
+            p50_us: quantile,
+            p99_us: quantile,
+            p999_us: quantile,
+            lateness_p99_us: 0.0,
+            histogram,
+        }),
+    }
+}
+
+fn entry<'a>(contestant: &'a Contestant, turns: impl Iterator<Item = Turn>) -> Entry<'a> {
+    Entry { contestant, turns: turns.map(Some).collect() }
+}
+
+/// Speeds that move together by a tenth of a per cent from round to round.
+fn speeds(speed: f64) -> impl Iterator<Item = f64> {
+    (0..12).map(move |round| speed * (1.0 + 0.001 * f64::from(round % 3)))
+}
+
+#[test]
+fn rows_are_sorted_and_compared_with_the_baseline_of_the_same_round() {
+    let [base, same, fast, slow, null] = [
+        contestant("base", Role::Baseline),
+        contestant("base again", Role::Same),
+        contestant("fast", Role::Ranked),
+        contestant("slow", Role::Slowed(5.0)),
+        contestant("null", Role::Limit),
+    ];
+    // The machine halves its speed after six rounds; no ratio sees it.
+    let drift = |speed: f64| (0..12).map(move |round| turn(if round < 6 { speed } else { speed / 2.0 }, 100));
+    let entries = [
+        entry(&null, drift(2000.0)),
+        entry(&slow, drift(950.0)),
+        entry(&same, drift(1000.0)),
+        entry(&base, drift(1000.0)),
+        entry(&fast, drift(1100.0)),
+    ];
+    let ranking = Ranking::new(&entries, 64, 1);
+    let names: Vec<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["fast", "base", "slow", "base again", "null"]);
+    let said: Vec<_> = ranking.rows.iter().map(|row| row.throughput.unwrap().verdict).collect();
+    assert_eq!(said, [Verdict::Faster, Verdict::Tie, Verdict::Slower, Verdict::Tie, Verdict::Faster]);
+    let fast = &ranking.rows[0];
+    assert!((fast.ratio() - 1.1).abs() < 1e-9 && (fast.shares[0].share - 0.55).abs() < 1e-9);
+    assert_eq!((fast.shares[0].of.as_str(), fast.bytes_per_connection), ("null", Some(10_000.0)));
+    assert_eq!((fast.saturated, fast.cost_void), ("server", None));
+    assert!(ranking.rows[4].shares.is_empty(), "a limit has no share of itself");
+    assert_eq!((ranking.baseline.as_str(), ranking.rounds), ("base", 12));
+}
+
+#[test]
+fn without_the_second_entry_of_the_baseline_nothing_is_different() {
+    let (base, fast) = (contestant("base", Role::Baseline), contestant("fast", Role::Ranked));
+    let turns = |speed| speeds(speed).map(|speed| turn(speed, 100));
+    let ranking = Ranking::new(&[entry(&base, turns(1000.0)), entry(&fast, turns(5000.0))], 64, 1);
+    assert_eq!(ranking.rows[0].throughput.unwrap().verdict, Verdict::Tie);
+    assert!(ranking.bands.throughput.is_none());
+}
+
+#[test]
+fn rounds_that_one_of_both_has_not_are_left_out() {
+    let (base, other) = (contestant("base", Role::Baseline), contestant("other", Role::Ranked));
+    let mut entries = [
+        entry(&base, speeds(1000.0).map(|speed| turn(speed, 100))),
+        entry(&other, speeds(1000.0).map(|speed| turn(speed, 100))),
+    ];
+    entries[1].turns[3] = None;
+    entries[1].turns.truncate(10);
+    let ranking = Ranking::new(&entries, 64, 1);
+    let other = ranking.rows.iter().find(|row| row.name == "other").unwrap().throughput.unwrap();
+    assert_eq!((other.estimate.rounds, other.verdict), (9, Verdict::TooFewRounds));
+}
+
+#[test]
+fn a_cost_counts_only_where_nothing_was_won_by_waiting() {
+    let (base, own) = (contestant("base", Role::Baseline), contestant("own", Role::Ranked));
+    let void = |change: &dyn Fn(&mut Turn)| {
+        let changed = speeds(1000.0).map(|speed| {
+            let mut turn = turn(speed, 100);
+            change(&mut turn);
+            turn
+        });
+        let entries = [entry(&base, speeds(1000.0).map(|speed| turn(speed, 100))), entry(&own, changed)];
+        let rows = Ranking::new(&entries, 64, 1).rows;
+        rows.into_iter().find(|row| row.name == "own").unwrap().cost_void
+    };
+    assert_eq!(void(&|_| {}), None);
+    let idle = void(&|turn| turn.server_idle_s = Some(0.2));
+    assert!(matches!(idle, Some(Void::Idle(Some(busy))) if (busy - 0.8).abs() < 1e-9), "{idle:?}");
+    assert_eq!(void(&|turn| turn.server_cpu_s = None), Some(Void::Idle(None)));
+    let slow = void(&|turn| turn.requests_per_s *= 0.9);
+    assert!(matches!(slow, Some(Void::Throughput(low)) if (low - 0.9).abs() < 1e-6), "{slow:?}");
+    assert_eq!(void(&|turn| turn.latency = None), Some(Void::NoLatency));
+    assert_eq!(void(&|turn| turn.latency.as_mut().unwrap().behind = 100), Some(Void::Overloaded));
+    let late = void(&|turn| turn.latency = self::turn(1.0, 130).latency);
+    assert!(matches!(late, Some(Void::Latency(ratio)) if (ratio - 1.3).abs() < 0.01), "{late:?}");
+}
+
+/// Others had half of the server's core: the server had the other half, and no time to spare.
+#[test]
+fn busy_is_who_used_all_that_others_left() {
+    let mut turn = turn(1000.0, 100);
+    (turn.server_cpu_s, turn.server_busy, turn.server_idle_s) = (Some(0.5), Some(0.5), Some(0.0));
+    let share = |turn: &Turn| busy(&[turn], |turn| (turn.server_cpu_s, turn.server_idle_s, turn.server_busy));
+    assert_eq!(share(&turn), Some(1.0));
+    turn.server_idle_s = Some(0.5);
+    assert_eq!(share(&turn), Some(0.5));
+    turn.server_idle_s = None;
+    assert_eq!(share(&turn), Some(0.5), "what others had is not known");
+    turn.server_cpu_s = None;
+    assert_eq!((share(&turn), busy(&[], |_| (None, None, None))), (None, None));
+}
+
+#[test]
+fn who_was_saturated() {
+    assert_eq!(saturated(0.96, 0.5), "server");
+    assert_eq!(saturated(0.9, 0.99), "client");
+    assert_eq!((saturated(0.95, 0.95), saturated(0.5, 0.5)), ("both", "neither"));
+}

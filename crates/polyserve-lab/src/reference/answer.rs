@@ -1,0 +1,146 @@
+//! The one answer of the null servers, as often as it is owed, and the second that its `Date` says.
+//!
+//! Invariant: all copies are of one length and say one second. Cost: a load and a comparison for each send. A thread of
+//! its own wakes once a second and reads the clock, so that nobody reads it for a request; what it says is put into the
+//! copies there are at the next send.
+
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use polyserve::Shutdown;
+use polyserve::answer::park_until;
+use polyserve::http1::date::Date;
+
+use super::BODY;
+
+/// The present second, kept by a thread until a shutdown begins.
+#[derive(Debug)]
+pub(super) struct Clock {
+    second: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl Clock {
+    /// Starts it. It ends when `shutdown` begins.
+    pub(super) fn start(shutdown: &Shutdown) -> io::Result<Self> {
+        let second = Arc::new(AtomicU64::new(since_epoch().as_secs()));
+        let (shown, mut begun) = (Arc::clone(&second), shutdown.begun());
+        let thread = thread::Builder::new().name("null_clock".into()).spawn(move || {
+            loop {
+                let now = since_epoch();
+                shown.store(now.as_secs(), Ordering::Relaxed);
+                let next = Duration::from_secs(1).saturating_sub(Duration::from_nanos(now.subsec_nanos().into()));
+                if park_until(Some(Instant::now() + next), |cx| Pin::new(&mut begun).poll(cx)).is_some() {
+                    break;
+                }
+            }
+        })?;
+        Ok(Self { second, thread })
+    }
+
+    fn second(&self) -> u64 {
+        self.second.load(Ordering::Relaxed)
+    }
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Copies of the answer in a row.
+#[derive(Debug)]
+pub(super) struct Answers {
+    bytes: Vec<u8>,
+    /// One copy's length.
+    length: usize,
+    /// Where the date is in a copy.
+    date: Range<usize>,
+    second: u64,
+    clock: Clock,
+}
+
+impl Answers {
+    /// One copy, which says `Connection: close` where it is the last of its connection.
+    pub(super) fn new(close: bool, clock: Clock) -> Self {
+        let (second, mut bytes) = (clock.second(), Vec::new());
+        bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n");
+        bytes.extend_from_slice(format!("Content-Length: {}\r\n", BODY.len()).as_bytes());
+        if close {
+            bytes.extend_from_slice(b"Connection: close\r\n");
+        }
+        bytes.extend_from_slice(b"Date: ");
+        let start = bytes.len();
+        bytes.extend_from_slice(date(second).as_str().as_bytes());
+        let date = start..bytes.len();
+        bytes.extend_from_slice(b"\r\n\r\n");
+        bytes.extend_from_slice(BODY.as_bytes());
+        Self { length: bytes.len(), bytes, date, second, clock }
+    }
+
+    /// `count` copies. More than ever before are copied anew; they stay.
+    pub(super) fn take(&mut self, count: usize) -> &[u8] {
+        let second = self.clock.second();
+        if second != self.second {
+            self.renew(second);
+        }
+        let wanted = count * self.length;
+        while self.bytes.len() < wanted {
+            self.bytes.extend_from_within(..self.length);
+        }
+        &self.bytes[..wanted]
+    }
+
+    /// How many answers `unsent` bytes still owe: those that have not begun, and the one that has.
+    pub(super) fn owed(&self, unsent: usize) -> u64 {
+        unsent.div_ceil(self.length) as u64
+    }
+
+    #[cold]
+    fn renew(&mut self, second: u64) {
+        let date = date(second);
+        for copy in self.bytes.chunks_exact_mut(self.length) {
+            copy[self.date.clone()].copy_from_slice(date.as_str().as_bytes());
+        }
+        self.second = second;
+    }
+
+    /// Waits until the clock's thread has ended; the shutdown has begun.
+    pub(super) fn end(self) {
+        let _ = self.clock.thread.join(); // its panic is on standard error, and harms no request
+    }
+}
+
+/// The date of a second, always of one length.
+fn date(second: u64) -> Date {
+    Date::new(UNIX_EPOCH + Duration::from_secs(second))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_copy_says_the_second() {
+        let shutdown = Shutdown::new();
+        let mut answers = Answers::new(true, Clock::start(&shutdown).unwrap());
+        assert_eq!(answers.take(3).len(), 3 * answers.length);
+        for second in [784_111_777, 784_111_778] {
+            answers.renew(second);
+            let text = String::from_utf8(answers.bytes.clone()).unwrap();
+            let said = format!("Connection: close\r\nDate: {}\r\n\r\n{BODY}", date(second).as_str());
+            assert_eq!(text.matches(&said).count(), 3, "{text}");
+        }
+        // The next send says the clock's second again, in every copy.
+        let text = String::from_utf8(answers.take(1).to_vec()).unwrap();
+        assert!(text.contains(date(answers.second).as_str()) && answers.second > 784_111_778, "{text}");
+        assert_eq!(answers.bytes, text.repeat(3).as_bytes());
+        assert_eq!((answers.owed(0), answers.owed(1), answers.owed(answers.length + 1)), (0, 1, 2));
+        shutdown.begin(Instant::now());
+        answers.end();
+    }
+}

@@ -1,0 +1,68 @@
+//! Null servers: the limits that servers are measured against.
+//!
+//! A null server makes the system calls that a strategy of its kind cannot do without, and nothing else: it parses
+//! nothing, asks no service and no repo, and gives everybody the same answer. So its rate is what the machine and its
+//! client leave to be had, and a server's rate is printed as a share of it. It keeps none of a server's promises: no
+//! timeouts, no limits but that on connections, no refusals, an end without a drain. It is therefore no server of the
+//! catalog but a reference, which [`with_references`] adds.
+//!
+//! # Layout
+//!
+//! * [`NullEpoll`]: edge-triggered `epoll`, for kept connections and for one a request.
+//! * [`NullAccept`]: blocking `accept`, `recv`, `send`, `close`, for a connection a request.
+//! * `answer`: the one answer, with a current `Date`; `heads`: how requests are counted.
+//!
+//! Invariant: per request no allocation and no reading of the clock, and the system calls that each module names;
+//! `tests/reference/calls.rs` counts them. Linux only; elsewhere there is no reference.
+
+mod answer;
+mod heads;
+mod null_accept;
+mod null_epoll;
+
+use polyserve::catalog::{Catalog, Entry, ServerEntry};
+use polyserve::{ConfigError, ServerConfig};
+
+pub use null_accept::NullAccept;
+pub use null_epoll::NullEpoll;
+
+/// What every request is answered with: entity 1, as the entity service writes it.
+pub const BODY: &str = r#"{"id":1,"description":"a1B2c3D4e5F6g7H","value":60.750847}"#;
+
+/// `catalog` with the references of this crate. One of the same name that is there already stays.
+#[must_use]
+pub fn with_references(catalog: Catalog) -> Catalog {
+    entries().into_iter().fold(catalog, |catalog, entry| match catalog.reference(&entry.name) {
+        Ok(_) => catalog,
+        Err(_) => catalog.with_reference(entry),
+    })
+}
+
+fn entries() -> [ServerEntry; 2] {
+    [
+        Entry::server(
+            "null_epoll",
+            "one edge-triggered epoll loop, one recv and one send a readiness, no parsing: the limit of an event loop",
+            &["multiplexed connections", "a fixed answer"],
+            |config| Ok(Box::new(NullEpoll::new(config.clone())?)),
+        ),
+        Entry::server(
+            "null_accept",
+            "blocking accept, recv, send, close: the limit of a connection for each request",
+            &["one connection at a time", "a fixed answer", "closes after it"],
+            |config| Ok(Box::new(NullAccept::new(config.clone())?)),
+        ),
+    ]
+}
+
+/// Checks what every reference refuses: more than one thread, and a number of requests that it would have to count.
+fn validate(name: &str, config: &ServerConfig) -> Result<(), ConfigError> {
+    config.validate()?;
+    if let Some(workers) = config.workers.filter(|workers| *workers != 1) {
+        return Err(ConfigError::new(format!("workers must be 1 for {name}, not {workers}")));
+    }
+    match config.requests_per_connection {
+        0 | 1 => Ok(()),
+        many => Err(ConfigError::new(format!("requests_per_connection must be 0 or 1 for {name}, not {many}"))),
+    }
+}

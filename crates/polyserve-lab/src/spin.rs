@@ -1,0 +1,35 @@
+//! A service that costs more than it has to: the positive control of a comparison. An instrument that does not find what
+//! is slowed on purpose finds nothing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use polyserve::{Answer, Head, Reply, Request, Service};
+
+/// Another service, and so much time of the CPU burnt before each of its answers. Cost: that time, and at most one
+/// reading of the clock more; nothing is taken from a thread that is not running, so on a full core it is about CPU time.
+pub(crate) struct Spin {
+    service: Arc<dyn Service>,
+    time: Duration,
+}
+
+impl Spin {
+    /// `service`, slowed by `time` a request.
+    pub(crate) fn new(service: Arc<dyn Service>, time: Duration) -> Self {
+        Self { service, time }
+    }
+}
+
+impl Service for Spin {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        let start = Instant::now();
+        while start.elapsed() < self.time {
+            std::hint::spin_loop();
+        }
+        self.service.call(request, body)
+    }
+
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        self.service.head(head)
+    }
+}

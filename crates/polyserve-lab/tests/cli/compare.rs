@@ -1,0 +1,264 @@
+//! `polyserve compare` and `polyserve trial`: what they leave behind, not how fast anybody is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve::Shutdown;
+use polyserve_lab::compare::contestant::{Contestant, Role};
+use polyserve_lab::compare::cores::Cores;
+use polyserve_lab::compare::launch::{AddressFrom, Launch};
+use polyserve_lab::compare::progress::Progress;
+use polyserve_lab::compare::{Comparison, Instrument, Record};
+use polyserve_lab::data::Data;
+use polyserve_load::{Dist, Mix, Traffic, Usage};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{PATIENCE, misused, polyserve, printed, text};
+
+const TINY: [&str; 5] = ["--slice=50ms", "--warm-up=50ms", "--connections=4", "--keys=50", "--seed=7"];
+
+/// A directory of this test's own that is not there yet.
+fn fresh(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    dir
+}
+
+/// Whole lines of JSON, each of a kind.
+fn lines(dir: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(dir.join("compare.jsonl")).expect("there is a record");
+    assert!(text.ends_with('\n'), "the last line is whole");
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+fn kind(line: &Value) -> &str {
+    line["kind"].as_str().expect("every line has a kind")
+}
+
+#[test]
+fn a_tiny_comparison_says_that_it_decides_nothing_and_records_every_turn() {
+    let dir = fresh("tiny");
+    let pair = ["compare", "--servers=thread_per_connection", "--repos=two_level,std_mutex", "--rounds=2"];
+    let out = format!("--out={}", dir.display());
+    let said = printed(&[&pair[..], &TINY, &["--slowed=50", &out]].concat());
+    for wanted in ["too few rounds", "A/A", "baseline", "null_epoll", "slowed 50 %", "2 rounds"] {
+        assert!(said.contains(wanted), "{wanted} is not in\n{said}");
+    }
+    let lines = lines(&dir);
+    let [environment, turns @ .., ranking] = lines.as_slice() else { panic!("{lines:?}") };
+    assert_eq!((kind(environment), environment["seed"].as_u64()), ("environment", Some(7)));
+    for known in ["rustc", "profile", "kernel", "command"] {
+        assert!(!environment[known].is_null() && environment[known] != "unknown", "{known}: {environment}");
+    }
+    // Two of round 0, more where they told nothing; then twice the pair, the baseline again, the slowed one, and the limit.
+    let of_round = |wanted: u64| turns.iter().filter(|turn| turn["round"] == wanted).count();
+    assert!(of_round(0) >= 2 && (of_round(1), of_round(2)) == (5, 5), "{turns:?}");
+    for turn in turns {
+        assert_eq!(kind(turn), "turn");
+        assert!(turn["answered"].is_u64() && turn["server_busy"].as_f64().is_some(), "{turn}");
+        assert!(turn["latency"].is_null() || turn["round"] != 0, "{turn}");
+    }
+    assert_eq!((kind(ranking), &ranking["interrupted"]), ("ranking", &Value::Bool(false)));
+    for row in ranking["rows"].as_array().unwrap() {
+        let verdict = &row["throughput"]["verdict"];
+        assert!(verdict.is_null() || verdict == "too_few_rounds", "{row}");
+    }
+    // What was recorded stays.
+    let again = misused(&[&pair[..], &TINY, &[&out]].concat());
+    assert!(again.contains("not written over"), "{again}");
+}
+
+#[test]
+fn a_connection_a_request_has_both_limits() {
+    let args =
+        ["compare", "--servers=pool_server", "--repos=std_mutex", "--rounds=1", "--no-keepalive", "--no-latency"];
+    let ranking: Value = serde_json::from_str(&printed(&[&args[..], &TINY, &["--json"]].concat())).unwrap();
+    let shares = ranking["rows"][0]["shares"].as_array().unwrap();
+    let of: Vec<_> = shares.iter().map(|share| share["of"].as_str().unwrap()).collect();
+    assert_eq!(of, ["null_epoll", "null_accept"], "{ranking}");
+    assert_eq!((&ranking["rate"], &ranking["failed"]), (&Value::Null, &Value::Array(Vec::new())));
+}
+
+#[test]
+fn what_cannot_be_compared_is_named() {
+    let error = misused(&["compare", "--servers=thread_per_connections"]);
+    assert!(error.contains("did you mean \"thread_per_connection\"?"), "{error}");
+    assert!(misused(&["compare", "--repos=two_levels"]).contains("did you mean \"two_level\"?"));
+    assert!(misused(&["compare", "--baseline=pool_server/nope"]).contains("no repo \"nope\""));
+    assert!(misused(&["compare", "--baseline=nope"]).contains("SERVER/REPO"));
+    assert!(misused(&["compare", "--server-cores=1000"]).contains("there is no core 1000"));
+    assert!(misused(&["compare", "--client-cores=x"]).contains("no list of cores"));
+    assert!(misused(&["compare", "--servers=sequential", "--workers=2"]).contains("workers must be 1"));
+    assert!(misused(&["compare", "--slowed=0"]).contains("--slowed 0"));
+    for wrong in ["--rounds=0", "--slice=0ms", "--warm-up=1us", "--connections=0", "--keys=0", "--mix=get=0,put=0"] {
+        misused(&["compare", wrong]);
+    }
+    assert!(misused(&["trial"]).contains("--same"));
+    assert!(misused(&["trial", "--times=3"]).contains("--slowed"));
+}
+
+#[test]
+fn a_trial_counts_what_was_said() {
+    let args = ["trial", "--same=2", "--servers=pool_server", "--repos=std_mutex", "--rounds=2", "--json"];
+    let outcome: Value = serde_json::from_str(&printed(&[&args[..], &TINY].concat())).unwrap();
+    let same = &outcome["trials"][0]["throughput"];
+    assert_eq!(same["comparisons"], same["too_few_rounds"], "{outcome}");
+}
+
+/// The command, as a contestant of this test's own.
+fn serve(name: &str, role: Role, server: &str) -> Contestant {
+    let args = ["serve", "--json", "--listen=127.0.0.1:0", "--repo=two_level", &format!("--server={server}")];
+    contestant(name, role, env!("CARGO_BIN_EXE_polyserve"), &args)
+}
+
+fn contestant(name: &str, role: Role, program: &str, args: &[&str]) -> Contestant {
+    let args = args.iter().map(Into::into).collect();
+    let launch = Launch { program: program.into(), args, env: Vec::new(), address: AddressFrom::Json };
+    Contestant { name: name.to_owned(), role, launch, shape: None, bound: None }
+}
+
+fn comparison(contestants: Vec<Contestant>) -> Comparison {
+    let cores = Cores::available().unwrap();
+    let mix = Mix { get: 1, put: 0 };
+    let instrument = Instrument {
+        server_cores: cores.clone(),
+        client_cores: Cores::from(cores.numbers()[0]),
+        connections: 2,
+        usage: Usage::KeepAlive { pipeline: 1 },
+        traffic: Traffic::entities(&Data::new(1), 20, Dist::Uniform, mix, 1).unwrap(),
+        limit_traffic: Traffic::one("GET", "/1", None, None).unwrap(),
+        warm_up: Duration::from_millis(20),
+        slice: Duration::from_millis(20),
+        latency_slice: Duration::from_millis(20),
+        stop: Shutdown::new(),
+    };
+    Comparison { contestants, instrument, rounds: 2, latency: false, seed: 1 }
+}
+
+/// One dies at once, one after it said where it listens, one answers what nobody asked for: each is named, with what
+/// it said last; none has a row; the others have all their turns.
+#[test]
+fn who_fails_is_named_and_not_ranked() {
+    let dir = fresh("failing");
+    let comparison = comparison(vec![
+        serve("base", Role::Baseline, "thread_per_connection"),
+        serve("base again", Role::Same, "thread_per_connection"),
+        contestant("dies", Role::Ranked, "/bin/sh", &["-c", "echo no memory >&2; exit 3"]),
+        contestant("leaves", Role::Ranked, "/bin/sh", &["-c", r#"echo '{"listening":"http://127.0.0.1:1"}'; exit 0"#]),
+        serve("wrong", Role::Ranked, "null_epoll"),
+        serve("good", Role::Ranked, "pool_server"),
+    ]);
+    let ranking = comparison.run(&mut Record::within(&dir).unwrap(), &mut Progress::of(comparison.turns())).unwrap();
+    let rows: BTreeSet<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(rows, BTreeSet::from(["base", "base again", "good"]));
+    let why = |name: &str| ranking.failed.iter().find(|failed| failed.name == name).map(|failed| failed.why.clone());
+    assert!(why("dies").unwrap().contains("exit status: 3: no memory"), "{:?}", ranking.failed);
+    assert!(why("leaves").unwrap().contains("ended by itself"), "{:?}", ranking.failed);
+    assert!(why("wrong").is_some() && ranking.failed.len() == 3, "{:?}", ranking.failed);
+    let lines = lines(&dir);
+    let count = |wanted: &str| lines.iter().filter(|line| kind(line) == wanted).count();
+    assert_eq!((count("turn"), count("failure")), (2 * 3, 3), "one that is out is not tried again");
+}
+
+#[test]
+fn nothing_is_compared_with_a_baseline_that_fails() {
+    let broken = contestant("base", Role::Baseline, "/bin/sh", &["-c", "echo no memory >&2; exit 3"]);
+    let comparison = comparison(vec![broken, serve("good", Role::Ranked, "pool_server")]);
+    let error = comparison.run(&mut Record::none(), &mut Progress::of(comparison.turns())).unwrap_err().to_string();
+    assert!(error.contains("the baseline base failed") && error.contains("no memory"), "{error}");
+}
+
+/// A comparison under way that would take hours.
+struct Long {
+    child: Child,
+    dir: PathBuf,
+}
+
+impl Long {
+    fn start(name: &str) -> Self {
+        let dir = fresh(name);
+        let out = format!("--out={}", dir.display());
+        let pair = ["compare", "--servers=pool_server", "--repos=two_level", "--rounds=10000", &out];
+        let mut command = polyserve(&[&pair[..], &TINY].concat());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+        Self { child, dir }
+    }
+
+    /// Waits until so many lines are recorded and a server runs: that server.
+    fn server(&self, least: usize) -> u32 {
+        let lines = || fs::read_to_string(self.dir.join("compare.jsonl")).map_or(0, |text| text.lines().count());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if lines() >= least
+                && let Some(server) = children(self.child.id()).first()
+            {
+                return *server;
+            }
+            assert!(Instant::now() < deadline, "it gets nowhere");
+            thread::yield_now();
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal)
+            .expect("the child was not waited for, so its pid is its own");
+    }
+
+    fn end(self) -> (ExitStatus, String) {
+        let Self { child, .. } = self;
+        let (sender, ended) = mpsc::channel();
+        thread::spawn(move || sender.send(child.wait_with_output()));
+        let output = ended.recv_timeout(PATIENCE).expect("it ends").expect("it was not waited for");
+        (output.status, text(&output.stdout))
+    }
+}
+
+/// The children of process `parent`.
+fn children(parent: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let all: Vec<u32> =
+        lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect();
+    all
+}
+
+fn wait_until_gone(pid: u32) {
+    let deadline = Instant::now() + PATIENCE;
+    while Path::new(&format!("/proc/{pid}")).exists() {
+        assert!(Instant::now() < deadline, "the server {pid} is still there");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn an_interrupted_run_leaves_whole_lines_and_no_process() {
+    let long = Long::start("interrupted");
+    let server = long.server(6);
+    let dir = long.dir.clone();
+    long.signal(Signal::INT);
+    let (status, said) = long.end();
+    assert!(status.success(), "{status}");
+    assert!(said.contains("ended early") && said.contains("pool_server/mpsc_pool/two_level"), "{said}");
+    wait_until_gone(server);
+    let lines = lines(&dir);
+    let last = lines.last().unwrap();
+    assert_eq!((kind(last), &last["interrupted"]), ("ranking", &Value::Bool(true)));
+    assert!(lines.len() >= 7, "{lines:?}");
+}
+
+/// Nobody can clean up after a SIGKILL but the servers themselves: their standard input ends.
+#[test]
+fn servers_end_with_a_comparison_that_is_killed() {
+    let long = Long::start("killed");
+    let server = long.server(1);
+    long.signal(Signal::KILL);
+    let (status, _) = long.end();
+    assert!(!status.success());
+    wait_until_gone(server);
+}

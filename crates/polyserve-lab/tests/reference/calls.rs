@@ -1,0 +1,200 @@
+//! What a request costs in system calls, counted by `strace` on the real command. A process may trace its own child
+//! without privileges; where that is refused, or `strace` is missing, the counts are reported as not run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{GET, answers, connect, exchange, rest};
+
+const REQUESTS: usize = 1000;
+
+#[test]
+fn null_epoll_receives_and_sends_once_for_each_request_of_a_kept_connection() {
+    let calls = traced("null_epoll", &[], |addr| {
+        let mut stream = connect(addr);
+        for _ in 0..REQUESTS {
+            exchange(&mut stream, GET);
+        }
+    });
+    let Some(calls) = calls else { return };
+    assert_eq!((calls.good("recvfrom"), calls.good("sendto")), (REQUESTS, REQUESTS), "{calls:?}");
+    assert_eq!((calls.good("accept4"), calls.refused("accept4")), (1, 1), "{calls:?}");
+    // Its wake-ups: the connection, then each request.
+    assert_eq!((calls.good("epoll_pwait"), calls.good("epoll_ctl")), (1 + REQUESTS, 1), "{calls:?}");
+    calls.nothing_else(&["epoll_pwait", "recvfrom", "sendto", "accept4", "epoll_ctl"]);
+}
+
+#[test]
+fn null_epoll_answers_what_came_together_in_one_send() {
+    const DEPTH: usize = 16;
+    const ROUNDS: usize = 10;
+    let calls = traced("null_epoll", &[], |addr| {
+        let mut stream = connect(addr);
+        let mut bytes = vec![0; DEPTH * exchange(&mut stream, GET)];
+        for _ in 0..ROUNDS {
+            stream.write_all(GET.repeat(DEPTH).as_bytes()).unwrap();
+            stream.read_exact(&mut bytes).unwrap();
+            assert_eq!(answers(&bytes), DEPTH);
+        }
+    });
+    let Some(calls) = calls else { return };
+    let turns = 1 + ROUNDS;
+    assert_eq!((calls.good("recvfrom"), calls.good("sendto")), (turns, turns), "{calls:?}");
+    calls.nothing_else(&["epoll_pwait", "recvfrom", "sendto", "accept4", "epoll_ctl"]);
+}
+
+#[test]
+fn null_epoll_accepts_and_closes_once_for_each_connection() {
+    let calls = traced("null_epoll", &["--requests-per-connection", "1"], one_each);
+    let Some(calls) = calls else { return };
+    for name in ["accept4", "epoll_ctl", "recvfrom", "sendto"] {
+        assert_eq!(calls.good(name), REQUESTS, "{name}: {calls:?}");
+    }
+    assert_eq!(calls.good("close"), REQUESTS - 1, "the last comes after what was counted: {calls:?}");
+    // One finds no more for every burst of connections, and here each is one. Each is a wake-up, its request another.
+    assert_eq!((calls.refused("accept4"), calls.good("epoll_pwait")), (REQUESTS, 2 * REQUESTS), "{calls:?}");
+    calls.nothing_else(&["epoll_pwait", "recvfrom", "sendto", "accept4", "epoll_ctl", "close"]);
+}
+
+#[test]
+fn null_accept_makes_four_calls_for_each_connection() {
+    let calls = traced("null_accept", &[], one_each);
+    let Some(calls) = calls else { return };
+    for name in ["accept4", "recvfrom", "sendto"] {
+        assert_eq!((calls.good(name), calls.refused(name)), (REQUESTS, 0), "{name}: {calls:?}");
+    }
+    assert_eq!(calls.good("close"), REQUESTS - 1, "the last comes after what was counted: {calls:?}");
+    calls.nothing_else(&["accept4", "recvfrom", "sendto", "close"]);
+}
+
+fn one_each(addr: SocketAddr) {
+    for _ in 0..REQUESTS {
+        let mut stream = connect(addr);
+        exchange(&mut stream, GET);
+        assert_eq!(rest(&mut stream), b"");
+    }
+}
+
+/// The system calls of one thread: by name, how many succeeded and how many failed.
+#[derive(Debug, Default)]
+struct Calls(BTreeMap<String, (usize, usize)>);
+
+impl Calls {
+    fn good(&self, name: &str) -> usize {
+        self.0.get(name).map_or(0, |counts| counts.0)
+    }
+
+    fn refused(&self, name: &str) -> usize {
+        self.0.get(name).map_or(0, |counts| counts.1)
+    }
+
+    fn nothing_else(&self, names: &[&str]) {
+        let others: Vec<_> = self.0.iter().filter(|(name, _)| !names.contains(&name.as_str())).collect();
+        assert!(others.is_empty(), "{others:?}");
+    }
+}
+
+/// What the thread of reference `name` called from its first wait to `load`'s last answer; `None`, and said so,
+/// where it cannot be traced.
+fn traced(name: &str, args: &[&str], load: impl FnOnce(SocketAddr)) -> Option<Calls> {
+    if let Err(why) = tracing_works() {
+        let test = std::thread::current().name().unwrap_or("calls").to_owned();
+        let _ = writeln!(std::io::stderr(), "not run: {test}: {why}"); // past the harness's capture
+        return None;
+    }
+    let logs = Logs::new();
+    let mut strace = Command::new("strace");
+    strace.args(["-ff", "-qq", "-s", "1", "-o"]).arg(logs.0.join("t")).arg(env!("CARGO_BIN_EXE_polyserve"));
+    strace.args(["serve", "--listen", "127.0.0.1:0", "--server", name]).args(args);
+    let mut serving = Serving(strace.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut out = BufReader::new(serving.0.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    let addr = line.trim_end().strip_prefix("listening on http://").unwrap_or_else(|| panic!("it printed {line:?}"));
+    load(addr.parse().unwrap());
+    kill_process(logs.process(), Signal::INT).unwrap();
+    assert!(serving.0.wait().unwrap().success());
+    Some(logs.thread())
+}
+
+fn tracing_works() -> Result<(), String> {
+    let probe = Command::new("strace").args(["-ff", "-qq", "-o", "/dev/null", "true"]).stdin(Stdio::null()).output();
+    match probe {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(format!("strace cannot trace a child here: {}", String::from_utf8_lossy(&output.stderr))),
+        Err(error) => Err(format!("strace cannot be started: {error}")),
+    }
+}
+
+/// A traced server, ended with the test.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // nothing where it has ended
+        let _ = self.0.wait();
+    }
+}
+
+/// A folder of its own for the logs, one a thread: `t.TID`.
+struct Logs(PathBuf);
+
+impl Logs {
+    fn new() -> Self {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("calls-{}-{number}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn each(&self) -> Vec<(String, String)> {
+        let files = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
+        files.map(|path| (tid(&path), fs::read_to_string(&path).unwrap())).collect()
+    }
+
+    /// The traced process: the thread that began with the program.
+    fn process(&self) -> Pid {
+        let logs = self.each();
+        let (pid, _) = logs.iter().find(|(_, log)| log.starts_with("execve(")).expect("the program was started");
+        Pid::from_raw(i32::from_str(pid).unwrap()).unwrap()
+    }
+
+    /// The thread that accepts: what it called from its first wait to its last answer. The shutdown that comes after
+    /// that is not counted.
+    fn thread(&self) -> Calls {
+        let logs = self.each();
+        let (_, log) = logs.iter().find(|(_, log)| log.contains("accept4(")).expect("a thread accepts");
+        let lines = log.lines().take_while(|line| !line.starts_with("--- SIGINT"));
+        // In a debug build the standard library asks before each close whether the descriptor is open.
+        let lines: Vec<&str> = lines.filter(|line| !(cfg!(debug_assertions) && line.starts_with("fcntl("))).collect();
+        let first = lines.iter().position(|line| line.starts_with("epoll_pwait(") || line.starts_with("accept4("));
+        let last = lines.iter().rposition(|line| line.starts_with("sendto("));
+        let mut calls = Calls::default();
+        for line in &lines[first.expect("it waits")..=last.expect("it answers")] {
+            let (name, rest) = line.split_once('(').unwrap_or_else(|| panic!("no call: {line}"));
+            let result = rest.rsplit_once(" = ").unwrap_or_else(|| panic!("no result: {line}")).1;
+            let (good, refused) = calls.0.entry(name.to_owned()).or_default();
+            *(if result.starts_with('-') { refused } else { good }) += 1;
+        }
+        calls
+    }
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn tid(path: &Path) -> String {
+    path.extension().unwrap().to_str().unwrap().to_owned()
+}

@@ -1,0 +1,71 @@
+//! The references: what they answer, how they end, and the system calls that each request costs.
+#![cfg(target_os = "linux")]
+
+mod calls;
+mod wire;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyserve::catalog::Catalog;
+use polyserve::service::Echo;
+use polyserve::{Running, ServerConfig};
+use polyserve_lab::reference::{BODY, with_references};
+
+/// Only matters where something hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const GET: &str = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+const NAMES: [&str; 2] = ["null_epoll", "null_accept"];
+
+fn start(name: &str, config: &ServerConfig) -> Running {
+    let catalog = with_references(Catalog::new());
+    let server = (catalog.reference(name).unwrap().make)(config).unwrap();
+    server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).unwrap()
+}
+
+fn connect(addr: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// The length of one answer; nothing may come after it.
+fn exchange(stream: &mut TcpStream, request: &str) -> usize {
+    stream.write_all(request.as_bytes()).unwrap();
+    let (mut bytes, mut filled) = ([0; 4096], 0);
+    while !bytes[..filled].ends_with(BODY.as_bytes()) {
+        let count = stream.read(&mut bytes[filled..]).unwrap();
+        assert_ne!(count, 0, "{}", String::from_utf8_lossy(&bytes[..filled]));
+        filled += count;
+    }
+    assert_eq!(answers(&bytes[..filled]), 1);
+    filled
+}
+
+/// Reads to the end, which must be one.
+fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// How many answers those bytes are, and nothing else.
+fn answers(bytes: &[u8]) -> usize {
+    let text = std::str::from_utf8(bytes).unwrap();
+    let mut count = 0;
+    let mut left = text;
+    while !left.is_empty() {
+        let (head, after) = left.split_once("\r\n\r\n").expect("a whole head");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(head.contains(&format!("\r\nContent-Length: {}", BODY.len())), "{head}");
+        left = after.strip_prefix(BODY).unwrap_or_else(|| panic!("another body: {after}"));
+        count += 1;
+    }
+    count
+}
