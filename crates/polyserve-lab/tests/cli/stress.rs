@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::memory::StdMutex;
@@ -62,10 +63,11 @@ fn stressed(repo: impl Fn() -> Broken + Send + Sync + 'static, mode: Mode, confi
 #[test]
 fn a_burst_may_be_refused() {
     let small = ServerConfig::default().with(|config| {
+        config.workers = Some(1);
         config.queue = 1;
         config.max_connections = 3;
     });
-    let report = stressed(|| How::Not.over(), Mode::Burst(200, 10), small);
+    let report = stressed(|| How::Slow.over(), Mode::Burst(200, 10), small);
     assert!(report.passed, "{report}");
     assert!(report.rounds[0].groups[3].refused > 0, "{report}");
 }
@@ -97,6 +99,8 @@ fn broken_repos_are_found_out() {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Not,
+    /// Only slower than a burst comes.
+    Slow,
     ForgetsSome,
     TearsSome,
     AlwaysCreates,
@@ -125,6 +129,9 @@ impl EntityRepo for Broken {
     }
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        if self.how == How::Slow {
+            std::thread::sleep(Duration::from_millis(2)); // what it stands for, not a way to wait for something
+        }
         if self.how == How::ForgetsSome && entity.id >= 50 && entity.id % 7 == 0 {
             return Answer::Now(Ok(Put::Created));
         }
