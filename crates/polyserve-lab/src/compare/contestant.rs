@@ -46,15 +46,16 @@ impl Role {
 }
 
 /// The longest that a new connection waits where idle ones hold others up: the head's timeout for each ahead of it.
-/// `None` where an idle connection holds nobody up.
+/// `None` where an idle connection holds nobody up, or as many can be held as there are connections.
 pub fn bound(shape: Connections, config: &ServerConfig, connections: usize) -> Option<String> {
     let at_once = match shape {
         Connections::Multiplexed => return None,
         Connections::OnePerThread => config.max_connections,
         Connections::One => 1,
     };
+    let ahead = connections.checked_sub(at_once).filter(|ahead| *ahead > 0)?;
     let timeout = Duration::from_millis(config.head_timeout.as_millis().try_into().unwrap_or(u64::MAX));
-    Some(format!("{} x {}", humantime::format_duration(timeout), connections.saturating_sub(at_once)))
+    Some(format!("{} x {ahead}", humantime::format_duration(timeout)))
 }
 
 /// The order of contestants in a pass: a Williams design, every other row backwards. Over `2 * count` passes everybody
@@ -113,6 +114,7 @@ mod tests {
     fn bounds_of_shapes() {
         let config = ServerConfig::default().with(|c| c.max_connections = 60);
         assert_eq!(bound(Connections::Multiplexed, &config, 64), None);
+        assert_eq!(bound(Connections::OnePerThread, &config, 60), None);
         assert_eq!(bound(Connections::OnePerThread, &config, 64).as_deref(), Some("10s x 4"));
         assert_eq!(bound(Connections::One, &config, 64).as_deref(), Some("10s x 63"));
     }

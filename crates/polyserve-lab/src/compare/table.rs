@@ -135,7 +135,7 @@ fn notes(f: &mut fmt::Formatter<'_>, ranking: &Ranking) -> fmt::Result {
     }
     writeln!(f, "cost: requests for each second of the server's CPU time; switches: of threads that live on")?;
     if rows.iter().any(|row| row.bound.is_some()) {
-        writeln!(f, "<= 10s x 63: no latency but a bound, the head's timeout for each connection ahead")?;
+        writeln!(f, "<= TIME x N: no latency but a bound, the head's timeout for each connection ahead")?;
     }
     Ok(())
 }
