@@ -90,12 +90,27 @@ impl Base {
         });
     }
 
+    /// Runs on this thread, or drops after a deadline, a job that was submitted as the pool closed and that no worker is
+    /// left to take.
+    pub(super) fn run_late(&self, queued: Queued) {
+        if self.is_cut() {
+            self.tallies.discard(queued);
+        } else {
+            self.tallies.run_on_caller(queued.job);
+        }
+    }
+
+    /// Whether a closing's deadline has passed.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::SeqCst)
+    }
+
     /// Waits for the workers to end, once the queue takes no more jobs. At the deadline `discard` is to drop what is
     /// queued. Answers how many threads were left behind.
     pub(super) fn close(&self, deadline: Option<Instant>, discard: impl Fn()) -> usize {
         self.room.wake_all();
         let cut = || {
-            self.cut.store(true, Ordering::Relaxed);
+            self.cut.store(true, Ordering::SeqCst);
             discard();
         };
         self.workers.join(deadline, &cut, &|worker| self.tallies.is_in_job(worker))

@@ -1,14 +1,14 @@
 //! [`MpscPool`]: the classic. Threads around one std channel whose receiving end is behind a lock.
 //!
 //! A worker waits for the lock, waits for a job with the lock in its hand, lets go of the lock and runs the job.
-//! Closing the pool closes the channel: what was queued is still received, then each worker learns that there is no
-//! more.
+//! Closing the pool sets a flag and wakes the worker in the channel (`door`): what was queued is still received, then
+//! each worker finds the channel closed and empty.
 //!
 //! Invariants: jobs are taken in the order in which they were sent, each by one worker, for there is one channel and
 //! one lock around its end. No wake-up is lost, for the channel sees to the one worker that waits in it, and the lock
 //! to the others. Whoever holds the lock waits for nothing but the channel; jobs run, and are dropped, without it.
 //!
-//! Cost of a job: a read lock, a send and two counts at its submitter; a lock and a receive at its worker. With more
+//! Cost of a job: a send and a count at its submitter; a lock and a receive at its worker. With more
 //! than one idle worker a job costs two wake-ups in place of one: the worker in the channel, and the next one in the
 //! lock. Bounded, the queue is an array that is allocated once; unbounded, blocks of a list.
 //!
@@ -21,7 +21,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -30,8 +30,8 @@ use crossbeam_utils::CachePadded;
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected};
 
-use super::base::{Base, Refused};
-use super::door::Door;
+use super::base::Base;
+use super::door::{Channel, Door};
 use super::pool_config::{PoolConfig, Queue};
 use super::stats::{PoolStats, Queued};
 
@@ -43,10 +43,20 @@ pub struct MpscPool {
 
 struct Shared {
     base: Base,
-    door: Door<Sending>,
-    receiver: Mutex<Receiver<Queued>>,
-    /// std's channel does not say how long it is.
+    door: Door<Ends>,
+}
+
+struct Ends {
+    sending: Sending,
+    /// How many were sent, wake-ups too: std's channel does not say how long it is.
     sent: CachePadded<AtomicU64>,
+    receiving: CachePadded<Receiving>,
+}
+
+struct Receiving {
+    receiver: Mutex<Receiver<Queued>>,
+    /// How many were received. Written by who holds the lock.
+    received: AtomicU64,
 }
 
 enum Sending {
@@ -73,8 +83,9 @@ impl MpscPool {
                 (Sending::Unbounded(sender), receiver)
             }
         };
-        let (door, receiver) = (Door::new(sending), Mutex::new(receiver));
-        let pool = Self { shared: Arc::new(Shared { base, door, receiver, sent: CachePadded::default() }) };
+        let receiving = Receiving { receiver: Mutex::new(receiver), received: AtomicU64::new(0) };
+        let ends = Ends { sending, sent: CachePadded::default(), receiving: CachePadded::new(receiving) };
+        let pool = Self { shared: Arc::new(Shared { base, door: Door::new(ends, workers) }) };
         for worker in 0..workers {
             let shared = Arc::clone(&pool.shared);
             pool.shared.base.start(move || shared.work(worker))?; // on failure the drop of `pool` ends the others
@@ -84,46 +95,54 @@ impl MpscPool {
 
     /// What the pool has done so far. Cost: reads every worker's counts.
     pub fn stats(&self) -> PoolStats {
-        let tallies = &self.shared.base.tallies;
-        let taken = tallies.taken();
-        tallies.stats(self.shared.sent.load(Ordering::Relaxed).saturating_sub(taken))
+        let door = &self.shared.door;
+        self.shared.base.tallies.stats(door.channel.len().saturating_sub(door.wake_ups()))
     }
 }
 
 impl Shared {
     fn work(&self, worker: usize) {
-        while let Some(queued) = self.receive() {
+        while let Some(queued) = self.door.next() {
             self.base.run(worker, queued);
         }
     }
+}
 
-    /// The next job; `None` when the channel is closed and empty.
-    fn receive(&self) -> Option<Queued> {
-        lock(&self.receiver).recv().ok()
+impl Ends {
+    fn len(&self) -> u64 {
+        let received = self.receiving.received.load(Ordering::Relaxed);
+        self.sent.load(Ordering::Relaxed).saturating_sub(received)
     }
+}
 
-    fn offer(&self, queued: Queued) -> Result<(), Refused> {
-        self.door.send(queued, |sending, queued| match sending {
+impl Channel for Ends {
+    #[inline]
+    fn try_send(&self, queued: Queued) -> Result<(), Queued> {
+        match &self.sending {
             Sending::Bounded(sender) => sender.try_send(queued).map_err(|error| match error {
                 TrySendError::Full(queued) | TrySendError::Disconnected(queued) => queued,
-            }),
-            Sending::Unbounded(sender) => sender.send(queued).map_err(|error| error.0),
-        })?;
+            })?,
+            Sending::Unbounded(sender) => sender.send(queued).map_err(|error| error.0)?,
+        }
         self.sent.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Drops what is queued. No worker waits with the lock in its hand any more: the channel is closed.
-    fn discard(&self) {
-        while let Some(queued) = self.receive() {
-            self.base.tallies.discard(queued);
-        }
+    #[inline]
+    fn receive(&self, closed: &AtomicBool) -> Option<Queued> {
+        let Receiving { receiver, received } = &*self.receiving;
+        let receiver = lock(receiver);
+        // Read with the lock in hand. Who comes after the first to take a wake-up then reads that it is closed, and
+        // does not wait in the channel with the lock that others need to see that it is empty.
+        let queued = if closed.load(Ordering::SeqCst) { receiver.try_recv().ok() } else { receiver.recv().ok() };
+        received.store(received.load(Ordering::Relaxed) + u64::from(queued.is_some()), Ordering::Relaxed);
+        queued
     }
 }
 
 impl Executor for MpscPool {
     fn execute(&self, job: Job) -> Result<(), Rejected> {
-        self.shared.base.submit(job, |queued| self.shared.offer(queued))
+        self.shared.base.submit(job, |queued| self.shared.door.offer(&self.shared.base, queued))
     }
 
     fn workers(&self) -> Option<usize> {
@@ -132,7 +151,7 @@ impl Executor for MpscPool {
 
     fn close(&self, deadline: Option<Instant>) -> usize {
         self.shared.door.close();
-        self.shared.base.close(deadline, || self.shared.discard())
+        self.shared.base.close(deadline, || self.shared.door.empty(&self.shared.base))
     }
 
     fn panicked(&self) -> u64 {

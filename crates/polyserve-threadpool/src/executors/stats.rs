@@ -44,6 +44,21 @@ pub(super) struct Queued {
     stamp: Option<NonZeroU64>,
 }
 
+/// The stamp of what is no job.
+const WAKE_UP: NonZeroU64 = NonZeroU64::MAX;
+
+impl Queued {
+    /// What is sent to have a worker look around. It costs jobs no field of its own.
+    pub(super) fn wake_up() -> Self {
+        Self { job: Job::new(|| {}), stamp: Some(WAKE_UP) }
+    }
+
+    #[inline]
+    pub(super) fn is_wake_up(&self) -> bool {
+        self.stamp == Some(WAKE_UP)
+    }
+}
+
 /// Of how many jobs a thread submits one is stamped.
 const SAMPLE: u32 = 61;
 
@@ -93,7 +108,7 @@ impl Tallies {
     /// Makes `job` ready for a queue, with a stamp if it is its turn.
     #[inline]
     pub(super) fn queued(&self, job: Job) -> Queued {
-        let stamp = if is_sampled() { NonZeroU64::new(self.now().max(1)) } else { None };
+        let stamp = if is_sampled() { NonZeroU64::new(self.now().clamp(1, WAKE_UP.get() - 1)) } else { None };
         Queued { job, stamp }
     }
 
@@ -119,7 +134,7 @@ impl Tallies {
         tally.ended.store(count, Ordering::Release);
     }
 
-    /// Runs a job on its submitter's thread.
+    /// Runs a job on a thread that is no worker's.
     pub(super) fn run_on_caller(&self, job: Job) {
         if !isolated(job) {
             self.callers_panicked.fetch_add(1, Ordering::Relaxed);

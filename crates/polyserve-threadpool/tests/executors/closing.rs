@@ -1,15 +1,16 @@
 //! How the pools end: with threads left behind, from within, and with values that panic as they are dropped.
 
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Instant;
 
-use polyserve_core::{Executor, Job};
-use polyserve_threadpool::{CrossbeamPool, MpscPool, StealingPool};
+use polyserve_core::{Executor, Job, RejectedReason};
+use polyserve_threadpool::{CrossbeamPool, MpscPool, PoolConfig, Queue, StealingPool};
 
-use super::support::{LONG, Pool, bounded, occupy, pools, soon, until};
+use super::support::{LONG, Pool, bounded, occupy, pools, reason, soon, until};
 
 /// A drop closes without a deadline, but a thread that an earlier close gave up is not waited for: it may never end.
 #[test]
@@ -69,6 +70,70 @@ fn what_is_queued_behind_a_workers_close_still_runs() {
         bar.open();
         assert_eq!((soon(&events, &pool), soon(&events, &pool)), (1, 100), "{pool:?}");
         assert_eq!(pool.close(None), 0, "{pool:?}");
+    }
+}
+
+/// A submitter that has found the pool open may be held up before its send while the pool closes and its workers end.
+/// Its job must be handed back or run, once, however the two fall together; after a deadline it may be dropped, once.
+#[test]
+fn a_job_that_races_with_the_close_is_run_once_or_handed_back() {
+    const SUBMITTERS: usize = 3;
+    for round in 0..120 {
+        // The first jobs meet the close; or hundreds are queued by then. Without a deadline, or with one.
+        let (before, cuts) = ([0, 1, 40][round % 3], round % 4 == 3);
+        let queue = if round % 2 == 0 { Queue::Bounded(1 + round % 5) } else { Queue::Unbounded };
+        for pool in pools(&PoolConfig::new(1 + round % 3).with(|c| c.queue = queue)) {
+            let submitted = Arc::new(AtomicUsize::new(0));
+            let start = Arc::new(Barrier::new(SUBMITTERS + 1));
+            let submitters: Vec<_> = (0..SUBMITTERS)
+                .map(|_| {
+                    let (pool, submitted, start) = (Arc::clone(&pool), Arc::clone(&submitted), Arc::clone(&start));
+                    thread::spawn(move || {
+                        start.wait();
+                        submit_until_closed(&*pool, &submitted)
+                    })
+                })
+                .collect();
+            start.wait();
+            until("jobs before the close", || submitted.load(Ordering::SeqCst) >= before);
+            pool.close(cuts.then(Instant::now));
+            assert_eq!(pool.close(None), 0, "{pool:?}");
+            // All of them first: one may be running what another has submitted.
+            let taken: Vec<_> = submitters.into_iter().map(|submitter| submitter.join().unwrap()).collect();
+            for (ran, dropped) in taken.into_iter().flatten() {
+                let (ran, dropped) = (ran.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst));
+                assert!(ran == 1 || cuts && ran == 0, "a job that was taken ran {ran} times, by {pool:?}");
+                assert_eq!(dropped, 1, "how often a job that was taken was dropped, by {pool:?}");
+            }
+            assert_eq!(pool.stats().queued, 0, "{pool:?}");
+        }
+    }
+}
+
+type Counts = (Arc<AtomicUsize>, Arc<AtomicUsize>);
+
+/// Answers how often each job that was taken ran, and was dropped.
+fn submit_until_closed(pool: &dyn Pool, submitted: &AtomicUsize) -> Vec<Counts> {
+    struct OnDrop(Arc<AtomicUsize>);
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let mut taken = Vec::new();
+    loop {
+        let (ran, dropped) = (Arc::default(), Arc::default());
+        let (its_ran, on_drop) = (Arc::<AtomicUsize>::clone(&ran), OnDrop(Arc::clone(&dropped)));
+        let job = Job::new(move || {
+            let _on_drop = on_drop;
+            its_ran.fetch_add(1, Ordering::SeqCst);
+        });
+        match reason(pool.execute(job)) {
+            None => taken.push((ran, dropped)),
+            Some(RejectedReason::Closed) => return taken,
+            Some(_) => thread::yield_now(),
+        }
+        submitted.fetch_add(1, Ordering::SeqCst);
     }
 }
 
