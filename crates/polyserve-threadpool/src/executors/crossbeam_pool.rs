@@ -14,7 +14,7 @@
 //! `executors` a job of one word takes 0.5 of what it takes `rayon::spawn`; the plain channel takes 0.4. *Loses when*
 //! many workers take very short jobs, all from the same end of one queue; and, on one or two cores, when jobs arrive
 //! one by one: a worker that finds the channel empty spins for some microseconds before it parks (crossbeam's issue
-//! 821), on a core that the submitter could have used. Unbounded it is a tenth to a quarter dearer than bounded.
+//! 821), on a core that the submitter could have used. Unbounded it is about a quarter dearer than bounded.
 //!
 //! Source: the array and list flavours of `crossbeam-channel`, after Vyukov's bounded MPMC queue.
 

@@ -33,7 +33,7 @@
 //!
 //! *Wins when* jobs submit jobs, or many cores take short ones: workers meet at the injector once a batch. *Loses when*
 //! order matters across workers; with a single submitter outside, where in the bench `executors` a job of one word
-//! takes 1.2 times what it takes `CrossbeamPool` (0.7 of `rayon::spawn`); and where jobs are few and long: then any
+//! takes 1.5 times what it takes `CrossbeamPool` (0.8 of `rayon::spawn`); and where jobs are few and long: then any
 //! queue will do, and this is the most code.
 //!
 //! Source: the deque of Chase and Lev and the injector, from `crossbeam-deque`; searching workers as in Go's scheduler
