@@ -7,8 +7,8 @@
 //! the channel's.
 //!
 //! Cost of a job: a send at its submitter and a receive at its worker, an atomic exchange each; no lock around the
-//! queue, and no system call unless a worker is parked. Bounded, the queue is an array that is allocated once; unbounded, a list of
-//! blocks of 31 jobs.
+//! queue, and no system call unless a worker is parked. Bounded, the queue is an array that is allocated once;
+//! unbounded, a list of blocks of 31 jobs.
 //!
 //! *Wins when* one queue is enough, which is most of the time: few cores, or jobs of some microseconds. In the bench
 //! `executors` a job of one word takes 0.5 of what it takes `rayon::spawn`; the plain channel takes 0.4. *Loses when*

@@ -7,8 +7,9 @@
 //! | [`StealingPool`] | a queue for each worker, one for all, and theft |
 //!
 //! What they share is in files of its own: [`PoolConfig`]; the counts ([`PoolStats`]); the threads, which are started,
-//! joined or left behind (`workers`); how a channel is closed while others send (`door`); submitters that wait for room (`room`); what is to be done with a job that finds
-//! none (`base`). A strategy's file is its queue, its worker's loop, and the argument that no job is lost.
+//! joined or left behind (`workers`); how a channel is closed while others send (`door`); submitters that wait for room
+//! (`room`); what is to be done with a job that finds none (`base`). A strategy's file is its queue, its worker's loop,
+//! and the argument that no job is lost.
 //!
 //! # What every pool here promises
 //!
