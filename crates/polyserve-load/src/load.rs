@@ -59,7 +59,8 @@ pub enum Usage {
         /// How many requests are sent at once, in one write; 1 is one at a time.
         pipeline: usize,
     },
-    /// Every request on a connection of its own; it says `Connection: close`, and the server is waited for to close.
+    /// Every request on a connection of its own; it says `Connection: close`. A server whose answer says so too is waited
+    /// for to close; where it does not say so, this end closes.
     Close,
 }
 

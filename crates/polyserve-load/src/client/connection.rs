@@ -37,6 +37,8 @@ pub(crate) enum State {
     Busy,
     /// The server has said that it closes; requests that are pending go on the next socket.
     Closing,
+    /// All is answered, and the server has not said that it closes: this end does.
+    Leaving,
     /// It failed, and waits before it tries again.
     Resting,
 }

@@ -28,7 +28,7 @@ impl Desk {
                 connection.was_closed = true;
             }
             State::Opening | State::Resting => self.cannot_open(connection, index, error.unwrap_or(Errno::CONNRESET)),
-            State::Closing => {
+            State::Closing | State::Leaving => {
                 connection.close(false);
                 connection.was_closed = !self.closes;
                 self.go_on(connection, index);
@@ -112,7 +112,7 @@ impl Desk {
             // It stays in the queue.
             State::Free => {}
             // Its request was settled before.
-            State::Closing if connection.is_answered() => self.rest_idle(connection, index),
+            State::Closing | State::Leaving if connection.is_answered() => self.rest_idle(connection, index),
             _ => self.rest(connection, index),
         }
     }
@@ -138,7 +138,7 @@ impl Desk {
     }
 
     /// A connection without a socket: what is pending is sent again, or it is free.
-    fn go_on(&mut self, connection: &mut Connection, index: usize) {
+    pub(super) fn go_on(&mut self, connection: &mut Connection, index: usize) {
         if connection.is_answered() {
             connection.state = State::Free;
             connection.since = self.now;
@@ -163,7 +163,7 @@ impl Desk {
                 return;
             }
             State::Free => return,
-            State::Busy | State::Closing | State::Resting => {}
+            State::Busy | State::Closing | State::Leaving | State::Resting => {}
         }
         let Some(&pending) = connection.pending.get(connection.next) else { return };
         let since = *connection.short_since.get_or_insert(self.now);
@@ -181,7 +181,7 @@ impl Desk {
     pub(super) fn time_out(&mut self, connection: &mut Connection, index: usize) {
         let seconds = self.patience as f64 / 1e9;
         match connection.state {
-            State::Free | State::Opening | State::Resting => {}
+            State::Free | State::Opening | State::Leaving | State::Resting => {}
             State::Closing => {
                 self.wrong += 1;
                 let why = || format!("the server has not closed the connection within {seconds} s");

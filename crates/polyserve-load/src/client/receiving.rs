@@ -31,6 +31,9 @@ impl Desk {
         if let Some(error) = end {
             self.set_now(clock::now());
             self.ended(connection, index, error);
+        } else if connection.state == State::Leaving {
+            connection.close(true);
+            self.go_on(connection, index);
         }
     }
 
@@ -157,8 +160,10 @@ impl Desk {
         if is_answered {
             self.busy -= 1;
         }
-        if closes || self.closes {
+        if closes {
             connection.state = State::Closing;
+        } else if self.closes {
+            connection.state = State::Leaving;
         } else if is_answered {
             connection.state = State::Free;
             self.free.push_back(index as u32);

@@ -190,7 +190,8 @@ fn a_silent_server_is_a_timeout_and_the_load_ends() {
 
 #[test]
 fn a_server_that_does_not_close_is_a_timeout() {
-    let target = serve(|_, stream| send(stream, &right()));
+    let announced = right().replacen("\r\n", "\r\nConnection: close\r\n", 1);
+    let target = serve(move |_, stream| send(stream, &announced));
     let load = load(target).with(|load| {
         (load.usage, load.patience, load.connections) = (Usage::Close, Duration::from_millis(50), 1);
         load.span = Span::Requests(3);
@@ -202,6 +203,19 @@ fn a_server_that_does_not_close_is_a_timeout() {
         load.with(|load| (load.span, load.patience) = (Span::Time(Duration::from_millis(1500)), super::PATIENCE));
     let report = failing(&short, "the server has not closed the connection");
     assert_eq!((report.answered, report.failed.timeouts, report.failed.total()), (1, 1, 1));
+}
+
+/// Against a server that knows nothing of closing, each request timed out.
+#[test]
+fn a_server_that_does_not_say_that_it_closes_is_left() {
+    let target = serve(|_, stream| send(stream, &right()));
+    let load = load(target).with(|load| {
+        (load.usage, load.connections) = (Usage::Close, 2);
+        load.span = Span::Requests(20);
+    });
+    let report = super::report(&load);
+    super::assert_clean(&report);
+    assert_eq!((report.answered, report.connections_opened, report.reconnects), (20, 20, 0));
 }
 
 #[test]

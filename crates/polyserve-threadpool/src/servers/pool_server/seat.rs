@@ -22,10 +22,10 @@ use super::intake::{ACCEPT, Accepted, Intake};
 use super::slots::{QUEUED, RUNNING};
 use super::worker::{Outcome, Shared};
 
-/// After so many connections a seat goes to the end of the executor's queue: a worker has other jobs too.
-const TURN: usize = 64;
+/// After so many connections a seat goes to the end of the executor's queue, for what else it has to do.
+const TURN: usize = 1024;
 
-/// And after so many where other jobs were queued meanwhile.
+/// And after so many where jobs of this server wait for a worker.
 const SHORT_TURN: usize = 4;
 
 /// How long a worker waits for something to come before it leaves its seat.
