@@ -44,18 +44,22 @@ pub(super) struct Intake {
     listener: Mutex<Option<Arc<TcpListener>>>,
     /// Jobs that accept, queued and running.
     pub(super) seats: AtomicUsize,
-    /// The poller does not hear of connections.
-    deaf: AtomicBool,
+    /// The poller does not hear of connections. Held while that is changed, so that the flag is what the system knows.
+    deaf: Mutex<bool>,
     /// Workers could not accept: the poller is to see for itself.
     pub(super) trouble: AtomicBool,
     /// Jobs of this server that are queued or run, and how many can run at a time.
     jobs: CachePadded<AtomicUsize>,
     workers: usize,
+    /// Whether the executor may have other work.
+    pub(super) is_shared: bool,
     /// A worker waits for connections, and is to be rung for other jobs.
     pub(super) staying: AtomicBool,
     pub(super) bell: (PipeReader, PipeWriter),
     /// Connections that have not said anything yet, while a worker stays with them.
     pub(super) lobby: Mutex<Vec<Guest>>,
+    /// Workers that may be about to accept.
+    pub(super) accepting: AtomicUsize,
     /// Connections that workers have accepted.
     accepted: AtomicU64,
     /// Connections that workers have accepted and found no room for.
@@ -73,19 +77,22 @@ pub(super) enum Accepted {
 }
 
 impl Intake {
-    /// Registers `listener` as [`LISTENER`]. `workers`: so many jobs can run at a time; a guess too low does no harm.
-    pub(super) fn new(listener: TcpListener, registry: &Registry, workers: usize) -> io::Result<Self> {
+    /// Registers `listener` as [`LISTENER`]. `workers`: so many jobs can run at a time, of which others may take some where the executor is
+    /// shared.
+    pub(super) fn new(listener: TcpListener, registry: &Registry, workers: usize, is_shared: bool) -> io::Result<Self> {
         registry.register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
         Ok(Self {
             listener: Mutex::new(Some(Arc::new(listener))),
             seats: AtomicUsize::new(0),
-            deaf: AtomicBool::new(false),
+            deaf: Mutex::new(false),
             trouble: AtomicBool::new(false),
             jobs: CachePadded::new(AtomicUsize::new(0)),
             workers,
+            is_shared,
             staying: AtomicBool::new(false),
             bell: io::pipe()?,
             lobby: Mutex::new(Vec::new()),
+            accepting: AtomicUsize::new(0),
             accepted: AtomicU64::new(0),
             surplus: Mutex::new(Vec::new()),
             time: AtomicU64::new(0),
@@ -99,9 +106,11 @@ impl Intake {
 
     /// Closes the listener, for the drain.
     pub(super) fn close(&self, registry: &Registry) {
+        let deaf = lock(&self.deaf);
         if let Some(listener) = lock(&self.listener).take() {
             let _ = registry.deregister(&mut SourceFd(&listener.as_raw_fd()));
         }
+        drop(deaf);
         self.ring();
     }
 
@@ -117,12 +126,17 @@ impl Intake {
 
     /// Whether somebody else may be accepting, so that the poller has to look now and then.
     pub(super) fn is_lent(&self) -> bool {
-        self.seats() > 0 || self.deaf.load(Ordering::SeqCst)
+        self.seats() > 0 || *lock(&self.deaf)
     }
 
     /// Whether workers had trouble since the last time this was asked.
     pub(super) fn take_trouble(&self) -> bool {
         self.trouble.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether workers have accepted what they found no room for. Exact where no seat is taken.
+    pub(super) fn has_surplus(&self) -> bool {
+        !lock(&self.surplus).is_empty()
     }
 
     /// What workers have accepted and found no room for.
@@ -145,7 +159,7 @@ impl Intake {
 
     /// Whether jobs wait for a worker.
     pub(super) fn others_wait(&self) -> bool {
-        self.jobs.load(Ordering::SeqCst) > self.workers
+        self.jobs.load(Ordering::SeqCst) > if self.is_shared { 1 } else { self.workers }
     }
 
     fn ring(&self) {
@@ -156,17 +170,20 @@ impl Intake {
 
     /// Stops telling the poller of connections, while a seat is taken.
     pub(super) fn deafen(&self, registry: &Registry) {
-        self.deaf.store(true, Ordering::SeqCst);
+        let mut deaf = lock(&self.deaf);
+        *deaf = true;
         // A listener is never writable.
         self.listen_for(registry, Interest::WRITABLE);
+        drop(deaf);
         if self.seats() == 0 {
-            self.hear(registry); // the last one left at this moment
+            self.hear(registry, false); // the last one left at this moment
         }
     }
 
-    /// Tells the poller of connections again, and of those that have come meanwhile.
-    pub(super) fn hear(&self, registry: &Registry) {
-        if self.deaf.swap(false, Ordering::SeqCst) {
+    /// Tells the poller of connections again, and of those that have come meanwhile; with `anew`, even where it was told.
+    pub(super) fn hear(&self, registry: &Registry, anew: bool) {
+        let mut deaf = lock(&self.deaf);
+        if std::mem::take(&mut *deaf) || anew {
             self.listen_for(registry, Interest::READABLE);
         }
     }
@@ -183,11 +200,8 @@ impl Intake {
     /// Gives a seat up. `more`: connections may still wait, and the poller is to be told.
     pub(super) fn leave(&self, registry: &Registry, more: bool) {
         let last = self.seats.fetch_sub(1, Ordering::SeqCst) == 1;
-        if more {
-            self.deaf.store(true, Ordering::SeqCst); // so that it is told of those that came before
-        }
         if last || more {
-            self.hear(registry);
+            self.hear(registry, more);
         }
     }
 

@@ -30,8 +30,8 @@ impl Lending {
     pub(super) fn lend(&mut self, shared: &Shared) -> bool {
         let intake = &shared.intake;
         let full = shared.slots.used() >= shared.house.config.max_connections;
-        let slow = intake.is_slow() || intake.take_trouble();
-        if self.alone || full || slow || shared.house.shutdown.is_begun() {
+        let trouble = intake.take_trouble();
+        if self.alone || full || trouble || intake.is_slow() || shared.house.shutdown.is_begun() {
             return false;
         }
         let seats = intake.seats();
@@ -66,10 +66,7 @@ impl Lending {
         self.alone = accepted == self.seen;
         self.crowded = !self.alone;
         self.seen = accepted;
-        intake.hear(&shared.registry);
-        if self.alone {
-            shared.park_lobby();
-        }
+        intake.hear(&shared.registry, false);
         self.alone
     }
 }

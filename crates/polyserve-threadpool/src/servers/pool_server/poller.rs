@@ -64,8 +64,7 @@ impl Poller {
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let workers = executor.workers().unwrap_or_else(cores);
-        // What else a shared executor has to do is not known: whatever is queued there may have to wait.
-        let intake = Intake::new(listener, poll.registry(), if executor_is_own { workers } else { 1 })?;
+        let intake = Intake::new(listener, poll.registry(), workers, !executor_is_own)?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         house.shutdown.on_begin(move || {
             let _ = waker.wake();
@@ -113,7 +112,10 @@ impl Poller {
                     Token(name) => self.ready(name, event.is_read_closed() || event.is_error()),
                 }
             }
-            self.accepting |= self.lending.look(&self.shared);
+            if self.lending.look(&self.shared) {
+                self.accepting = true;
+                self.retry.extend(self.shared.park_lobby());
+            }
             for stream in self.shared.intake.take_surplus() {
                 self.welcome(stream);
             }
@@ -131,6 +133,9 @@ impl Poller {
         if !self.retry.is_empty() || self.shared.house.shutdown.is_begun() || self.shared.intake.is_lent() {
             return Some(LOOK_AGAIN);
         }
+        if self.shared.intake.has_surplus() {
+            return Some(Duration::ZERO); // left by the last one that had a seat
+        }
         (self.resting.is_some() || self.shared.slots.used() > 0).then_some(self.tick)
     }
 
@@ -140,6 +145,7 @@ impl Poller {
         }
         self.resting = None;
         for _ in 0..most {
+            self.accepting &= self.shared.intake.listener().is_some();
             let Some(listener) = self.shared.intake.listener().filter(|_| self.accepting) else { return };
             match listener.accept() {
                 Ok((stream, _)) => self.welcome(stream),
@@ -307,18 +313,43 @@ impl Poller {
             self.accept(shared.house.config.backlog as usize);
             shared.intake.close(&shared.registry);
         }
-        shared.park_lobby();
+        self.retry.extend(shared.park_lobby());
+        for stream in shared.intake.take_surplus() {
+            self.welcome(stream);
+        }
         for (name, slot) in shared.slots.iter() {
             // A worker looks once more whether something has come, and closes it if not.
             if slot.idle.load(Ordering::Relaxed) && slot.move_on(PARKED, QUEUED) {
                 self.queue(name);
             }
         }
-        shared.slots.used() == 0 || shared.house.is_over()
+        !self.is_somebody_there() || shared.house.is_over()
+    }
+
+    /// Whether there is a connection, or a worker that may be about to accept one.
+    fn is_somebody_there(&self) -> bool {
+        self.shared.intake.accepting.load(Ordering::SeqCst) > 0 || self.shared.slots.used() > 0
     }
 
     /// Cuts what is left, ends the workers, counts.
     fn end(self) -> Drain {
+        self.cut_all();
+        let shared = &self.shared;
+        let deadline = Instant::now() + LAST_GRACE;
+        let stuck = if self.executor_is_own {
+            shared.executor.close(Some(deadline))
+        } else {
+            while self.is_somebody_there() && Instant::now() < deadline {
+                thread::park_timeout(LOOK_AGAIN);
+                self.cut_all(); // who has just parked was running before
+            }
+            shared.slots.used()
+        };
+        shared.house.drained(stuck)
+    }
+
+    /// Cuts every connection: those that run lose their socket, the others end.
+    fn cut_all(&self) {
         let shared = &self.shared;
         let mut waste = [0; 1];
         for (name, slot) in shared.slots.iter() {
@@ -337,15 +368,5 @@ impl Poller {
                 slot.cut_socket();
             }
         }
-        let deadline = Instant::now() + LAST_GRACE;
-        let stuck = if self.executor_is_own {
-            shared.executor.close(Some(deadline))
-        } else {
-            while shared.slots.used() > 0 && Instant::now() < deadline {
-                thread::park_timeout(LOOK_AGAIN);
-            }
-            shared.slots.used()
-        };
-        shared.house.drained(stuck)
     }
 }

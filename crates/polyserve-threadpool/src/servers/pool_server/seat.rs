@@ -7,7 +7,7 @@
 //! Invariant: a connection in the lobby is `RUNNING`; who takes it out of the lobby runs it or parks it.
 
 use std::array;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::mem;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -19,17 +19,24 @@ use polyserve_core::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::intake::{ACCEPT, Accepted, Intake};
-use super::slots::{QUEUED, RUNNING};
+use super::slots::{QUEUED, RUNNING, Slot};
 use super::worker::{Outcome, Shared};
 
 /// After so many connections a seat goes to the end of the executor's queue, for what else it has to do.
 const TURN: usize = 1024;
+
+/// So many, where the executor has work that is not this server's.
+const SHARED_TURN: usize = 64;
 
 /// And after so many where jobs of this server wait for a worker.
 const SHORT_TURN: usize = 4;
 
 /// How long a worker waits for something to come before it leaves its seat.
 const STAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// While connections keep coming, those in the lobby are looked at after so many.
+const LOOK_EVERY: usize = 16;
 
 /// So many connections have room in the lobby.
 const LOBBY: usize = 32;
@@ -49,16 +56,21 @@ pub(super) struct Guest {
     late: bool,
 }
 
-/// One of the jobs that accept. Dropping it leaves.
+/// One of the jobs that accept, as it runs. Dropping it leaves.
 struct Seat<'a> {
     shared: &'a Shared,
     /// Connections may still wait.
     more: bool,
+    /// It is a queued job's from now on.
+    is_kept: bool,
 }
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        self.shared.intake.leave(&self.shared.registry, self.more);
+        if !self.is_kept {
+            self.shared.intake.leave(&self.shared.registry, self.more);
+        }
+        self.shared.intake.accepting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -70,15 +82,17 @@ impl Intake {
             return false;
         }
         // In this order: either who queues a job sees that somebody stays, or the one who stays sees the job.
-        let come = !self.others_wait() && self.look();
+        let come = !self.others_wait() && self.look(&STAY);
         if self.staying.swap(false, Ordering::SeqCst) {
             return come;
         }
-        let _ = (&self.bell.0).read(&mut [0]); // rung: one byte is there, or about to be
+        // Rung: one byte is there, or about to be.
+        while (&self.bell.0).read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::Interrupted) {}
         false
     }
 
-    fn look(&self) -> bool {
+    /// Looks who has something to say, for as long as `time` where nobody has.
+    fn look(&self, time: &Timespec) -> bool {
         let Some(listener) = self.listener() else { return false };
         let mut lobby = mem::take(&mut *lock(&self.lobby));
         let mut polled: [PollFd<'_>; LOBBY + 2] =
@@ -88,7 +102,7 @@ impl Intake {
                 (_, Some(guest)) => PollFd::from_borrowed_fd(guest.stream.as_fd(), PollFlags::IN),
             });
         let used = polled.len().min(lobby.len() + 2);
-        let some = poll(polled.get_mut(..used).unwrap_or_default(), Some(&STAY)).is_ok_and(|some| some > 0);
+        let some = poll(polled.get_mut(..used).unwrap_or_default(), Some(time)).is_ok_and(|some| some > 0);
         let ready = polled.map(|polled| !polled.revents().is_empty());
         let now = Instant::now();
         for (guest, ready) in lobby.iter_mut().zip(ready.into_iter().skip(2)) {
@@ -108,6 +122,14 @@ impl Intake {
         }
         lobby.push(guest);
         Ok(())
+    }
+
+    fn has_guests(&self) -> bool {
+        !lock(&self.lobby).is_empty()
+    }
+
+    fn take_guests(&self) -> Vec<Guest> {
+        mem::take(&mut *lock(&self.lobby))
     }
 
     /// Takes one out of the lobby that has said something, or was silent for too long.
@@ -131,16 +153,21 @@ impl Shared {
 
     /// What a worker with a seat does: it accepts and serves until nothing comes or its turn is over.
     pub(super) fn take_in(&self) {
-        let mut seat = Seat { shared: self, more: true };
         let (intake, most) = (&self.intake, self.house.config.max_connections);
+        // In this order: either the drain sees that this worker may accept, or the worker sees the drain.
+        intake.accepting.fetch_add(1, Ordering::SeqCst);
+        let mut seat = Seat { shared: self, more: true, is_kept: false };
+        let whole_turn = if intake.is_shared { SHARED_TURN } else { TURN };
         let mut served = 0;
         while !self.house.shutdown.is_begun() && self.slots.used() < most && !intake.is_slow() {
-            if served >= SHORT_TURN && (served >= TURN || intake.others_wait()) {
-                self.park_lobby();
-                if self.queue(ACCEPT) {
-                    mem::forget(seat); // it is the queued job's now
-                }
+            if served >= SHORT_TURN && (served >= whole_turn || intake.others_wait()) {
+                self.leave_lobby();
+                seat.is_kept = self.queue(ACCEPT);
                 return;
+            }
+            if served % LOOK_EVERY == LOOK_EVERY - 1 && intake.has_guests() {
+                intake.look(&NO_TIME);
+                self.serve_lobby();
             }
             match intake.accept() {
                 Accepted::Nothing if intake.trouble.load(Ordering::Relaxed) => break,
@@ -149,17 +176,15 @@ impl Shared {
                     seat.more = false; // the poller hears of what has come since
                     break;
                 }
-                Accepted::Gone => served += 1,
-                Accepted::Connection(stream) => {
-                    served += 1;
-                    match self.slots.admit(stream, most) {
-                        Ok(name) => self.begin(name),
-                        Err(stream) => lock(&intake.surplus).push(stream),
-                    }
-                }
+                Accepted::Gone => {}
+                Accepted::Connection(stream) => match self.slots.admit(stream, most) {
+                    Ok(name) => self.begin(name),
+                    Err(stream) => lock(&intake.surplus).push(stream),
+                },
             }
+            served += 1;
         }
-        self.park_lobby();
+        self.leave_lobby();
     }
 
     /// Serves a connection that was just accepted; one that has not said anything waits in the lobby.
@@ -172,7 +197,7 @@ impl Shared {
             && let Err(guest) =
                 self.intake.seat_guest(Guest { name, stream, ready: false, since: Instant::now(), late: false })
         {
-            self.park(guest.name);
+            self.leave_to_poller(guest.name);
         }
     }
 
@@ -183,24 +208,41 @@ impl Shared {
             if guest.ready {
                 self.work(guest.name, slot, false);
             } else {
-                self.park(guest.name);
+                self.leave_to_poller(guest.name);
             }
         }
     }
 
-    /// Leaves those in the lobby to the poller.
-    pub(super) fn park_lobby(&self) {
-        let lobby = mem::take(&mut *lock(&self.intake.lobby));
-        for guest in lobby {
-            self.park(guest.name);
+    /// Leaves those in the lobby to the poller; for a worker.
+    fn leave_lobby(&self) {
+        for guest in self.intake.take_guests() {
+            self.leave_to_poller(guest.name);
         }
     }
 
-    fn park(&self, name: usize) {
-        let Some(slot) = self.slots.get(name) else { return };
-        let runs_on = self.settle(name, slot, &mut lock(&slot.connection), Outcome::Park, usize::MAX);
-        if runs_on {
+    fn leave_to_poller(&self, name: usize) {
+        if let Some(slot) = self.slots.get(name)
+            && !self.park(name, slot)
+        {
             self.work(name, slot, false);
         }
+    }
+
+    /// Parks a connection from the lobby. False where it has something to say and finds no room in the queue: it is
+    /// `RUNNING` still.
+    fn park(&self, name: usize, slot: &Slot) -> bool {
+        !self.settle(name, slot, &mut lock(&slot.connection), Outcome::Park, usize::MAX)
+    }
+
+    /// Parks those in the lobby; for the poller. Answers who is `QUEUED` and could not be queued.
+    pub(super) fn park_lobby(&self) -> Vec<usize> {
+        let mut left = Vec::new();
+        for Guest { name, .. } in self.intake.take_guests() {
+            let Some(slot) = self.slots.get(name) else { continue };
+            if !self.park(name, slot) && slot.move_on(RUNNING, QUEUED) {
+                left.push(name);
+            }
+        }
+        left
     }
 }

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use mio::net::TcpStream;
-use polyserve_core::http1::{Phase, Session, Want};
+use polyserve_core::http1::{Phase, Session};
 use polyserve_core::sync::lock;
 
 pub(super) const FREE: u8 = 0;
@@ -64,7 +64,7 @@ pub(super) struct Connection {
 impl Connection {
     /// Nothing has come from it, and the poller does not know it.
     pub(super) fn is_silent(&self) -> bool {
-        self.stage.is_none() && !self.registered && self.session.want() == Want::Read(Phase::Idle)
+        !self.registered && self.session.stage() == (0, Phase::Idle)
     }
 }
 

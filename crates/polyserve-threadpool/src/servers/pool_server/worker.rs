@@ -104,6 +104,7 @@ impl Shared {
             // Inside `queue`: whoever queues may hold this very connection, and the poller must never serve one.
             return QUEUEING.set(Queueing::RanHere);
         }
+        let _job = Begun(&self.intake);
         if name == ACCEPT {
             self.take_in();
         } else if let Some(slot) = self.slots.get(name)
@@ -111,7 +112,6 @@ impl Shared {
         {
             self.work(name, slot, false);
         } // else the shutdown's deadline took it from the queue
-        self.intake.job_ends();
     }
 
     /// Serves a connection whose slot was moved to `RUNNING`, and settles it. With `hold`, one that has not said
@@ -139,7 +139,8 @@ impl Shared {
             self.slots.release(name, &mut connection);
             None
         });
-        if let (Some(start), None) = (fresh, &held) {
+        let is_silent = connection.as_ref().is_some_and(|open| open.session.stage() == (0, Phase::Idle));
+        if let Some(start) = fresh.filter(|_| !is_silent) {
             self.intake.note_time(start.elapsed());
         }
         held
@@ -301,6 +302,15 @@ impl Shared {
             desk.refresh(house);
             want = session.resume(&house.env, &mut desk.scratch);
         }
+    }
+}
+
+/// A job that runs; it has ended when this is dropped.
+struct Begun<'a>(&'a Intake);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.0.job_ends();
     }
 }
 
