@@ -15,8 +15,9 @@ pub(super) trait Transport {
     /// to leave.
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read>;
 
-    /// Writes until all is written, `deadline` has passed or the client is gone; says how much was written.
-    fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize;
+    /// Writes until all is written, `deadline` has passed or the client is gone; says how much was written. `last`: the
+    /// connection is closed next.
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize;
 
     /// The thread is about to wait for an answer that comes later.
     fn about_to_wait(&mut self) {}
@@ -43,7 +44,8 @@ pub(super) fn drive(transport: &mut impl Transport, house: &House, desk: &mut De
     let mut stage = session.stage();
     let mut deadline = Instant::now() + stage.1.timeout(&house.config);
     let linger = loop {
-        if !desk.scratch.out().is_empty() && !write(transport, &mut session, house, desk) {
+        let last = matches!(want, Want::Close { .. });
+        if !desk.scratch.out().is_empty() && !write(transport, &mut session, last, house, desk) {
             house.give_up(&mut session);
             break false;
         }
@@ -85,10 +87,10 @@ pub(super) fn drive(transport: &mut impl Transport, house: &House, desk: &mut De
     linger
 }
 
-fn write(transport: &mut impl Transport, session: &mut Session, house: &House, desk: &mut Desk) -> bool {
+fn write(transport: &mut impl Transport, session: &mut Session, last: bool, house: &House, desk: &mut Desk) -> bool {
     let out = desk.scratch.out();
     let whole = out.len();
-    let written = transport.write(out, Instant::now() + house.config.write_timeout);
+    let written = transport.write(out, last, Instant::now() + house.config.write_timeout);
     session.written(written, &mut desk.scratch);
     written == whole
 }

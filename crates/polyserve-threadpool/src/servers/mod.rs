@@ -12,6 +12,7 @@ mod blocking;
 mod departures;
 mod desk;
 pub mod pool_server;
+mod sending;
 pub mod sequential;
 pub mod thread_per_connection;
 mod waiting;

@@ -31,6 +31,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::blocking::{Read, Transport, drive};
 use super::departures::Departures;
 use super::desk::{Desk, House};
+use super::sending::flags;
 use super::waiting::{ACCEPT_REST, Complaint, LAST_GRACE, Opening, last_guests, wait};
 
 /// The server of one connection at a time.
@@ -275,10 +276,10 @@ impl Transport for Polled<'_> {
         }
     }
 
-    fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize {
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            match rustix::net::send(self.stream, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match rustix::net::send(self.stream, rest, SendFlags::DONTWAIT | flags(last)) {
                 Ok(0) => break,
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}

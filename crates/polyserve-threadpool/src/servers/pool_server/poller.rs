@@ -240,7 +240,7 @@ impl Poller {
         let (house, mut session) = (&self.shared.house, Session::new());
         self.desk.refresh(house);
         let _ = session.turn_away(&house.env, &mut self.desk.scratch);
-        flush(stream, &mut session, &mut self.desk);
+        flush(stream, &mut session, true, &mut self.desk);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         discard(stream, &mut self.desk.input);
         session.abandon();
@@ -260,7 +260,7 @@ impl Poller {
 
     /// Writes a last answer as far as the socket takes it at once.
     fn say_last(&mut self, open: &mut Connection, want: Want) -> Outcome {
-        let said = flush(&open.stream, &mut open.session, &mut self.desk) == Flushed::All;
+        let said = flush(&open.stream, &mut open.session, true, &mut self.desk) == Flushed::All;
         if !said {
             open.session.abandon();
         }

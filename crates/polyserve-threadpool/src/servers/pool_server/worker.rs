@@ -1,7 +1,7 @@
 //! What a job does: it serves one connection for as long as there is something to do, then parks or closes it.
 
 use std::cell::Cell;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -14,11 +14,13 @@ use mio::{Interest, Registry, Token};
 use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
+use rustix::io::Errno;
 
 use super::intake::{ACCEPT, Intake};
 use super::slots::{AGAIN, Connection, LINGERING, PARKED, QUEUED, RUNNING, Slot, Slots};
 use crate::servers::departures::discard;
 use crate::servers::desk::{Desk, House, Waited, wait_for_answer};
+use crate::servers::sending::flags;
 
 /// What a job calls, with its connection's name.
 pub(super) type Jobs = dyn Fn(usize) + Send + Sync;
@@ -244,7 +246,7 @@ impl Shared {
         let mut want = session.want();
         let (mut reads, mut empty) = (0, false);
         loop {
-            match flush(&open.stream, session, desk) {
+            match flush(&open.stream, session, matches!(want, Want::Close { .. }), desk) {
                 Flushed::All => {}
                 Flushed::Blocked => return Outcome::Park,
                 Flushed::Broken => {
@@ -324,10 +326,10 @@ pub(super) enum Flushed {
     Broken,
 }
 
-/// Writes what a session has to say.
-pub(super) fn flush(stream: &TcpStream, session: &mut Session, desk: &mut Desk) -> Flushed {
+/// Writes what a session has to say. `last`: the connection is closed next.
+pub(super) fn flush(stream: &TcpStream, session: &mut Session, last: bool, desk: &mut Desk) -> Flushed {
     if !desk.scratch.out().is_empty() {
-        match write(stream, desk.scratch.out()) {
+        match write(stream, desk.scratch.out(), last) {
             Ok(count) => session.written(count, &mut desk.scratch),
             Err(_) => {
                 session.written(0, &mut desk.scratch);
@@ -336,7 +338,7 @@ pub(super) fn flush(stream: &TcpStream, session: &mut Session, desk: &mut Desk) 
         }
     }
     while !session.unsent().is_empty() {
-        match write(stream, session.unsent()) {
+        match write(stream, session.unsent(), last) {
             Ok(0) => return Flushed::Blocked,
             Ok(count) => drop(session.advance(count)),
             Err(_) => return Flushed::Broken,
@@ -346,13 +348,13 @@ pub(super) fn flush(stream: &TcpStream, session: &mut Session, desk: &mut Desk) 
 }
 
 /// One write; 0 where the socket takes nothing for now.
-fn write(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+fn write(stream: &TcpStream, bytes: &[u8], last: bool) -> io::Result<usize> {
     loop {
-        match stream.write(bytes) {
+        match rustix::net::send(stream, bytes, flags(last)) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
-            written => return written,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(0),
+            written => return Ok(written?),
         }
     }
 }

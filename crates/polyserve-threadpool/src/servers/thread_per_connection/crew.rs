@@ -55,6 +55,8 @@ pub(super) struct Crew {
     leader: AtomicU8,
     /// Threads that have an order and have not waited for a connection since.
     pub(super) eager: AtomicUsize,
+    /// The newcomer that was heard or given up last did not say anything at once.
+    silence: AtomicBool,
     /// The supervisor sleeps until it is roused.
     pub(super) asleep: AtomicBool,
     pub(super) supervisor: OnceLock<Thread>,
@@ -92,6 +94,7 @@ impl Crew {
             accepted: AtomicU64::new(0),
             leader: AtomicU8::new(Leader::Busy as u8),
             eager: AtomicUsize::new(0),
+            silence: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             supervisor: OnceLock::new(),
             places: AtomicUsize::new(0),
@@ -205,6 +208,17 @@ impl Crew {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Takes note of whether a newcomer was silent at first.
+    pub(super) fn note_newcomer(&self, silent: bool) {
+        if silent != self.newcomers_are_silent() {
+            self.silence.store(silent, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn newcomers_are_silent(&self) -> bool {
+        self.silence.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_leader(&self, leader: Leader) {

@@ -17,6 +17,7 @@ use super::member::Member;
 use crate::servers::blocking::{Read, Transport, drive};
 use crate::servers::departures::discard;
 use crate::servers::desk::{Desk, House};
+use crate::servers::sending::flags;
 use crate::servers::waiting::wait;
 
 /// How long a new connection's first byte is waited for before a leader steps back. The kernel may make it a tick.
@@ -88,13 +89,15 @@ impl<'a> Visit<'a> {
     }
 
     /// Has the kernel wait for what is left of `whole` before `deadline`; false where nothing is. A new connection is
-    /// waited for shortly, for its first byte is on its way as a rule; and before a longer wait, a leader steps back.
+    /// waited for shortly, for its first byte is on its way as a rule, but not while newcomers are silent: they would be
+    /// accepted one after the other; and before a longer wait, a leader steps back.
     fn prepare_read(&mut self, deadline: Instant, whole: Duration) -> io::Result<bool> {
         let left = self.house.within(deadline).saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(false);
         }
-        let timeout = if std::mem::take(&mut self.fresh) && left > FIRST_WAIT {
+        let is_expected = std::mem::take(&mut self.fresh) && !self.member.crew.newcomers_are_silent();
+        let timeout = if is_expected && left > FIRST_WAIT {
             FIRST_WAIT
         } else {
             self.member.step_back();
@@ -121,7 +124,7 @@ impl<'a> Visit<'a> {
     }
 
     fn send(&self, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
-        rustix::net::send(self.stream, bytes, flags | SendFlags::NOSIGNAL)
+        rustix::net::send(self.stream, bytes, flags)
     }
 }
 
@@ -145,10 +148,14 @@ impl Transport for Visit<'_> {
                     return self.read_now(buffer);
                 }
             }
+            let first = self.fresh.then(Instant::now);
             if !self.prepare_read(deadline, phase.timeout(&house.config))? {
                 return Ok(Read::TimedOut);
             }
             let result = self.wait_and_read(buffer);
+            if let Some(since) = first {
+                self.member.crew.note_newcomer(result.is_err() || since.elapsed() > FIRST_WAIT);
+            }
             if idle {
                 seat.set_idle(false);
             }
@@ -173,10 +180,10 @@ impl Transport for Visit<'_> {
         }
     }
 
-    fn write(&mut self, bytes: &[u8], deadline: Instant) -> usize {
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize {
         let mut written = 0;
         if self.member.leads() {
-            written = self.send(bytes, SendFlags::DONTWAIT).unwrap_or(0);
+            written = self.send(bytes, flags(last) | SendFlags::DONTWAIT).unwrap_or(0);
             if written < bytes.len() {
                 self.member.step_back();
             }
@@ -195,7 +202,7 @@ impl Transport for Visit<'_> {
                 }
                 self.write_timeout = Some(timeout);
             }
-            match self.send(rest, SendFlags::empty()) {
+            match self.send(rest, flags(last)) {
                 Ok(0) => break,
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}
