@@ -45,7 +45,7 @@ wrk() {
         for ((round = 0; round < rounds; round++)); do
             local -a script=() pipeline=()
             [ "$mode" = keep-alive ] || { script=(-s "$tmp/pipeline.lua"); pipeline=(--pipeline 16); }
-            client command wrk -t1 -c64 -d1 "${script[@]}" "$url/1"
+            client wrk -t1 -c64 -d1 "${script[@]}" "$url/1"
             theirs=$(awk -v cpu="$cpu" '/requests in/ {printf "%.4f", cpu / $1 * 1e6}' "$tmp/out")
             client "$polyserve" load -c 64 -d 1s "${pipeline[@]}" --json "$url/1"
             ours=$(awk -v cpu="$cpu" -v n="$(field answered)" 'BEGIN {printf "%.4f", cpu / n * 1e6}')
@@ -75,7 +75,7 @@ agree() {
             theirs_rate=$(sed -nE 's|^finished in .*, ([0-9.]+) req/s.*|\1|p' "$tmp/out")
             theirs_p50=$(awk '{print $3}' "$tmp/log" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}')
             rm "$tmp/log"
-            client "$polyserve" load -c 50 --rate 5000 -d 2s --json "$url$path"
+            client "$polyserve" load -c 50 --rate 5000 -d 2s --cores 1 --json "$url$path"
             ours_rate=$(field requests_per_s)
             ours_p50=$(field p50_ns | awk '{print $1 / 1000}')
             echo "$what $ours_rate $theirs_rate $ours_p50 $theirs_p50" | tee -a "$tmp/agree" |
@@ -94,7 +94,7 @@ stop() {
     serve pool_server --workers 8
     curl -sf -X PUT -H 'Content-Type: application/json' -d '{"id":1,"description":"a","value":1.5}' "$url/"
     (sleep 2; kill -STOP "$server"; sleep 0.2; kill -CONT "$server") &
-    client "$polyserve" load -c 64 --rate 5000 -d 5s "$url/1"
+    client "$polyserve" load -c 64 --rate 5000 -d 5s --cores 1 "$url/1"
     cat "$tmp/out"
     stop_server
 }

@@ -47,7 +47,7 @@
 //! reads and writes; `supervisor`: who looks after them.
 //!
 //! *Wins when* connections are few and live long, for the kernel wakes the right thread at once and nothing is in
-//! between; or are short and their requests are there when they come: about twice what `pool_server` answers in a
+//! between; or are short and their requests are there when they come: more than `pool_server` answers in a
 //! second of processor time, and nearly what `sequential` does. *Loses when* connections are many (memory, a switch for
 //! each request); and where a service blocks without saying so, those that come meanwhile wait for up to 10 ms.
 
