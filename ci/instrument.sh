@@ -59,23 +59,24 @@ wrk() {
 
 # The same fixed rate, below saturation, by h2load and by ours, in turn: rates, and the median latency of two services.
 agree() {
-    local rounds=${1:-5} what path round ours_rate ours_p50 theirs_rate theirs_p50
+    local rounds=${1:-5} what path round connections rate ours_rate ours_p50 theirs_rate theirs_p50
     command -v h2load >/dev/null || apt_install nghttp2-client || { echo "not run: agree: there is no h2load" >&2; return; }
     for what in get wait; do
         if [ "$what" = get ]; then
             serve pool_server --workers 8
-            path=/1
+            # h2load spaces the requests of a connection evenly, and starts all connections at once: one is evenly spaced.
+            path=/1 connections=1 rate=1000
             curl -sf -X PUT -H 'Content-Type: application/json' -d '{"id":1,"description":"a","value":1.5}' "$url/"
         else
             serve pool_server --workers 64 --service page --page-every 1 --page-wait 5ms
-            path=/
+            path=/ connections=50 rate=5000
         fi
         for ((round = 0; round < rounds; round++)); do
-            client h2load --h1 -c 50 -D 2 --rps 100 --log-file="$tmp/log" "$url$path"
+            client h2load --h1 -c "$connections" -D 2 --rps $((rate / connections)) --log-file="$tmp/log" "$url$path"
             theirs_rate=$(sed -nE 's|^finished in .*, ([0-9.]+) req/s.*|\1|p' "$tmp/out")
             theirs_p50=$(awk '{print $3}' "$tmp/log" | sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}')
             rm "$tmp/log"
-            client "$polyserve" load -c 50 --rate 5000 -d 2s --cores 1 --json "$url$path"
+            client "$polyserve" load -c "$connections" --rate "$rate" -d 2s --cores 1 --json "$url$path"
             ours_rate=$(field requests_per_s)
             ours_p50=$(field p50_ns | awk '{print $1 / 1000}')
             echo "$what $ours_rate $theirs_rate $ours_p50 $theirs_p50" | tee -a "$tmp/agree" |
