@@ -50,7 +50,7 @@ pub struct Report {
     /// Requests that were sent again: the server had closed a kept connection before a byte of their answer.
     pub retried: u64,
     /// Latencies in nanoseconds of the requests begun in the span: from the send in closed loop, from when the request
-    /// was due in open loop.
+    /// was due in open loop; there those without an answer in time are among them, with the time that they have waited.
     #[serde(serialize_with = "quantiles")]
     pub latency: Histogram<u64>,
     /// `closed loop` or `intended start`.
@@ -58,9 +58,9 @@ pub struct Report {
     /// Open loop: how late, in nanoseconds, the client itself sent what was due and had a free connection.
     #[serde(serialize_with = "maybe_quantiles")]
     pub lateness: Option<Histogram<u64>>,
-    /// Open loop: due within the span and never sent, for want of a free connection.
+    /// Open loop: due within the span and never sent, not even after its end, for want of a free connection.
     pub unsent: u64,
-    /// Begun within the span and not answered when the client gave up waiting after its end.
+    /// Begun within the span and not answered when a load that was stopped early gave up. Without a stop they are timeouts.
     pub unfinished: u64,
     /// Processor time of the client's threads.
     #[serde(serialize_with = "seconds")]

@@ -24,6 +24,8 @@ pub(crate) struct Pending {
     pub(crate) from: u64,
     /// Whether it was begun in the counted span.
     pub(crate) counts: bool,
+    /// How often it has met a connection that was closed unannounced.
+    pub(crate) retries: u8,
 }
 
 /// What a connection is doing.
@@ -99,6 +101,14 @@ impl Connection {
     /// The requests without an answer.
     pub(crate) fn waiting(&self) -> &[Pending] {
         self.pending.get(self.next..).unwrap_or_default()
+    }
+
+    /// The requests without an answer have met a closed connection. Answers how many of them have done so more than `most`
+    /// times: as a batch is sent in order, these are the first.
+    pub(crate) fn retry(&mut self, most: u8) -> usize {
+        let waiting = self.pending.get_mut(self.next..).unwrap_or_default();
+        waiting.iter_mut().for_each(|pending| pending.retries = pending.retries.saturating_add(1));
+        waiting.iter().take_while(|pending| pending.retries > most).count()
     }
 
     pub(crate) fn is_answered(&self) -> bool {

@@ -26,7 +26,9 @@ pub(crate) struct Desk {
     depth: usize,
     /// Whether every request has its own connection.
     pub(super) closes: bool,
-    is_open_loop: bool,
+    /// Whether a server must say that it closes such a connection.
+    pub(super) must_close: bool,
+    pub(super) is_open_loop: bool,
     pub(super) patience: u64,
     pub(super) script: Script,
     draws: Draws,
@@ -71,6 +73,7 @@ impl Desk {
             target: load.target,
             depth,
             closes,
+            must_close: load.must_close,
             is_open_loop: matches!(load.pace, Pace::Rate(_)),
             patience: clock::of(load.patience),
             draws: load.traffic.draws(thread, load.threads),
@@ -140,7 +143,7 @@ impl Desk {
                 // Before this connection was free none was: that wait is the server's.
                 lateness.saturating_record(self.now.saturating_sub(from.max(connection.since)));
             }
-            connection.pending.push(Pending { ask, from, counts });
+            connection.pending.push(Pending { ask, from, counts, retries: 0 });
         }
         connection.since = self.now;
         connection.state = State::Busy;

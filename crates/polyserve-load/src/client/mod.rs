@@ -2,7 +2,7 @@
 //!
 //! Invariant: a free connection stands in the queue `free`, once; a request is drawn only when one is there and the
 //! schedule says that it is time. Whatever fails is counted, its connection rests and is replaced, and every wait has an
-//! end: the loop ends with its span, or when the client's patience after it is over.
+//! end: the loop ends with its span, or when the client gives up after it: its patience later, and at most 2 s.
 //!
 //! Cost of a batch of requests on a kept connection: one `send`, one `recv`, its share of one `epoll_wait`, one reading
 //! of the clock. Sockets are registered once, for edges. Waits are a timer descriptor's, to the nanosecond and at most
@@ -164,9 +164,8 @@ impl Client {
         desk.set_now(now);
         self.connections.iter().for_each(|connection| desk.expect_closed(connection));
         desk.tally.cpu = cpu.end();
-        desk.tally.unsent = desk.schedule.unsent(desk.schedule.times.end.min(now));
-        let unanswered = self.connections.iter().flat_map(Connection::waiting);
-        desk.tally.unfinished += unanswered.filter(|pending| pending.counts).count() as u64;
+        self.connections.iter().for_each(|connection| desk.give_up(connection));
+        desk.give_up_unsent();
         Ok(Ended { tally: self.desk.tally, _connections: self.connections })
     }
 
@@ -180,8 +179,15 @@ impl Client {
     }
 
     fn is_over(&self) -> bool {
-        let (desk, end) = (&self.desk, self.desk.schedule.times.end);
-        desk.schedule.is_over(desk.now) && (desk.busy == 0 || desk.now >= end.saturating_add(desk.patience))
+        let desk = &self.desk;
+        let is_sent = desk.schedule.is_over(desk.now);
+        is_sent && (desk.now >= desk.schedule.gives_up() || (desk.busy == 0 && !self.expects_a_close()))
+    }
+
+    /// Whether a server may close yet what it said that it closes.
+    fn expects_a_close(&self) -> bool {
+        let may_close = |one: &Connection| one.state == State::Closing && !self.desk.is_late_to_close(one);
+        self.connections.iter().any(may_close)
     }
 
     /// When something is to be done though nothing arrives.
@@ -196,7 +202,7 @@ impl Client {
         {
             wake = wake.min(due);
         }
-        for phase in [counted, end] {
+        for phase in [counted, end, desk.schedule.gives_up()] {
             if desk.now < phase {
                 wake = wake.min(phase);
             }

@@ -164,6 +164,9 @@ impl Desk {
             connection.state = State::Closing;
         } else if self.closes {
             connection.state = State::Leaving;
+            if self.must_close {
+                self.unannounced(connection);
+            }
         } else if is_answered {
             connection.state = State::Free;
             self.free.push_back(index as u32);
