@@ -137,7 +137,7 @@ impl Desk {
         self.out.clear();
         while connection.pending.len() < self.depth {
             let Some(from) = self.schedule.peek(self.now) else { break };
-            let (counts, ask) = (self.schedule.take(from), self.draws.next());
+            let (counts, ask) = (self.schedule.take(from), self.script.sent_now(self.draws.next()));
             self.script.write(ask, &mut self.out);
             if counts && let Some(lateness) = &mut self.tally.lateness {
                 // Before this connection was free none was: that wait is the server's.

@@ -119,6 +119,7 @@ impl Desk {
     #[inline]
     pub(super) fn right(&mut self, pending: &Pending, same: &mut (u64, u64)) {
         self.right += 1;
+        self.script.acknowledged(pending.ask);
         let is_late = self.now >= self.schedule.times.end;
         if pending.counts {
             let latency = self.now.saturating_sub(pending.from);

@@ -2,6 +2,7 @@
 
 mod faults;
 mod faulty;
+mod lost_updates;
 mod modes;
 mod open_loop;
 
