@@ -55,7 +55,8 @@ pub struct Report {
     pub latency: Histogram<u64>,
     /// `closed loop` or `intended start`.
     pub latency_kind: &'static str,
-    /// Open loop: how late, in nanoseconds, the client itself sent what was due and had a free connection.
+    /// Open loop: how late, in nanoseconds, the client itself sent what was due and had a free connection. A connection
+    /// counts as free from when its answer may have been there, not from when the client read it.
     #[serde(serialize_with = "maybe_quantiles")]
     pub lateness: Option<Histogram<u64>>,
     /// Open loop: due within the span and never sent, not even after its end, for want of a free connection.
@@ -68,7 +69,10 @@ pub struct Report {
     /// Processor time of the server, where it is known.
     #[serde(serialize_with = "maybe_seconds")]
     pub server_cpu: Option<Duration>,
-    /// The client's processor time as a share of its threads' time: at 1 it was saturated.
+    /// What of it the client spent awake with nothing to do, so as not to be late for the next request.
+    #[serde(serialize_with = "seconds")]
+    pub client_spinning: Duration,
+    /// The client's processor time, without what it was only awake, as a share of its threads' time: at 1 it was saturated.
     pub client_busy: f64,
     /// The server's processor time in cores.
     pub server_busy: Option<f64>,

@@ -68,6 +68,8 @@ pub(crate) struct Connection {
     pub(crate) reader: Reader,
     /// Since when it is as it is, or the last answer came: patience counts from here.
     pub(crate) since: u64,
+    /// Since when it may have been free: what it had to wait for can have been there from then on.
+    pub(crate) free_since: u64,
     /// Failures in a row.
     pub(crate) failures: u32,
     /// Whether the pending requests were not sent, because this machine had no port or descriptor.
@@ -92,6 +94,7 @@ impl Connection {
             kept: Vec::new(),
             reader: Reader::default(),
             since: 0,
+            free_since: 0,
             failures: 0,
             is_short: false,
             short_since: None,

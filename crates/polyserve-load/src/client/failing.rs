@@ -159,7 +159,7 @@ impl Desk {
     pub(super) fn go_on(&mut self, connection: &mut Connection, index: usize) {
         if connection.is_answered() {
             connection.state = State::Free;
-            connection.since = self.now;
+            (connection.since, connection.free_since) = (self.now, self.arrived);
             self.free.push_back(index as u32);
             return;
         }

@@ -148,7 +148,7 @@ impl Desk {
     /// One more request is settled: the connection goes on, becomes free, or is about to close.
     pub(super) fn settled(&mut self, connection: &mut Connection, index: usize, closes: bool, is_right: bool) {
         connection.next += 1;
-        connection.since = self.now;
+        (connection.since, connection.free_since) = (self.now, self.arrived);
         connection.is_proven = true;
         if is_right {
             connection.failures = 0;

@@ -5,6 +5,7 @@ mod faulty;
 mod lost_updates;
 mod modes;
 mod open_loop;
+mod preparing;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
