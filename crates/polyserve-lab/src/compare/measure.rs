@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::{Connections, Shutdown};
-use polyserve_load::{CpuOf, Load, LoadError, Pace, Report, Span, Traffic, Usage, prefill};
+use polyserve_load::{CpuOf, Load, LoadError, Pace, Report, Span, Traffic, Usage, prefill_for};
 use serde::Deserialize;
 
 use super::contestant::Contestant;
@@ -117,9 +117,8 @@ impl Instrument {
     }
 
     fn verify(&self, seat: &mut Seat<'_>) -> Result<(), Failure> {
-        let Load { target, host, traffic, .. } = &seat.load;
         if seat.contestant.keeps_entities {
-            seat.seen.answers += prefill(*target, host, traffic).map_err(|error| unfit(&error))?;
+            seat.seen.answers += prefill_for(&seat.load).map_err(|error| unfit(&error))?;
         }
         let pid = seat.process.pid();
         seat.resident_bytes = proc::resident(pid).ok().map(|resident| resident.now);
@@ -210,6 +209,8 @@ impl Instrument {
             load.threads = self.client_cores.count().min(self.connections);
             load.cores = self.client_cores.numbers().to_vec();
             load.usage = self.usage;
+            // A reference knows nothing of closing: the load generator does it then.
+            load.must_close = contestant.keeps_entities;
             load.stop = self.stop.clone();
         })
     }
@@ -223,13 +224,21 @@ impl Instrument {
         seen.add(&report);
         Ok(Latency {
             rate,
-            behind: report.unsent + report.unfinished,
+            behind: self.behind(&report),
             p50_us: microseconds(&report.latency, 0.5),
             p99_us: microseconds(&report.latency, 0.99),
             p999_us: microseconds(&report.latency, 0.999),
             lateness_p99_us: report.lateness.as_ref().map_or(0.0, |late| microseconds(late, 0.99)),
             histogram: report.latency,
         })
+    }
+
+    /// Requests that were due in a slice and for which no connection was free by its end. One that was sent is not behind:
+    /// there are at most as many of those as fit the connections.
+    fn behind(&self, report: &Report) -> u64 {
+        let pipeline = if let Usage::KeepAlive { pipeline } = self.usage { pipeline } else { 1 };
+        let sent = (self.connections * pipeline) as u64;
+        report.answered_late.saturating_sub(sent) + report.unsent + report.unfinished
     }
 
     /// Runs `load`, and looks at the process twice meanwhile.

@@ -14,7 +14,7 @@ impl fmt::Display for Ranking {
         writeln!(f, "beside {baseline}, {rounds} rounds{ended}; medians, 95 % intervals")?;
         writeln!(f, "asked: {asked}\n")?;
         let limits: Vec<&str> =
-            rows.iter().filter(|row| row.role == Role::Limit).map(|row| row.name.as_str()).collect();
+            rows.first().into_iter().flat_map(|row| &row.shares).map(|share| share.of.as_str()).collect();
         let shares: Vec<String> = limits.iter().map(|limit| format!("of {limit}")).collect();
         let latency = rows.iter().any(|row| row.latency.is_some());
         let mut header = vec!["", "throughput", "", "", "req/s"];

@@ -49,7 +49,7 @@ pub struct Turn {
 pub struct Latency {
     /// Requests a second that were due.
     pub rate: f64,
-    /// Requests that were due and not sent, or not answered, in the slice.
+    /// Requests that were due in the slice and not sent in it, for want of a free connection.
     pub behind: u64,
     /// Median, in microseconds.
     pub p50_us: f64,
