@@ -69,6 +69,9 @@ pub(crate) struct Desk {
 /// Larger than the largest head that is kept, and than what a socket usually has.
 const BUFFER: usize = 192 << 10;
 
+/// The longest that one turn with nothing to do takes: what is beyond this, somebody else had the core.
+const LONGEST_IDLE: u64 = 5_000;
+
 impl Desk {
     pub(super) fn new(load: &Load, script: Script, thread: usize, epoll: OwnedFd) -> Self {
         let (depth, closes) = match load.usage {
@@ -132,7 +135,7 @@ impl Desk {
         if self.is_open_loop {
             self.set_now(clock::now());
             if let Some(from) = self.idle_from.take().filter(|_| self.is_counting) {
-                self.tally.spinning += self.now.saturating_sub(from);
+                self.tally.spinning += self.now.saturating_sub(from).min(LONGEST_IDLE);
             }
             self.dispatched = self.now;
         }
