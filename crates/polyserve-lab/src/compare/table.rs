@@ -155,7 +155,7 @@ fn notes(f: &mut fmt::Formatter<'_>, ranking: &Ranking) -> fmt::Result {
             "p50, p99, p99.9: from the intended start at {rate:.0} requests/s, evenly spaced, half of {half_of}'s"
         )?;
         if rows.iter().any(|row| row.latency.is_some_and(|latency| latency.overloaded)) {
-            writeln!(f, "overloaded: that rate is more than it can do")?;
+            writeln!(f, "overloaded: in most rounds that rate was more than it can do")?;
         }
     }
     writeln!(f, "switches: of threads that live on")?;

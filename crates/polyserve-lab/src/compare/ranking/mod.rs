@@ -23,7 +23,7 @@ pub use void::{LEAST_THROUGHPUT, MOST_LATENCY, Side, Void};
 
 /// From this share of its time on, somebody was busy.
 pub const BUSY: f64 = 0.95;
-/// More requests than this share that were due and not sent: the rate was too much.
+/// More requests than this share of a round's that were due and not sent: the rate was too much in that round.
 const MOST_BEHIND: f64 = 0.01;
 
 /// The result of a comparison.
@@ -110,7 +110,8 @@ pub struct Latencies {
     pub p99_us: f64,
     /// 99.9 %, in microseconds.
     pub p999_us: f64,
-    /// Whether the rate was more than it can do: then these say how long the slice was.
+    /// Whether the rate was more than it can do in most rounds: then these say how long the slice was. One round may be
+    /// somebody else's.
     pub overloaded: bool,
 }
 
@@ -312,9 +313,11 @@ fn saturated(server: f64, client: f64) -> &'static str {
 
 fn latencies(turns: &[&Turn]) -> Option<Latencies> {
     let mut all: Option<Histogram<u64>> = None;
-    let mut behind = 0;
+    let (mut rounds, mut overloaded) = (0, 0);
     for latency in turns.iter().filter_map(|turn| turn.latency.as_ref()) {
-        behind += latency.behind;
+        rounds += 1;
+        let due = latency.histogram.len() + latency.behind;
+        overloaded += u32::from(latency.behind as f64 > MOST_BEHIND * due as f64);
         match &mut all {
             // Both have the bounds that the load generator gives them.
             Some(all) => all.add(&latency.histogram).ok()?,
@@ -326,7 +329,7 @@ fn latencies(turns: &[&Turn]) -> Option<Latencies> {
         p50_us: microseconds(&all, 0.5),
         p99_us: microseconds(&all, 0.99),
         p999_us: microseconds(&all, 0.999),
-        overloaded: behind as f64 > MOST_BEHIND * (all.len() + behind) as f64,
+        overloaded: overloaded * 2 > rounds,
     })
 }
 

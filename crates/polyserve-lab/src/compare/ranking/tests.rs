@@ -181,6 +181,20 @@ fn a_p99_is_too_much_only_where_it_is_so_surely() {
     assert_eq!(row.cost_void, None);
 }
 
+/// A round in which somebody else had the cores is one vote.
+#[test]
+fn who_is_overloaded_is_so_in_most_rounds() {
+    let overloaded = |behind: [u64; 5]| {
+        let turns = behind.map(|behind| {
+            let mut turn = turn(1000.0, 100);
+            turn.latency.as_mut().unwrap().behind = behind;
+            turn
+        });
+        latencies(&turns.iter().collect::<Vec<_>>()).unwrap().overloaded
+    };
+    assert!(!overloaded([0, 5000, 0, 5000, 5]) && overloaded([0, 20, 0, 20, 20]));
+}
+
 /// Where one client core cannot fill a server core, the ratio is there all the same, and so is the reason.
 #[test]
 fn a_cost_beside_a_saturated_client_is_marked_and_kept() {
