@@ -37,7 +37,8 @@ pub struct Load {
     /// What counts. Default 10 s.
     pub span: Span,
     /// How long a connect, an answer or a server's close may take; then it is a failure, and the connection is replaced. After
-    /// a span's end it is waited so long too, but at most 2 s. Default 10 s.
+    /// a span's end it is waited so long too, but at most 2 s; in open loop so long for what is yet to be sent, and then
+    /// for its answers. Default 10 s.
     pub patience: Duration,
     /// Whose processor time is reported as the server's. Default nobody's.
     pub cpu: CpuOf,

@@ -144,7 +144,9 @@ impl Desk {
                 return;
             }
             self.free.pop_front();
-            self.dispatched = u64::MAX;
+            if self.is_open_loop {
+                (self.dispatched, self.schedule.last_sent) = (u64::MAX, self.now);
+            }
             self.begin(&mut connections[index as usize], index as usize);
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! Invariant: a free connection stands in the queue `free`, once; a request is drawn only when one is there and the
 //! schedule says that it is time. Whatever fails is counted, its connection rests and is replaced, and every wait has an
-//! end: the loop ends with its span, or when the client gives up after it: its patience later, and at most 2 s.
+//! end: the loop ends with its span, or when the client gives up after it: its patience later and at most 2 s, or twice
+//! that where something was due and is sent after the end.
 //!
 //! Cost of a batch of requests on a kept connection: one `send`, one `recv`, its share of one `epoll_wait`, one reading
 //! of the clock. Sockets are registered once, for edges. Waits are a timer descriptor's, to the nanosecond and at most
@@ -212,6 +213,7 @@ impl Client {
             wake = wake.min(*until);
         }
         if !desk.free.is_empty()
+            && !desk.schedule.is_over(desk.now)
             && let Some(due) = desk.schedule.due()
         {
             wake = wake.min(due);

@@ -25,6 +25,8 @@ pub(crate) struct Schedule {
     pub(crate) grace: u64,
     /// From when nothing is sent any more: the end, or in open loop the end of the grace.
     until: u64,
+    /// Open loop: when something was sent last.
+    pub(crate) last_sent: u64,
     is_stopped: bool,
     /// Counted requests that are left; `u64::MAX` for a span of time.
     left: u64,
@@ -64,7 +66,7 @@ impl Schedule {
         };
         let grace = clock::of(load.patience).min(LONGEST_GRACE);
         let until = if open.is_some() { times.end.saturating_add(grace) } else { times.end };
-        Self { times, grace, until, is_stopped: false, left, open }
+        Self { times, grace, until, last_sent: 0, is_stopped: false, left, open }
     }
 
     /// From when the next request counts, if one may be sent now.
@@ -104,9 +106,9 @@ impl Schedule {
         self.left == 0 || now >= self.until || (now >= self.times.end && self.due().is_none())
     }
 
-    /// When the client waits no longer.
+    /// When the client waits no longer: what was sent after the end has as long for its answer as what was sent before.
     pub(crate) fn gives_up(&self) -> u64 {
-        self.times.end.saturating_add(self.grace)
+        self.times.end.max(self.last_sent).saturating_add(self.grace)
     }
 
     /// Whether it was stopped before its end.

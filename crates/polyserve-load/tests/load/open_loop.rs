@@ -74,6 +74,29 @@ fn what_was_due_and_never_sent_is_told() {
     drop(release);
 }
 
+/// A server that is slow, and answers all that it is asked: what it is asked last has its time too, after the end. At
+/// 10 ms or more for each it answers at most 230 of 300 within the span and the 2 s after it.
+#[test]
+fn a_server_that_is_behind_has_not_failed() {
+    let (over, latch) = mpsc::channel::<()>();
+    let latch = Mutex::new(latch);
+    let target = serve(move |_, stream| {
+        let _ = latch.lock().unwrap().recv_timeout(Duration::from_millis(10));
+        send(stream, &right())
+    });
+    let traffic =
+        Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap();
+    let load = requests(target, &traffic, 1).with(|load| {
+        (load.connections, load.pace) = (3, Pace::Rate(1_000.0));
+        load.span = Span::Time(Duration::from_millis(300));
+    });
+    let report = report(&load);
+    super::assert_clean(&report);
+    assert_eq!((report.answered + report.answered_late + report.unsent, report.unfinished), (300, 0), "{report:?}");
+    assert!(report.unsent >= 60 && report.latency.len() == 300, "{report:?}");
+    drop(over);
+}
+
 /// A server that stands still until the span is over: what was due in it is sent after it, and its wait is seen.
 ///
 /// Request k is due at k ms. Those from 50 on are held until at least 450 ms, so each of them waits 150 ms or more.
