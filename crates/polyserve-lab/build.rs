@@ -16,7 +16,8 @@ fn main() {
     let mark = if changed { "+" } else { "" };
     note("POLYSERVE_BUILT_FROM", git(&["rev-parse", "--short=12", "HEAD"]).map(|commit| format!("{commit}{mark}")));
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=src");
+    // All crates, for a change in any of them is in the note on the commit.
+    println!("cargo:rerun-if-changed=..");
     // A commit moves one of these.
     for name in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", name]).filter(|path| std::path::Path::new(path).exists()) {

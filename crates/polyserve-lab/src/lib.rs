@@ -82,8 +82,13 @@ enum Command {
 }
 
 /// Runs the command that this process's arguments ask for, over `catalog` and the references of this crate.
-#[allow(clippy::needless_pass_by_value)] // it is a program's only act
 pub fn main(catalog: Catalog) -> ExitCode {
+    main_with_allocator(catalog, "as built")
+}
+
+/// [`main`], for a program that says what its allocator is: records of measurements note it.
+#[allow(clippy::needless_pass_by_value)] // it is a program's only act
+pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -94,7 +99,7 @@ pub fn main(catalog: Catalog) -> ExitCode {
     };
     #[cfg(target_os = "linux")]
     let catalog = reference::with_references(catalog);
-    match run(&cli, &catalog) {
+    match run(&cli, &catalog, allocator) {
         Ok(code) => code,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "error: {error:#}");
@@ -103,14 +108,14 @@ pub fn main(catalog: Catalog) -> ExitCode {
     }
 }
 
-fn run(cli: &Cli, catalog: &Catalog) -> anyhow::Result<ExitCode> {
+fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<ExitCode> {
     start_log(cli.log)?;
     match &cli.command {
         Command::List => commands::list::run(catalog, cli.json),
         Command::Serve(args) => commands::serve::run(catalog, args, cli.json),
         Command::Data(args) => commands::data::run(args, cli.json),
         Command::Load(args) => commands::load::run(args, cli.json),
-        Command::Compare(args) => commands::compare::run(catalog, args, cli.json),
+        Command::Compare(args) => commands::compare::run(catalog, args, cli.json, allocator),
         Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json),
     }

@@ -6,5 +6,5 @@ use std::process::ExitCode;
 use polyserve::catalog::Catalog;
 
 fn main() -> ExitCode {
-    polyserve_lab::main(Catalog::builtin())
+    polyserve_lab::main_with_allocator(Catalog::builtin(), "the system's")
 }

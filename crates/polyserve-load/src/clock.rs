@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::error::LoadError;
+use crate::load::CpuOf;
 
 /// Monotonic time in nanoseconds, since the machine started.
 #[inline]
@@ -50,6 +51,36 @@ impl Process {
     pub(crate) fn read(self) -> Option<u64> {
         let time = self.0.now().ok()?;
         u64::try_from(Duration::from(time).as_nanos()).ok()
+    }
+}
+
+/// Whose processor time is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Meter {
+    Nobody,
+    Process(Process),
+    Own,
+}
+
+/// When it was, and the server's processor time then.
+pub(crate) type Reading = (u64, Option<u64>);
+
+impl Meter {
+    pub(crate) fn new(cpu: CpuOf) -> Result<Self, LoadError> {
+        Ok(match cpu {
+            CpuOf::Nobody => Self::Nobody,
+            CpuOf::Process(id) => Self::Process(Process::new(id)?),
+            CpuOf::Own => Self::Own,
+        })
+    }
+
+    pub(crate) fn read(self) -> Reading {
+        let cpu = match self {
+            Self::Nobody => None,
+            Self::Process(clock) => clock.read(),
+            Self::Own => Some(own_cpu()),
+        };
+        (now(), cpu)
     }
 }
 

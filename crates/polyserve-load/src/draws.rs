@@ -74,6 +74,8 @@ impl fmt::Debug for Rows {
 pub(crate) enum Ask {
     /// GET of a key.
     Get(u32),
+    /// GET of a key that has been updated for certain: it must not find the first row any more.
+    GetUpdated(u32),
     /// PUT of a key's row.
     Put(u32, u32),
     /// An exchange of the list.

@@ -18,6 +18,8 @@ pub enum LoadError {
     },
     /// The server does not do what has to be done before the load: the text says what it did.
     Server(String),
+    /// It was stopped before the load began.
+    Stopped,
 }
 
 impl LoadError {
@@ -35,6 +37,7 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Setting(why) | Self::Server(why) => f.write_str(why),
+            Self::Stopped => f.write_str("stopped before the load began"),
             Self::System { what, source } => write!(f, "{what}: {source}"),
         }
     }
@@ -44,7 +47,7 @@ impl std::error::Error for LoadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::System { source, .. } => Some(source),
-            Self::Setting(_) | Self::Server(_) => None,
+            Self::Setting(_) | Self::Server(_) | Self::Stopped => None,
         }
     }
 }

@@ -27,13 +27,18 @@ pub struct Load {
     pub pace: Pace,
     /// How connections are used. Default: kept, one request at a time.
     pub usage: Usage,
+    /// Whether a server that was told `Connection: close` must say in its answer that it closes, and close: an answer that
+    /// does not say so counts as wrong too. Default: no, this end closes then.
+    pub must_close: bool,
     /// What is asked.
     pub traffic: Traffic,
     /// How long the same load runs before it counts. Default none.
     pub warm_up: Duration,
     /// What counts. Default 10 s.
     pub span: Span,
-    /// How long a connect, an answer or a server's close may take; then it is a failure, and the connection is replaced. Default 10 s.
+    /// How long a connect, an answer or a server's close may take; then it is a failure, and the connection is replaced. After
+    /// a span's end it is waited so long too, but at most 2 s; in open loop so long for what is yet to be sent, and then
+    /// for its answers. Default 10 s.
     pub patience: Duration,
     /// Whose processor time is reported as the server's. Default nobody's.
     pub cpu: CpuOf,
@@ -47,7 +52,7 @@ pub enum Pace {
     /// Closed loop: a connection asks again as soon as it has its answers.
     Closed,
     /// Open loop: so many requests a second over all connections, evenly spaced, whatever the server does. One that
-    /// finds no free connection waits for one, and its latency counts from when it was due.
+    /// finds no free connection waits for one, after the end of the span too, and its latency counts from when it was due.
     Rate(f64),
 }
 
@@ -103,6 +108,7 @@ impl Load {
             cores: Vec::new(),
             pace: Pace::Closed,
             usage: Usage::KeepAlive { pipeline: 1 },
+            must_close: false,
             traffic,
             warm_up: Duration::ZERO,
             span: Span::Time(Duration::from_secs(10)),

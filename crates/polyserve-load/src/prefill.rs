@@ -14,16 +14,30 @@ use crate::traffic::Traffic;
 ///
 /// [`LoadError::Server`] where the server does not take one of them.
 pub fn prefill(target: SocketAddr, host: &str, traffic: &Traffic) -> Result<u64, LoadError> {
-    let Some((filling, keys)) = traffic.filling() else { return Ok(0) };
-    let load = Load::new(target, filling).with(|load| {
-        load.host = host.to_owned();
-        load.connections = 1;
-        load.usage = Usage::KeepAlive { pipeline: 32 };
-        load.span = Span::Requests(keys);
+    prefill_for(&Load::new(target, traffic.clone()).with(|load| load.host = host.to_owned()))
+}
+
+/// [`prefill()`] for a load: with its target, host and traffic, its patience, and until it is stopped.
+///
+/// # Errors
+///
+/// As those of [`prefill()`]; [`LoadError::Stopped`] where the load was stopped meanwhile.
+pub fn prefill_for(load: &Load) -> Result<u64, LoadError> {
+    let Some((filling, keys)) = load.traffic.filling() else { return Ok(0) };
+    let stop = &load.stop;
+    let load = Load::new(load.target, filling).with(|filling| {
+        filling.host.clone_from(&load.host);
+        (filling.patience, filling.stop) = (load.patience, load.stop.clone());
+        filling.connections = 1;
+        filling.usage = Usage::KeepAlive { pipeline: 32 };
+        filling.span = Span::Requests(keys);
     });
     let report = run(&load, &mut |_| {})?;
     if report.is_clean() && report.answered == keys {
         return Ok(keys);
+    }
+    if stop.is_begun() && report.failed.total() == 0 {
+        return Err(LoadError::Stopped);
     }
     let why = report.first_failure.unwrap_or_else(|| "it stopped".to_owned());
     Err(LoadError::Server(format!("only {} of {keys} entities could be stored first: {why}", report.answered)))

@@ -50,17 +50,18 @@ pub struct Report {
     /// Requests that were sent again: the server had closed a kept connection before a byte of their answer.
     pub retried: u64,
     /// Latencies in nanoseconds of the requests begun in the span: from the send in closed loop, from when the request
-    /// was due in open loop.
+    /// was due in open loop; there those without an answer in time are among them, with the time that they have waited.
     #[serde(serialize_with = "quantiles")]
     pub latency: Histogram<u64>,
     /// `closed loop` or `intended start`.
     pub latency_kind: &'static str,
-    /// Open loop: how late, in nanoseconds, the client itself sent what was due and had a free connection.
+    /// Open loop: how late, in nanoseconds, the client itself sent what was due and had a free connection. A connection
+    /// counts as free from when its answer may have been there, not from when the client read it.
     #[serde(serialize_with = "maybe_quantiles")]
     pub lateness: Option<Histogram<u64>>,
-    /// Open loop: due within the span and never sent, for want of a free connection.
+    /// Open loop: due within the span and never sent, not even after its end, for want of a free connection.
     pub unsent: u64,
-    /// Begun within the span and not answered when the client gave up waiting after its end.
+    /// Begun within the span and not answered when a load that was stopped early gave up. Without a stop they are timeouts.
     pub unfinished: u64,
     /// Processor time of the client's threads.
     #[serde(serialize_with = "seconds")]
@@ -68,7 +69,10 @@ pub struct Report {
     /// Processor time of the server, where it is known.
     #[serde(serialize_with = "maybe_seconds")]
     pub server_cpu: Option<Duration>,
-    /// The client's processor time as a share of its threads' time: at 1 it was saturated.
+    /// What of it the client spent awake with nothing to do, so as not to be late for the next request.
+    #[serde(serialize_with = "seconds")]
+    pub client_spinning: Duration,
+    /// The client's processor time, without what it was only awake, as a share of its threads' time: at 1 it was saturated.
     pub client_busy: f64,
     /// The server's processor time in cores.
     pub server_busy: Option<f64>,

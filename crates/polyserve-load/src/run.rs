@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::client::{Client, Ended, Shown, Tally, Times};
-use crate::clock;
+use crate::client::{Client, Ended, Seat, Shown, Tally, Times};
+use crate::clock::{self, Meter, Reading};
 use crate::error::LoadError;
 use crate::learn;
 use crate::load::{CpuOf, Load, Pace, Span, Usage};
@@ -39,7 +39,10 @@ pub fn run(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report
         for (thread, shown) in shown.iter().enumerate() {
             let (start, times) = mpsc::channel();
             let (script, events) = (script.clone(), events.clone());
-            let body = move || client(load, script, thread, shown, &times, &events);
+            // The first thread reads the server's clock beside its own. Nobody else need be woken for it, on a core that
+            // the client may have to itself.
+            let meter = (thread == 0).then_some(meter);
+            let body = move || client(load, script, Seat { thread, shown, meter }, &times, &events);
             let builder = thread::Builder::new().name(format!("load-{thread}"));
             threads.push(builder.spawn_scoped(scope, body).map_err(LoadError::system("a client thread"))?);
             starts.push(start);
@@ -57,7 +60,7 @@ pub fn run(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report
             // One that is gone has failed, and says so below.
             let _ = start.send(times);
         }
-        let watch = Watch { load, times, shown: &shown, meter, readings: [None; 2] }.until_done(&news, on_progress);
+        let watch = Watch { load, times, shown: &shown, meter, end: None }.until_done(&news, on_progress);
         let clients = threads.into_iter().map(joined).collect::<Result<Vec<_>, LoadError>>()?;
         Ok::<_, LoadError>((clients, watch))
     })?;
@@ -86,22 +89,21 @@ enum News {
 fn client(
     load: &Load,
     script: Script,
-    thread: usize,
-    shown: &Shown,
+    seat: Seat<'_>,
     times: &Receiver<Times>,
     events: &Sender<News>,
 ) -> Result<Option<Ended>, LoadError> {
-    if let Some(&core) = load.cores.get(thread % load.cores.len().max(1)) {
+    if let Some(&core) = load.cores.get(seat.thread % load.cores.len().max(1)) {
         let mut set = CpuSet::new();
         set.set(core);
         sched_setaffinity(None, &set).map_err(LoadError::system(&format!("core {core}")))?;
     }
-    let mut client = Client::new(load, script, thread)?;
+    let mut client = Client::new(load, script, seat.thread)?;
     client.ramp_up(load)?;
     // Where nobody listens any more, the load does not take place.
     let _ = events.send(News::Ready);
     let Ok(times) = times.recv() else { return Ok(None) };
-    client.run(load, thread, times, shown).map(Some)
+    client.run(load, seat, times).map(Some)
 }
 
 fn joined(thread: ScopedJoinHandle<'_, Result<Option<Ended>, LoadError>>) -> Result<Ended, LoadError> {
@@ -113,35 +115,6 @@ fn joined(thread: ScopedJoinHandle<'_, Result<Option<Ended>, LoadError>>) -> Res
     }
 }
 
-/// Whose processor time is read.
-#[derive(Clone, Copy, Debug)]
-enum Meter {
-    Nobody,
-    Process(clock::Process),
-    Own,
-}
-
-impl Meter {
-    fn new(cpu: CpuOf) -> Result<Self, LoadError> {
-        Ok(match cpu {
-            CpuOf::Nobody => Self::Nobody,
-            CpuOf::Process(id) => Self::Process(clock::Process::new(id)?),
-            CpuOf::Own => Self::Own,
-        })
-    }
-
-    fn read(self) -> Option<u64> {
-        match self {
-            Self::Nobody => None,
-            Self::Process(clock) => clock.read(),
-            Self::Own => Some(clock::own_cpu()),
-        }
-    }
-}
-
-/// When it was, and the server's processor time then.
-type Reading = (u64, Option<u64>);
-
 /// What the starting thread sees of a load.
 #[derive(Debug)]
 struct Watch<'a> {
@@ -149,8 +122,8 @@ struct Watch<'a> {
     times: Times,
     shown: &'a [Shown],
     meter: Meter,
-    /// At the counted span's beginning, and at its end.
-    readings: [Option<Reading>; 2],
+    /// When all is done.
+    end: Option<Reading>,
 }
 
 /// Between two calls of progress.
@@ -160,22 +133,15 @@ impl Watch<'_> {
     fn until_done(mut self, news: &Receiver<News>, on_progress: &mut dyn FnMut(&Progress)) -> Self {
         let mut next = self.times.start + STEP;
         loop {
-            let wake = [self.times.counted, self.times.end].into_iter().zip(self.readings);
-            let wake = wake.filter(|(_, reading)| reading.is_none()).map(|(at, _)| at).fold(next, u64::min);
-            let patience = Duration::from_nanos(wake.saturating_sub(clock::now()));
+            let patience = Duration::from_nanos(next.saturating_sub(clock::now()));
             let is_done = news.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected);
             let now = clock::now();
             if self.load.stop.is_begun() && now < self.times.end {
                 self.times.end = now;
                 self.shown.iter().for_each(|shown| shown.stop_at(now));
             }
-            if self.readings[0].is_none() && now >= self.times.counted.min(self.times.end) {
-                self.readings[0] = Some((now, self.meter.read()));
-            }
-            if self.readings[1].is_none() && (is_done || now >= self.times.end) {
-                self.readings[1] = Some((now, self.meter.read()));
-            }
             if is_done {
+                self.end = Some(self.meter.read());
                 return self;
             }
             if now >= next {
@@ -226,6 +192,7 @@ impl Watch<'_> {
             unsent: 0,
             unfinished: 0,
             client_cpu: Duration::ZERO,
+            client_spinning: Duration::ZERO,
             server_cpu: None,
             client_busy: 0.0,
             server_busy: None,
@@ -234,13 +201,16 @@ impl Watch<'_> {
         report.first_failure = first.map(|(_, why)| why.clone());
         tallies.iter().for_each(|tally| add(&mut report, tally));
         let wall = report.elapsed.as_secs_f64() * self.load.threads as f64;
-        report.client_busy = if wall > 0.0 { report.client_cpu.as_secs_f64() / wall } else { 0.0 };
-        self.add_server(&mut report);
+        let worked = report.client_cpu.saturating_sub(report.client_spinning);
+        report.client_busy = if wall > 0.0 { worked.as_secs_f64() / wall } else { 0.0 };
+        self.add_server(tallies, &mut report);
         report
     }
 
-    fn add_server(&self, report: &mut Report) {
-        let [Some((from, Some(before))), Some((to, Some(after)))] = self.readings else { return };
+    fn add_server(&self, tallies: &[&Tally], report: &mut Report) {
+        let [from, to] = tallies.first().map_or([None; 2], |tally| tally.server);
+        // A span of requests ends with the last thread's.
+        let (Some((from, Some(before))), Some((to, Some(after)))) = (from, to.or(self.end)) else { return };
         let own = if self.load.cpu == CpuOf::Own { clock::of(report.client_cpu) } else { 0 };
         let cpu = after.saturating_sub(before).saturating_sub(own);
         report.server_cpu = Some(Duration::from_nanos(cpu));
@@ -260,6 +230,7 @@ fn add(report: &mut Report, tally: &Tally) {
     report.unsent += tally.unsent;
     report.unfinished += tally.unfinished;
     report.client_cpu += Duration::from_nanos(tally.cpu);
+    report.client_spinning += Duration::from_nanos(tally.spinning);
     // All have the same bounds, so that adding cannot fail.
     report.latency.add(&tally.latency).expect("equal bounds");
     if let (Some(sum), Some(lateness)) = (&mut report.lateness, &tally.lateness) {

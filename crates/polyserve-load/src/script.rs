@@ -1,7 +1,11 @@
 //! Requests as bytes, and the answers that they may get.
 //!
-//! Invariant: the bytes of a request are a function of the traffic, the host and the usage. Cost of a request: three to
-//! five short copies into a buffer that has grown.
+//! Invariant: the bytes of a request are a function of the traffic, the host and the usage. A key's bit is set only when
+//! a PUT of one of its updates was answered as it should be. Cost of a request: three to five short copies into a buffer
+//! that has grown, and beside PUTs a look at the key's bit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::draws::{Ask, Entities, Rows};
 use crate::traffic::{Exchange, Plan, Traffic};
@@ -14,6 +18,8 @@ pub(crate) struct Script {
     put_head: Vec<u8>,
     put_tail: Vec<u8>,
     fixed: Vec<Vec<u8>>,
+    /// Beside PUTs, of which keys one was acknowledged: a bit each, shared by all threads.
+    updated: Option<Arc<[AtomicU64]>>,
 }
 
 const GET: &[u8] = b"GET /";
@@ -36,13 +42,33 @@ impl Script {
                 .into(),
             put_tail: format!("\r\n{close}\r\n").into(),
             fixed,
+            updated: updates(traffic),
+        }
+    }
+
+    /// `ask` as it is sent now: a GET of a key of which a PUT was acknowledged before must find it.
+    #[inline]
+    pub(crate) fn sent_now(&self, ask: Ask) -> Ask {
+        let (Some(updated), Ask::Get(key)) = (&self.updated, ask) else { return ask };
+        // Acquire, beside the release below: what is sent after this look is sent after that answer.
+        let is_updated = |word: &AtomicU64| word.load(Ordering::Acquire) & bit(key) != 0;
+        if updated.get(key as usize / 64).is_some_and(is_updated) { Ask::GetUpdated(key) } else { ask }
+    }
+
+    /// `ask` was answered as it should be.
+    #[inline]
+    pub(crate) fn acknowledged(&self, ask: Ask) {
+        let (Some(updated), Ask::Put(key, _)) = (&self.updated, ask) else { return };
+        let Some(word) = updated.get(key as usize / 64) else { return };
+        if word.load(Ordering::Relaxed) & bit(key) == 0 {
+            word.fetch_or(bit(key), Ordering::Release);
         }
     }
 
     /// Appends the bytes of `ask`.
     pub(crate) fn write(&self, ask: Ask, out: &mut Vec<u8>) {
         match ask {
-            Ask::Get(key) => {
+            Ask::Get(key) | Ask::GetUpdated(key) => {
                 out.extend_from_slice(GET);
                 out.extend_from_slice(itoa::Buffer::new().format(key).as_bytes());
                 out.extend_from_slice(&self.get_tail);
@@ -61,10 +87,8 @@ impl Script {
     /// What may be answered to `ask`.
     pub(crate) fn expected(&self, ask: Ask) -> Expected<'_> {
         match ask {
-            Ask::Get(key) => match self.rows() {
-                Some(rows) => Expected { statuses: OK, is_head: false, bodies: Bodies::Rows(rows, key) },
-                None => Expected::EMPTY,
-            },
+            Ask::Get(key) => self.found(key, 0),
+            Ask::GetUpdated(key) => self.found(key, 1),
             Ask::Put(..) => Expected { statuses: STORED, is_head: false, bodies: Bodies::Empty },
             Ask::Fixed(at) => match &*self.traffic.plan {
                 Plan::Exchanges(all) => all.get(at as usize).map_or(Expected::EMPTY, Expected::of),
@@ -78,6 +102,7 @@ impl Script {
     pub(crate) fn name(&self, ask: Ask) -> String {
         match (ask, &*self.traffic.plan) {
             (Ask::Get(key), _) => format!("GET /{key}"),
+            (Ask::GetUpdated(key), _) => format!("GET /{key} after a PUT of it was acknowledged"),
             (Ask::Put(key, _), _) => format!("PUT / of {key}"),
             (Ask::Fixed(_), Plan::Unknown(Exchange { method, target, .. })) => format!("{method} {target}"),
             (Ask::Fixed(at), Plan::Exchanges(all)) => {
@@ -87,12 +112,34 @@ impl Script {
         }
     }
 
+    /// Rows of `key` from `first` on.
+    fn found(&self, key: u32, first: u32) -> Expected<'_> {
+        match self.rows() {
+            Some(rows) => Expected { statuses: OK, is_head: false, bodies: Bodies::Rows(rows, key, first) },
+            None => Expected::EMPTY,
+        }
+    }
+
     fn rows(&self) -> Option<&Rows> {
         match &*self.traffic.plan {
             Plan::Entities(Entities { rows, .. }) => Some(rows),
             Plan::Exchanges(_) | Plan::Unknown(_) => None,
         }
     }
+}
+
+/// For entities whose rows are updated: a bit for each key, none set. The first rows are put before a load and never in it.
+fn updates(traffic: &Traffic) -> Option<Arc<[AtomicU64]>> {
+    match &*traffic.plan {
+        Plan::Entities(Entities { rows, keys, .. }) if rows.each() > 1 && !traffic.is_filling => {
+            Some((0..keys.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+        }
+        Plan::Entities(_) | Plan::Exchanges(_) | Plan::Unknown(_) => None,
+    }
+}
+
+fn bit(key: u32) -> u64 {
+    1 << (key % 64)
 }
 
 fn written(exchange: &Exchange, host: &str, close: &str) -> Vec<u8> {
@@ -124,7 +171,8 @@ enum Bodies<'a> {
     Empty,
     /// Any: the answer is to be learned.
     Any,
-    Rows(&'a Rows, u32),
+    /// Those of a key, from one of them on.
+    Rows(&'a Rows, u32, u32),
     List(&'a [Vec<u8>]),
 }
 
@@ -149,7 +197,7 @@ impl<'a> Expected<'a> {
     pub(crate) fn count(&self) -> u32 {
         match self.bodies {
             Bodies::Empty | Bodies::Any => 1,
-            Bodies::Rows(rows, _) => rows.each(),
+            Bodies::Rows(rows, _, first) => rows.each() - first,
             Bodies::List(list) => list.len() as u32,
         }
     }
@@ -158,7 +206,7 @@ impl<'a> Expected<'a> {
     pub(crate) fn body(&self, index: u32) -> &'a [u8] {
         match self.bodies {
             Bodies::Empty | Bodies::Any => &[],
-            Bodies::Rows(rows, key) => rows.get(key, index).unwrap_or_default(),
+            Bodies::Rows(rows, key, first) => rows.get(key, first + index).unwrap_or_default(),
             Bodies::List(list) => list.get(index as usize).map_or(&[], Vec::as_slice),
         }
     }
@@ -187,6 +235,11 @@ mod tests {
         let body = String::from_utf8(expected.body(Draw::SecondUpdate as u32).to_vec()).unwrap();
         let head = "PUT / HTTP/1.1\r\nHost: h:1\r\nContent-Type: application/json\r\nContent-Length: ";
         let put = format!("{head}{}\r\nConnection: close\r\n\r\n{body}", body.len());
+        script.acknowledged(Ask::Put(1, Draw::FirstUpdate as u32));
+        assert_eq!((script.sent_now(Ask::Get(0)), script.sent_now(Ask::Get(1))), (Ask::Get(0), Ask::GetUpdated(1)));
+        let updated = script.clone().expected(Ask::GetUpdated(1)).count();
+        assert_eq!((updated, script.expected(Ask::GetUpdated(1)).body(1)), (2, body.as_bytes()));
+        assert_eq!(text(&script, Ask::GetUpdated(1)), text(&script, Ask::Get(1)));
         let closing = Script::new(&traffic, "h:1", true);
         assert_eq!(text(&closing, Ask::Put(1, Draw::SecondUpdate as u32)), put);
         assert_eq!(text(&closing, Ask::Get(0)), "GET /0 HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n\r\n");

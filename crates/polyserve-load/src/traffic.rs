@@ -66,7 +66,7 @@ impl Traffic {
     /// GETs of the ids `0..keys` and PUTs to them. Every id must have been put once: [`prefill`](crate::prefill()).
     ///
     /// A PUT puts one of the id's two updates; a GET must find the row that the id was created with, or where there are
-    /// PUTs one of the updates. `seed` decides the order; the rows are `data`'s.
+    /// PUTs one of the updates; it must be one of these where it is sent after a PUT of the id was acknowledged. `seed` decides the order; the rows are `data`'s.
     ///
     /// # Errors
     ///
@@ -253,7 +253,7 @@ mod tests {
                     assert!(key < 10);
                     ["", "first", "second"][draw as usize]
                 }
-                Ask::Fixed(_) => panic!("no exchange"),
+                Ask::GetUpdated(_) | Ask::Fixed(_) => panic!("neither is drawn"),
             };
             *counts.entry(name).or_default() += 1;
         }

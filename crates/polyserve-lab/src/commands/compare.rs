@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
-use polyserve_load::{Load, Mix, Traffic};
+use polyserve_load::{Load, Mix};
+use serde::Serialize;
 
-use super::entrants::{Entrants, Pair, Refused};
+use super::entrants::{Baseline, Entrants};
 use super::stop;
-use super::workload::{WorkloadArgs, misuse};
+use super::workload::{WorkloadArgs, misuse, of_one};
 use crate::Misuse;
 use crate::compare::cores::Cores;
 use crate::compare::progress::Progress;
-use crate::compare::ranking::Failed;
 use crate::compare::record::Environment;
 use crate::compare::{Comparison, Instrument, Ranking, Record};
 use crate::config_args::ConfigArgs;
@@ -41,9 +41,10 @@ pub(crate) struct PlanArgs {
     /// The repos, with commas between them. [default: all]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     repos: Vec<String>,
-    /// What the others are compared with. [default: the first server over the first repo]
+    /// What the others are compared with: a server over a repo, or a reference such as null_epoll.
+    /// [default: the first server over the first repo]
     #[arg(long, value_name = "S/R")]
-    baseline: Option<Pair>,
+    baseline: Option<Baseline>,
     /// At most four servers over two repos, and ten short rounds: about a minute.
     #[arg(long)]
     quick: bool,
@@ -75,26 +76,43 @@ pub(crate) struct PlanArgs {
 }
 
 /// Compares.
-pub(crate) fn run(catalog: &Catalog, args: &CompareArgs, json: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(
+    catalog: &Catalog,
+    args: &CompareArgs,
+    json: bool,
+    allocator: &'static str,
+) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
-    let (comparison, refused) = args.plan.comparison(catalog, &available, &stop)?;
+    let comparison = args.plan.comparison(catalog, &available, &stop)?;
     let mut record = match &args.out {
         Some(dir) => Record::within(dir)?,
         None => Record::none(),
     };
     let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
-    record.environment(&Environment::of(&available, server_cores, client_cores, comparison.seed))?;
+    let environment = Environment::of(&available, [server_cores, client_cores], comparison.seed, allocator);
+    record.environment(&environment)?;
     let mut progress = Progress::of(comparison.turns());
     if server_cores.share_one_with(client_cores) {
         progress.say("client and server share a core: what one takes the other has not");
     }
     let result = comparison.run(&mut record, &mut progress);
     progress.finish();
-    let mut ranking = result?;
-    ranking.failed.extend(refused.into_iter().map(|Refused { name, why }| Failed { name, round: 0, why }));
-    if json { print_json(&ranking) } else { print(&ranking.to_string()) }?;
+    let ranking = result?;
+    if json {
+        print_json(&Outcome { environment: &environment, ranking: &ranking })
+    } else {
+        print(&ranking.to_string())
+    }?;
     Ok(exit_code(&ranking))
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Outcome<'a> {
+    environment: &'a Environment,
+    #[serde(flatten)]
+    ranking: &'a Ranking,
 }
 
 fn exit_code(ranking: &Ranking) -> ExitCode {
@@ -104,22 +122,22 @@ fn exit_code(ranking: &Ranking) -> ExitCode {
 /// Descriptors for anything but connections.
 const SPARE: u64 = 64;
 
-/// What is asked where nothing else is said.
-const KEYS: u64 = 1000;
-const MIX: Mix = Mix { get: 95, put: 5 };
+/// What is asked where nothing else is said: one entity, as in the published figures, and as the limits are.
+const KEYS: u64 = 1;
+const MIX: Mix = Mix { get: 1, put: 0 };
 
 /// Times of a turn's parts that make sense.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(3600);
 
 impl PlanArgs {
-    /// The comparison that is asked for, and who cannot be in it.
+    /// The comparison that is asked for.
     pub(crate) fn comparison(
         &self,
         catalog: &Catalog,
         available: &Cores,
         stop: &Shutdown,
-    ) -> anyhow::Result<(Comparison, Vec<Refused>)> {
+    ) -> anyhow::Result<Comparison> {
         let settings = self.config.settings(None)?;
         if let Some(percent) = self.slowed
             && !(percent > 0.0 && percent <= 1000.0)
@@ -141,9 +159,13 @@ impl PlanArgs {
         let (contestants, refused) = entrants.enter()?;
         let instrument = self.instrument(available, stop)?;
         self.enough_descriptors()?;
-        let rounds = self.rounds.unwrap_or(if self.quick { 10 } else { 50 }) as usize;
-        let seed = self.workload.seed;
-        Ok((Comparison { contestants, instrument, rounds, latency: !self.no_latency, seed }, refused))
+        let (rounds, seed) = (self.rounds(), self.workload.seed);
+        Ok(Comparison { contestants, instrument, rounds, latency: !self.no_latency, seed, refused })
+    }
+
+    /// Rounds, as asked for or by default.
+    pub(crate) fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 10 } else { 50 }) as usize
     }
 
     /// The client's side of each connection is this process's; the server's side has a limit of its own, alike.
@@ -168,6 +190,7 @@ impl PlanArgs {
         let server_cores = chosen("--server-cores", self.server_cores.as_ref(), self.client_cores.as_ref(), available)?;
         let client_cores = chosen("--client-cores", self.client_cores.as_ref(), Some(&server_cores), available)?;
         let traffic = self.workload.entities(KEYS, MIX).map_err(misuse)?;
+        let (keys, mix) = self.workload.asked(KEYS, MIX);
         let load = Load::new(([127, 0, 0, 1], 0).into(), traffic.clone()).with(|load| {
             load.connections = self.workload.connections;
             load.usage = self.workload.usage();
@@ -179,7 +202,8 @@ impl PlanArgs {
             connections: self.workload.connections,
             usage: self.workload.usage(),
             traffic,
-            limit_traffic: Traffic::one("GET", "/1", None, None).map_err(misuse)?,
+            limit_traffic: of_one(keys, mix).map_err(misuse)?,
+            asked: self.workload.in_words(KEYS, MIX),
             warm_up,
             slice,
             latency_slice: slice / 2,

@@ -11,6 +11,7 @@ use polyserve_load::Usage;
 use crate::Misuse;
 use crate::compare::contestant::{Contestant, Role, bound};
 use crate::compare::launch::{AddressFrom, Launch};
+use crate::compare::ranking::Failed;
 
 /// A server and a repo: `pool_server/mpsc_pool/two_level`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,19 +33,27 @@ impl FromStr for Pair {
     }
 }
 
+/// What others are compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Baseline {
+    /// A server and a repo.
+    Pair(Pair),
+    /// A reference, by its name, which has no slash.
+    Reference(String),
+}
+
+impl FromStr for Baseline {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(text.parse().map_or_else(|_: String| Self::Reference(text.to_owned()), Self::Pair))
+    }
+}
+
 impl Pair {
     fn name(&self) -> String {
         format!("{}/{}", self.server, self.repo)
     }
-}
-
-/// Somebody who cannot take part.
-#[derive(Clone, Debug)]
-pub(crate) struct Refused {
-    /// Its name.
-    pub(crate) name: String,
-    /// Why.
-    pub(crate) why: String,
 }
 
 /// Who is asked to take part.
@@ -53,7 +62,7 @@ pub(crate) struct Entrants<'a> {
     pub(crate) catalog: &'a Catalog,
     pub(crate) servers: &'a [String],
     pub(crate) repos: &'a [String],
-    pub(crate) baseline: Option<&'a Pair>,
+    pub(crate) baseline: Option<&'a Baseline>,
     pub(crate) quick: bool,
     pub(crate) slowed: Option<f64>,
     pub(crate) settings: &'a Settings,
@@ -75,10 +84,11 @@ const ACCEPT_LIMIT: &str = "null_accept";
 impl Entrants<'_> {
     /// The contestants, the baseline first, and those who refuse the settings. One that was asked for by its name must
     /// not refuse them.
-    pub(crate) fn enter(&self) -> anyhow::Result<(Vec<Contestant>, Vec<Refused>)> {
+    pub(crate) fn enter(&self) -> anyhow::Result<(Vec<Contestant>, Vec<Failed>)> {
         let pairs = self.pairs()?;
         let named = !self.servers.is_empty();
-        let (mut contestants, mut refused) = (Vec::new(), Vec::new());
+        let mut contestants: Vec<Contestant> = self.reference()?.into_iter().collect();
+        let mut refused = Vec::new();
         for (place, pair) in pairs.iter().enumerate() {
             let config = self.settings.make(|config| {
                 let server = self.catalog.server(&pair.server).map(|entry| (entry.make)(config));
@@ -88,16 +98,14 @@ impl Entrants<'_> {
                 Ok((server, config)) => {
                     let shape = server.map(|server| server.connections());
                     let bound = shape.and_then(|shape| bound(shape, &config, self.connections));
-                    contestants.push(Contestant {
-                        name: pair.name(),
-                        role: Role::Ranked,
-                        launch: serve(&pair.server, &pair.repo, &self.flags, Vec::new()),
-                        shape,
-                        bound,
-                    });
+                    let launch = serve(&pair.server, &pair.repo, &self.flags, Vec::new());
+                    let contestant = Contestant::new(&pair.name(), Role::Ranked, launch);
+                    contestants.push(contestant.with(|one| (one.shape, one.bound) = (shape, bound)));
                 }
-                Err(error) if named || (place == 0 && self.baseline.is_some()) => return Err(error.into()),
-                Err(error) => refused.push(Refused { name: pair.name(), why: error.to_string() }),
+                Err(error) if named || (place == 0 && matches!(self.baseline, Some(Baseline::Pair(_)))) => {
+                    return Err(error.into());
+                }
+                Err(error) => refused.push(Failed { name: pair.name(), round: 0, why: error.to_string() }),
             }
         }
         let Some(baseline) = contestants.first_mut() else {
@@ -111,7 +119,7 @@ impl Entrants<'_> {
         if let Some(percent) = self.slowed {
             contestants.push(again(&format!("(slowed {percent} %)"), Role::Slowed(percent)));
         }
-        contestants.extend(self.limits());
+        contestants.extend(self.limits().into_iter().filter(|limit| limit.name != baseline.name));
         Ok((contestants, refused))
     }
 
@@ -135,7 +143,7 @@ impl Entrants<'_> {
             repos = chosen(self.catalog.repos(), self.quick.then_some(QUICK.1), is_own, later);
         }
         let mut pairs: Vec<Pair> = Vec::new();
-        if let Some(Pair { server, repo }) = self.baseline {
+        if let Some(Baseline::Pair(Pair { server, repo })) = self.baseline {
             let (server, repo) = (self.catalog.server(server)?.name.clone(), self.catalog.repo(repo)?.name.clone());
             pairs.push(Pair { server, repo });
         }
@@ -150,22 +158,35 @@ impl Entrants<'_> {
         Ok(pairs)
     }
 
+    /// The baseline where it is a reference.
+    fn reference(&self) -> anyhow::Result<Option<Contestant>> {
+        let Some(Baseline::Reference(name)) = self.baseline else { return Ok(None) };
+        let Ok(Entry { name, .. }) = self.catalog.reference(name) else {
+            let what = "is neither SERVER/REPO such as thread_per_connection/two_level nor a reference such as";
+            return Err(Misuse(format!("--baseline {name:?} {what} {LIMIT}")).into());
+        };
+        if self.slowed.is_some() {
+            return Err(
+                Misuse(format!("--slowed needs a server for a baseline: {name} asks no service to do more")).into()
+            );
+        }
+        Ok(Some(limit(name)))
+    }
+
     fn limits(&self) -> Vec<Contestant> {
-        // Settings are for servers; a limit takes none, from the environment neither.
-        let none: Vec<_> = SETTINGS.iter().map(|setting| (setting.variable().into(), OsString::new())).collect();
-        let (names, flags): (&[&str], &[&str]) = match self.usage {
-            Usage::KeepAlive { .. } => (&[LIMIT], &[]),
-            Usage::Close => (&[LIMIT, ACCEPT_LIMIT], &["--requests-per-connection=1"]),
+        let names: &[&str] = match self.usage {
+            Usage::KeepAlive { .. } => &[LIMIT],
+            Usage::Close => &[LIMIT, ACCEPT_LIMIT],
         };
         let entries = names.iter().filter_map(|name| self.catalog.reference(name).ok());
-        entries
-            .map(|Entry { name, .. }| {
-                let flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
-                let launch = serve(name, QUICK_REPOS[0], &flags, none.clone());
-                Contestant { name: name.clone(), role: Role::Limit, launch, shape: None, bound: None }
-            })
-            .collect()
+        entries.map(|Entry { name, .. }| limit(name)).collect()
     }
+}
+
+/// A reference as it is. Settings are for servers; it takes none, from the environment neither.
+fn limit(name: &str) -> Contestant {
+    let none = SETTINGS.iter().map(|setting| (setting.variable().into(), OsString::new())).collect();
+    Contestant::new(name, Role::Limit, serve(name, QUICK_REPOS[0], &[], none))
 }
 
 /// All of `entries`, or the `most` that matter most: those of the program's own, the last added first, then the built-in
@@ -210,6 +231,8 @@ mod tests {
         let pair: Pair = "pool_server/mpsc_pool/two_level".parse().unwrap();
         assert_eq!((pair.server.as_str(), pair.repo.as_str()), ("pool_server/mpsc_pool", "two_level"));
         assert!("two_level".parse::<Pair>().unwrap_err().contains("SERVER/REPO"));
+        assert_eq!("null_epoll".parse(), Ok(Baseline::Reference("null_epoll".into())));
+        assert_eq!("pool_server/mpsc_pool/two_level".parse(), Ok(Baseline::Pair(pair)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::Misuse;
 use crate::compare::cores::Cores;
 use crate::compare::progress::Progress;
 use crate::compare::ranking::Compared;
-use crate::compare::statistics::Verdict;
+use crate::compare::statistics::{LEAST_ROUNDS, Verdict};
 use crate::compare::{Comparison, Contestant, Record, Role};
 use crate::output::{Table, print, print_json};
 
@@ -45,6 +45,7 @@ struct Tally {
 #[derive(Debug, Serialize)]
 struct Trial {
     kind: &'static str,
+    times: usize,
     slowed_percent: f64,
     throughput: Tally,
     cost: Tally,
@@ -80,9 +81,12 @@ impl Tally {
 }
 
 impl Trial {
-    /// Whether throughput, on which all verdicts rest first, was judged well enough.
+    /// Whether throughput, on which all verdicts rest first, was judged as often as was asked for, and well enough.
     fn passed(&self) -> bool {
-        let Tally { slower, faster, .. } = self.throughput;
+        let Tally { comparisons, slower, faster, too_few_rounds, .. } = self.throughput;
+        if comparisons != self.times || too_few_rounds > 0 {
+            return false;
+        }
         match self.kind {
             SAME => self.throughput.share(slower + faster) <= MOST_FALSE,
             _ => self.throughput.share(slower) >= LEAST_FOUND,
@@ -98,6 +102,9 @@ pub(crate) fn run(catalog: &Catalog, args: &TrialArgs, json: bool) -> anyhow::Re
     if args.same == 0 && args.times == 0 {
         return Err(Misuse(String::from("a trial needs --same N, or --slowed PERCENT --times M")).into());
     }
+    if args.plan.rounds() < LEAST_ROUNDS {
+        return Err(Misuse(format!("a trial needs --rounds {LEAST_ROUNDS} or more: fewer decide nothing")).into());
+    }
     let stop = stop::on_signal()?;
     let percent = args.plan.slowed.unwrap_or(0.0);
     let mut trials = Vec::new();
@@ -106,22 +113,23 @@ pub(crate) fn run(catalog: &Catalog, args: &TrialArgs, json: bool) -> anyhow::Re
             continue;
         }
         let comparison = comparison(catalog, args, kind, &stop)?;
-        let mut trial = Trial { kind, slowed_percent, throughput: Tally::default(), cost: Tally::default() };
+        let mut trial =
+            Trial { kind, times: times as usize, slowed_percent, throughput: Tally::default(), cost: Tally::default() };
         repeat(&comparison, times, &stop, &mut trial)?;
         trials.push(trial);
     }
-    let passed = trials.iter().all(Trial::passed);
-    let outcome = Outcome { trials, interrupted: stop.is_begun(), passed };
+    let outcome = Outcome::of(trials, stop.is_begun());
     if json { print_json(&outcome) } else { print(&outcome.to_string()) }?;
-    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The baseline, the baseline again, and the one that is judged; nobody else.
 fn comparison(catalog: &Catalog, args: &TrialArgs, kind: &str, stop: &Shutdown) -> anyhow::Result<Comparison> {
     let mut plan = args.plan.clone();
     plan.slowed = plan.slowed.filter(|_| kind == SLOWED);
-    let (mut comparison, _) = plan.comparison(catalog, &Cores::available()?, stop)?;
+    let mut comparison = plan.comparison(catalog, &Cores::available()?, stop)?;
     comparison.latency = false;
+    comparison.refused.clear();
     comparison.contestants.retain(|one| !matches!(one.role, Role::Limit | Role::Ranked));
     if kind == SAME {
         let baseline = comparison.contestants.iter().find(|one| one.role == Role::Baseline).cloned();
@@ -156,6 +164,14 @@ fn repeat(comparison: &Comparison, times: u32, stop: &Shutdown, trial: &mut Tria
     Ok(())
 }
 
+impl Outcome {
+    fn of(trials: Vec<Trial>, interrupted: bool) -> Self {
+        // One that was ended early has not tried what it was asked to.
+        let passed = !interrupted && !trials.is_empty() && trials.iter().all(Trial::passed);
+        Self { trials, interrupted, passed }
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::of_numbers(&["", "comparisons", "slower", "tie", "faster", "too few rounds"]);
@@ -183,21 +199,38 @@ mod tests {
     use super::*;
     use crate::compare::statistics::{Estimate, Interval};
 
-    fn tally(faster: usize, slower: usize, tie: usize) -> Tally {
+    fn tally(faster: usize, slower: usize, tie: usize, too_few: usize) -> Tally {
         let mut tally = Tally::default();
         let estimate = Estimate { ratio: 1.0, interval: Interval { low: 0.9, high: 1.1 }, rounds: 10 };
-        for (count, verdict) in [(faster, Verdict::Faster), (slower, Verdict::Slower), (tie, Verdict::Tie)] {
+        let said = [Verdict::Faster, Verdict::Slower, Verdict::Tie, Verdict::TooFewRounds];
+        for (count, verdict) in [faster, slower, tie, too_few].into_iter().zip(said) {
             (0..count).for_each(|_| tally.count(Some(Compared { estimate, verdict })));
         }
         tally.count(None);
         tally
     }
 
+    fn trial(kind: &'static str, times: usize, throughput: Tally) -> Trial {
+        Trial { kind, times, slowed_percent: 5.0, throughput, cost: Tally::default() }
+    }
+
     #[test]
     fn an_instrument_that_sees_what_is_not_there_or_not_what_is_there_fails() {
-        let trial = |kind, throughput| Trial { kind, slowed_percent: 5.0, throughput, cost: Tally::default() };
-        assert!(trial(SAME, tally(5, 5, 90)).passed() && !trial(SAME, tally(5, 6, 89)).passed());
-        assert!(trial(SLOWED, tally(0, 16, 4)).passed() && !trial(SLOWED, tally(0, 15, 5)).passed());
-        assert!(!trial(SLOWED, tally(20, 0, 0)).passed() && !trial(SLOWED, tally(0, 0, 0)).passed());
+        let passed =
+            |kind, times, [faster, slower, tie]: [usize; 3]| trial(kind, times, tally(faster, slower, tie, 0)).passed();
+        assert!(passed(SAME, 100, [5, 5, 90]) && !passed(SAME, 100, [5, 6, 89]));
+        assert!(passed(SLOWED, 20, [0, 16, 4]) && !passed(SLOWED, 20, [0, 15, 5]));
+        assert!(!passed(SLOWED, 20, [20, 0, 0]) && !passed(SLOWED, 20, [0, 0, 0]));
+    }
+
+    #[test]
+    fn a_trial_that_has_not_tried_what_it_was_asked_to_fails() {
+        assert!(!trial(SAME, 10, tally(0, 0, 0, 0)).passed(), "nothing was compared");
+        assert!(!trial(SAME, 10, tally(0, 0, 9, 0)).passed(), "a comparison is missing");
+        assert!(!trial(SAME, 10, tally(0, 0, 0, 10)).passed(), "nothing was decided");
+        assert!(!trial(SLOWED, 10, tally(0, 9, 0, 1)).passed(), "one was not decided");
+        let done = || vec![trial(SAME, 10, tally(0, 0, 10, 0))];
+        assert!(Outcome::of(done(), false).passed && !Outcome::of(done(), true).passed, "ended early");
+        assert!(!Outcome::of(Vec::new(), false).passed);
     }
 }

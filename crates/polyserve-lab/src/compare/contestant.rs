@@ -16,6 +16,8 @@ pub struct Contestant {
     pub role: Role,
     /// Its process.
     pub launch: Launch,
+    /// Whether it is asked for entities; a reference answers anything alike.
+    pub keeps_entities: bool,
     /// What its shape can do with connections; `None` where it does not say.
     pub shape: Option<Connections>,
     /// How long a connection may wait for others by its shape, where that stands in place of a latency.
@@ -38,10 +40,17 @@ pub enum Role {
     Limit,
 }
 
-impl Role {
-    /// Whether it is asked for entities; a limit answers anything alike.
-    pub fn keeps_entities(self) -> bool {
-        self != Self::Limit
+impl Contestant {
+    /// One that keeps entities unless it is a limit, and says nothing of its shape.
+    pub fn new(name: &str, role: Role, launch: Launch) -> Self {
+        Self { name: name.to_owned(), role, launch, keeps_entities: role != Role::Limit, shape: None, bound: None }
+    }
+
+    /// This one, changed.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
     }
 }
 

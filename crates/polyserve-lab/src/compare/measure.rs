@@ -11,16 +11,16 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use polyserve::{Connections, Shutdown};
-use polyserve_load::{CpuOf, Load, LoadError, Pace, Report, Span, Traffic, Usage, prefill};
-use serde::{Deserialize, Serialize};
+use polyserve_load::{CpuOf, Load, LoadError, Pace, Report, Span, Traffic, Usage, prefill_for};
+use serde::Deserialize;
 
 use super::contestant::Contestant;
 use super::cores::Cores;
 use super::launch::AddressFrom;
 use super::proc::{self, Spent};
 use super::process::{Failure, Process};
+use super::turn::{Latency, Sum, Turn, microseconds};
 
 /// How turns are taken: alike for all.
 #[derive(Clone, Debug)]
@@ -35,8 +35,10 @@ pub struct Instrument {
     pub usage: Usage,
     /// What is asked of those who keep entities.
     pub traffic: Traffic,
-    /// What is asked of the limits.
+    /// What is asked of the references, which answer anything alike: requests of the same sizes.
     pub limit_traffic: Traffic,
+    /// What is asked, in words.
+    pub asked: String,
     /// The load that verifies and warms up.
     pub warm_up: Duration,
     /// The measured part.
@@ -54,99 +56,33 @@ const SHORTEST_SLICE: Duration = Duration::from_millis(50);
 /// What a slice begins with and does not count: new connections have their first requests.
 const RAMP: Duration = Duration::from_millis(5);
 
-/// What a turn has shown.
-#[derive(Clone, Debug, Serialize)]
-pub struct Turn {
-    /// Right answers in closed loop.
-    pub answered: u64,
-    /// How long that took, in seconds.
-    pub elapsed_s: f64,
-    /// Right answers a second.
-    pub requests_per_s: f64,
-    /// Right answers for each second of the server's CPU time.
-    pub requests_per_cpu_s: Option<f64>,
-    /// The server's CPU time, in seconds.
-    pub server_cpu_s: Option<f64>,
-    /// The client's CPU time, in seconds.
-    pub client_cpu_s: f64,
-    /// The server's CPU time as a share of its cores' time.
-    pub server_busy: Option<f64>,
-    /// The client's CPU time as a share of its threads' time.
-    pub client_busy: f64,
-    /// For how many seconds nobody wanted the server's cores.
-    pub server_idle_s: Option<f64>,
-    /// For how many seconds nobody wanted the client's cores.
-    pub client_idle_s: Option<f64>,
-    /// Context switches of the server's threads for each request, during the verifying load.
-    pub switches_per_request: Option<f64>,
-    /// Resident memory before the first connection, in bytes.
-    pub resident_bytes: Option<u64>,
-    /// Resident memory with all connections open, in bytes.
-    pub loaded_bytes: Option<u64>,
-    /// The latency at a fixed rate.
-    pub latency: Option<Latency>,
-}
-
-/// Latencies from the intended start, at a fixed rate.
-#[derive(Clone, Debug, Serialize)]
-pub struct Latency {
-    /// Requests a second that were due.
-    pub rate: f64,
-    /// Requests that were due and not sent, or not answered, in the slice.
-    pub behind: u64,
-    /// Median, in microseconds.
-    pub p50_us: f64,
-    /// 99 %, in microseconds.
-    pub p99_us: f64,
-    /// 99.9 %, in microseconds.
-    pub p999_us: f64,
-    /// How late the load generator itself was, 99 %, in microseconds.
-    pub lateness_p99_us: f64,
-    /// All of them, in nanoseconds.
-    #[serde(skip)]
-    pub histogram: Histogram<u64>,
-}
-
-/// A quantile in microseconds.
-pub fn microseconds(histogram: &Histogram<u64>, quantile: f64) -> f64 {
-    histogram.value_at_quantile(quantile) as f64 / 1000.0
-}
-
 /// A turn under way: the contestant's process, and what it has shown so far.
 #[derive(Debug)]
 pub struct Seat<'a> {
     contestant: &'a Contestant,
     process: Process,
     load: Load,
-    /// Right answers of all kinds, at least.
-    answers: u64,
+    seen: Seen,
     resident_bytes: Option<u64>,
     look: Look,
     sum: Sum,
     latency: Option<Latency>,
 }
 
-/// The measured slices together.
+/// What the loads of a turn have seen together.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    answered: u64,
-    elapsed_s: f64,
-    server_cpu_s: Option<f64>,
-    client_cpu_s: f64,
-    client_busy_s: f64,
-    server_idle_s: f64,
-    client_idle_s: f64,
+struct Seen {
+    /// Right answers of all kinds, at least.
+    answers: u64,
+    retried: u64,
+    reconnects: u64,
 }
 
-impl Sum {
+impl Seen {
     fn add(&mut self, report: &Report) {
-        let elapsed_s = report.elapsed.as_secs_f64();
-        let before = if self.elapsed_s == 0.0 { Some(0.0) } else { self.server_cpu_s };
-        self.server_cpu_s = before.zip(report.server_cpu).map(|(sum, cpu)| sum + cpu.as_secs_f64());
-        self.answered += report.answered;
-        self.elapsed_s += elapsed_s;
-        self.client_cpu_s += report.client_cpu.as_secs_f64();
-        self.client_busy_s += report.client_busy * elapsed_s;
+        self.answers += report.answered;
+        self.retried += report.retried;
+        self.reconnects += report.reconnects;
     }
 }
 
@@ -174,23 +110,22 @@ impl Instrument {
         let load = self.load(contestant, &process);
         let (resident_bytes, look) = (None, Look::default());
         let (sum, latency) = (Sum::default(), None);
-        let mut seat = Seat { contestant, process, load, answers: 0, resident_bytes, look, sum, latency };
+        let mut seat = Seat { contestant, process, load, seen: Seen::default(), resident_bytes, look, sum, latency };
         let verified = self.verify(&mut seat);
         verified.map_err(|failure| seat.process.explain(failure))?;
         Ok(seat)
     }
 
     fn verify(&self, seat: &mut Seat<'_>) -> Result<(), Failure> {
-        let Load { target, host, traffic, .. } = &seat.load;
-        if seat.contestant.role.keeps_entities() {
-            seat.answers += prefill(*target, host, traffic).map_err(|error| unfit(&error))?;
+        if seat.contestant.keeps_entities {
+            seat.seen.answers += prefill_for(&seat.load).map_err(|error| unfit(&error))?;
         }
         let pid = seat.process.pid();
         seat.resident_bytes = proc::resident(pid).ok().map(|resident| resident.now);
         let verifying = seat.load.clone().with(|load| load.span = Span::Time(self.warm_up));
         let (verified, look) = self.looked_into(&verifying, pid)?;
         seat.look = look;
-        seat.answers += verified.answered;
+        seat.seen.add(&verified);
         Ok(())
     }
 
@@ -208,7 +143,7 @@ impl Instrument {
         let spent = || [&self.server_cores, &self.client_cores].map(|cores| Spent::on(cores.numbers()));
         let before = spent();
         let report = run(&load).map_err(|failure| seat.process.explain(failure))?;
-        seat.answers += report.answered;
+        seat.seen.add(&report);
         seat.sum.add(&report);
         let after = spent();
         let idle =
@@ -227,7 +162,7 @@ impl Instrument {
         if seat.contestant.shape == Some(Connections::One) {
             return Ok(());
         }
-        let latency = self.latency(&seat.load, rate, &mut seat.answers);
+        let latency = self.latency(&seat.load, rate, &mut seat.seen);
         seat.latency = Some(latency.map_err(|failure| seat.process.explain(failure))?);
         Ok(())
     }
@@ -238,11 +173,12 @@ impl Instrument {
     ///
     /// Why the contestant is out.
     pub fn end(&self, seat: Seat<'_>) -> Result<Turn, Failure> {
-        let Seat { contestant, process, answers, resident_bytes, look, sum, latency, .. } = seat;
+        let Seat { contestant, process, seen, resident_bytes, look, sum, latency, .. } = seat;
         let said = process.end()?;
         if contestant.launch.address == AddressFrom::Json && !self.stop.is_begun() {
-            check_drain(said.as_deref(), answers)?;
+            check_drain(said.as_deref(), seen.answers)?;
         }
+        check_kept(contestant, seen.retried)?;
         let Sum { answered, elapsed_s, server_cpu_s, client_cpu_s, client_busy_s, server_idle_s, client_idle_s } = sum;
         let number = |ratio: f64| Some(ratio).filter(|ratio| ratio.is_finite());
         let positive = |ratio: f64| number(ratio).filter(|ratio| *ratio > 0.0);
@@ -260,37 +196,49 @@ impl Instrument {
             switches_per_request: look.switches_per_request,
             resident_bytes,
             loaded_bytes: look.loaded_bytes,
+            retried: seen.retried,
+            reconnects: seen.reconnects,
             latency,
         })
     }
 
     fn load(&self, contestant: &Contestant, process: &Process) -> Load {
-        let traffic = if contestant.role.keeps_entities() { &self.traffic } else { &self.limit_traffic };
+        let traffic = if contestant.keeps_entities { &self.traffic } else { &self.limit_traffic };
         Load::new(process.addr(), traffic.clone()).with(|load| {
             load.connections = self.connections;
             load.threads = self.client_cores.count().min(self.connections);
             load.cores = self.client_cores.numbers().to_vec();
             load.usage = self.usage;
+            // A reference knows nothing of closing: the load generator does it then.
+            load.must_close = contestant.keeps_entities;
             load.stop = self.stop.clone();
         })
     }
 
-    fn latency(&self, load: &Load, rate: f64, answers: &mut u64) -> Result<Latency, Failure> {
+    fn latency(&self, load: &Load, rate: f64, seen: &mut Seen) -> Result<Latency, Failure> {
         let report = run(&load.clone().with(|l| {
             l.pace = Pace::Rate(rate);
             l.warm_up = RAMP;
             l.span = Span::Time(self.latency_slice);
         }))?;
-        *answers += report.answered;
+        seen.add(&report);
         Ok(Latency {
             rate,
-            behind: report.unsent + report.unfinished,
+            behind: self.behind(&report),
             p50_us: microseconds(&report.latency, 0.5),
             p99_us: microseconds(&report.latency, 0.99),
             p999_us: microseconds(&report.latency, 0.999),
             lateness_p99_us: report.lateness.as_ref().map_or(0.0, |late| microseconds(late, 0.99)),
             histogram: report.latency,
         })
+    }
+
+    /// Requests that were due in a slice and for which no connection was free by its end. One that was sent is not behind:
+    /// there are at most as many of those as fit the connections.
+    fn behind(&self, report: &Report) -> u64 {
+        let pipeline = if let Usage::KeepAlive { pipeline } = self.usage { pipeline } else { 1 };
+        let sent = (self.connections * pipeline) as u64;
+        report.answered_late.saturating_sub(sent) + report.unsent + report.unfinished
     }
 
     /// Runs `load`, and looks at the process twice meanwhile.
@@ -339,12 +287,25 @@ struct Look {
 fn run(load: &Load) -> Result<Report, Failure> {
     let report = polyserve_load::run(load, &mut |_| {}).map_err(|error| unfit(&error))?;
     // A slice without an answer is clean too: the machine may have had no time for us. A server that keeps silent is
-    // told by the client's patience.
-    if report.failed.total() == 0 {
-        return Ok(report);
-    }
+    // told by the client's patience, or by what it left unfinished.
     let (failed, first) = (report.failed.total(), report.first_failure.as_deref().unwrap_or("no reason is known"));
-    Err(Failure(format!("{failed} of its answers were not right, the first: {first}")))
+    if failed > 0 {
+        return Err(Failure(format!("{failed} of its answers were not right, the first: {first}")));
+    }
+    if report.unfinished > 0 && !load.stop.is_begun() {
+        return Err(Failure(format!("{} requests were never answered", report.unfinished)));
+    }
+    Ok(report)
+}
+
+/// A server that can hold all connections has no reason to close one that is kept and says nothing of an end: what it
+/// is asked next must be sent again.
+fn check_kept(contestant: &Contestant, retried: u64) -> Result<(), Failure> {
+    if contestant.shape != Some(Connections::Multiplexed) || retried == 0 {
+        return Ok(());
+    }
+    let multiplexed = "though its shape is multiplexed";
+    Err(Failure(format!("it closed kept connections unannounced, {multiplexed}: {retried} requests were sent again")))
 }
 
 fn unfit(error: &LoadError) -> Failure {
@@ -374,6 +335,21 @@ fn check_drain(said: Option<&str>, answers: u64) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::contestant::Role;
+    use crate::compare::launch::Launch;
+
+    /// Whoever closes kept connections has its clients ask twice, and is spared the work of many connections.
+    #[test]
+    fn who_can_hold_all_connections_closes_none() {
+        let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+        let contestant = |shape| Contestant::new("any", Role::Ranked, launch.clone()).with(|one| one.shape = shape);
+        let Failure(why) = check_kept(&contestant(Some(Connections::Multiplexed)), 3).unwrap_err();
+        assert!(why.contains("3 requests were sent again"), "{why}");
+        check_kept(&contestant(Some(Connections::Multiplexed)), 0).unwrap();
+        for shape in [None, Some(Connections::OnePerThread), Some(Connections::One)] {
+            check_kept(&contestant(shape), 3).unwrap();
+        }
+    }
 
     #[test]
     fn an_end_is_good_where_nothing_was_cut_and_all_is_counted() {

@@ -13,7 +13,7 @@
 //! # Layout
 //!
 //! * [`contestant`]: who takes part, and the order of turns. [`launch`], [`process`]: how one is started and ended.
-//! * [`measure`]: a turn. [`proc`], [`cores`]: what the kernel knows.
+//! * [`measure`]: a turn; [`turn`]: its figures. [`proc`], [`cores`]: what the kernel knows.
 //! * [`statistics`]: what may be said of ratios. [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept.
 //! * [`progress`]: how far it is.
 
@@ -28,19 +28,23 @@ pub mod ranking;
 pub mod record;
 pub mod statistics;
 pub mod table;
+pub mod turn;
 
 use anyhow::bail;
+use polyserve_load::Usage;
 
 pub use contestant::{Contestant, Role};
-pub use measure::{Instrument, Seat, Turn};
+pub use measure::{Instrument, Seat};
 pub use ranking::Ranking;
 pub use record::Record;
+pub use turn::Turn;
 
 use cores::Cores;
 use proc::Spent;
 use process::Failure;
 use progress::Progress;
-use ranking::{Entry, Failed};
+use ranking::{Entry, Failed, Rate};
+use statistics::median;
 
 /// A comparison that is to be made.
 #[derive(Clone, Debug)]
@@ -55,13 +59,17 @@ pub struct Comparison {
     pub latency: bool,
     /// Of the resamples.
     pub seed: u64,
+    /// Who was to take part and cannot; they are in the record and the ranking by name.
+    pub refused: Vec<Failed>,
 }
 
 /// The latency is taken at this share of what the limit reaches.
 const RATE: f64 = 0.5;
 
-/// Attempts to calibrate.
-const CALIBRATIONS: usize = 5;
+/// The median of so many turns calibrates, and so many are tried at most: a turn in which the machine had no time for us
+/// tells nothing.
+const CALIBRATIONS: usize = 3;
+const ATTEMPTS: usize = 5;
 /// The flag of `polyserve serve` that slows it.
 const SPIN: &str = "--spin=";
 
@@ -85,9 +93,9 @@ impl Comparison {
         Ok(ranking)
     }
 
-    /// Turns of the whole run, those that calibrate included.
+    /// Turns of the whole run, those that calibrate included; a calibration may take more of them.
     pub fn turns(&self) -> usize {
-        self.rounds * self.contestants.len() + calibrations(&self.contestants, self.latency).len()
+        self.rounds * self.contestants.len() + CALIBRATIONS * calibrations(&self.contestants, self.latency).len()
     }
 }
 
@@ -102,13 +110,18 @@ fn calibrations(contestants: &[Contestant], latency: bool) -> Vec<usize> {
     all
 }
 
+/// Whether a turn can calibrate.
+fn told(turn: &Turn) -> bool {
+    turn.requests_per_s * RATE >= 1.0
+}
+
 /// A comparison under way.
 struct Run<'a> {
     plan: &'a Comparison,
     contestants: Vec<Contestant>,
     turns: Vec<Vec<Option<Turn>>>,
     failed: Vec<Option<Failed>>,
-    rate: Option<f64>,
+    rate: Option<Rate>,
 }
 
 impl<'a> Run<'a> {
@@ -119,14 +132,21 @@ impl<'a> Run<'a> {
     }
 
     fn run(mut self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<Ranking> {
+        for Failed { name, why, .. } in &self.plan.refused {
+            record.refusal(name, why)?;
+        }
         for who in calibrations(&self.contestants, self.plan.latency) {
-            // A turn in which the machine had no time for us tells nothing: another may.
-            for left in (0..CALIBRATIONS).rev() {
-                match self.round(0, &[who], record, progress)?.as_slice() {
-                    [Some(turn)] if !self.calibrate(who, turn, left == 0) && left > 0 => {}
-                    _ => break,
+            let mut turns = Vec::new();
+            for attempt in 0..ATTEMPTS {
+                if attempt >= CALIBRATIONS {
+                    progress.one_more();
+                }
+                turns.extend(self.round(0, &[who], record, progress)?.into_iter().flatten().filter(told));
+                if turns.len() == CALIBRATIONS || self.failed[who].is_some() || self.is_stopped() {
+                    break;
                 }
             }
+            self.calibrate(who, &turns);
         }
         let all: Vec<usize> = (0..self.contestants.len()).collect();
         for round in 1..=self.plan.rounds {
@@ -151,7 +171,8 @@ impl<'a> Run<'a> {
         record: &mut Record,
         progress: &mut Progress,
     ) -> anyhow::Result<Vec<Option<Turn>>> {
-        let (instrument, rate) = (&self.plan.instrument, self.rate.filter(|_| round > 0));
+        let instrument = &self.plan.instrument;
+        let rate = self.rate.as_ref().filter(|_| round > 0).map(|rate| rate.requests_per_s);
         let mut table = Table::new(who.len());
         let order = |pass| contestant::order(pass, who.len()).into_iter();
         for place in order(round) {
@@ -212,32 +233,30 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Takes from a turn of `who` what it is to tell; false where it does not. On the last attempt those who need it are
-    /// out.
-    fn calibrate(&mut self, who: usize, turn: &Turn, last: bool) -> bool {
+    /// Takes from the turns of `who` what they are to tell. Where they do not tell it, those who need it are out.
+    fn calibrate(&mut self, who: usize, turns: &[Turn]) {
+        let middle = |figure: fn(&Turn) -> Option<f64>| {
+            let mut values: Vec<f64> = turns.iter().filter_map(figure).collect();
+            Some(median(&mut values)).filter(|_| !values.is_empty())
+        };
+        let Contestant { name, role, .. } = &self.contestants[who];
         if self.plan.latency && self.rate.is_none() {
-            self.rate = Some(turn.requests_per_s * RATE).filter(|rate| *rate >= 1.0);
+            let rate = middle(|turn| Some(turn.requests_per_s)).map(|all| all * RATE).filter(|rate| *rate >= 1.0);
+            self.rate = rate.map(|requests_per_s| Rate { requests_per_s, half_of: name.clone() });
         }
-        let mut told = !self.plan.latency || self.rate.is_some();
-        if self.contestants[who].role != Role::Baseline {
-            return told;
+        if *role != Role::Baseline {
+            return;
         }
         for (contestant, failed) in self.contestants.iter_mut().zip(&mut self.failed) {
             let Role::Slowed(percent) = contestant.role else { continue };
-            match turn.requests_per_cpu_s {
-                Some(per_second) => {
-                    let spin = (1e9 / per_second * percent / 100.0).round();
-                    contestant.launch.args.retain(|arg| !arg.to_string_lossy().starts_with(SPIN));
-                    contestant.launch.args.push(format!("{SPIN}{spin}").into());
-                }
-                None if last => {
-                    let why = String::from("what a request costs the baseline is not known, so it cannot be slowed");
-                    *failed = Some(Failed { name: contestant.name.clone(), round: 0, why });
-                }
-                None => told = false,
+            if let Some(per_second) = middle(|turn| turn.requests_per_cpu_s) {
+                let spin = (1e9 / per_second * percent / 100.0).round();
+                contestant.launch.args.push(format!("{SPIN}{spin}").into());
+            } else {
+                let why = String::from("what a request costs the baseline is not known, so it cannot be slowed");
+                *failed = Some(Failed { name: contestant.name.clone(), round: 0, why });
             }
         }
-        told
     }
 
     fn ranking(self) -> Ranking {
@@ -247,12 +266,16 @@ impl<'a> Run<'a> {
             .filter(|((_, turns), failed)| failed.is_none() && turns.iter().any(Option::is_some))
             .map(|((contestant, turns), _)| Entry { contestant, turns })
             .collect();
-        let ranking = Ranking::new(&ranked, self.plan.instrument.connections, self.plan.seed);
+        let Instrument { connections, usage, asked, .. } = &self.plan.instrument;
+        // Connections that come and go are not what the memory grows by.
+        let kept = matches!(usage, Usage::KeepAlive { .. }).then_some(*connections);
+        let ranking = Ranking::new(&ranked, kept, self.plan.seed);
         let baseline = self.contestants.iter().find(|contestant| contestant.role == Role::Baseline);
         Ranking {
             baseline: baseline.map_or_else(String::new, |baseline| baseline.name.clone()),
+            asked: asked.clone(),
             rate: self.rate,
-            failed: self.failed.into_iter().flatten().collect(),
+            failed: self.failed.into_iter().flatten().chain(self.plan.refused.iter().cloned()).collect(),
             interrupted,
             ..ranking
         }
@@ -294,7 +317,7 @@ mod tests {
 
     fn contestant(role: Role) -> Contestant {
         let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
-        Contestant { name: String::new(), role, launch, shape: None, bound: None }
+        Contestant::new("", role, launch)
     }
 
     #[test]

@@ -43,6 +43,11 @@ impl Progress {
         self.bar.inc(1);
     }
 
+    /// There is a turn more than was thought.
+    pub fn one_more(&self) {
+        self.bar.inc_length(1);
+    }
+
     /// Says something beside.
     pub fn say(&self, text: &str) {
         // Nobody may read it.

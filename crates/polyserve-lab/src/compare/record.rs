@@ -1,7 +1,8 @@
 //! What a comparison leaves behind: JSON lines, each on the disk's way as soon as it is there, so that a run that is
 //! ended early has left all that it had measured.
 //!
-//! The first line is the environment, then one a turn or failure, the last is the ranking.
+//! The first line is the environment, then one for everybody who cannot take part, one a turn or failure; the last is
+//! the ranking.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -13,8 +14,8 @@ use serde::Serialize;
 
 use super::contestant::Contestant;
 use super::cores::Cores;
-use super::measure::Turn;
 use super::ranking::Ranking;
+use super::turn::Turn;
 use crate::Misuse;
 
 /// The name of the file.
@@ -43,7 +44,7 @@ pub struct Environment {
     pub rustc: &'static str,
     /// The cargo profile, or the one that it inherits from.
     pub profile: &'static str,
-    /// The allocator of this program and of its servers.
+    /// The allocator of this program and of its servers, which are this program too.
     pub allocator: &'static str,
     /// The commit that it was built from; `+` where there were changes beside.
     pub commit: &'static str,
@@ -58,8 +59,8 @@ pub struct Environment {
 const UNKNOWN: &str = "unknown";
 
 impl Environment {
-    /// This one.
-    pub fn of(available: &Cores, server: &Cores, client: &Cores, seed: u64) -> Self {
+    /// This one, with the cores of the servers and of the client. Only the program knows its `allocator`.
+    pub fn of(available: &Cores, [server, client]: [&Cores; 2], seed: u64, allocator: &'static str) -> Self {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
@@ -70,7 +71,7 @@ impl Environment {
             kernel: Some(kernel.trim()).filter(|text| !text.is_empty()).unwrap_or(UNKNOWN).to_owned(),
             rustc: option_env!("POLYSERVE_BUILT_BY").unwrap_or(UNKNOWN),
             profile: option_env!("POLYSERVE_BUILT_AS").unwrap_or(UNKNOWN),
-            allocator: "the system's",
+            allocator,
             commit: option_env!("POLYSERVE_BUILT_FROM").unwrap_or(UNKNOWN),
             seed,
             command: std::env::args().collect(),
@@ -99,6 +100,11 @@ enum Line<'a> {
         round: usize,
         #[serde(flatten)]
         who: Who<'a>,
+        why: &'a str,
+    },
+    /// Somebody who was to take part and was not started.
+    Refusal {
+        name: &'a str,
         why: &'a str,
     },
     Ranking(&'a Ranking),
@@ -166,6 +172,15 @@ impl Record {
         self.line(&Line::Failure { round, who: contestant.into(), why })
     }
 
+    /// Somebody who cannot take part.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written.
+    pub fn refusal(&mut self, name: &str, why: &str) -> io::Result<()> {
+        self.line(&Line::Refusal { name, why })
+    }
+
     /// The last line.
     ///
     /// # Errors
@@ -196,7 +211,7 @@ mod tests {
     #[test]
     fn the_environment_says_unknown_rather_than_nothing() {
         let one = Cores::from(0);
-        let line = serde_json::to_value(Line::Environment(&Environment::of(&one, &one, &one, 7))).unwrap();
+        let line = serde_json::to_value(Line::Environment(&Environment::of(&one, [&one; 2], 7, "any"))).unwrap();
         assert_eq!((line["kind"].as_str(), line["seed"].as_u64()), (Some("environment"), Some(7)));
         for field in ["cpu", "kernel", "rustc", "profile", "allocator", "commit", "date"] {
             assert!(!line[field].as_str().unwrap().is_empty(), "{field}");

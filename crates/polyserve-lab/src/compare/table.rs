@@ -3,17 +3,18 @@
 use std::fmt::{self, Write as _};
 
 use super::contestant::Role;
-use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, Row, Void};
+use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, Row, Share, Side, Void};
 use super::statistics::{LEAST_ROUNDS, Verdict};
 use crate::output::Table;
 
 impl fmt::Display for Ranking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { baseline, rounds, rate, rows, failed, interrupted, .. } = self;
+        let Self { baseline, rounds, asked, rows, failed, interrupted, .. } = self;
         let ended = if *interrupted { ", ended early" } else { "" };
-        writeln!(f, "beside {baseline}, {rounds} rounds{ended}; medians, 95 % intervals\n")?;
+        writeln!(f, "beside {baseline}, {rounds} rounds{ended}; medians, 95 % intervals")?;
+        writeln!(f, "asked: {asked}\n")?;
         let limits: Vec<&str> =
-            rows.iter().filter(|row| row.role == Role::Limit).map(|row| row.name.as_str()).collect();
+            rows.first().into_iter().flat_map(|row| &row.shares).map(|share| share.of.as_str()).collect();
         let shares: Vec<String> = limits.iter().map(|limit| format!("of {limit}")).collect();
         let latency = rows.iter().any(|row| row.latency.is_some());
         let mut header = vec!["", "throughput", "", "", "req/s"];
@@ -29,9 +30,6 @@ impl fmt::Display for Ranking {
         }
         write!(f, "{table}")?;
         notes(f, self)?;
-        if let Some(rate) = rate.filter(|_| latency) {
-            writeln!(f, "p50, p99, p99.9: from the intended start at {rate:.0} requests/s, evenly spaced")?;
-        }
         if *rounds < LEAST_ROUNDS {
             writeln!(f, "too few rounds for a verdict: {rounds} of {LEAST_ROUNDS}")?;
         }
@@ -52,11 +50,11 @@ fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
     cells.push(format!("{:.0}", row.requests_per_s));
     cells.extend(limits.iter().map(|limit| {
         let share = row.shares.iter().find(|share| share.of == *limit);
-        share.map_or(NOTHING.to_owned(), |share| format!("{:.2}", share.share))
+        share.map_or(NOTHING.to_owned(), of_limit)
     }));
     let mut cost = compared(row, row.cost, cheaper);
-    if let Some(void) = row.cost_void.filter(|_| matches!(row.role, Role::Ranked | Role::Slowed(_))) {
-        cost[2] = why(void);
+    if let Some(void) = row.cost_void.filter(|_| !matches!(row.role, Role::Baseline | Role::Same)) {
+        cost[2] = why(void, "baseline");
     }
     cells.extend(cost);
     if latency {
@@ -68,6 +66,19 @@ fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
     cells.push(or_nothing(row.bytes_per_connection.map(|bytes| format!("{bytes:.0}"))));
     cells.push(row.saturated.to_owned());
     cells
+}
+
+/// The shares of what a limit reaches: `0.69 cpu 0.71 [0.690, 0.730]`, and why the latter does not count.
+fn of_limit(Share { throughput, cost, cost_void, .. }: &Share) -> String {
+    let mut cell = throughput.map_or(NOTHING.to_owned(), |throughput| format!("{:.2}", throughput.ratio));
+    if let Some(cost) = cost {
+        let _ = write!(cell, " cpu {:.2} {}", cost.ratio, cost.interval); // a string takes all
+    }
+    if let Some(void) = cost_void {
+        cell.push(' ');
+        cell.push_str(&why(*void, "limit"));
+    }
+    cell
 }
 
 /// The ratio, its interval, and what may be said of it: a limit is no rival, and the baseline is 1.
@@ -100,42 +111,74 @@ fn time(microseconds: f64) -> String {
     if microseconds < 1000.0 { format!("{microseconds:.0} us") } else { format!("{:.1} ms", microseconds / 1000.0) }
 }
 
-/// Why a cost does not count, in a word or two.
-fn why(void: Void) -> String {
+/// Why a cost does not count beside that of `other`, in a word or two.
+fn why(void: Void, other: &str) -> String {
+    let whose = |side: Side| if side == Side::Own { String::new() } else { format!("{other} ") };
     match void {
-        Void::Idle(Some(busy)) => format!("no: {:.0} % busy", busy * 100.0),
-        Void::BaselineIdle(Some(busy)) => format!("no: baseline {:.0} % busy", busy * 100.0),
-        Void::Idle(None) | Void::BaselineIdle(None) => String::from("no: busy?"),
-        Void::Throughput(_) => String::from("no: throughput"),
-        Void::NoLatency => String::from("no: no p99"),
-        Void::Overloaded => String::from("no: overloaded"),
-        Void::Latency(ratio) => format!("no: p99 x {ratio:.2}"),
+        Void::Idle { side, busy: Some(busy) } => format!("~{}{:.0} % busy", whose(side), busy * 100.0),
+        Void::Idle { side, busy: None } => format!("~{}busy?", whose(side)),
+        Void::ClientSaturated { .. } => String::from("~client full"),
+        Void::Throughput { side, .. } => format!("~{}throughput", whose(side)),
+        Void::NoLatency => String::from("~no p99"),
+        Void::Overloaded { side } => format!("~{}overloaded", whose(side)),
+        Void::Latency { side, ratio } => format!("~{}p99 x {ratio:.2}", whose(side)),
     }
 }
 
 fn notes(f: &mut fmt::Formatter<'_>, ranking: &Ranking) -> fmt::Result {
-    let Ranking { bands, rows, .. } = ranking;
+    let Ranking { bands, rows, rate, .. } = ranking;
     f.write_char('\n')?;
-    match bands.throughput {
-        Some(band) => writeln!(f, "ties: throughput ratios that meet {band}, as the baseline beside itself (A/A)")?,
-        None => writeln!(f, "the baseline was not measured beside itself: nothing can be called different")?,
+    match (bands.throughput, bands.cost) {
+        (Some(throughput), Some(cost)) => {
+            writeln!(
+                f,
+                "ties: ratios that meet these, the baseline's beside itself (A/A): throughput {throughput}, cost {cost}"
+            )?;
+        }
+        (Some(throughput), None) => {
+            writeln!(f, "ties: ratios that meet this, the baseline's beside itself (A/A): throughput {throughput}")?;
+        }
+        (None, _) => writeln!(f, "the baseline was not measured beside itself: nothing can be called different")?,
     }
     if let Some(others) = ranking.others.filter(|others| *others > MANY_OTHERS) {
         writeln!(f, "others had {:.0} % of the cores' time: the intervals are wider for it", others * 100.0)?;
     }
-    if rows.iter().any(|row| row.cost_void.is_some()) {
+    writeln!(
+        f,
+        "cost: requests for each second of the server's CPU time; of a limit, cpu: what share of its cost that is"
+    )?;
+    void_notes(f, rows)?;
+    if let Some(rate) = rate.as_ref().filter(|_| rows.iter().any(|row| row.latency.is_some())) {
+        let (rate, half_of) = (rate.requests_per_s, &rate.half_of);
         writeln!(
             f,
-            "no: a cost that does not count, for server cores less than {:.0} % busy, throughput that may be below {}, or \
-             a p99 above {} of the baseline's",
-            BUSY * 100.0,
-            LEAST_THROUGHPUT,
-            MOST_LATENCY
+            "p50, p99, p99.9: from the intended start at {rate:.0} requests/s, evenly spaced, half of {half_of}'s"
         )?;
+        if rows.iter().any(|row| row.latency.is_some_and(|latency| latency.overloaded)) {
+            writeln!(f, "overloaded: in most rounds that rate was more than it can do")?;
+        }
     }
-    writeln!(f, "cost: requests for each second of the server's CPU time; switches: of threads that live on")?;
+    writeln!(f, "switches: of threads that live on")?;
     if rows.iter().any(|row| row.bound.is_some()) {
         writeln!(f, "<= TIME x N: no latency but a bound, the head's timeout for each connection ahead")?;
+    }
+    Ok(())
+}
+
+/// What the marks of costs that do not count mean, if there are any.
+fn void_notes(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
+    let voids =
+        || rows.iter().flat_map(|row| row.shares.iter().map(|share| share.cost_void).chain([row.cost_void])).flatten();
+    if voids().next().is_some() {
+        let busy = BUSY * 100.0;
+        writeln!(
+            f,
+            "~: a cost that does not count: a server less than {busy:.0} % busy, or the cheaper one may have a throughput \
+             below {LEAST_THROUGHPUT} of the other's, or surely has a p99 above {MOST_LATENCY} of its"
+        )?;
+    }
+    if voids().any(|void| matches!(void, Void::ClientSaturated { .. })) {
+        writeln!(f, "~client full: the client was saturated: the cost includes the server's waking up")?;
     }
     Ok(())
 }
@@ -143,12 +186,15 @@ fn notes(f: &mut fmt::Formatter<'_>, ranking: &Ranking) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::ranking::{Bands, Failed, Latencies, Share};
+    use crate::compare::ranking::{Bands, Failed, Latencies, Rate};
     use crate::compare::statistics::{Estimate, Interval};
 
     fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> Row {
         let interval = Interval { low: ratio - 0.01, high: ratio + 0.01 };
-        let compared = Some(Compared { estimate: Estimate { ratio, interval, rounds: 12 }, verdict });
+        let estimate = Estimate { ratio, interval, rounds: 12 };
+        let compared = Some(Compared { estimate, verdict });
+        let share =
+            Share { of: "null_epoll".into(), throughput: Some(estimate), cost: Some(estimate), cost_void: None };
         Row {
             name: name.into(),
             role,
@@ -157,8 +203,9 @@ mod tests {
             cost_void: None,
             requests_per_s: 1000.0 * ratio,
             requests_per_cpu_s: Some(1200.0),
-            shares: vec![Share { of: "null_epoll".into(), share: ratio / 2.0 }],
+            shares: vec![share],
             latency: Some(Latencies { p50_us: 90.0, p99_us: 1500.0, p999_us: 2500.0, overloaded: false }),
+            p99: None,
             bound: None,
             switches_per_request: Some(0.25),
             loaded_bytes: Some(4_200_000.0),
@@ -172,16 +219,19 @@ mod tests {
     #[test]
     fn a_table() {
         let mut slow = row("slow", Role::Ranked, 0.9, Verdict::Slower);
-        slow.cost_void = Some(Void::Latency(1.5));
+        slow.cost_void = Some(Void::Latency { side: Side::Own, ratio: 1.5 });
+        slow.shares[0].cost_void = Some(Void::Idle { side: Side::Other, busy: Some(0.55) });
         let mut one = row("one", Role::Ranked, 0.5, Verdict::Slower);
         one.bound = Some("10s x 63".into());
         let mut limit = row("null_epoll", Role::Limit, 2.0, Verdict::Faster);
         limit.shares.clear();
+        limit.cost_void = Some(Void::ClientSaturated { side: Side::Own, busy: Some(0.6) });
         let band = Some(Interval { low: 0.985, high: 1.012 });
         let ranking = Ranking {
             baseline: "base".into(),
             rounds: 12,
-            rate: Some(500.0),
+            asked: "GET of one entity".into(),
+            rate: Some(Rate { requests_per_s: 500.0, half_of: "null_epoll".into() }),
             bands: Bands { throughput: band, cost: band },
             rows: vec![
                 row("fast", Role::Ranked, 1.2, Verdict::Faster),
@@ -200,14 +250,17 @@ mod tests {
         let lines: Vec<String> =
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         for wanted in [
-            "fast 1.200 [1.190, 1.210] faster 1200 0.60 1.200 [1.190, 1.210] cheaper 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "even 1.010 [1.000, 1.020] tie 1010 0.51 1.010 [1.000, 1.020] tie 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "base 1.000 baseline 1000 0.50 1.000 baseline 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "slow 0.900 [0.890, 0.910] slower 900 0.45 0.900 [0.890, 0.910] no: p99 x 1.50 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "one 0.500 [0.490, 0.510] slower 500 0.25 0.500 [0.490, 0.510] dearer <= 10s x 63 0.250 4.2 MB - server",
-            "base again 0.999 [0.989, 1.009] A/A 999 0.50 0.999 [0.989, 1.009] A/A 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "null_epoll 2.000 [1.990, 2.010] limit 2000 - 2.000 [1.990, 2.010] limit 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "ties: throughput ratios that meet [0.985, 1.012], as the baseline beside itself (A/A)",
+            "fast 1.200 [1.190, 1.210] faster 1200 1.20 cpu 1.20 [1.190, 1.210] 1.200 [1.190, 1.210] cheaper 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
+            "even 1.010 [1.000, 1.020] tie 1010 1.01 cpu 1.01 [1.000, 1.020] 1.010 [1.000, 1.020] tie 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
+            "base 1.000 baseline 1000 1.00 cpu 1.00 [0.990, 1.010] 1.000 baseline 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
+            "slow 0.900 [0.890, 0.910] slower 900 0.90 cpu 0.90 [0.890, 0.910] ~limit 55 % busy 0.900 [0.890, 0.910] ~p99 x 1.50 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
+            "one 0.500 [0.490, 0.510] slower 500 0.50 cpu 0.50 [0.490, 0.510] 0.500 [0.490, 0.510] dearer <= 10s x 63 0.250 4.2 MB - server",
+            "base again 0.999 [0.989, 1.009] A/A 999 1.00 cpu 1.00 [0.989, 1.009] 0.999 [0.989, 1.009] A/A 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
+            "null_epoll 2.000 [1.990, 2.010] limit 2000 - 2.000 [1.990, 2.010] ~client full 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
+            "asked: GET of one entity",
+            "ties: ratios that meet these, the baseline's beside itself (A/A): throughput [0.985, 1.012], cost [0.985, 1.012]",
+            "~client full: the client was saturated: the cost includes the server's waking up",
+            "p50, p99, p99.9: from the intended start at 500 requests/s, evenly spaced, half of null_epoll's",
             "not ranked: broken: it ended by itself",
             "others had 25 % of the cores' time: the intervals are wider for it",
         ] {

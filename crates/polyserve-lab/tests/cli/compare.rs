@@ -56,11 +56,12 @@ fn a_tiny_comparison_says_that_it_decides_nothing_and_records_every_turn() {
     for known in ["rustc", "profile", "kernel", "command"] {
         assert!(!environment[known].is_null() && environment[known] != "unknown", "{known}: {environment}");
     }
-    // Two of round 0, more where they told nothing; then twice the pair, the baseline again, the slowed one, and the limit.
+    // Three of round 0 for each that calibrates, more where they told nothing; then twice the pair, the baseline again, the slowed one, and the limit.
     let of_round = |wanted: u64| turns.iter().filter(|turn| turn["round"] == wanted).count();
-    assert!(of_round(0) >= 2 && (of_round(1), of_round(2)) == (5, 5), "{turns:?}");
+    assert!(of_round(0) >= 6 && (of_round(1), of_round(2)) == (5, 5), "{turns:?}");
     for turn in turns {
         assert_eq!(kind(turn), "turn");
+        assert!(turn["retried"].is_u64() && turn["reconnects"].is_u64(), "{turn}");
         assert!(turn["answered"].is_u64() && turn["server_busy"].as_f64().is_some(), "{turn}");
         assert!(turn["latency"].is_null() || turn["round"] != 0, "{turn}");
     }
@@ -82,7 +83,43 @@ fn a_connection_a_request_has_both_limits() {
     let shares = ranking["rows"][0]["shares"].as_array().unwrap();
     let of: Vec<_> = shares.iter().map(|share| share["of"].as_str().unwrap()).collect();
     assert_eq!(of, ["null_epoll", "null_accept"], "{ranking}");
+    for share in shares {
+        let (throughput, cost) = (&share["throughput"], &share["cost"]);
+        assert!(throughput["interval"]["low"].is_f64() && cost["interval"]["high"].is_f64(), "{share}");
+        assert!(share["cost_void"]["why"].is_string(), "without latencies no cost counts: {share}");
+    }
+    assert!(ranking["rows"][0]["bytes_per_connection"].is_null(), "{ranking}");
+    let environment = &ranking["environment"];
+    assert_eq!((&environment["seed"], &environment["allocator"]), (&Value::from(7), &Value::from("the system's")));
+    assert!(environment["command"].as_array().unwrap().iter().any(|arg| arg == "--no-keepalive"), "{environment}");
     assert_eq!((&ranking["rate"], &ranking["failed"]), (&Value::Null, &Value::Array(Vec::new())));
+}
+
+/// Shares of a limit in the columns of the comparison itself; and a mix that the reference is asked too.
+#[test]
+fn a_reference_may_be_the_baseline() {
+    let args = ["compare", "--servers=pool_server", "--repos=std_mutex", "--rounds=1", "--baseline=null_epoll"];
+    let mixed = ["--mix=get=95,put=5", "--json", "--no-latency"];
+    let ranking: Value = serde_json::from_str(&printed(&[&args[..], &TINY, &mixed].concat())).unwrap();
+    assert_eq!((&ranking["baseline"], &ranking["failed"]), (&Value::from("null_epoll"), &Value::Array(Vec::new())));
+    let rows = ranking["rows"].as_array().unwrap();
+    let names: BTreeSet<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, BTreeSet::from(["null_epoll", "null_epoll (again)", "pool_server/mpsc_pool/std_mutex"]));
+    assert_eq!(ranking["asked"], "95 GET to 5 PUT of 50 entities, uniform; 4 connections, kept alive");
+}
+
+/// Who refuses the settings is in the record, not only on the screen.
+#[test]
+fn who_cannot_take_part_is_recorded() {
+    let dir = fresh("refused");
+    let args = ["compare", "--workers=2", "--repos=std_mutex", "--rounds=1", "--no-latency", "--json"];
+    let output = super::run(&[&args[..], &TINY, &[&format!("--out={}", dir.display())]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let lines = lines(&dir);
+    let refused = lines.iter().find(|line| kind(line) == "refusal").expect("sequential has one worker");
+    assert_eq!(refused["name"], "sequential/std_mutex");
+    let failed = lines.last().unwrap()["failed"].as_array().unwrap();
+    assert!(failed.iter().any(|failed| failed["name"] == "sequential/std_mutex"), "{failed:?}");
 }
 
 #[test]
@@ -91,7 +128,8 @@ fn what_cannot_be_compared_is_named() {
     assert!(error.contains("did you mean \"thread_per_connection\"?"), "{error}");
     assert!(misused(&["compare", "--repos=two_levels"]).contains("did you mean \"two_level\"?"));
     assert!(misused(&["compare", "--baseline=pool_server/nope"]).contains("no repo \"nope\""));
-    assert!(misused(&["compare", "--baseline=nope"]).contains("SERVER/REPO"));
+    assert!(misused(&["compare", "--baseline=nope"]).contains("nor a reference such as null_epoll"));
+    assert!(misused(&["compare", "--baseline=null_epoll", "--slowed=5"]).contains("needs a server for a baseline"));
     assert!(misused(&["compare", "--server-cores=1000"]).contains("there is no core 1000"));
     assert!(misused(&["compare", "--client-cores=x"]).contains("no list of cores"));
     assert!(misused(&["compare", "--servers=sequential", "--workers=2"]).contains("workers must be 1"));
@@ -101,14 +139,21 @@ fn what_cannot_be_compared_is_named() {
     }
     assert!(misused(&["trial"]).contains("--same"));
     assert!(misused(&["trial", "--times=3"]).contains("--slowed"));
+    assert!(misused(&["trial", "--same=1", "--rounds=9"]).contains("--rounds 10 or more"));
 }
 
+/// What it says is the machine's affair; that it says what it counted is not.
 #[test]
 fn a_trial_counts_what_was_said() {
-    let args = ["trial", "--same=2", "--servers=pool_server", "--repos=std_mutex", "--rounds=2", "--json"];
-    let outcome: Value = serde_json::from_str(&printed(&[&args[..], &TINY].concat())).unwrap();
+    let args = ["trial", "--same=1", "--servers=pool_server", "--repos=std_mutex", "--rounds=10", "--json"];
+    let output = super::run(&[&args[..], &TINY].concat());
+    let outcome: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
     let same = &outcome["trials"][0]["throughput"];
-    assert_eq!(same["comparisons"], same["too_few_rounds"], "{outcome}");
+    let count = |name: &str| same[name].as_u64().unwrap();
+    assert_eq!(count("comparisons"), 1, "{outcome}");
+    assert_eq!(["faster", "slower", "tie", "too_few_rounds"].map(count).iter().sum::<u64>(), 1, "{outcome}");
+    assert_eq!(outcome["passed"], output.status.success(), "{outcome}");
+    assert_eq!(outcome["passed"], count("tie") == 1, "{outcome}");
 }
 
 /// The command, as a contestant of this test's own.
@@ -120,7 +165,7 @@ fn serve(name: &str, role: Role, server: &str) -> Contestant {
 fn contestant(name: &str, role: Role, program: &str, args: &[&str]) -> Contestant {
     let args = args.iter().map(Into::into).collect();
     let launch = Launch { program: program.into(), args, env: Vec::new(), address: AddressFrom::Json };
-    Contestant { name: name.to_owned(), role, launch, shape: None, bound: None }
+    Contestant::new(name, role, launch)
 }
 
 fn comparison(contestants: Vec<Contestant>) -> Comparison {
@@ -133,12 +178,13 @@ fn comparison(contestants: Vec<Contestant>) -> Comparison {
         usage: Usage::KeepAlive { pipeline: 1 },
         traffic: Traffic::entities(&Data::new(1), 20, Dist::Uniform, mix, 1).unwrap(),
         limit_traffic: Traffic::one("GET", "/1", None, None).unwrap(),
+        asked: String::from("GET"),
         warm_up: Duration::from_millis(20),
         slice: Duration::from_millis(20),
         latency_slice: Duration::from_millis(20),
         stop: Shutdown::new(),
     };
-    Comparison { contestants, instrument, rounds: 2, latency: false, seed: 1 }
+    Comparison { contestants, instrument, rounds: 2, latency: false, seed: 1, refused: Vec::new() }
 }
 
 /// One dies at once, one after it said where it listens, one answers what nobody asked for: each is named, with what

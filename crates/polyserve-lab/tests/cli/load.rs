@@ -77,7 +77,8 @@ fn a_signal_ends_it_early() {
     let url = format!("http://{}/", server.addr);
     let mut command = polyserve(&["load", &url, "--keys", "5", "--duration", "1h", "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while !is_catching(child.id()) {
+    // Its signals are taken over before it prepares anything, which takes one connection; the load has 64.
+    while std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count() < 64 {
         std::thread::yield_now();
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -85,6 +86,26 @@ fn a_signal_ends_it_early() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
     assert_eq!(report["first_failure"], Value::Null, "{report}");
     assert!(report["elapsed"].as_f64().unwrap() < 3600.0, "{report}");
+}
+
+/// A server that accepts and says nothing: neither a signal nor the client's patience was heard of before the load.
+#[test]
+fn what_comes_before_the_load_ends_too() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    for args in [&["load", &url][..], &["load", &url, "--keys", "5"]] {
+        let child = polyserve(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while !is_catching(child.id()) {
+            std::thread::yield_now();
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("stopped before the load began"), "{}", text(&output.stderr));
+        let output = run(&[args, &["--timeout", "200ms"]].concat());
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("no answer within 0.2 s"), "{}", text(&output.stderr));
+    }
 }
 
 /// Whether a process has a handler for SIGINT.
@@ -108,6 +129,7 @@ fn what_cannot_be_done_is_a_misuse() {
         (&["http://127.0.0.1:1/", "--connections", "900000"], "--connections may be"),
         (&["http://127.0.0.1:1/", "--pipeline", "9999"], "pipeline 9999"),
         (&["http://127.0.0.1:1/", "--duration", "0s"], "span"),
+        (&["http://127.0.0.1:1/", "--cores", "1-"], "--cores"),
         (&["http://127.0.0.1:1/", "--put", "/no/such/file"], "/no/such/file"),
     ] {
         let said = misused(&[&["load"], args].concat());

@@ -17,6 +17,8 @@ use heads::{Framing, Parsed};
 const SHOWN: usize = 200;
 /// How many right bodies' lengths are tried for the likely head, before all heads are.
 const MOST_GUESSES: u32 = 4;
+/// How many interim heads may come before an answer.
+const MOST_INTERIM: u8 = 8;
 /// The largest body that is learned.
 const MOST_LEARNED: usize = 64 << 20;
 
@@ -24,6 +26,8 @@ const MOST_LEARNED: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     stage: Stage,
+    /// Interim heads, such as `100 Continue`, in a row.
+    interim: u8,
     /// What the head said.
     head: Parsed,
     unexpected: bool,
@@ -80,12 +84,12 @@ pub(crate) fn show(bytes: &[u8]) -> String {
 impl Reader {
     /// Whether not a byte of the next answer has been taken.
     pub(crate) fn is_between(&self) -> bool {
-        matches!(self.stage, Stage::Head)
+        matches!(self.stage, Stage::Head) && self.interim == 0
     }
 
     /// Forgets a half answer: a new connection begins.
     pub(crate) fn reset(&mut self) {
-        self.stage = Stage::Head;
+        (self.stage, self.interim) = (Stage::Head, 0);
     }
 
     /// What was learned of the last answer: its status and its body.
@@ -119,12 +123,18 @@ impl Reader {
                     };
                     let Some((head, length)) = found else { return Ok((used, Step::More)) };
                     used += length;
+                    if (100..200).contains(&head.status) && head.status != 101 {
+                        self.interim += 1;
+                        if self.interim > MOST_INTERIM {
+                            return Err(Wrong::at("interim heads and no answer", rest));
+                        }
+                        continue;
+                    }
+                    self.interim = 0;
                     if let Some(size) = plain(&head, expected, bytes.get(used..).unwrap_or_default()) {
                         return Ok((used + size, Step::Done { closes: head.closes, unexpected: None }));
                     }
-                    if !(100..200).contains(&head.status) || head.status == 101 {
-                        self.begin(head, expected, bytes.get(used..).unwrap_or_default());
-                    }
+                    self.begin(head, expected, bytes.get(used..).unwrap_or_default());
                 }
                 Stage::Sized(left) => {
                     let length = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());

@@ -159,3 +159,14 @@ fn mutated_answers_are_told_alike_by_a_reader_with_a_memory() {
         assert_eq!(remembered, fresh, "{}", stream.escape_ascii());
     }
 }
+
+/// A server that says `100 Continue` for ever kept its client reading for ever.
+#[test]
+fn interim_heads_are_bounded() {
+    let get = script("GET", &[200], &[BODY]);
+    let interim = |count| format!("{}{SIZED}", "HTTP/1.1 100 Continue\r\n\r\n".repeat(count));
+    assert_eq!(whole(&get, &interim(8).repeat(2)), Ok((vec![done(false); 2], Vec::new())));
+    assert!(whole(&get, &interim(9)).unwrap_err().0.starts_with("interim heads and no answer"));
+    let torn = Ok((Vec::new(), b"torn".to_vec()));
+    assert_eq!(whole(&get, "HTTP/1.1 100 Continue\r\n\r\n"), torn, "an answer has begun");
+}

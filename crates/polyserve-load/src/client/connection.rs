@@ -24,6 +24,8 @@ pub(crate) struct Pending {
     pub(crate) from: u64,
     /// Whether it was begun in the counted span.
     pub(crate) counts: bool,
+    /// How often it has met a connection that was closed unannounced.
+    pub(crate) retries: u8,
 }
 
 /// What a connection is doing.
@@ -66,6 +68,8 @@ pub(crate) struct Connection {
     pub(crate) reader: Reader,
     /// Since when it is as it is, or the last answer came: patience counts from here.
     pub(crate) since: u64,
+    /// Since when it may have been free: what it had to wait for can have been there from then on.
+    pub(crate) free_since: u64,
     /// Failures in a row.
     pub(crate) failures: u32,
     /// Whether the pending requests were not sent, because this machine had no port or descriptor.
@@ -90,6 +94,7 @@ impl Connection {
             kept: Vec::new(),
             reader: Reader::default(),
             since: 0,
+            free_since: 0,
             failures: 0,
             is_short: false,
             short_since: None,
@@ -99,6 +104,14 @@ impl Connection {
     /// The requests without an answer.
     pub(crate) fn waiting(&self) -> &[Pending] {
         self.pending.get(self.next..).unwrap_or_default()
+    }
+
+    /// The requests without an answer have met a closed connection. Answers how many of them have done so more than `most`
+    /// times: as a batch is sent in order, these are the first.
+    pub(crate) fn retry(&mut self, most: u8) -> usize {
+        let waiting = self.pending.get_mut(self.next..).unwrap_or_default();
+        waiting.iter_mut().for_each(|pending| pending.retries = pending.retries.saturating_add(1));
+        waiting.iter().take_while(|pending| pending.retries > most).count()
     }
 
     pub(crate) fn is_answered(&self) -> bool {

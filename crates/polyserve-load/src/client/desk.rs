@@ -26,7 +26,9 @@ pub(crate) struct Desk {
     depth: usize,
     /// Whether every request has its own connection.
     pub(super) closes: bool,
-    is_open_loop: bool,
+    /// Whether a server must say that it closes such a connection.
+    pub(super) must_close: bool,
+    pub(super) is_open_loop: bool,
     pub(super) patience: u64,
     pub(super) script: Script,
     draws: Draws,
@@ -44,6 +46,12 @@ pub(crate) struct Desk {
     pub(super) suspects: Vec<(usize, u32)>,
     /// The clock, as it was read last.
     pub(super) now: u64,
+    /// Open loop: since when what is being read may have been there.
+    pub(super) arrived: u64,
+    /// Open loop: when it was last seen that nothing is due; never, where something was sent then.
+    pub(super) dispatched: u64,
+    /// Open loop: since when this thread has been awake with nothing to do, if it is.
+    pub(super) idle_from: Option<u64>,
     /// Whether it is within the counted span.
     pub(super) is_counting: bool,
     /// Connections with requests that have no answer.
@@ -61,6 +69,9 @@ pub(crate) struct Desk {
 /// Larger than the largest head that is kept, and than what a socket usually has.
 const BUFFER: usize = 192 << 10;
 
+/// The longest that one turn with nothing to do takes: what is beyond this, somebody else had the core.
+const LONGEST_IDLE: u64 = 5_000;
+
 impl Desk {
     pub(super) fn new(load: &Load, script: Script, thread: usize, epoll: OwnedFd) -> Self {
         let (depth, closes) = match load.usage {
@@ -71,6 +82,7 @@ impl Desk {
             target: load.target,
             depth,
             closes,
+            must_close: load.must_close,
             is_open_loop: matches!(load.pace, Pace::Rate(_)),
             patience: clock::of(load.patience),
             draws: load.traffic.draws(thread, load.threads),
@@ -85,6 +97,9 @@ impl Desk {
             resting: BinaryHeap::new(),
             suspects: Vec::new(),
             now: 0,
+            arrived: 0,
+            dispatched: u64::MAX,
+            idle_from: None,
             is_counting: false,
             busy: 0,
             opening: 0,
@@ -113,16 +128,25 @@ impl Desk {
                 break;
             }
             self.resting.pop();
-            self.wake(&mut connections[index as usize], index as usize);
+            let connection = &mut connections[index as usize];
+            self.wake(connection, index as usize);
+            connection.free_since = until;
         }
         if self.is_open_loop {
             self.set_now(clock::now());
+            if let Some(from) = self.idle_from.take().filter(|_| self.is_counting) {
+                self.tally.spinning += self.now.saturating_sub(from).min(LONGEST_IDLE);
+            }
+            self.dispatched = self.now;
         }
         while let Some(&index) = self.free.front() {
             if self.schedule.peek(self.now).is_none() {
                 return;
             }
             self.free.pop_front();
+            if self.is_open_loop {
+                (self.dispatched, self.schedule.last_sent) = (u64::MAX, self.now);
+            }
             self.begin(&mut connections[index as usize], index as usize);
         }
     }
@@ -134,13 +158,13 @@ impl Desk {
         self.out.clear();
         while connection.pending.len() < self.depth {
             let Some(from) = self.schedule.peek(self.now) else { break };
-            let (counts, ask) = (self.schedule.take(from), self.draws.next());
+            let (counts, ask) = (self.schedule.take(from), self.script.sent_now(self.draws.next()));
             self.script.write(ask, &mut self.out);
             if counts && let Some(lateness) = &mut self.tally.lateness {
                 // Before this connection was free none was: that wait is the server's.
-                lateness.saturating_record(self.now.saturating_sub(from.max(connection.since)));
+                lateness.saturating_record(self.now.saturating_sub(from.max(connection.free_since)));
             }
-            connection.pending.push(Pending { ask, from, counts });
+            connection.pending.push(Pending { ask, from, counts, retries: 0 });
         }
         connection.since = self.now;
         connection.state = State::Busy;

@@ -1,7 +1,8 @@
 //! What goes wrong with one connection, and how the load goes on: the failure is counted, the connection replaced.
 //!
 //! A server may close a kept connection between requests at any time, so a request may meet a closed one: it is sent
-//! again where not a byte of its answer has come and the connection had answered before. GET and PUT may be repeated.
+//! again where not a byte of its answer has come and the connection had answered before, and at most twice. GET and PUT
+//! may be repeated. What follows an announced close was never read, and is no such request.
 
 use std::cmp::Reverse;
 
@@ -15,6 +16,8 @@ use crate::answer::{Step, Wrong, show};
 /// How long a connection rests after its first failure; twice as long after each further one, up to 64 times.
 const REST: u64 = 1_000_000;
 const MOST_DOUBLINGS: u32 = 6;
+/// How often a request is sent again that met a closed connection.
+const MOST_RETRIES: u8 = 2;
 /// A server closes right after its answer; half a second later it is not going to.
 const LONG_FOR_A_CLOSE: u64 = 500_000_000;
 
@@ -62,12 +65,17 @@ impl Desk {
         let is_torn = !connection.reader.is_between() || !connection.kept.is_empty();
         let (is_proven, all) = (connection.is_proven, connection.waiting().len());
         connection.close(false);
-        if is_proven && !is_torn {
-            connection.was_closed = true;
+        connection.was_closed = is_proven && !is_torn;
+        let (count, what) = match (is_torn, is_proven) {
+            (true, _) => (1, "within"),
+            (false, false) => (all, "before"),
+            // What was sent again most often is first.
+            (false, true) => (connection.retry(MOST_RETRIES), "once more before"),
+        };
+        if count == 0 {
             return self.go_on(connection, index);
         }
         let how = error.map_or_else(|| "closed".to_owned(), |error| error.to_string());
-        let (count, what) = if is_torn { (1, "within") } else { (all, "before") };
         self.fail(&pending, Kind::Broken, count, || format!("the connection ended {what} the answer: {how}"));
         connection.next += count;
         self.rest(connection, index);
@@ -103,6 +111,16 @@ impl Desk {
         if pending.counts {
             self.tally.last = self.now;
         }
+    }
+
+    /// An answer to `Connection: close` that does not say so, where it must.
+    pub(super) fn unannounced(&mut self, connection: &Connection) {
+        self.wrong += 1;
+        let ask = connection.pending.get(connection.next.saturating_sub(1)).map(|pending| pending.ask);
+        let script = &self.script;
+        let name = || ask.map_or_else(String::new, |ask| script.name(ask));
+        let why = || format!("{}: the answer to `Connection: close` does not announce the close", name());
+        self.tally.fail(self.now, Kind::Wrong, 1, why);
     }
 
     /// Closes a connection that cannot be trusted any more.
@@ -141,7 +159,7 @@ impl Desk {
     pub(super) fn go_on(&mut self, connection: &mut Connection, index: usize) {
         if connection.is_answered() {
             connection.state = State::Free;
-            connection.since = self.now;
+            (connection.since, connection.free_since) = (self.now, self.arrived);
             self.free.push_back(index as u32);
             return;
         }
@@ -192,10 +210,8 @@ impl Desk {
             State::Busy => {
                 let Some(&pending) = connection.pending.get(connection.next) else { return };
                 let count = connection.waiting().len();
-                if self.now >= self.schedule.times.end {
-                    let counted = connection.waiting().iter().filter(|pending| pending.counts).count();
-                    self.tally.unfinished += counted as u64;
-                } else if connection.is_connecting {
+                self.record_waits(connection);
+                if connection.is_connecting {
                     self.fail(&pending, Kind::Connect, count, || format!("no connection within {seconds} s"));
                 } else {
                     self.fail(&pending, Kind::Timeout, count, || format!("no answer within {seconds} s"));
@@ -207,11 +223,47 @@ impl Desk {
         }
     }
 
+    /// Whether the connection ought to have been closed by now.
+    pub(super) fn is_late_to_close(&self, connection: &Connection) -> bool {
+        self.now.saturating_sub(connection.since) >= LONG_FOR_A_CLOSE.min(self.schedule.grace)
+    }
+
+    /// The client waits no longer: what has no answer now has failed, unless the load was stopped while there was time for
+    /// it yet. However short the span was, a server that keeps silent is found out here.
+    pub(super) fn give_up(&mut self, connection: &Connection) {
+        let Some(&pending) = connection.waiting().first() else { return };
+        let (count, seconds) = (connection.waiting().len(), self.schedule.grace as f64 / 1e9);
+        self.record_waits(connection);
+        if self.schedule.is_stopped() && self.now.saturating_sub(connection.since) <= self.patience {
+            self.tally.unfinished += connection.waiting().iter().filter(|pending| pending.counts).count() as u64;
+        } else if connection.is_connecting || connection.is_short {
+            self.fail(&pending, Kind::Connect, count, || format!("no connection within {seconds} s after the end"));
+        } else {
+            self.fail(&pending, Kind::Timeout, count, || format!("no answer within {seconds} s after the end"));
+        }
+    }
+
+    /// What was due and never sent has waited until now at least.
+    pub(super) fn give_up_unsent(&mut self) {
+        for (wait, count) in self.schedule.unsent_waits(self.now) {
+            self.tally.unsent += count;
+            self.tally.latency.saturating_record_n(wait.max(1), count);
+        }
+    }
+
+    /// In open loop, a request without an answer has waited until now at least: to leave it out would make a server that
+    /// stands still look fast.
+    fn record_waits(&mut self, connection: &Connection) {
+        for pending in connection.waiting().iter().filter(|pending| pending.counts && self.is_open_loop) {
+            self.tally.latency.saturating_record(self.now.saturating_sub(pending.from).max(1));
+        }
+    }
+
     /// The load is over: a server that ought to have closed the connection long ago is found out here, where the span was
     /// shorter than the client's patience.
     pub(super) fn expect_closed(&mut self, connection: &Connection) {
         let waited = self.now.saturating_sub(connection.since);
-        if connection.state == State::Closing && waited > LONG_FOR_A_CLOSE {
+        if connection.state == State::Closing && self.is_late_to_close(connection) {
             self.wrong += 1;
             let why = || format!("the server has not closed the connection within {} s", waited as f64 / 1e9);
             self.tally.fail(self.now, Kind::Timeout, 1, why);

@@ -2,7 +2,8 @@
 //!
 //! Invariant: a free connection stands in the queue `free`, once; a request is drawn only when one is there and the
 //! schedule says that it is time. Whatever fails is counted, its connection rests and is replaced, and every wait has an
-//! end: the loop ends with its span, or when the client's patience after it is over.
+//! end: the loop ends with its span, or when the client gives up after it: its patience later and at most 2 s, or twice
+//! that where something was due and is sent after the end.
 //!
 //! Cost of a batch of requests on a kept connection: one `send`, one `recv`, its share of one `epoll_wait`, one reading
 //! of the clock. Sockets are registered once, for edges. Waits are a timer descriptor's, to the nanosecond and at most
@@ -23,7 +24,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-use crate::clock;
+use crate::clock::{self, Meter, Reading};
 use crate::error::LoadError;
 use crate::load::{Load, Pace, Usage};
 use crate::script::Script;
@@ -58,6 +59,16 @@ impl Shown {
     }
 }
 
+/// What a thread is, of a load's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seat<'a> {
+    /// Which one.
+    pub(crate) thread: usize,
+    pub(crate) shown: &'a Shown,
+    /// Whose clock it reads beside its own.
+    pub(crate) meter: Option<Meter>,
+}
+
 /// A thread's connections.
 pub(crate) struct Client {
     connections: Vec<Connection>,
@@ -68,6 +79,8 @@ pub(crate) struct Client {
     next_look: u64,
     /// How long it stays awake before it has something to do.
     awake: u64,
+    /// Open loop: before which look nothing was there that is not read yet.
+    looked: u64,
     events: Vec<epoll::Event>,
 }
 
@@ -102,6 +115,7 @@ impl Client {
             armed: 0,
             next_look: 0,
             awake: if load.cores.is_empty() || load.pace == Pace::Closed { 0 } else { AWAKE },
+            looked: 0,
             events: Vec::with_capacity(MOST_EVENTS),
         })
     }
@@ -138,9 +152,10 @@ impl Client {
     /// The load itself.
     ///
     /// The connections stay open until they are dropped: their end is no part of what is measured.
-    pub(crate) fn run(mut self, load: &Load, thread: usize, times: Times, shown: &Shown) -> Result<Ended, LoadError> {
-        self.desk.start(Schedule::new(load, thread, times));
-        let mut cpu = Cpu::default();
+    pub(crate) fn run(mut self, load: &Load, seat: Seat<'_>, times: Times) -> Result<Ended, LoadError> {
+        self.desk.start(Schedule::new(load, seat.thread, times));
+        self.looked = self.desk.now;
+        let mut cpu = Cpu { meter: seat.meter, ..Cpu::default() };
         loop {
             self.desk.dispatch(&mut self.connections);
             while let Some((index, generation)) = self.desk.suspects.pop() {
@@ -148,7 +163,7 @@ impl Client {
                     self.desk.receive(connection, index, Ending::Suspected);
                 }
             }
-            self.show(shown);
+            self.show(seat.shown);
             cpu.look(&self.desk);
             if self.is_over() {
                 break;
@@ -163,10 +178,9 @@ impl Client {
         let desk = &mut self.desk;
         desk.set_now(now);
         self.connections.iter().for_each(|connection| desk.expect_closed(connection));
-        desk.tally.cpu = cpu.end();
-        desk.tally.unsent = desk.schedule.unsent(desk.schedule.times.end.min(now));
-        let unanswered = self.connections.iter().flat_map(Connection::waiting);
-        desk.tally.unfinished += unanswered.filter(|pending| pending.counts).count() as u64;
+        (desk.tally.cpu, desk.tally.server) = (cpu.end(), cpu.server);
+        self.connections.iter().for_each(|connection| desk.give_up(connection));
+        desk.give_up_unsent();
         Ok(Ended { tally: self.desk.tally, _connections: self.connections })
     }
 
@@ -180,8 +194,15 @@ impl Client {
     }
 
     fn is_over(&self) -> bool {
-        let (desk, end) = (&self.desk, self.desk.schedule.times.end);
-        desk.schedule.is_over(desk.now) && (desk.busy == 0 || desk.now >= end.saturating_add(desk.patience))
+        let desk = &self.desk;
+        let is_sent = desk.schedule.is_over(desk.now);
+        is_sent && (desk.now >= desk.schedule.gives_up() || (desk.busy == 0 && !self.expects_a_close()))
+    }
+
+    /// Whether a server may close yet what it said that it closes.
+    fn expects_a_close(&self) -> bool {
+        let may_close = |one: &Connection| one.state == State::Closing && !self.desk.is_late_to_close(one);
+        self.connections.iter().any(may_close)
     }
 
     /// When something is to be done though nothing arrives.
@@ -192,11 +213,12 @@ impl Client {
             wake = wake.min(*until);
         }
         if !desk.free.is_empty()
+            && !desk.schedule.is_over(desk.now)
             && let Some(due) = desk.schedule.due()
         {
             wake = wake.min(due);
         }
-        for phase in [counted, end] {
+        for phase in [counted, end, desk.schedule.gives_up()] {
             if desk.now < phase {
                 wake = wake.min(phase);
             }
@@ -206,17 +228,24 @@ impl Client {
 
     /// Waits until something arrives or it is `wake`, and does what is to be done.
     fn wait(&mut self, wake: u64) -> Result<(), LoadError> {
-        let asleep_until = wake.saturating_sub(self.awake);
-        let at_once = (self.awake > 0 && asleep_until <= self.desk.now).then_some(&NO_TIME);
-        if at_once.is_none() && (asleep_until < self.armed || self.armed <= self.desk.now) {
-            self.armed = asleep_until;
-            set_timer(&self.timer, asleep_until)?;
-        }
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        match epoll::wait(&self.desk.epoll, rustix::buffer::spare_capacity(&mut events), at_once) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(LoadError::system("epoll")(error)),
+        if self.desk.is_open_loop {
+            self.look_ahead(&mut events)?;
+        }
+        let asleep_until = wake.saturating_sub(self.awake);
+        let stays_awake = self.awake > 0 && asleep_until <= self.desk.now;
+        self.desk.idle_from = (stays_awake && events.is_empty()).then(|| self.desk.now.min(self.desk.dispatched));
+        if events.is_empty() && !stays_awake {
+            if asleep_until < self.armed || self.armed <= self.desk.now {
+                self.armed = asleep_until;
+                set_timer(&self.timer, asleep_until)?;
+            }
+            poll(&self.desk.epoll, &mut events, None)?;
+            if self.desk.is_open_loop {
+                self.desk.set_now(clock::now());
+                (self.desk.arrived, self.looked) = (self.desk.now, self.desk.now);
+            }
         }
         for event in &events {
             match event.data.u64() {
@@ -237,6 +266,19 @@ impl Client {
         Ok(())
     }
 
+    /// Takes what is there, before this thread sleeps: how long it may have been there tells the client's lateness from the
+    /// server's. It came after the look before this one; what comes while the thread sleeps wakes it.
+    fn look_ahead(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), LoadError> {
+        self.desk.set_now(clock::now());
+        poll(&self.desk.epoll, events, Some(&NO_TIME))?;
+        self.desk.arrived = self.looked;
+        // Where there was no room for all of them, the next look finds what this one has left.
+        if events.len() < MOST_EVENTS {
+            self.looked = self.desk.now;
+        }
+        Ok(())
+    }
+
     /// Looks at what has taken too long, and at what has rested.
     fn look(&mut self) {
         let (shortest, longest) = LOOKS;
@@ -252,6 +294,14 @@ impl Client {
 
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
+/// Waits for events, for ever where there is no `limit`; a signal ends it without any.
+fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, limit: Option<&Timespec>) -> Result<(), LoadError> {
+    match epoll::wait(epoll, rustix::buffer::spare_capacity(events), limit) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(LoadError::system("epoll")(error)),
+    }
+}
+
 /// The timer at `wake` of the monotonic clock.
 fn set_timer(timer: &OwnedFd, wake: u64) -> Result<(), LoadError> {
     let at = wake.max(1); // zero would switch it off
@@ -260,11 +310,13 @@ fn set_timer(timer: &OwnedFd, wake: u64) -> Result<(), LoadError> {
     timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).map(drop).map_err(LoadError::system("timer"))
 }
 
-/// The thread's processor time in the counted span.
+/// The thread's processor time in the counted span, and at its ends the server's.
 #[derive(Debug, Default)]
 struct Cpu {
     from: Option<u64>,
     to: Option<u64>,
+    meter: Option<Meter>,
+    server: [Option<Reading>; 2],
 }
 
 impl Cpu {
@@ -273,9 +325,11 @@ impl Cpu {
         let Times { counted, end, .. } = desk.schedule.times;
         if self.from.is_none() && desk.now >= counted {
             self.from = Some(clock::thread_cpu());
+            self.server[0] = self.meter.map(Meter::read);
         }
         if self.to.is_none() && desk.now >= end {
             self.to = Some(clock::thread_cpu());
+            self.server[1] = self.meter.map(Meter::read);
         }
     }
 

@@ -119,6 +119,7 @@ impl Desk {
     #[inline]
     pub(super) fn right(&mut self, pending: &Pending, same: &mut (u64, u64)) {
         self.right += 1;
+        self.script.acknowledged(pending.ask);
         let is_late = self.now >= self.schedule.times.end;
         if pending.counts {
             let latency = self.now.saturating_sub(pending.from);
@@ -147,7 +148,7 @@ impl Desk {
     /// One more request is settled: the connection goes on, becomes free, or is about to close.
     pub(super) fn settled(&mut self, connection: &mut Connection, index: usize, closes: bool, is_right: bool) {
         connection.next += 1;
-        connection.since = self.now;
+        (connection.since, connection.free_since) = (self.now, self.arrived);
         connection.is_proven = true;
         if is_right {
             connection.failures = 0;
@@ -164,6 +165,9 @@ impl Desk {
             connection.state = State::Closing;
         } else if self.closes {
             connection.state = State::Leaving;
+            if self.must_close {
+                self.unannounced(connection);
+            }
         } else if is_answered {
             connection.state = State::Free;
             self.free.push_back(index as u32);

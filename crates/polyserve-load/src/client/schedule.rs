@@ -1,8 +1,10 @@
 //! When the next request may be sent, and what of it counts.
 //!
 //! Invariant: in open loop request `k` of all threads is due at `start + k / rate`, computed from `k` alone: nothing
-//! adds up, and nothing is queued, however far behind the server is. Cost: a few additions and comparisons a request.
+//! adds up, and nothing is queued, however far behind the server is. What was due before the end may be sent until the
+//! client gives up, a bounded time later. Cost: a few additions and comparisons a request.
 
+use crate::clock;
 use crate::load::{Load, Pace, Span};
 
 /// The times of a run, in nanoseconds of the monotonic clock.
@@ -19,6 +21,13 @@ pub(crate) struct Times {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(crate) times: Times,
+    /// How long after the end an answer is waited for.
+    pub(crate) grace: u64,
+    /// From when nothing is sent any more: the end, or in open loop the end of the grace.
+    until: u64,
+    /// Open loop: when something was sent last.
+    pub(crate) last_sent: u64,
+    is_stopped: bool,
     /// Counted requests that are left; `u64::MAX` for a span of time.
     left: u64,
     open: Option<Open>,
@@ -35,6 +44,11 @@ struct Open {
     due: u64,
 }
 
+/// The longest that is waited after the end.
+const LONGEST_GRACE: u64 = 2_000_000_000;
+/// Into how many groups the waits of what was never sent are put at most.
+const MOST_GROUPS: u64 = 1024;
+
 impl Schedule {
     pub(crate) fn new(load: &Load, thread: usize, times: Times) -> Self {
         let (thread, threads) = (thread as u64, load.threads as u64);
@@ -50,13 +64,15 @@ impl Schedule {
                 Some(open)
             }
         };
-        Self { times, left, open }
+        let grace = clock::of(load.patience).min(LONGEST_GRACE);
+        let until = if open.is_some() { times.end.saturating_add(grace) } else { times.end };
+        Self { times, grace, until, last_sent: 0, is_stopped: false, left, open }
     }
 
     /// From when the next request counts, if one may be sent now.
     #[inline]
     pub(crate) fn peek(&self, now: u64) -> Option<u64> {
-        if now >= self.times.end || self.left == 0 {
+        if now >= self.until || self.left == 0 {
             return None;
         }
         match &self.open {
@@ -79,14 +95,25 @@ impl Schedule {
         counts
     }
 
-    /// When the next request is due in open loop.
+    /// When the next request is due in open loop, if one is before the end.
     pub(crate) fn due(&self) -> Option<u64> {
-        self.open.as_ref().map(|open| open.due)
+        let open = self.open.as_ref().filter(|open| open.due < self.times.end && self.left > 0);
+        open.map(|open| open.due)
     }
 
     /// Whether no request will be sent any more.
     pub(crate) fn is_over(&self, now: u64) -> bool {
-        now >= self.times.end || self.left == 0
+        self.left == 0 || now >= self.until || (now >= self.times.end && self.due().is_none())
+    }
+
+    /// When the client waits no longer: what was sent after the end has as long for its answer as what was sent before.
+    pub(crate) fn gives_up(&self) -> u64 {
+        self.times.end.max(self.last_sent).saturating_add(self.grace)
+    }
+
+    /// Whether it was stopped before its end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped
     }
 
     /// Whether the span is one of time.
@@ -97,17 +124,28 @@ impl Schedule {
     /// Sends no more from `now` on.
     pub(crate) fn stop(&mut self, now: u64) {
         self.times.end = self.times.end.min(now);
+        (self.until, self.is_stopped) = (self.times.end, true);
     }
 
-    /// Open loop: how many requests were due in the counted span, before `end`, and were not taken.
-    pub(crate) fn unsent(&self, end: u64) -> u64 {
-        let Some(open) = &self.open else { return 0 };
+    /// Open loop: how long, until `now`, the requests have waited that were due in the counted span and were not taken,
+    /// and how many have waited so long. Of many, neighbours are put together; none waits shorter than it did.
+    pub(crate) fn unsent_waits(&self, now: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let (first, count) = self.unsent(self.times.end.min(now));
+        let group = count.div_ceil(MOST_GROUPS).max(1);
+        let due = move |k| self.open.as_ref().map_or(now, |open| open.at(self.times.start, k));
+        let starts = (0..count.div_ceil(group)).map(move |at| at * group);
+        starts.map(move |k| (now.saturating_sub(due(first + k)), group.min(count - k)))
+    }
+
+    /// Open loop: the first request that was due in the counted span, before `end`, and not taken, and how many were.
+    fn unsent(&self, end: u64) -> (u64, u64) {
+        let Some(open) = &self.open else { return (0, 0) };
         let due_before = |time: u64| {
             let span = time.saturating_sub(self.times.start) as f64 / open.interval;
             ((span - open.thread as f64) / open.threads as f64).ceil().max(0.0) as u64
         };
         let first = open.next.max(due_before(self.times.counted));
-        due_before(end).saturating_sub(first).min(self.left)
+        (first, due_before(end).saturating_sub(first).min(self.left))
     }
 }
 
@@ -148,7 +186,7 @@ mod tests {
                 assert!(schedule.take(due));
                 all.push(due);
             }
-            assert_eq!(schedule.unsent(times.end), 0);
+            assert_eq!(schedule.unsent(times.end).1, 0);
         }
         all.sort_unstable();
         assert_eq!(all.len(), 1000);
@@ -163,13 +201,31 @@ mod tests {
         assert_eq!(schedule.peek(0), Some(0));
         assert!(!schedule.take(0), "the warm-up does not count");
         assert_eq!(schedule.peek(0), None, "the next is due in a millisecond");
-        assert_eq!(schedule.unsent(SECOND), 500);
+        assert_eq!(schedule.unsent(SECOND), (500, 500));
         for _ in 1..600 {
             let due = schedule.peek(SECOND - 1).unwrap();
             schedule.take(due);
         }
-        assert_eq!(schedule.unsent(SECOND), 400);
-        assert_eq!(schedule.peek(SECOND), None, "nothing is sent after the end");
+        assert_eq!(schedule.unsent(SECOND), (600, 400));
+        assert_eq!(schedule.peek(2 * SECOND), Some(SECOND * 6 / 10), "what was due before the end is sent after it");
+        assert!(!schedule.is_over(2 * SECOND) && schedule.is_over(3 * SECOND));
+        assert_eq!(schedule.peek(3 * SECOND), None, "nothing is sent after the grace");
+        let waits: Vec<_> = schedule.unsent_waits(3 * SECOND).collect();
+        assert_eq!((waits.len(), waits[0]), (400, (3 * SECOND - SECOND * 6 / 10, 1)));
+        assert!(waits.windows(2).all(|pair| pair[0].0 > pair[1].0) && waits[399].0 > 2 * SECOND);
+        schedule.stop(SECOND * 8 / 10);
+        assert_eq!((schedule.unsent(SECOND * 8 / 10), schedule.peek(SECOND * 8 / 10)), ((600, 200), None));
+    }
+
+    /// Waits are put together where they are many: the count is exact, and none is shortened.
+    #[test]
+    fn waits_of_what_was_never_sent_are_bounded_in_number() {
+        let load = load(Pace::Rate(1e6), Span::Time(Duration::from_secs(1)));
+        let schedule = Schedule::new(&load, 0, Times { start: 0, counted: 0, end: SECOND });
+        let waits: Vec<_> = schedule.unsent_waits(2 * SECOND).collect();
+        assert!(waits.len() <= MOST_GROUPS as usize && waits[0].0 == 2 * SECOND);
+        assert_eq!(waits.iter().map(|(_, count)| count).sum::<u64>(), 1_000_000);
+        assert!(waits.iter().all(|(wait, _)| *wait > SECOND));
     }
 
     #[test]

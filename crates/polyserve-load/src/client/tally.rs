@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use crate::clock::Reading;
 use crate::load::{Load, Pace};
 use crate::report::{Failures, histogram};
 
@@ -25,6 +26,10 @@ pub(crate) struct Tally {
     pub(crate) last: u64,
     /// Processor time of the thread in the counted span.
     pub(crate) cpu: u64,
+    /// How long of it the thread was awake with nothing to do.
+    pub(crate) spinning: u64,
+    /// Where this thread reads it: the server's processor time at the counted span's beginning, and at its end.
+    pub(crate) server: [Option<Reading>; 2],
 }
 
 /// Why a request has no right answer.
@@ -55,6 +60,8 @@ impl Tally {
             unfinished: 0,
             last: 0,
             cpu: 0,
+            spinning: 0,
+            server: [None; 2],
         }
     }
 

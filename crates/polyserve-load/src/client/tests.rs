@@ -26,8 +26,9 @@ fn allocations(load: &Load, count: u64) -> u64 {
     client.ramp_up(&load).unwrap();
     let now = clock::now();
     let (times, shown) = (Times { start: now, counted: now, end: u64::MAX }, Shown::default());
+    let seat = Seat { thread: 0, shown: &shown, meter: None };
     let mut ended = None;
-    let info = allocation_counter::measure(|| ended = Some(client.run(&load, 0, times, &shown).unwrap()));
+    let info = allocation_counter::measure(|| ended = Some(client.run(&load, seat, times).unwrap()));
     let tally = ended.unwrap().tally;
     assert_eq!((tally.answered, tally.failed.total()), (count, 0), "{:?}", tally.first_failure);
     info.count_total

@@ -107,11 +107,22 @@ fn an_announced_close_is_no_failure() {
     }
 }
 
+/// A request is sent again at most twice: behind it a server could hide that it answers one of many.
+#[test]
+fn a_request_is_not_sent_again_for_ever() {
+    let target = serve(|_, stream| last(stream, &right()));
+    let load = load(target).with(|load| load.usage = Usage::KeepAlive { pipeline: 16 });
+    let report = failing(&load, "GET /: the connection ended once more before the answer: closed");
+    assert!(report.failed.broken > 0 && report.failed.total() == report.failed.broken, "{:?}", report.failed);
+    assert_eq!(report.answered + report.failed.broken, 100);
+    assert!(report.retried <= 200, "{report:?}");
+}
+
 /// A close that nothing has announced, right after an answer: a request may have been sent by then, or not.
 #[test]
 fn an_unannounced_close_is_no_failure() {
     let target = serve(|_, stream| last(stream, &right()));
-    for pipeline in [1, 3] {
+    for pipeline in [1, 2] {
         for pace in [Pace::Closed, Pace::Rate(2_000.0)] {
             let load = load(target).with(|load| (load.usage, load.pace) = (Usage::KeepAlive { pipeline }, pace));
             let report = report(&load);
@@ -180,12 +191,50 @@ fn a_silent_server_is_a_timeout_and_the_load_ends() {
     let many = load(target).with(|load| (load.patience, load.span) = (patience, Span::Requests(1_000_000)));
     let report = super::report(&many);
     assert!(report.failed.timeouts >= 8 && report.answered == 0);
-    // What is on its way when a span of time ends is no failure.
+    // A span shorter than the client's patience.
     let short = timed.with(|load| {
-        (load.patience, load.span) = (Duration::from_secs(1), Span::Time(Duration::from_millis(500)));
+        (load.patience, load.span) = (Duration::from_millis(500), Span::Time(Duration::from_millis(50)));
     });
-    let report = super::report(&short);
-    assert_eq!((report.failed.total(), report.unfinished, report.is_clean()), (0, 8, false));
+    let report = failing(&short, "GET /: no answer within 0.5 s");
+    assert_eq!((report.failed.timeouts, report.failed.total(), report.unfinished), (8, 8, 0));
+}
+
+/// A request that was swallowed counted as unfinished, and the load as clean.
+#[test]
+fn a_swallowed_request_and_a_short_body_are_timeouts() {
+    let swallow = |_: &mut std::net::TcpStream| true;
+    let short = |stream: &mut std::net::TcpStream| send(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell");
+    let faults: [fn(&mut std::net::TcpStream) -> bool; 2] = [swallow, short];
+    for fault in faults {
+        let some =
+            serve(move |number, stream| if number % 200 == 199 { fault(stream) } else { send(stream, &right()) });
+        let many = requests(some, &traffic(), 1_000).with(|load| load.patience = Duration::from_millis(300));
+        let report = failing(&many, "GET /: no answer within 0.3 s");
+        assert_eq!((report.answered, report.failed.timeouts, report.failed.total()), (995, 5, 5));
+
+        // One of the first eight, in a slice that is over long before the client's patience is.
+        let one = serve(move |number, stream| if number == 5 { fault(stream) } else { send(stream, &right()) });
+        let slice = load(one).with(|load| {
+            (load.span, load.patience) = (Span::Time(Duration::from_millis(50)), Duration::from_millis(500));
+        });
+        let report = failing(&slice, "GET /: no answer within 0.5 s");
+        assert_eq!((report.failed.timeouts, report.failed.total(), report.unfinished), (1, 1, 0));
+    }
+}
+
+/// What is on its way when a load is stopped has not failed: there was time for it yet.
+#[test]
+fn what_a_stop_leaves_unfinished_is_no_failure() {
+    let target = serve(|number, stream| number % 10 == 9 || send(stream, &right()));
+    let load = load(target).with(|load| load.span = Span::Time(Duration::from_secs(3600)));
+    // After 72 answers each of the eight connections waits for one that does not come.
+    let report = polyserve_load::run(&load, &mut |progress| {
+        if progress.answered == 72 {
+            load.stop.begin(std::time::Instant::now());
+        }
+    });
+    let report = report.unwrap();
+    assert_eq!((report.answered, report.failed.total(), report.unfinished), (72, 0, 8), "{report:?}");
 }
 
 #[test]
@@ -216,6 +265,17 @@ fn a_server_that_does_not_say_that_it_closes_is_left() {
     let report = super::report(&load);
     super::assert_clean(&report);
     assert_eq!((report.answered, report.connections_opened, report.reconnects), (20, 20, 0));
+    // Where it must say so it is told, and the load goes on.
+    let report = failing(&load.with(|load| load.must_close = true), "GET /: the answer to `Connection: close`");
+    assert_eq!((report.answered, report.failed.wrong, report.failed.total()), (20, 20, 20));
+}
+
+#[test]
+fn a_server_that_must_close_and_does() {
+    let close = right().replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+    let target = serve(move |_, stream| last(stream, &close));
+    let load = load(target).with(|load| (load.usage, load.must_close) = (Usage::Close, true));
+    super::assert_clean(&super::report(&load));
 }
 
 #[test]

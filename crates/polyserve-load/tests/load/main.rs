@@ -2,8 +2,10 @@
 
 mod faults;
 mod faulty;
+mod lost_updates;
 mod modes;
 mod open_loop;
+mod preparing;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

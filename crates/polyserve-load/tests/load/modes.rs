@@ -175,3 +175,21 @@ fn many_connections_and_a_sequential_server() {
         assert_clean(&report(&load));
     }
 }
+
+/// What a thread is only awake for is told apart from its work; without a core of its own it sleeps.
+#[test]
+fn being_awake_is_no_work() {
+    let running = serve(ServerConfig::default());
+    let traffic = entities(5, "get=1");
+    prefill(running.local_addr(), "host", &traffic).unwrap();
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let core = (0..rustix::thread::CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).unwrap();
+    for (cores, pace) in [(vec![core], Pace::Rate(1_000.0)), (vec![core], Pace::Closed), (vec![], Pace::Rate(1_000.0))]
+    {
+        let is_awake = !cores.is_empty() && pace != Pace::Closed;
+        let load = requests(running.local_addr(), &traffic, 200).with(|load| (load.cores, load.pace) = (cores, pace));
+        let report = report(&load);
+        assert_clean(&report);
+        assert_eq!(report.client_spinning > Duration::ZERO, is_awake, "{report:?}");
+    }
+}

@@ -65,7 +65,71 @@ fn what_was_due_and_never_sent_is_told() {
             (load.span, load.patience) = (Span::Time(Duration::from_millis(500)), Duration::from_millis(700));
         });
         let report = report(&load);
-        assert_eq!((report.unsent, report.unfinished, report.answered), (498, 2, 0), "{report:?}");
+        assert_eq!((report.unsent + report.failed.timeouts, report.answered, report.unfinished), (500, 0, 0));
+        assert!(report.failed.timeouts >= 2 && report.unsent > 0 && !report.is_clean(), "{report:?}");
+        // Each has waited from when it was due to the client's patience, or to its patience after the end.
+        let waited = report.latency.count_between(Duration::from_millis(690).as_nanos() as u64, u64::MAX);
+        assert_eq!((waited, report.latency.len()), (500, 500));
     }
     drop(release);
+}
+
+/// A server that is slow, and answers all that it is asked: what it is asked last has its time too, after the end. At
+/// 10 ms or more for each it answers at most 230 of 300 within the span and the 2 s after it.
+#[test]
+fn a_server_that_is_behind_has_not_failed() {
+    let (over, latch) = mpsc::channel::<()>();
+    let latch = Mutex::new(latch);
+    let target = serve(move |_, stream| {
+        let _ = latch.lock().unwrap().recv_timeout(Duration::from_millis(10));
+        send(stream, &right())
+    });
+    let traffic =
+        Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap();
+    let load = requests(target, &traffic, 1).with(|load| {
+        (load.connections, load.pace) = (3, Pace::Rate(1_000.0));
+        load.span = Span::Time(Duration::from_millis(300));
+    });
+    let report = report(&load);
+    super::assert_clean(&report);
+    assert_eq!((report.answered + report.answered_late + report.unsent, report.unfinished), (300, 0), "{report:?}");
+    assert!(report.unsent >= 60 && report.latency.len() == 300, "{report:?}");
+    drop(over);
+}
+
+/// A server that stands still until the span is over: what was due in it is sent after it, and its wait is seen.
+///
+/// Request k is due at k ms. Those from 50 on are held until at least 450 ms, so each of them waits 150 ms or more.
+#[test]
+fn what_was_due_before_the_end_is_sent_after_it() {
+    let (release, latch) = mpsc::channel::<()>();
+    let (arrived, arrival) = mpsc::channel();
+    let (latch, arrived) = (Mutex::new(latch), Mutex::new(arrived));
+    let target = serve(move |number, stream| {
+        if number == 50 {
+            arrived.lock().unwrap().send(()).unwrap();
+            let _ = latch.lock().unwrap().recv();
+        }
+        send(stream, &right())
+    });
+    let holder = std::thread::spawn(move || {
+        arrival.recv().unwrap();
+        let until = Instant::now() + Duration::from_millis(400);
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            std::thread::park_timeout(left);
+        }
+        drop(release);
+    });
+    let traffic =
+        Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap();
+    let load = requests(target, &traffic, 1).with(|load| {
+        (load.connections, load.pace) = (1, Pace::Rate(1_000.0));
+        load.span = Span::Time(Duration::from_millis(300));
+    });
+    let report = report(&load);
+    holder.join().unwrap();
+    super::assert_clean(&report);
+    assert_eq!((report.answered + report.answered_late, report.unsent, report.latency.len()), (300, 0, 300));
+    let waited = report.latency.count_between(Duration::from_millis(149).as_nanos() as u64, u64::MAX);
+    assert!(report.answered_late >= 250 && waited >= 250, "{waited}, {report:?}");
 }

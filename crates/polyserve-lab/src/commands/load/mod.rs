@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-use polyserve_load::{CpuOf, Load, Mix, Pace, Progress, Span, Traffic, prefill, run as run_load};
+use polyserve_load::{CpuOf, Load, Mix, Pace, Progress, Span, Traffic, prefill_for, run as run_load};
 
 use super::stop;
 use super::workload::{WorkloadArgs, misuse};
 use crate::Misuse;
+use crate::compare::cores::Cores;
 use crate::limits::{open_descriptors, raise_descriptors};
 use crate::output::{print, print_json};
 use report::Shown;
@@ -47,9 +48,9 @@ pub(crate) struct LoadArgs {
     /// How long an answer or a connection may take; then it has failed.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "10s")]
     timeout: Duration,
-    /// The cores that client threads are pinned to, in turn: 1,2.
-    #[arg(long, value_name = "CORES", value_delimiter = ',')]
-    cores: Vec<usize>,
+    /// The cores that client threads are pinned to, in turn: 1, or 0-3,6. [default: none]
+    #[arg(long, value_name = "CORES")]
+    cores: Option<Cores>,
     /// The server's process, whose processor time is reported.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
     load.validate().map_err(misuse)?;
     enough_descriptors(args)?;
     load.stop = stop::on_signal()?;
-    prefill(load.target, &load.host, &load.traffic).map_err(misuse)?;
+    prefill_for(&load).map_err(misuse)?;
     let line = Line::new(&load);
     let report = run_load(&load, &mut |progress| line.show(progress)).map_err(misuse)?;
     line.bar.finish_and_clear();
@@ -75,7 +76,8 @@ fn load(args: &LoadArgs) -> anyhow::Result<Load> {
         .map_err(|error| Misuse(format!("{} cannot be reached: {error}", args.url)))?;
     let mut load = Load::new(target, traffic(args)?);
     load.host = args.url.host().to_owned();
-    (load.connections, load.threads, load.cores) = (args.workload.connections, args.threads, args.cores.clone());
+    (load.connections, load.threads) = (args.workload.connections, args.threads);
+    load.cores = args.cores.as_ref().map_or_else(Vec::new, |cores| cores.numbers().to_vec());
     load.pace = args.rate.map_or(Pace::Closed, Pace::Rate);
     load.usage = args.workload.usage();
     load.span = match (args.requests, args.duration) {

@@ -90,8 +90,8 @@ impl<'a> Shown<'a> {
 
     fn warnings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.report;
-        // In an open loop it may be awake only to be in time.
-        if report.client_busy >= SATURATED && report.lateness.is_none() {
+        // What it was only awake for, in an open loop, is no work.
+        if report.client_busy >= SATURATED {
             writeln!(f, "warning: the client was saturated: the server may be able to do more")?;
         }
         let late = report.lateness.as_ref().map_or(0, |lateness| lateness.value_at_quantile(0.99));
@@ -99,10 +99,10 @@ impl<'a> Shown<'a> {
             writeln!(f, "warning: the client was late by {} for one request in a hundred", time(late))?;
         }
         if report.unsent > 0 {
-            writeln!(f, "warning: {} requests were due and found no free connection", report.unsent)?;
+            writeln!(f, "warning: {} requests were due and never found a free connection", report.unsent)?;
         }
         if report.unfinished > 0 {
-            writeln!(f, "warning: {} requests had no answer when the client gave up", report.unfinished)?;
+            writeln!(f, "warning: {} requests had no answer when the load was stopped", report.unfinished)?;
         }
         Ok(())
     }

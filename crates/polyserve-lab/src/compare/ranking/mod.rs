@@ -1,7 +1,8 @@
 //! What came of a comparison: a row for everybody, with a verdict on speed and, where it counts, one on cost.
 //!
-//! A cost (requests for each second of the server's CPU time) counts only where nothing was won by waiting: the
-//! server's cores were busy, the throughput is not below the baseline's, and neither is the latency worse.
+//! A cost (requests for each second of the server's CPU time) counts only where nothing was won by waiting: see
+//! [`void`](Void). One that does not count is there all the same, with the reason. Beside the baseline's stand the
+//! shares of what each limit reaches, of both figures.
 //!
 //! Busy is who used all the time that others left of its cores: on a machine that is shared, a server can have no time to
 //! spare with half a core.
@@ -12,16 +13,17 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::contestant::{Contestant, Role};
-use super::measure::{Turn, microseconds};
 use super::statistics::{Estimate, Interval, Verdict, median, tie_band};
+use super::turn::{Turn, microseconds};
+
+mod void;
+
+use void::Pair;
+pub use void::{LEAST_THROUGHPUT, MOST_LATENCY, Side, Void};
 
 /// From this share of its time on, somebody was busy.
 pub const BUSY: f64 = 0.95;
-/// A cost counts only where the throughput's interval begins here or above.
-pub const LEAST_THROUGHPUT: f64 = 0.95;
-/// A cost counts only where the p99 at the fixed rate is at most so much of the baseline's.
-pub const MOST_LATENCY: f64 = 1.2;
-/// More requests than this share that were due and not sent: the rate was too much.
+/// More requests than this share of a round's that were due and not sent: the rate was too much in that round.
 const MOST_BEHIND: f64 = 0.01;
 
 /// The result of a comparison.
@@ -31,8 +33,10 @@ pub struct Ranking {
     pub baseline: String,
     /// Rounds that were begun.
     pub rounds: usize,
-    /// Requests a second at which latencies were taken.
-    pub rate: Option<f64>,
+    /// What was asked, in words.
+    pub asked: String,
+    /// At what rate latencies were taken.
+    pub rate: Option<Rate>,
     /// Ratios within are ties.
     pub bands: Bands,
     /// The best throughput first; then the baseline against itself, then the limits.
@@ -43,6 +47,15 @@ pub struct Ranking {
     pub others: Option<f64>,
     /// Whether it was ended early.
     pub interrupted: bool,
+}
+
+/// The rate at which latencies were taken: half of what somebody reaches.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rate {
+    /// Requests a second.
+    pub requests_per_s: f64,
+    /// Whose half it is.
+    pub half_of: String,
 }
 
 /// The bands of ties; none without the baseline's second entry.
@@ -75,13 +88,17 @@ pub struct Compared {
     pub verdict: Verdict,
 }
 
-/// A share of what a limit reaches.
+/// What a contestant reaches of a limit.
 #[derive(Clone, Debug, Serialize)]
 pub struct Share {
     /// The limit's name.
     pub of: String,
-    /// The median of the rounds' shares.
-    pub share: f64,
+    /// Of its requests a second.
+    pub throughput: Option<Estimate>,
+    /// Of its requests for each second of the server's CPU time.
+    pub cost: Option<Estimate>,
+    /// Why that of the cost does not count, if it does not.
+    pub cost_void: Option<Void>,
 }
 
 /// Latencies of all rounds together.
@@ -93,7 +110,8 @@ pub struct Latencies {
     pub p99_us: f64,
     /// 99.9 %, in microseconds.
     pub p999_us: f64,
-    /// Whether the rate was more than it can do: then these say how long the slice was.
+    /// Whether the rate was more than it can do in most rounds: then these say how long the slice was. One round may be
+    /// somebody else's.
     pub overloaded: bool,
 }
 
@@ -118,13 +136,15 @@ pub struct Row {
     pub shares: Vec<Share>,
     /// The latency at the fixed rate.
     pub latency: Option<Latencies>,
+    /// The p99 at the fixed rate, beside the baseline's.
+    pub p99: Option<Estimate>,
     /// What stands in place of the latency, by the shape of the server.
     pub bound: Option<String>,
     /// Context switches a request, of threads that live on.
     pub switches_per_request: Option<f64>,
     /// Resident memory under load, in bytes.
     pub loaded_bytes: Option<f64>,
-    /// By how much the connections made that grow, each, in bytes.
+    /// By how much the connections made that grow, each, in bytes; where they were kept.
     pub bytes_per_connection: Option<f64>,
     /// The server's CPU time as a share of what others left of its cores' time.
     pub server_busy: Option<f64>,
@@ -144,38 +164,48 @@ pub struct Entry<'a> {
 }
 
 impl Ranking {
-    /// Ranks `entries`; those who are out are not among them.
-    pub fn new(entries: &[Entry<'_>], connections: usize, seed: u64) -> Self {
-        let of = |wanted: fn(Role) -> bool| entries.iter().filter(move |entry| wanted(entry.contestant.role));
-        let baseline = of(|role| role == Role::Baseline).next();
-        let same = of(|role| role == Role::Same).next();
-        let estimate = |entry: &Entry<'_>, figure: Figure| {
-            baseline.and_then(|base| Estimate::of(&ratios(entry, base, figure), seed))
+    /// Ranks `entries`; those who are out are not among them. `kept` is how many connections each had, where they were
+    /// kept.
+    pub fn new(entries: &[Entry<'_>], kept: Option<usize>, seed: u64) -> Self {
+        let mut rows: Vec<Row> = entries.iter().map(|entry| Row::new(entry, kept)).collect();
+        let of = |wanted: Role| entries.iter().position(|entry| entry.contestant.role == wanted);
+        let pair = |own: usize, other: usize| {
+            let estimate = |figure| Estimate::of(&ratios(&entries[own], &entries[other], figure), seed);
+            Pair { throughput: estimate(throughput), cost: estimate(cost), p99: estimate(p99) }
         };
-        let band = |figure| same.and_then(|same| estimate(same, figure)).map(|same| tie_band(Some(&same)));
-        let bands = Bands { throughput: band(throughput), cost: band(cost) };
-        let compared = |entry: &Entry<'_>, figure, band: Option<Interval>| {
+        let baseline = of(Role::Baseline);
+        let same = baseline.zip(of(Role::Same)).map(|(base, same)| pair(same, base));
+        let band = |same: Option<Estimate>| same.map(|same| tie_band(Some(&same)));
+        let bands = Bands {
+            throughput: band(same.as_ref().and_then(|same| same.throughput)),
+            cost: band(same.as_ref().and_then(|same| same.cost)),
+        };
+        let compared = |estimate: Option<Estimate>, band: Option<Interval>| {
             let band = band.unwrap_or_else(|| tie_band(None));
-            estimate(entry, figure).map(|estimate| Compared { estimate, verdict: estimate.verdict(&band) })
+            estimate.map(|estimate| Compared { estimate, verdict: estimate.verdict(&band) })
         };
-        let limits: Vec<_> = of(|role| role == Role::Limit).collect();
-        let mut rows: Vec<Row> = entries
-            .iter()
-            .map(|entry| {
-                let mut row = Row::new(entry, connections);
-                row.throughput = compared(entry, throughput, bands.throughput);
-                row.cost = compared(entry, cost, bands.cost);
-                row.shares = limits.iter().filter_map(|limit| share(entry, limit)).collect();
-                row
-            })
-            .collect();
-        if let Some(base) = rows.iter().find(|row| row.role == Role::Baseline).cloned() {
-            rows.iter_mut().filter(|row| row.cost.is_some()).for_each(|row| row.cost_void = void(row, &base));
+        let alone = rows.clone();
+        for (own, row) in rows.iter_mut().enumerate() {
+            if let Some(base) = baseline {
+                let pair = pair(own, base);
+                row.throughput = compared(pair.throughput, bands.throughput);
+                row.cost = compared(pair.cost, bands.cost);
+                row.p99 = pair.p99;
+                row.cost_void = pair.void(&alone[own], &alone[base]);
+            }
+            let limits = entries.iter().enumerate().filter(|(_, entry)| entry.contestant.role == Role::Limit);
+            for (limit, Entry { contestant, .. }) in limits.filter(|_| alone[own].role != Role::Limit) {
+                let pair = pair(own, limit);
+                let cost_void = pair.void(&alone[own], &alone[limit]);
+                let Pair { throughput, cost, .. } = pair;
+                row.shares.push(Share { of: contestant.name.clone(), throughput, cost, cost_void });
+            }
         }
         rows.sort_by(|a, b| place(a).cmp(&place(b)).then(b.ratio().total_cmp(&a.ratio())));
         Self {
-            baseline: baseline.map_or_else(String::new, |base| base.contestant.name.clone()),
+            baseline: baseline.map_or_else(String::new, |base| entries[base].contestant.name.clone()),
             rounds: entries.iter().map(|entry| entry.turns.len()).max().unwrap_or(0),
+            asked: String::new(),
             rate: None,
             bands,
             rows,
@@ -196,18 +226,14 @@ fn cost(turn: &Turn) -> Option<f64> {
     turn.requests_per_cpu_s
 }
 
+fn p99(turn: &Turn) -> Option<f64> {
+    turn.latency.as_ref().map(|latency| latency.p99_us)
+}
+
 /// The ratios of those rounds that both have.
 fn ratios(own: &Entry<'_>, other: &Entry<'_>, figure: Figure) -> Vec<f64> {
     let rounds = own.turns.iter().zip(&other.turns);
     rounds.filter_map(|(own, other)| Some(figure(own.as_ref()?)? / figure(other.as_ref()?)?)).collect()
-}
-
-fn share(own: &Entry<'_>, limit: &Entry<'_>) -> Option<Share> {
-    let mut ratios = ratios(own, limit, throughput);
-    if own.contestant.role == Role::Limit || ratios.is_empty() {
-        return None;
-    }
-    Some(Share { of: limit.contestant.name.clone(), share: median(&mut ratios) })
 }
 
 /// Where in the table.
@@ -217,43 +243,6 @@ fn place(row: &Row) -> u8 {
         Role::Same => 1,
         Role::Limit => 2,
     }
-}
-
-/// Why a cost does not count.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Void {
-    /// The server had time to spare: it was busy for so much of what it could have had, if that is known.
-    Idle(Option<f64>),
-    /// So had the baseline's.
-    BaselineIdle(Option<f64>),
-    /// The throughput may be so much of the baseline's.
-    Throughput(f64),
-    /// One of the two has no latency.
-    NoLatency,
-    /// One of the two cannot keep up with the latency's rate.
-    Overloaded,
-    /// The p99 is so many times the baseline's.
-    Latency(f64),
-}
-
-/// Why the cost of `own` does not count beside that of `base`, if it does not.
-fn void(own: &Row, base: &Row) -> Option<Void> {
-    for (why, busy) in [(Void::Idle as fn(_) -> _, own.server_busy), (Void::BaselineIdle, base.server_busy)] {
-        if busy.is_none_or(|busy| busy < BUSY) {
-            return Some(why(busy));
-        }
-    }
-    let low = own.throughput.map_or(0.0, |compared| compared.estimate.interval.low);
-    if low < LEAST_THROUGHPUT {
-        return Some(Void::Throughput(low));
-    }
-    let (Some(latency), Some(reference)) = (own.latency, base.latency) else { return Some(Void::NoLatency) };
-    if latency.overloaded || reference.overloaded {
-        return Some(Void::Overloaded);
-    }
-    let ratio = latency.p99_us / reference.p99_us;
-    (ratio > MOST_LATENCY).then_some(Void::Latency(ratio))
 }
 
 /// CPU time as a share of it and of the time in which nobody wanted the cores, over all turns: an idle time has steps
@@ -274,7 +263,7 @@ fn busy(turns: &[&Turn], figures: impl Fn(&Turn) -> (Option<f64>, Option<f64>, O
 }
 
 impl Row {
-    fn new(entry: &Entry<'_>, connections: usize) -> Self {
+    fn new(entry: &Entry<'_>, kept: Option<usize>) -> Self {
         let Contestant { name, role, bound, .. } = entry.contestant;
         let turns: Vec<&Turn> = entry.turns.iter().flatten().collect();
         let middle = |figure: &dyn Fn(&Turn) -> Option<f64>| {
@@ -293,12 +282,13 @@ impl Row {
             requests_per_cpu_s: middle(&|turn| cost(turn)),
             shares: Vec::new(),
             latency: latencies(&turns),
+            p99: None,
             bound: bound.clone(),
             switches_per_request: middle(&|turn| turn.switches_per_request),
             loaded_bytes: middle(&|turn| turn.loaded_bytes.map(|bytes| bytes as f64)),
             bytes_per_connection: middle(&|turn| {
                 let (before, loaded) = turn.resident_bytes.zip(turn.loaded_bytes)?;
-                Some(loaded.saturating_sub(before) as f64 / connections as f64)
+                Some(loaded.saturating_sub(before) as f64 / kept? as f64)
             }),
             server_busy,
             client_busy,
@@ -323,9 +313,11 @@ fn saturated(server: f64, client: f64) -> &'static str {
 
 fn latencies(turns: &[&Turn]) -> Option<Latencies> {
     let mut all: Option<Histogram<u64>> = None;
-    let mut behind = 0;
+    let (mut rounds, mut overloaded) = (0, 0);
     for latency in turns.iter().filter_map(|turn| turn.latency.as_ref()) {
-        behind += latency.behind;
+        rounds += 1;
+        let due = latency.histogram.len() + latency.behind;
+        overloaded += u32::from(latency.behind as f64 > MOST_BEHIND * due as f64);
         match &mut all {
             // Both have the bounds that the load generator gives them.
             Some(all) => all.add(&latency.histogram).ok()?,
@@ -337,7 +329,7 @@ fn latencies(turns: &[&Turn]) -> Option<Latencies> {
         p50_us: microseconds(&all, 0.5),
         p99_us: microseconds(&all, 0.99),
         p999_us: microseconds(&all, 0.999),
-        overloaded: behind as f64 > MOST_BEHIND * (all.len() + behind) as f64,
+        overloaded: overloaded * 2 > rounds,
     })
 }
 

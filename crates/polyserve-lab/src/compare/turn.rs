@@ -1,0 +1,94 @@
+//! What a turn of a contestant has shown.
+//!
+//! Invariant: figures of the measured slices alone, but for what says that it is of the whole turn. Cost: a histogram of
+//! about 100 KB where a latency was taken.
+
+use hdrhistogram::Histogram;
+use polyserve_load::Report;
+use serde::Serialize;
+
+/// What a turn has shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct Turn {
+    /// Right answers in closed loop.
+    pub answered: u64,
+    /// How long that took, in seconds.
+    pub elapsed_s: f64,
+    /// Right answers a second.
+    pub requests_per_s: f64,
+    /// Right answers for each second of the server's CPU time.
+    pub requests_per_cpu_s: Option<f64>,
+    /// The server's CPU time, in seconds.
+    pub server_cpu_s: Option<f64>,
+    /// The client's CPU time, in seconds.
+    pub client_cpu_s: f64,
+    /// The server's CPU time as a share of its cores' time.
+    pub server_busy: Option<f64>,
+    /// The client's CPU time as a share of its threads' time.
+    pub client_busy: f64,
+    /// For how many seconds nobody wanted the server's cores.
+    pub server_idle_s: Option<f64>,
+    /// For how many seconds nobody wanted the client's cores.
+    pub client_idle_s: Option<f64>,
+    /// Context switches of the server's threads for each request, during the verifying load.
+    pub switches_per_request: Option<f64>,
+    /// Resident memory before the first connection, in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Resident memory with all connections open, in bytes.
+    pub loaded_bytes: Option<u64>,
+    /// Requests of the whole turn that were sent again: their kept connection had closed before a byte of the answer.
+    pub retried: u64,
+    /// Connections of the whole turn that followed one that the server had closed between requests.
+    pub reconnects: u64,
+    /// The latency at a fixed rate.
+    pub latency: Option<Latency>,
+}
+
+/// Latencies from the intended start, at a fixed rate.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// Requests a second that were due.
+    pub rate: f64,
+    /// Requests that were due in the slice and not sent in it, for want of a free connection.
+    pub behind: u64,
+    /// Median, in microseconds.
+    pub p50_us: f64,
+    /// 99 %, in microseconds.
+    pub p99_us: f64,
+    /// 99.9 %, in microseconds.
+    pub p999_us: f64,
+    /// How late the load generator itself was, 99 %, in microseconds.
+    pub lateness_p99_us: f64,
+    /// All of them, in nanoseconds.
+    #[serde(skip)]
+    pub histogram: Histogram<u64>,
+}
+
+/// A quantile in microseconds.
+pub fn microseconds(histogram: &Histogram<u64>, quantile: f64) -> f64 {
+    histogram.value_at_quantile(quantile) as f64 / 1000.0
+}
+
+/// The measured slices together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) answered: u64,
+    pub(super) elapsed_s: f64,
+    pub(super) server_cpu_s: Option<f64>,
+    pub(super) client_cpu_s: f64,
+    pub(super) client_busy_s: f64,
+    pub(super) server_idle_s: f64,
+    pub(super) client_idle_s: f64,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, report: &Report) {
+        let elapsed_s = report.elapsed.as_secs_f64();
+        let before = if self.elapsed_s == 0.0 { Some(0.0) } else { self.server_cpu_s };
+        self.server_cpu_s = before.zip(report.server_cpu).map(|(sum, cpu)| sum + cpu.as_secs_f64());
+        self.answered += report.answered;
+        self.elapsed_s += elapsed_s;
+        self.client_cpu_s += report.client_cpu.as_secs_f64();
+        self.client_busy_s += report.client_busy * elapsed_s;
+    }
+}

@@ -1,0 +1,78 @@
+//! A store that loses what it has acknowledged.
+
+use std::sync::Arc;
+
+use polyserve_core::repo::EntityRepoExt as _;
+use polyserve_core::service::EntityService;
+use polyserve_core::{
+    Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, Running, Server as _, ServerConfig,
+};
+use polyserve_load::{Pace, Usage, prefill};
+use polyserve_memory::StdRwlock;
+use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
+
+use super::{assert_clean, entities, report, requests};
+
+/// Says of every PUT that it has replaced the entity, and keeps the first of each key's.
+#[derive(Debug)]
+struct KeepsTheFirst(StdRwlock);
+
+impl EntityRepo for KeepsTheFirst {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.0.get(id, visit)
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        match self.0.fetch(entity.id) {
+            Ok(Some(_)) => Answer::Now(Ok(Put::Replaced)),
+            Ok(None) | Err(_) => self.0.put(entity),
+        }
+    }
+
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.0.remove(id)
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.0.len()
+    }
+}
+
+fn serve(repo: impl EntityRepo) -> Running {
+    let pool = Arc::new(MpscPool::new(PoolConfig::new(2)).unwrap());
+    let server = PoolServer::on(ServerConfig::default(), pool).unwrap();
+    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo)).unwrap()
+}
+
+/// Every answer of such a server is one that some order of operations could give, and the load was clean.
+#[test]
+fn an_acknowledged_put_that_is_thrown_away_is_found() {
+    let running = serve(KeepsTheFirst(StdRwlock::new()));
+    let traffic = entities(20, "get=1,put=1");
+    prefill(running.local_addr(), "host", &traffic).unwrap();
+    for (threads, usage) in
+        [(1, Usage::KeepAlive { pipeline: 1 }), (3, Usage::KeepAlive { pipeline: 4 }), (2, Usage::Close)]
+    {
+        let load = requests(running.local_addr(), &traffic, 1_000).with(|load| {
+            (load.threads, load.usage) = (threads, usage);
+        });
+        let report = report(&load);
+        let first = report.first_failure.clone().unwrap_or_default();
+        assert!(first.contains(" after a PUT of it was acknowledged: the body is not the expected one"), "{report:?}");
+        assert_eq!(report.failed.total(), report.failed.wrong);
+    }
+}
+
+/// A store that keeps all is not accused, whatever its connections and threads do at once.
+#[test]
+fn a_store_that_keeps_its_updates_is_clean() {
+    let running = serve(StdRwlock::new());
+    let traffic = entities(5, "get=1,put=1");
+    prefill(running.local_addr(), "host", &traffic).unwrap();
+    for (pipeline, pace) in [(1, Pace::Closed), (16, Pace::Closed), (1, Pace::Rate(20_000.0))] {
+        let load = requests(running.local_addr(), &traffic, 5_000).with(|load| {
+            (load.threads, load.usage, load.pace) = (3, Usage::KeepAlive { pipeline }, pace);
+        });
+        assert_clean(&report(&load));
+    }
+}

@@ -1,0 +1,62 @@
+//! What is asked before a load: it ends with the client's patience, and with a stop.
+
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use polyserve_load::{Load, LoadError, Traffic, prefill_for, run};
+
+use super::faulty::{send, serve};
+use super::{PATIENCE, entities, requests};
+
+/// A load whose preparation the server never answers.
+fn unprepared(traffic: &Traffic, patience: Duration) -> Load {
+    requests(serve(|_, _| true), traffic, 1).with(|load| load.patience = patience)
+}
+
+/// All that comes before the first request that counts.
+fn prepared(load: &Load) -> LoadError {
+    match prefill_for(load) {
+        Ok(_) => run(load, &mut |_| {}).unwrap_err(),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn a_preparation_ends_with_the_clients_patience() {
+    for traffic in [Traffic::one("GET", "/", None, None).unwrap(), entities(5, "get=1")] {
+        let error = prepared(&unprepared(&traffic, Duration::from_millis(200))).to_string();
+        assert!(error.contains("no answer within 0.2 s"), "{error}");
+    }
+}
+
+/// A server that sends a byte now and then was listened to for as long as it did so.
+#[test]
+fn an_answer_that_drips_is_not_waited_for_for_ever() {
+    let (over, latch) = mpsc::channel::<()>();
+    let latch = Mutex::new(latch);
+    let target = serve(move |_, stream| {
+        let mut is_read = send(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+        while is_read
+            && latch.lock().unwrap().recv_timeout(Duration::from_millis(5)) == Err(mpsc::RecvTimeoutError::Timeout)
+        {
+            is_read = send(stream, "x");
+        }
+        false
+    });
+    let traffic = Traffic::one("GET", "/", None, None).unwrap();
+    let load = requests(target, &traffic, 1).with(|load| load.patience = Duration::from_millis(200));
+    let error = run(&load, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("no answer within 0.2 s"), "{error}");
+    drop(over);
+}
+
+#[test]
+fn a_preparation_can_be_stopped() {
+    for traffic in [Traffic::one("GET", "/", None, None).unwrap(), entities(5, "get=1")] {
+        let load = unprepared(&traffic, PATIENCE);
+        load.stop.begin(Instant::now());
+        let error = prepared(&load);
+        assert!(matches!(error, LoadError::Stopped), "{error}");
+    }
+}
