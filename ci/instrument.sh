@@ -65,11 +65,11 @@ agree() {
         if [ "$what" = get ]; then
             serve pool_server --workers 8
             # h2load spaces the requests of a connection evenly, and starts all connections at once: one is evenly spaced.
-            path=/1 connections=1 rate=1000
+            path=/1 connections=1 rate=3000
             curl -sf -X PUT -H 'Content-Type: application/json' -d '{"id":1,"description":"a","value":1.5}' "$url/"
         else
             serve pool_server --workers 64 --service page --page-every 1 --page-wait 5ms
-            path=/ connections=50 rate=5000
+            path=/ connections=1 rate=100
         fi
         for ((round = 0; round < rounds; round++)); do
             client h2load --h1 -c "$connections" -D 2 --rps $((rate / connections)) --log-file="$tmp/log" "$url$path"
