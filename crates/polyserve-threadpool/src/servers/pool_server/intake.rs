@@ -2,9 +2,9 @@
 //!
 //! A worker that serves the connections that it has itself accepted saves, for each of them, the dispatch: a wake-up
 //! and a switch of threads, which cost more than a small request. It holds a *seat*. Where nothing waits it stays for a
-//! millisecond and waits for the next connection itself (`seat.rs`); a job that is queued meanwhile rings, and it leaves. While a
-//! seat is taken the poller is deaf to the listener, and looks at it every 5 ms: where connections wait it gives more
-//! seats, up to the number of workers; where none was accepted since the last look, because all who have seats are
+//! millisecond and waits for the next connection itself (`seat.rs`); a job that is queued meanwhile and finds no other
+//! worker rings, and it leaves. While a seat is taken the poller is deaf to the listener, and looks at it every 5 ms
+//! (`lending.rs`): where connections wait it gives more seats, up to the number of workers; where none was accepted since the last look, because all who have seats are
 //! held up in the service, it accepts by itself, and queues or refuses. A service that is not quick is not worth any
 //! of this: then the poller accepts, and each connection is a job.
 //!
@@ -46,7 +46,7 @@ pub(super) struct Intake {
     pub(super) seats: AtomicUsize,
     /// The poller does not hear of connections. Held while that is changed, so that the flag is what the system knows.
     deaf: Mutex<bool>,
-    /// Workers could not accept: the poller is to see for itself.
+    /// A worker could not accept: the poller is to see for itself.
     pub(super) trouble: AtomicBool,
     /// Jobs of this server that are queued or run, and how many can run at a time.
     jobs: CachePadded<AtomicUsize>,
@@ -73,12 +73,15 @@ pub(super) enum Accepted {
     Connection(TcpStream),
     /// That one is gone already.
     Gone,
+    /// Nothing waits, or the listener is closed.
     Nothing,
+    /// The system has nothing left.
+    Failed(io::Error),
 }
 
 impl Intake {
-    /// Registers `listener` as [`LISTENER`]. `workers`: so many jobs can run at a time, of which others may take some where the executor is
-    /// shared.
+    /// Registers `listener` as [`LISTENER`]. `workers`: so many jobs can run at a time; where the executor is shared,
+    /// others' are among them.
     pub(super) fn new(listener: TcpListener, registry: &Registry, workers: usize, is_shared: bool) -> io::Result<Self> {
         registry.register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
         Ok(Self {
@@ -205,20 +208,22 @@ impl Intake {
         }
     }
 
+    /// Accepts, without waiting; for the poller and for workers.
     pub(super) fn accept(&self) -> Accepted {
         let Some(listener) = self.listener() else { return Accepted::Nothing };
         match listener.accept() {
-            Ok((stream, _)) => {
-                self.accepted.fetch_add(1, Ordering::Relaxed);
-                Accepted::Connection(stream)
-            }
+            // Elsewhere it is not inherited from the listener.
+            Ok((stream, _)) if cfg!(not(target_os = "linux")) && stream.set_nodelay(true).is_err() => Accepted::Gone,
+            Ok((stream, _)) => Accepted::Connection(stream),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Accepted::Nothing,
             Err(error) if net::is_connection_error(&error) => Accepted::Gone,
-            Err(_) => {
-                self.trouble.store(true, Ordering::Relaxed);
-                Accepted::Nothing
-            }
+            Err(error) => Accepted::Failed(error),
         }
+    }
+
+    /// A worker has accepted one.
+    pub(super) fn count(&self) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes note of how long a connection's first turn took.

@@ -14,9 +14,9 @@ use mio::{Events, Poll, Token, Waker};
 use polyserve_core::config::cores;
 use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::sync::lock;
-use polyserve_core::{Drain, Executor, net};
+use polyserve_core::{Drain, Executor};
 
-use super::intake::Intake;
+use super::intake::{Accepted, Intake};
 use super::lending::{LOOK, Lending};
 use super::slots::{AGAIN, Connection, FREE, LINGERING, PARKED, QUEUED, RUNNING, Slot};
 use super::worker::{Flushed, Jobs, Outcome, Shared, flush};
@@ -145,13 +145,14 @@ impl Poller {
         }
         self.resting = None;
         for _ in 0..most {
-            self.accepting &= self.shared.intake.listener().is_some();
-            let Some(listener) = self.shared.intake.listener().filter(|_| self.accepting) else { return };
-            match listener.accept() {
-                Ok((stream, _)) => self.welcome(stream),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.accepting = false,
-                Err(error) if net::is_connection_error(&error) => {}
-                Err(error) => {
+            if !self.accepting {
+                return;
+            }
+            match self.shared.intake.accept() {
+                Accepted::Connection(stream) => self.welcome(stream),
+                Accepted::Gone => {}
+                Accepted::Nothing => self.accepting = false,
+                Accepted::Failed(error) => {
                     if self.complaint.is_due() {
                         tracing::warn!(%error, "cannot accept");
                     }
@@ -163,9 +164,6 @@ impl Poller {
     }
 
     fn welcome(&mut self, stream: mio::net::TcpStream) {
-        if cfg!(not(target_os = "linux")) && stream.set_nodelay(true).is_err() {
-            return;
-        }
         let most = self.shared.house.config.max_connections;
         match self.shared.slots.admit(stream, most) {
             Ok(name) => self.queue(name),

@@ -170,17 +170,23 @@ impl Shared {
                 self.serve_lobby();
             }
             match intake.accept() {
-                Accepted::Nothing if intake.trouble.load(Ordering::Relaxed) => break,
                 Accepted::Nothing if served > 0 && intake.stay() => self.serve_lobby(),
                 Accepted::Nothing => {
                     seat.more = false; // the poller hears of what has come since
                     break;
                 }
+                Accepted::Failed(_) => {
+                    intake.trouble.store(true, Ordering::Relaxed);
+                    break;
+                }
                 Accepted::Gone => {}
-                Accepted::Connection(stream) => match self.slots.admit(stream, most) {
-                    Ok(name) => self.begin(name),
-                    Err(stream) => lock(&intake.surplus).push(stream),
-                },
+                Accepted::Connection(stream) => {
+                    intake.count();
+                    match self.slots.admit(stream, most) {
+                        Ok(name) => self.begin(name),
+                        Err(stream) => lock(&intake.surplus).push(stream),
+                    }
+                }
             }
             served += 1;
         }
