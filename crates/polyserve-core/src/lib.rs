@@ -10,7 +10,8 @@
 //! 3. a [`Service`] such as [`service::EntityService`], which asks
 //! 4. an [`EntityRepo`] and answers with a [`Reply`].
 //!
-//! [`timer`] completes promises later, [`config`] holds every limit, [`shutdown`] ends things.
+//! [`timer`] completes promises later, [`config`] holds every limit, [`shutdown`] ends things, [`serving`] is what servers
+//! share.
 #![forbid(unsafe_code)]
 
 pub mod answer;
@@ -22,6 +23,7 @@ pub mod net;
 pub mod repo;
 pub mod server;
 pub mod service;
+pub mod serving;
 pub mod shutdown;
 pub mod sync;
 pub mod timer;

@@ -6,11 +6,10 @@
 //! | [`thread_per_connection`] | one a thread | a read and a write, in a thread of its own |
 //! | [`pool_server`] | multiplexed over any [`Executor`](polyserve_core::Executor) | a read, a write, a dispatch |
 //!
-//! All drive the same sans-io [`Session`](polyserve_core::http1::Session); `blocking` is the loop of the first two.
+//! All drive the same sans-io [`Session`](polyserve_core::http1::Session); the loop of the first two is
+//! [`serving::blocking`](polyserve_core::serving::blocking).
 
-mod blocking;
 mod departures;
-mod desk;
 pub mod pool_server;
 mod sending;
 pub mod sequential;

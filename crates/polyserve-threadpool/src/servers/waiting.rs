@@ -1,22 +1,14 @@
 //! Waiting for sockets with `poll(2)`, and for a shutdown among them.
 
 use std::io::{self, PipeReader, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use polyserve_core::serving::House;
 use polyserve_core::{ServerConfig, Service, Shutdown, net};
 use rustix::event::{PollFd, PollFlags, Timespec};
-
-use super::desk::House;
-
-/// After the shutdown's deadline, threads that are not in foreign code end within this.
-pub(super) const LAST_GRACE: Duration = Duration::from_millis(500);
-
-/// How long an accept loop rests when the system has no descriptor or memory left.
-pub(super) const ACCEPT_REST: Duration = Duration::from_millis(50);
 
 /// What a server that accepts by itself opens with.
 pub(super) struct Opening {
@@ -39,30 +31,6 @@ impl Opening {
     }
 }
 
-/// Something that goes wrong again and again, and is logged once a second at the most. Cost: a clock and a swap.
-#[derive(Debug)]
-pub(super) struct Complaint {
-    start: Instant,
-    /// Seconds since the start of when it was logged last, plus one; 0 before.
-    last: AtomicU64,
-}
-
-impl Complaint {
-    pub(super) fn new() -> Self {
-        Self { start: Instant::now(), last: AtomicU64::new(0) }
-    }
-
-    /// Whether it is to be logged now; then not again within this second.
-    pub(super) fn is_due(&self) -> bool {
-        self.is_due_after(self.start.elapsed())
-    }
-
-    fn is_due_after(&self, elapsed: Duration) -> bool {
-        let now = elapsed.as_secs() + 1;
-        self.last.swap(now, Ordering::Relaxed) != now
-    }
-}
-
 /// A pipe that becomes readable, for good, once the shutdown has begun.
 fn wake_on_begin(shutdown: &Shutdown) -> io::Result<PipeReader> {
     let (reader, writer) = io::pipe()?;
@@ -71,21 +39,6 @@ fn wake_on_begin(shutdown: &Shutdown) -> io::Result<PipeReader> {
         let _ = (&writer).write(&[1]);
     });
     Ok(reader)
-}
-
-/// The connections that wait to be accepted when a drain begins; the listener is closed after them. Clients that
-/// connect again and again cannot draw it out: no more are taken than could wait at once.
-pub(super) fn last_guests(listener: TcpListener, house: &House) -> Vec<TcpStream> {
-    let mut guests = Vec::new();
-    for _ in 0..house.config.backlog {
-        match listener.accept() {
-            Ok((stream, _)) => guests.push(stream),
-            Err(error) if net::is_connection_error(&error) => {}
-            Err(_) => break,
-        }
-    }
-    drop(listener);
-    guests
 }
 
 /// Waits until one of `sockets` is ready for what it is asked, or `deadline` has passed; says which are. Interrupted, it
@@ -112,18 +65,5 @@ fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(rounded.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(rounded.subsec_nanos()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// While descriptors were out, each of twenty attempts a second was logged.
-    #[test]
-    fn a_complaint_is_made_once_a_second() {
-        let complaint = Complaint::new();
-        let due = |millis| complaint.is_due_after(Duration::from_millis(millis));
-        assert_eq!([0, 50, 999, 1000, 1050, 3000].map(due), [true, false, false, true, false, true]);
     }
 }

@@ -33,9 +33,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use polyserve_core::serving::House;
 use polyserve_core::{ConfigError, Connections, Executor, Running, Server, ServerConfig, Service, net};
 
-use super::desk::House;
 use poller::Poller;
 
 /// Makes an executor for one run.

@@ -11,6 +11,7 @@ use std::time::{Instant, SystemTime};
 
 use polyserve_core::http1::{Scratch, Session};
 use polyserve_core::net;
+use polyserve_core::serving::{Complaint, House};
 use polyserve_core::sync::{lock, read};
 use rustix::event::{PollFd, PollFlags};
 
@@ -18,8 +19,7 @@ use super::member::Member;
 use super::seat::Seat;
 use super::visit::set_first_timeouts;
 use crate::servers::departures::Departures;
-use crate::servers::desk::House;
-use crate::servers::waiting::{Complaint, Opening};
+use crate::servers::waiting::Opening;
 
 /// Room for the loop, `httparse`'s fields and a service that is not greedy.
 const STACK: usize = 128 * 1024;

@@ -7,12 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::Drain;
+use polyserve_core::serving::{LAST_GRACE, last_guests};
 use polyserve_core::sync::{lock, write};
 use rustix::event::PollFlags;
 
 use super::crew::{Crew, Leader};
 use crate::servers::departures::Departures;
-use crate::servers::waiting::{LAST_GRACE, last_guests, wait};
+use crate::servers::waiting::wait;
 
 /// How long a connection may wait for a leader that is held up, before the supervisor looks.
 const LOOK: Duration = Duration::from_millis(5);

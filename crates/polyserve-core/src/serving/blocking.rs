@@ -5,12 +5,11 @@
 use std::io;
 use std::time::Instant;
 
-use polyserve_core::http1::{Phase, Session, Want};
-
-use super::desk::{Desk, House, Waited, wait_for_answer};
+use super::{Desk, House, Waited, wait_for_answer};
+use crate::http1::{Phase, Session, Want};
 
 /// A socket, as a thread that may wait uses it.
-pub(super) trait Transport {
+pub trait Transport {
     /// Reads some bytes, waiting until `deadline` at the latest. While the phase is idle, the connection may be told
     /// to leave.
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read>;
@@ -24,7 +23,8 @@ pub(super) trait Transport {
 }
 
 /// What a read brought.
-pub(super) enum Read {
+#[derive(Debug)]
+pub enum Read {
     /// So many bytes.
     Bytes(usize),
     /// The client sends no more.
@@ -38,7 +38,7 @@ pub(super) enum Read {
 }
 
 /// Serves a connection to its end; says whether it must linger.
-pub(super) fn drive(transport: &mut impl Transport, house: &House, desk: &mut Desk) -> bool {
+pub fn drive(transport: &mut impl Transport, house: &House, desk: &mut Desk) -> bool {
     let mut session = Session::new();
     let mut want = session.want();
     let mut stage = session.stage();

@@ -1,29 +1,40 @@
-//! What a thread has at hand while it serves connections, and what all threads of a server share.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime};
-
-use polyserve_core::answer::park_until;
-use polyserve_core::http1::{Env, Phase, Scratch, Session};
-use polyserve_core::{Drain, ServerConfig, Service, Shutdown};
+//! What all threads of one run of a server share, and the wait for an answer.
+//!
+//! Cost: an addition for each batch of answers; [`House::is_over`] is one load until a shutdown has begun.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use crate::answer::park_until;
+use crate::config::ServerConfig;
+use crate::http1::{Env, Phase, Session};
+use crate::server::Drain;
+use crate::service::Service;
+use crate::shutdown::Shutdown;
+
+/// After the shutdown's deadline, threads that are not in foreign code end within this.
+pub const LAST_GRACE: Duration = Duration::from_millis(500);
 
 /// What all threads of one run of a server share.
 #[derive(Debug)]
-pub(super) struct House {
-    pub(super) env: Env,
-    pub(super) config: ServerConfig,
-    pub(super) shutdown: Shutdown,
+pub struct House {
+    /// Who answers, and the limits of the codec.
+    pub env: Env,
+    /// Every limit.
+    pub config: ServerConfig,
+    /// How the run is ended.
+    pub shutdown: Shutdown,
     answered: AtomicU64,
     cut: AtomicU64,
 }
 
 impl House {
-    pub(super) fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
+    /// A run that has not answered anything.
+    pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
         Self {
             env: Env::new(service, config),
             config: config.clone(),
@@ -34,7 +45,7 @@ impl House {
     }
 
     /// Adds what a session has answered since the last time.
-    pub(super) fn count(&self, session: &mut Session) {
+    pub fn count(&self, session: &mut Session) {
         match session.take_answered() {
             0 => {}
             answered => drop(self.answered.fetch_add(answered, Ordering::Relaxed)),
@@ -42,7 +53,7 @@ impl House {
     }
 
     /// Gives a session up; past the shutdown's deadline, a request that it has counts as cut.
-    pub(super) fn give_up(&self, session: &mut Session) {
+    pub fn give_up(&self, session: &mut Session) {
         if session.is_busy() && self.is_over() {
             self.count_cut();
         }
@@ -50,11 +61,13 @@ impl House {
         self.count(session);
     }
 
-    pub(super) fn count_cut(&self) {
+    /// Counts a request as cut.
+    pub fn count_cut(&self) {
         self.cut.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn drained(&self, stuck: usize) -> Drain {
+    /// How the run has ended, with so many threads stuck.
+    pub fn drained(&self, stuck: usize) -> Drain {
         Drain {
             answered: self.answered.load(Ordering::Relaxed),
             cut: self.cut.load(Ordering::Relaxed),
@@ -63,18 +76,19 @@ impl House {
     }
 
     /// Whether work is to be cut now.
-    pub(super) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.shutdown.deadline().is_some_and(|deadline| deadline <= Instant::now())
     }
 
     /// The earlier of `deadline` and the shutdown's.
-    pub(super) fn within(&self, deadline: Instant) -> Instant {
+    pub fn within(&self, deadline: Instant) -> Instant {
         self.shutdown.deadline().map_or(deadline, |cut| cut.min(deadline))
     }
 }
 
 /// How a wait for an answer ended.
-pub(super) enum Waited {
+#[derive(Debug)]
+pub enum Waited {
     /// It is there.
     Here,
     /// The answer timeout has passed.
@@ -84,7 +98,7 @@ pub(super) enum Waited {
 }
 
 /// Parks this thread until the session's answer is there.
-pub(super) fn wait_for_answer(session: &mut Session, house: &House) -> Waited {
+pub fn wait_for_answer(session: &mut Session, house: &House) -> Waited {
     let timeout = Instant::now() + Phase::Answer.timeout(&house.config);
     let mut begun = house.shutdown.begun();
     loop {
@@ -103,26 +117,5 @@ pub(super) fn wait_for_answer(session: &mut Session, house: &House) -> Waited {
             None if Instant::now() >= timeout => return Waited::TimedOut,
             None => {}
         }
-    }
-}
-
-/// One thread's buffers.
-#[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) input: Box<[u8]>,
-    pub(super) scratch: Scratch,
-}
-
-/// Bytes read at once. Large enough for a pipeline of a hundred small requests.
-const INPUT: usize = 32 * 1024;
-
-impl Desk {
-    pub(super) fn new() -> Self {
-        Self { input: vec![0; INPUT].into_boxed_slice(), scratch: Scratch::new() }
-    }
-
-    /// Tells the scratch the time and the house's state; to be called before bytes are received.
-    pub(super) fn refresh(&mut self, house: &House) {
-        self.scratch.refresh(SystemTime::now(), house.shutdown.is_begun());
     }
 }

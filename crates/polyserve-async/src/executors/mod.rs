@@ -1,0 +1,1 @@
+//! Executors on async runtimes: a job is a task that does not yield.

@@ -1,0 +1,1 @@
+//! Servers whose connections are tasks of an async runtime.
