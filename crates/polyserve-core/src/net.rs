@@ -1,8 +1,10 @@
 //! Sockets, as every server here wants them.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 
+use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::ServerConfig;
@@ -14,10 +16,42 @@ use crate::config::ServerConfig;
 ///
 /// Where the address is taken or not ours, or deferred accept is asked for where the system has none.
 pub fn listen(addr: SocketAddr, config: &ServerConfig) -> io::Result<TcpListener> {
+    let socket = socket(addr)?;
+    socket.bind(&addr.into())?;
+    listening(socket, config)
+}
+
+/// Binds as many listeners to one address as there are threads, each with a queue of its own; the kernel spreads
+/// connections over them. Port 0 picks one free port for all.
+///
+/// # Errors
+///
+/// As [`listen`]; also where others share the address in this way already, for the first one is bound for itself alone.
+#[cfg(unix)]
+pub fn listen_together(addr: SocketAddr, count: usize, config: &ServerConfig) -> io::Result<Vec<TcpListener>> {
+    let first = socket(addr)?;
+    first.bind(&addr.into())?;
+    first.set_reuse_port(true)?; // from now on
+    let first = listening(first, config)?;
+    let addr = first.local_addr()?;
+    let mut listeners = vec![first];
+    for _ in 1..count {
+        let other = socket(addr)?;
+        other.set_reuse_port(true)?;
+        other.bind(&addr.into())?;
+        listeners.push(listening(other, config)?);
+    }
+    Ok(listeners)
+}
+
+fn socket(addr: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_tcp_nodelay(true)?;
-    socket.bind(&addr.into())?;
+    Ok(socket)
+}
+
+fn listening(socket: Socket, config: &ServerConfig) -> io::Result<TcpListener> {
     socket.listen(i32::try_from(config.backlog).unwrap_or(i32::MAX))?;
     let listener = TcpListener::from(socket);
     if config.defer_accept {
@@ -33,6 +67,64 @@ pub fn listen(addr: SocketAddr, config: &ServerConfig) -> io::Result<TcpListener
 /// Where the connection is gone already.
 pub fn prepare(stream: &std::net::TcpStream) -> io::Result<()> {
     if cfg!(target_os = "linux") { Ok(()) } else { stream.set_nodelay(true) }
+}
+
+/// Accepts a connection that does not block, from a listener that does not block either.
+///
+/// # Errors
+///
+/// As `accept(2)`; [`io::ErrorKind::WouldBlock`] where nobody waits.
+pub fn accept(listener: impl AsFd) -> io::Result<TcpStream> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::net::SocketFlags;
+        Ok(rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?.into())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let stream = TcpStream::from(rustix::net::accept(listener)?);
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+}
+
+/// Receives what is there; 0 bytes at the end.
+///
+/// # Errors
+///
+/// As `recv(2)`.
+pub fn receive(stream: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    let (count, _) = rustix::net::recv(stream, buffer, RecvFlags::empty())?;
+    Ok(count)
+}
+
+/// Closes one direction of a connection, or both, for everybody who has it.
+///
+/// # Errors
+///
+/// Where the client is gone already.
+pub fn shut(stream: impl AsFd, how: Shutdown) -> io::Result<()> {
+    let how = match how {
+        Shutdown::Read => rustix::net::Shutdown::Read,
+        Shutdown::Write => rustix::net::Shutdown::Write,
+        Shutdown::Both => rustix::net::Shutdown::Both,
+    };
+    Ok(rustix::net::shutdown(stream, how)?)
+}
+
+/// Sends what the kernel takes. `last`: nothing but the connection's end follows; on Linux it then leaves with the answer,
+/// in one segment.
+///
+/// # Errors
+///
+/// As `send(2)`; a client that is gone raises no signal.
+pub fn send(stream: impl AsFd, bytes: &[u8], last: bool) -> io::Result<usize> {
+    #[cfg(target_os = "linux")]
+    const MORE: SendFlags = SendFlags::MORE;
+    #[cfg(not(target_os = "linux"))]
+    const MORE: SendFlags = SendFlags::empty();
+    let flags = if last { SendFlags::NOSIGNAL | MORE } else { SendFlags::NOSIGNAL };
+    Ok(rustix::net::send(stream, bytes, flags)?)
 }
 
 /// The address that `text`, `HOST:PORT`, names; a host name is resolved, its first IPv4 address preferred.
@@ -69,6 +161,21 @@ mod tests {
     fn a_name_is_resolved_and_nonsense_is_named() {
         assert_eq!(resolve("localhost:80").unwrap().port(), 80);
         assert!(resolve("nonsense").unwrap_err().to_string().contains("nonsense"));
+    }
+
+    /// Two runs that share a port by chance would each get half of the other's connections.
+    #[test]
+    fn listeners_together_keep_others_out() {
+        let config = ServerConfig::default();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let together = listen_together(any, 3, &config).unwrap();
+        let addr = together[0].local_addr().unwrap();
+        assert!(together.iter().all(|listener| listener.local_addr().unwrap() == addr));
+        for error in [listen(addr, &config).map(drop), listen_together(addr, 2, &config).map(drop)] {
+            assert_eq!(error.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        }
+        drop(together);
+        assert_eq!(listen_together(addr, 2, &config).unwrap().len(), 2);
     }
 
     #[test]

@@ -1,1 +1,34 @@
 //! Servers whose connections are tasks of an async runtime.
+//!
+//! | server | a connection is | a request costs |
+//! |---|---|---|
+//! | [`tokio_tcp`] | a task that any worker may run | a read and a write |
+//! | [`tokio_per_core`] | a task of the core that accepted it | a read and a write |
+//!
+//! # Layout
+//!
+//! * `runtime`: what a strategy needs of its runtime, and no more; `tokio_runtime` is tokio's.
+//! * `roll`: every open connection of a run, its deadline, and how a run ends; `place`: one of them.
+//! * `connection`: one connection as a future, over any runtime; `accepting`: where they come from.
+
+#[cfg(any(feature = "tokio", feature = "smol"))]
+mod accepting;
+#[cfg(any(feature = "tokio", feature = "smol"))]
+mod connection;
+#[cfg(any(feature = "tokio", feature = "smol"))]
+mod place;
+#[cfg(any(feature = "tokio", feature = "smol"))]
+mod roll;
+#[cfg(any(feature = "tokio", feature = "smol"))]
+mod runtime;
+#[cfg(feature = "tokio")]
+pub mod tokio_per_core;
+#[cfg(feature = "tokio")]
+mod tokio_runtime;
+#[cfg(feature = "tokio")]
+pub mod tokio_tcp;
+
+#[cfg(feature = "tokio")]
+pub use tokio_per_core::TokioPerCore;
+#[cfg(feature = "tokio")]
+pub use tokio_tcp::TokioTcp;

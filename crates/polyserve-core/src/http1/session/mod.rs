@@ -285,6 +285,7 @@ impl Session {
     pub fn abandon(&mut self) {
         self.unsent = None;
         self.set_state(State::Closed);
+        self.want = Want::Close { linger: false };
     }
 }
 

@@ -1,0 +1,95 @@
+//! Our codec on tokio's multi-thread runtime: a connection is a task that any worker may run.
+//!
+//! Invariant: an idle connection holds no thread and no buffer. Cost: for a request a read and a write, and what tokio
+//! takes to wake a task; for a connection an accept, a task, and a registration with the kernel where its first request
+//! was not there when it came.
+//!
+//! Source: tokio's own guide to a server, without its buffers for each connection.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use polyserve_core::serving::{House, LAST_GRACE};
+use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use super::accepting::Accepting;
+use super::roll::Roll;
+use super::tokio_runtime::Tokio;
+
+/// A server whose connections are tasks of a tokio runtime.
+#[derive(Clone, Debug)]
+pub struct TokioTcp {
+    config: ServerConfig,
+    runtime: Option<Handle>,
+}
+
+impl TokioTcp {
+    /// A server with a runtime of its own for each run; `workers` are its threads, the available cores by default.
+    ///
+    /// # Errors
+    ///
+    /// Where a limit is none.
+    pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        Ok(Self { config, runtime: None })
+    }
+
+    /// A server on a runtime of yours, which must have its I/O enabled and outlive the runs; end them by awaiting
+    /// [`Running::drained`]. [`Running::shutdown`] waits, so on that runtime's own threads it may only be called where
+    /// others are left to do the work.
+    ///
+    /// # Errors
+    ///
+    /// Where a limit is none, or a number of workers is asked for: the runtime has its own.
+    pub fn on(runtime: Handle, config: ServerConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        if config.workers.is_some() {
+            return Err(ConfigError::new("workers cannot be set for tokio_tcp on a runtime that has its own"));
+        }
+        Ok(Self { config, runtime: Some(runtime) })
+    }
+}
+
+impl Server for TokioTcp {
+    fn connections(&self) -> Connections {
+        Connections::Multiplexed
+    }
+
+    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
+        let listener = net::listen(addr, &self.config)?;
+        listener.set_nonblocking(true)?;
+        let local_addr = listener.local_addr()?;
+        let roll = Roll::new(House::new(service, &self.config), 1);
+        let own = match &self.runtime {
+            Some(_) => None,
+            None => Some(runtime(&self.config)?),
+        };
+        let handle = own.as_ref().map_or_else(|| self.runtime.clone(), |own| Some(own.handle().clone()));
+        let handle = handle.ok_or_else(|| io::Error::other("there is no runtime"))?;
+        start(&handle, &roll, listener)?;
+        let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
+        Running::start("tokio-tcp-main", local_addr, grace, shutdown, move || end(&roll, own))
+    }
+}
+
+fn runtime(config: &ServerConfig) -> io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(config.workers_or(1)).thread_name("tokio-tcp").enable_io().build()
+}
+
+fn start(handle: &Handle, roll: &Arc<Roll<Tokio>>, listener: TcpListener) -> io::Result<()> {
+    let _context = handle.enter();
+    let accepting = Accepting::new(roll, &Tokio(handle.clone()), listener, 0)?;
+    drop(handle.spawn(accepting.run()));
+    Ok(())
+}
+
+/// Supervises to the end; the runtime ends with the run, where it is its own.
+fn end(roll: &Roll<Tokio>, own: Option<Runtime>) -> Drain {
+    let drain = roll.supervise();
+    if let Some(own) = own {
+        own.shutdown_timeout(if drain.stuck > 0 { std::time::Duration::ZERO } else { LAST_GRACE });
+    }
+    drain
+}
