@@ -28,6 +28,17 @@ pub(crate) struct Accepting<R: Runtime> {
     shard: usize,
     listener: Arc<R::Watched>,
     begun: Begun,
+    /// The last field: it is dropped when the listener is closed.
+    _end: End<R>,
+}
+
+/// Says that a loop has ended, also where a runtime drops it.
+struct End<R: Runtime>(Arc<Roll<R>>);
+
+impl<R: Runtime> Drop for End<R> {
+    fn drop(&mut self) {
+        self.0.end_accepting();
+    }
 }
 
 impl<R: Runtime> Accepting<R> {
@@ -41,6 +52,7 @@ impl<R: Runtime> Accepting<R> {
             shard,
             listener,
             begun: roll.house.shutdown.begun(),
+            _end: End(Arc::clone(roll)),
         })
     }
 
@@ -59,16 +71,14 @@ impl<R: Runtime> Accepting<R> {
             })
             .await;
         }
-        let Self { roll, runtime, shard, listener, begun: _ } = self;
         // Clients that connect again and again cannot draw it out: no more are taken than could wait at once.
-        for _ in 0..roll.house.config.backlog {
-            match net::accept(listener.as_ref()) {
-                Ok(stream) => receive(&roll, &runtime, stream, shard),
+        for _ in 0..self.roll.house.config.backlog {
+            match net::accept(self.listener.as_ref()) {
+                Ok(stream) => self.receive(stream),
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(_) => break,
             }
         }
-        roll.end_accepting(listener);
     }
 
     /// Accepts what waits. Ready with an error that is the system's, and with nothing once a shutdown has begun.
@@ -83,7 +93,7 @@ impl<R: Runtime> Accepting<R> {
             match listener.poll_io(cx, Direction::Read, attempt) {
                 Poll::Ready(Ok(_)) => {
                     if let Some(stream) = accepted {
-                        receive(&self.roll, &self.runtime, stream, self.shard);
+                        self.receive(stream);
                     }
                 }
                 Poll::Ready(Err(error)) if net::is_connection_error(&error) => {}
@@ -94,16 +104,16 @@ impl<R: Runtime> Accepting<R> {
         cx.waker().wake_by_ref();
         Pin::new(&mut self.begun).poll(cx).map(|()| None)
     }
-}
 
-fn receive<R: Runtime>(roll: &Arc<Roll<R>>, runtime: &R, stream: TcpStream, shard: usize) {
-    if net::prepare(&stream).is_err() {
-        return; // gone already
+    fn receive(&self, stream: TcpStream) {
+        if net::prepare(&stream).is_err() {
+            return; // gone already
+        }
+        let (place, turned_away) = match self.roll.admit(stream, self.shard) {
+            Admission::Served(place) => (place, false),
+            Admission::TurnedAway(place) => (place, true),
+            Admission::Closed => return,
+        };
+        self.runtime.spawn(Connection::<R>::new(Arc::clone(&self.roll), place, turned_away));
     }
-    let (place, turned_away) = match roll.admit(stream, shard) {
-        Admission::Served(place) => (place, false),
-        Admission::TurnedAway(place) => (place, true),
-        Admission::Closed => return,
-    };
-    runtime.spawn(Connection::<R>::new(Arc::clone(roll), place, turned_away));
 }

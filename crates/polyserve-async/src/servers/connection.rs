@@ -119,6 +119,7 @@ impl<R: Runtime> Connection<R> {
         }
         if !self.session.unsent().is_empty() {
             match self.write_on(cx) {
+                Poll::Ready(true) if self.waiting == Waiting::Written => self.waiting = Waiting::Nothing,
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => return self.give_up(),
                 Poll::Pending => return self.wait_for(Waiting::Written, desk),

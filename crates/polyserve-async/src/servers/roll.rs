@@ -12,7 +12,7 @@
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ pub(crate) struct Roll<R: Runtime> {
     departing: AtomicUsize,
     /// Loops that still accept, and their listeners.
     accepting: AtomicUsize,
-    listeners: Mutex<Vec<Arc<R::Watched>>>,
+    listeners: Mutex<Vec<Weak<R::Watched>>>,
     start: Instant,
     /// The tick at which the main thread looks next.
     next: AtomicU64,
@@ -137,13 +137,11 @@ impl<R: Runtime> Roll<R> {
 
     /// Takes note of a listener, to close it at the end where its loop does not come to it.
     pub(crate) fn note_listener(&self, listener: &Arc<R::Watched>) {
-        lock(&self.listeners).push(Arc::clone(listener));
+        lock(&self.listeners).push(Arc::downgrade(listener));
     }
 
-    /// An accept loop has ended, and closes its listener with this.
-    pub(crate) fn end_accepting(&self, listener: Arc<R::Watched>) {
-        lock(&self.listeners).retain(|known| !Arc::ptr_eq(known, &listener));
-        drop(listener);
+    /// An accept loop has ended, and its listener is closed.
+    pub(crate) fn end_accepting(&self) {
         self.accepting.fetch_sub(1, Ordering::SeqCst);
         self.rouse_if_ending();
     }
@@ -266,7 +264,7 @@ impl<R: Runtime> Roll<R> {
             }
             let _ = place.with_socket(|socket| net::shut(socket, Shutdown::Both)); // gone already, then
         }
-        for listener in std::mem::take(&mut *lock(&self.listeners)) {
+        for listener in lock(&self.listeners).iter().filter_map(Weak::upgrade) {
             let _ = net::shut(listener.as_ref(), Shutdown::Both); // whoever waits there is refused
         }
         self.house.drained(stuck)

@@ -1,0 +1,87 @@
+//! A runtime that is handed in: the server is a guest on it, and its drain is awaited.
+#![cfg(feature = "tokio")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use polyserve_async::servers::TokioTcp;
+use polyserve_core::service::Echo;
+use polyserve_core::{Drain, Running, Server, ServerConfig};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::Semaphore;
+
+const CLIENTS: u32 = 3;
+const REQUESTS: u32 = 5;
+
+/// Asks on one connection, says so, and expects that the server closes it.
+fn ask(addr: SocketAddr, asked: &Semaphore) {
+    let mut stream = TcpStream::connect(addr).expect("the server listens");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time that is valid");
+    for n in 0..REQUESTS {
+        let body = format!("{n:04}");
+        write!(stream, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n{body}").expect("it takes the request");
+        let (mut answer, mut piece) = (Vec::new(), [0; 1024]);
+        while !answer.ends_with(body.as_bytes()) {
+            match stream.read(&mut piece).expect("it answers") {
+                0 => panic!("it ended after {:?}", String::from_utf8_lossy(&answer)),
+                read => answer.extend_from_slice(&piece[..read]),
+            }
+        }
+    }
+    asked.add_permits(1);
+    assert_eq!(stream.read(&mut [0; 16]).expect("an end is no error"), 0, "the drain closes an idle connection");
+}
+
+fn serve() -> Running {
+    let server = TokioTcp::on(Handle::current(), ServerConfig::default()).expect("the default is honoured");
+    server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).expect("it serves")
+}
+
+async fn serve_and_drain() -> Drain {
+    let running = serve();
+    let (addr, asked) = (running.local_addr(), Arc::new(Semaphore::new(0)));
+    let clients = (0..CLIENTS).map(|_| Arc::clone(&asked)).map(|asked| thread::spawn(move || ask(addr, &asked)));
+    let clients: Vec<_> = clients.collect();
+    asked.acquire_many(CLIENTS).await.expect("it is not closed").forget();
+    let drain = running.drained().await.expect("it ends well");
+    for client in clients {
+        client.join().expect("the client is content");
+    }
+    drain
+}
+
+const ALL: Drain = Drain { answered: (CLIENTS * REQUESTS) as u64, cut: 0, stuck: 0 };
+
+#[test]
+fn on_a_runtime_of_one_thread_the_drain_is_awaited() {
+    assert_eq!(Builder::new_current_thread().enable_io().build().unwrap().block_on(serve_and_drain()), ALL);
+}
+
+#[test]
+fn on_a_runtime_of_two_threads_the_drain_is_awaited() {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_io().build().unwrap();
+    assert_eq!(runtime.block_on(serve_and_drain()), ALL);
+}
+
+/// The server's main thread waited for tasks that were gone with their runtime.
+#[test]
+fn a_server_ends_with_its_runtime() {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_io().build().unwrap();
+    let running = runtime.block_on(async { serve() });
+    let addr = running.local_addr();
+    drop(runtime);
+    assert!(TcpStream::connect(addr).is_err(), "nobody listens");
+    // An hour's grace is not waited for: this returns, or the test runner's patience ends.
+    assert_eq!(running.shutdown_within(Duration::from_secs(3600)).expect("it ends well"), Drain::default());
+}
+
+#[test]
+fn a_number_of_workers_is_the_runtimes_own() {
+    let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+    let config = ServerConfig::default().with(|config| config.workers = Some(2));
+    let error = TokioTcp::on(runtime.handle().clone(), config).unwrap_err();
+    assert!(error.to_string().starts_with("workers"), "{error}");
+}
