@@ -10,10 +10,13 @@ step cargo fmt --all --check
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --workspace --all-features
 
-for features in "" threadpool memory dashmap env signals threadpool,dashmap; do
+for features in "" threadpool memory dashmap env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features
+for features in "" tokio hyper http2 tower smol futures; do
+    step cargo check -q -p polyserve-async --no-default-features --features "$features"
+done
 
 # depends CRATE: every crate that it is built from, one a line.
 depends() { cargo tree -q -e normal --prefix none --format '{p}' "$@" | awk '{print $1}' | sort -u; }
@@ -30,9 +33,15 @@ never polyserve-sys 'polyserve.*'
 never polyserve-core 'polyserve-(memory|threadpool|conformance|lab|load)|polyserve|tokio|hyper|mio'
 never polyserve-memory 'polyserve-(threadpool|conformance|lab|load)|polyserve|tokio|mio'
 never polyserve-threadpool 'polyserve-(memory|conformance|lab|load)|polyserve|tokio|hyper'
+never polyserve-async 'polyserve-(memory|threadpool|conformance|lab|load)|polyserve' --all-features
+never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor|tower-service' --no-default-features
+never polyserve-async 'hyper|async-io|async-executor|futures-executor' --no-default-features --features tokio
+never polyserve-async 'tokio|hyper|futures-executor' --no-default-features --features smol
+never polyserve-async 'tokio|hyper|async-io|async-executor' --no-default-features --features futures
 never polyserve-load 'polyserve-(memory|threadpool|conformance|lab)|polyserve|tokio|hyper|mio'
 never polyserve-conformance 'polyserve-(memory|threadpool|lab|load)|polyserve|tokio'
-never polyserve 'polyserve-(memory|threadpool|conformance|lab)|dashmap|mio|humantime|signal-hook' --no-default-features
+never polyserve 'polyserve-(async|memory|threadpool|conformance|lab)|dashmap|mio|humantime|signal-hook' --no-default-features
+never polyserve 'polyserve-async|tokio|hyper' --no-default-features --features threadpool,dashmap
 never polyserve 'polyserve-conformance|polyserve-lab|polyserve-load|clap|criterion' --all-features
 
 echo; echo "== no unsafe code outside polyserve-sys"

@@ -34,7 +34,7 @@
 //!
 //! * The seams, re-exported from `polyserve-core`: [`answer`], [`config`], [`entity`], [`executor`], [`http1`], [`net`],
 //!   [`repo`], [`server`], [`service`], [`shutdown`], [`sync`], [`timer`]. Their main types are here at the root.
-//! * The strategies, by feature: [`memory`] and [`threadpool`].
+//! * The strategies, by feature: [`memory`], [`threadpool`] and `runtimes`.
 //! * [`catalog`]: all of them by name. [`mod@env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
 //! * [`prelude`]: what most programs use.
 //!
@@ -45,6 +45,12 @@
 //! | `threadpool` | yes | the thread-pool executors, and the blocking servers that run on them |
 //! | `memory` | by `dashmap` | the repos over std's locks |
 //! | `dashmap` | yes | the repo over the sharded map of the `dashmap` crate |
+//! | `tokio` | no | servers and executors on tokio, in `runtimes` |
+//! | `hyper` | no | hyper's codec on tokio; and `http2`, with prior knowledge |
+//! | `tower` | no | a service as a `tower::Service`; with `hyper`, a `tower::Service` as a server |
+//! | `smol` | no | servers and executors on async-executor and async-io |
+//! | `futures` | no | servers and executors on the thread pool of the futures crate |
+//! | `async` | no | `tokio`, `hyper`, `smol` and `futures` |
 //! | `env` | yes | [`mod@env`] |
 //! | `signals` | yes | [`signals`] (Unix) |
 #![forbid(unsafe_code)]
@@ -75,4 +81,10 @@ pub mod memory {
 #[cfg(feature = "threadpool")]
 pub mod threadpool {
     pub use polyserve_threadpool::*;
+}
+
+/// Servers and executors on async runtimes.
+#[cfg(any(feature = "tokio", feature = "tower", feature = "smol", feature = "futures"))]
+pub mod runtimes {
+    pub use polyserve_async::*;
 }

@@ -19,7 +19,10 @@ fn as_json() {
     };
     assert!(names("servers").contains(&"pool_server/stealing_pool".to_owned()));
     assert!(names("repos").contains(&"two_level".to_owned()));
-    assert!(names("executors").contains(&"mpsc_pool".to_owned()));
+    for name in ["mpsc_pool", "tokio_tasks", "tokio_blocking", "smol_tasks", "futures_tasks"] {
+        assert!(names("executors").contains(&name.to_owned()), "{name}");
+        assert!(names("servers").contains(&format!("pool_server/{name}")), "{name}");
+    }
     assert_eq!(names("services"), ["entity", "echo", "page", "welcome"]);
     let references: &[&str] = if cfg!(target_os = "linux") { &["null_epoll", "null_accept"] } else { &[] };
     assert_eq!(names("references"), references);

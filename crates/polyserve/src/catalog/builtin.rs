@@ -12,6 +12,12 @@ pub(super) fn catalog() -> Catalog {
     let catalog = Catalog::new();
     #[cfg(feature = "threadpool")]
     let catalog = threadpool(catalog);
+    #[cfg(feature = "tokio")]
+    let catalog = tokio(catalog);
+    #[cfg(feature = "smol")]
+    let catalog = smol(catalog);
+    #[cfg(feature = "futures")]
+    let catalog = futures(catalog);
     #[cfg(feature = "memory")]
     let catalog = memory(catalog);
     services(catalog)
@@ -52,6 +58,66 @@ fn threadpool(catalog: Catalog) -> Catalog {
             &["bounded queue", "survives panics"],
             |config| Ok(Arc::new(StealingPool::new(config.into())?)),
         ))
+}
+
+/// What every server on an async runtime promises.
+#[cfg(any(feature = "tokio", feature = "smol"))]
+const ASYNC: &[&str] = &["multiplexed connections", "later answers hold no thread", "drains"];
+
+#[cfg(feature = "tokio")]
+fn tokio(catalog: Catalog) -> Catalog {
+    use polyserve_async::executors::{TokioBlocking, TokioTasks};
+    use polyserve_async::servers::{TokioPerCore, TokioTcp};
+
+    catalog
+        .with_server(Entry::server(
+            "tokio_tcp",
+            "tasks on tokio's multi-thread runtime, with the codec of this project",
+            ASYNC,
+            |config| Ok(Box::new(TokioTcp::new(config.clone())?)),
+        ))
+        .with_server(Entry::server(
+            "tokio_per_core",
+            "a single-threaded tokio runtime for each core, each with a listener of its own",
+            ASYNC,
+            |config| Ok(Box::new(TokioPerCore::new(config.clone())?)),
+        ))
+        .with_executor(Entry::executor(
+            "tokio_tasks",
+            "tasks that do not yield, on a tokio runtime with many threads",
+            &["bounded queue", "survives panics"],
+            |config| Ok(Arc::new(TokioTasks::new(config.into())?)),
+        ))
+        .with_executor(Entry::executor(
+            "tokio_blocking",
+            "tokio's blocking pool, as tokio has CPU work done",
+            &["bounded queue", "runs in order", "survives panics"],
+            |config| Ok(Arc::new(TokioBlocking::new(config.into())?)),
+        ))
+}
+
+#[cfg(feature = "smol")]
+fn smol(catalog: Catalog) -> Catalog {
+    use polyserve_async::executors::SmolTasks;
+
+    catalog.with_executor(Entry::executor(
+        "smol_tasks",
+        "tasks that do not yield, on smol's async-executor",
+        &["bounded queue", "survives panics"],
+        |config| Ok(Arc::new(SmolTasks::new(config.into())?)),
+    ))
+}
+
+#[cfg(feature = "futures")]
+fn futures(catalog: Catalog) -> Catalog {
+    use polyserve_async::executors::FuturesTasks;
+
+    catalog.with_executor(Entry::executor(
+        "futures_tasks",
+        "tasks that do not yield, on the thread pool of the futures crate",
+        &["bounded queue", "runs in order", "survives panics"],
+        |config| Ok(Arc::new(FuturesTasks::new(config.into())?)),
+    ))
 }
 
 /// The pool server over an executor of the catalog.

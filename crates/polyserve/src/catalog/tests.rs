@@ -49,7 +49,10 @@ mod threadpool {
         let catalog = Catalog::builtin();
         let names: Vec<_> = catalog.servers().iter().map(|entry| entry.name.as_str()).collect();
         let pools = ["pool_server/mpsc_pool", "pool_server/crossbeam_pool", "pool_server/stealing_pool"];
-        assert_eq!(names, [&["sequential", "thread_per_connection"][..], &pools].concat());
+        assert_eq!(names[..5], [&["sequential", "thread_per_connection"][..], &pools].concat());
+        for executor in catalog.executors() {
+            assert!(names.contains(&format!("pool_server/{}", executor.name).as_str()), "{names:?}");
+        }
         assert_eq!(catalog.server("pool_server").unwrap().name, "pool_server/mpsc_pool");
         let error = catalog.server("pool_servre").err().unwrap().to_string();
         assert!(error.contains("did you mean \"pool_server\"?"), "{error}");
@@ -89,5 +92,18 @@ mod threadpool {
             ran.recv_timeout(std::time::Duration::from_secs(60)).expect(&entry.name);
             assert_eq!(executor.close(None), 0, "{}", entry.name);
         }
+    }
+}
+
+#[test]
+fn a_runtimes_executors_come_with_its_feature() {
+    let catalog = Catalog::builtin();
+    for (name, is_built) in [
+        ("tokio_tasks", cfg!(feature = "tokio")),
+        ("tokio_blocking", cfg!(feature = "tokio")),
+        ("smol_tasks", cfg!(feature = "smol")),
+        ("futures_tasks", cfg!(feature = "futures")),
+    ] {
+        assert_eq!(catalog.executor(name).is_ok(), is_built, "{name}");
     }
 }

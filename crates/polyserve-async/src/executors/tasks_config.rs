@@ -1,0 +1,101 @@
+//! What an executor on a runtime is to be: [`TasksConfig`].
+
+use polyserve_core::config::{MAX_CONNECTIONS, MAX_WORKERS, cores};
+use polyserve_core::{ConfigError, ServerConfig};
+
+/// The size of an executor on a runtime. Every one here takes the same.
+///
+/// ```
+/// use polyserve_async::executors::TasksConfig;
+/// let config = TasksConfig::new(4).with(|c| c.queue = 64);
+/// assert!(config.validate().is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TasksConfig {
+    /// Threads that run jobs.
+    pub workers: usize,
+    /// How many jobs may wait for a worker; those that run are not counted. Past it a job is handed back. Default 1 024.
+    /// Each costs 40 bytes from the start.
+    pub queue: usize,
+    /// What the threads are called: `{name}-0`, `{name}-1` and so on; Linux shows the first 15 bytes. Default `tasks`.
+    pub name: String,
+}
+
+impl TasksConfig {
+    /// An executor with `workers` threads; the rest is the default.
+    pub fn new(workers: usize) -> Self {
+        Self { workers, queue: 1024, name: String::from("tasks") }
+    }
+
+    /// This configuration, changed.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// Checks that an executor can be made of it.
+    ///
+    /// # Errors
+    ///
+    /// Names the first setting that is wrong, and what it may be.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        for (name, value, most) in [("workers", self.workers, MAX_WORKERS), ("queue", self.queue, MAX_CONNECTIONS)] {
+            if value == 0 || value > most {
+                return Err(ConfigError::new(format!("{name} must be from 1 to {most}, not {value}")));
+            }
+        }
+        if self.name.contains('\0') {
+            return Err(ConfigError::new("name must not contain a NUL: it is a thread's name"));
+        }
+        Ok(())
+    }
+}
+
+impl Default for TasksConfig {
+    /// As many workers as there are cores.
+    fn default() -> Self {
+        Self::new(cores())
+    }
+}
+
+impl From<&ServerConfig> for TasksConfig {
+    /// A server's workers and its queue. Where it does not say how many workers: one a core, as runtimes have it and as
+    /// CPU work wants it, and not the four a core that a pool has whose jobs may wait.
+    fn from(config: &ServerConfig) -> Self {
+        Self::new(config.workers_or(1)).with(|c| c.queue = config.queue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        type Change = fn(&mut TasksConfig);
+        let wrong: [(&str, Change); 5] = [
+            ("workers", |c| c.workers = 0),
+            ("workers", |c| c.workers = MAX_WORKERS + 1),
+            ("queue", |c| c.queue = 0),
+            ("queue", |c| c.queue = usize::MAX),
+            ("name", |c| c.name = String::from("a\0b")),
+        ];
+        for (name, change) in wrong {
+            let error = TasksConfig::new(2).with(change).validate().unwrap_err();
+            assert!(error.to_string().starts_with(name), "{error}");
+        }
+        assert_eq!(TasksConfig::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_servers_tasks_have_its_workers_and_its_queue() {
+        let server = ServerConfig::default().with(|c| {
+            c.workers = Some(3);
+            c.queue = 7;
+        });
+        assert_eq!(TasksConfig::from(&server), TasksConfig::new(3).with(|c| c.queue = 7));
+        assert_eq!(TasksConfig::from(&ServerConfig::default()), TasksConfig::default());
+    }
+}

@@ -1,0 +1,42 @@
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use polyserve_core::Job;
+
+use super::base::{Runtime, Tasks};
+use super::*;
+
+/// What waits in a runtime's queues holds the executor, which holds the runtime: once the threads have ended, whether
+/// jobs ran or a deadline dropped them, nothing may wait there any more, or both stay for ever.
+#[test]
+fn nothing_waits_in_a_runtime_that_has_ended() {
+    for cuts in [false, true] {
+        let config = TasksConfig::new(2).with(|c| c.queue = 16);
+        ends_empty("tokio_tasks", &TokioTasks::new(config.clone()).unwrap().0, cuts);
+        ends_empty("tokio_blocking", &TokioBlocking::new(config.clone()).unwrap().0, cuts);
+        ends_empty("smol_tasks", &SmolTasks::new(config.clone()).unwrap().0, cuts);
+        ends_empty("futures_tasks", &FuturesTasks::new(config).unwrap().0, cuts);
+    }
+}
+
+fn ends_empty<R: Runtime>(name: &str, tasks: &Tasks<R>, cuts: bool) {
+    let (started, starts) = mpsc::channel();
+    let bars: Vec<_> = (0..2)
+        .map(|_| {
+            let (started, (open, opened)) = (started.clone(), mpsc::channel::<()>());
+            let job = Job::new(move || {
+                started.send(()).unwrap();
+                let _ = opened.recv();
+            });
+            tasks.execute(job).unwrap();
+            open
+        })
+        .collect();
+    (0..2).for_each(|_| starts.recv_timeout(Duration::from_secs(30)).expect(name));
+    (0..8).for_each(|_| tasks.execute(Job::new(|| {})).unwrap());
+    if cuts {
+        assert_eq!(tasks.close(Some(Instant::now())), 2, "{name}");
+    }
+    drop(bars);
+    assert_eq!((tasks.close(None), tasks.other_handles()), (0, 0), "{name}, after a cut: {cuts}");
+}

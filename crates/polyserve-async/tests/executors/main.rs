@@ -1,0 +1,105 @@
+//! The executors: through the executor kit, and what they promise beyond it.
+#![cfg(all(feature = "tokio", feature = "smol", feature = "futures"))]
+
+mod closing;
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::mpsc;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use polyserve_async::executors::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
+use polyserve_conformance::executor::ExecutorSubject;
+use polyserve_conformance::executor_conformance;
+use polyserve_core::Job;
+
+use support::{bounded, executors, soon};
+
+executor_conformance!(
+    tokio_tasks,
+    ExecutorSubject::new(|workers, queue| Box::new(TokioTasks::new(bounded(workers, queue)).unwrap()))
+);
+executor_conformance!(
+    tokio_blocking,
+    ExecutorSubject::new(|workers, queue| Box::new(TokioBlocking::new(bounded(workers, queue)).unwrap())).in_order()
+);
+executor_conformance!(
+    smol_tasks,
+    ExecutorSubject::new(|workers, queue| Box::new(SmolTasks::new(bounded(workers, queue)).unwrap()))
+);
+executor_conformance!(
+    futures_tasks,
+    ExecutorSubject::new(|workers, queue| Box::new(FuturesTasks::new(bounded(workers, queue)).unwrap())).in_order()
+);
+
+#[test]
+fn an_invalid_configuration_is_refused() {
+    let config = TasksConfig::new(0);
+    let errors = [
+        TokioTasks::new(config.clone()).unwrap_err(),
+        TokioBlocking::new(config.clone()).unwrap_err(),
+        SmolTasks::new(config.clone()).unwrap_err(),
+        FuturesTasks::new(config).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("workers"), "{error}");
+    }
+}
+
+#[test]
+fn threads_are_named() {
+    let config = bounded(3, 8).with(|c| c.name = String::from("hand"));
+    for executor in executors(&config) {
+        let (sender, names) = mpsc::channel();
+        let all_here = Arc::new(Barrier::new(3));
+        for _ in 0..3 {
+            let (sender, all_here) = (sender.clone(), Arc::clone(&all_here));
+            executor
+                .execute(Job::new(move || {
+                    all_here.wait();
+                    sender.send(thread::current().name().map(str::to_owned)).unwrap();
+                }))
+                .unwrap();
+        }
+        let names: BTreeSet<_> = (0..3).filter_map(|_| soon(&names, &executor)).collect();
+        assert!(names.iter().eq(["hand-0", "hand-1", "hand-2"]), "{names:?} in {executor:?}");
+    }
+}
+
+/// tokio keeps a task that is spawned on a thread of its own for that thread alone, to run it next: a job's own job
+/// waited there while its submitter waited for it, although another thread was idle.
+#[test]
+fn a_job_may_wait_for_a_job_of_its_own_where_another_worker_is_idle() {
+    for executor in executors(&bounded(2, 8)) {
+        let (sender, done) = mpsc::channel();
+        let own = Arc::clone(&executor);
+        executor
+            .execute(Job::new(move || {
+                let (its_sender, its_done) = mpsc::channel();
+                own.execute(Job::new(move || its_sender.send(()).unwrap())).unwrap();
+                soon(&its_done, "a job's own job");
+                sender.send(()).unwrap();
+            }))
+            .unwrap();
+        soon(&done, &executor);
+    }
+}
+
+/// tokio forbids its threads to wait for a runtime's end; `close` and drop must work there as well.
+#[test]
+fn an_executor_may_be_closed_and_dropped_by_a_task_of_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for executor in executors(&bounded(2, 8)) {
+        let (sender, ran) = mpsc::channel();
+        executor.execute(Job::new(move || sender.send(()).unwrap())).unwrap();
+        let left = runtime.block_on(async {
+            let left = executor.close(None);
+            drop(executor);
+            left
+        });
+        soon(&ran, "the job");
+        assert_eq!(left, 0);
+    }
+}

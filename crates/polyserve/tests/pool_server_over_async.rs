@@ -1,0 +1,36 @@
+//! The pool server over executors on async runtimes, through the server kit: no crate but this one sees both.
+#![cfg(all(feature = "threadpool", feature = "tokio", feature = "smol", feature = "futures"))]
+
+use std::sync::Arc;
+
+use polyserve::runtimes::executors::{FuturesTasks, SmolTasks, TokioBlocking, TokioTasks};
+use polyserve::threadpool::PoolServer;
+use polyserve::{ConfigError, ServerConfig};
+use polyserve_conformance::server::ServerSubject;
+use polyserve_conformance::server_conformance;
+
+server_conformance!(pool_server_over_tokio_tasks, pool(over_tokio_tasks));
+server_conformance!(pool_server_over_tokio_blocking, pool(over_tokio_blocking));
+server_conformance!(pool_server_over_smol_tasks, pool(over_smol_tasks));
+server_conformance!(pool_server_over_futures_tasks, pool(over_futures_tasks));
+
+/// A worker waits for answers that come later.
+fn pool(make: fn(ServerConfig) -> Result<PoolServer, ConfigError>) -> ServerSubject {
+    ServerSubject::new(make).deviating(|declared| declared.later_answers_hold_a_worker = true)
+}
+
+fn over_tokio_tasks(config: ServerConfig) -> Result<PoolServer, ConfigError> {
+    PoolServer::new(config, |config| Ok(Arc::new(TokioTasks::new(config.into())?)))
+}
+
+fn over_tokio_blocking(config: ServerConfig) -> Result<PoolServer, ConfigError> {
+    PoolServer::new(config, |config| Ok(Arc::new(TokioBlocking::new(config.into())?)))
+}
+
+fn over_smol_tasks(config: ServerConfig) -> Result<PoolServer, ConfigError> {
+    PoolServer::new(config, |config| Ok(Arc::new(SmolTasks::new(config.into())?)))
+}
+
+fn over_futures_tasks(config: ServerConfig) -> Result<PoolServer, ConfigError> {
+    PoolServer::new(config, |config| Ok(Arc::new(FuturesTasks::new(config.into())?)))
+}

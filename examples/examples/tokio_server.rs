@@ -1,0 +1,39 @@
+//! An entity server on tokio: connections are tasks, and an answer that comes later holds no thread.
+//!
+//! ```sh
+//! cargo run --release --example tokio_server
+//! TCP_ADDRESS=localhost:8080 POLYSERVE_WORKERS=2 cargo run --release --example tokio_server
+//! ```
+//!
+//! Every limit can be set by a variable: `POLYSERVE_LISTEN`, `POLYSERVE_WORKERS`, `POLYSERVE_HEAD_TIMEOUT` and so on.
+//! The program needs no runtime of its own. One that has a runtime hands it in with `TokioTcp::on`, and awaits
+//! `Running::drained`. Ctrl-C drains: no new connections, but every request that has begun is answered. A second one
+//! exits at once.
+#![forbid(unsafe_code)]
+
+use polyserve::env::Settings;
+use polyserve::prelude::*;
+use polyserve::runtimes::servers::TokioTcp;
+
+fn main() -> anyhow::Result<()> {
+    // Before anything else, so that not even an early Ctrl-C is lost.
+    let signals = Signals::register()?;
+    let settings = Settings::from_env()?;
+
+    // How connections become work: tasks of one runtime. Try `TokioPerCore`, a runtime for each core.
+    let server = settings.make(|config| TokioTcp::new(config.clone()))?;
+    // How data is shared.
+    let service = EntityService::shared(TwoLevel::default());
+
+    let running = server.serve(settings.listen, service)?;
+    let url = format!("http://{}", running.local_addr());
+    println!("listening on {url}");
+    println!("try:");
+    println!("  curl -i -X PUT {url}/ -H 'Content-Type: application/json' \\");
+    println!("    -d '{{\"id\":1,\"description\":\"a first entity\",\"value\":60.750847}}'");
+    println!("  curl -i {url}/1");
+    println!("and Ctrl-C to drain");
+
+    println!("{}", signals.drain(running)?);
+    Ok(())
+}
