@@ -127,7 +127,7 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
     Entry::server(
         &format!("pool_server/{}", executor.name),
         &format!("workers of {} share the connections; an idle one holds none", executor.name),
-        &["multiplexed connections", "bounded queue", "drains"],
+        &["multiplexed connections", "later answers hold a worker", "bounded queue", "drains"],
         move |config| {
             let make = Arc::clone(&make);
             Ok(Box::new(polyserve_threadpool::PoolServer::new(config.clone(), move |config| make(config))?))

@@ -1,0 +1,138 @@
+//! What an answer that comes later costs a server: nothing on one that has said so, a worker on a pool.
+//!
+//! No clock decides: a service holds its promises until it is told, and counts how many it holds.
+#![cfg(all(feature = "threadpool", feature = "async"))]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve::catalog::Catalog;
+use polyserve::sync::lock;
+use polyserve::{Answer, Completer, Reply, Request, ServerConfig, Service, Status, promise};
+
+/// It only matters where something does not happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Requests: many times the threads of any server here.
+const REQUESTS: usize = 100;
+
+/// Holds every promise until it is told.
+#[derive(Default)]
+struct Held {
+    promises: Mutex<Promises>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Promises {
+    open: Vec<Completer<Reply>>,
+    most_at_once: usize,
+}
+
+impl Service for Held {
+    fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let (completer, answer) = promise(Reply::empty(Status::SERVICE_UNAVAILABLE));
+        let mut promises = lock(&self.promises);
+        promises.open.push(completer);
+        promises.most_at_once = promises.most_at_once.max(promises.open.len());
+        self.changed.notify_all();
+        answer
+    }
+}
+
+impl Held {
+    /// Waits until `count` promises are held.
+    fn wait_for(&self, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut promises = lock(&self.promises);
+        while promises.open.len() < count {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{} requests are pending, not {count}", promises.open.len());
+            promises = self.changed.wait_timeout(promises, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Keeps `count` of them.
+    fn release(&self, count: usize) {
+        let released: Vec<_> = lock(&self.promises).open.drain(..count).collect();
+        for completer in released {
+            completer.complete(Reply::empty(Status::NO_CONTENT)).expect("the answer is waited for");
+        }
+    }
+
+    fn most_at_once(&self) -> usize {
+        lock(&self.promises).most_at_once
+    }
+}
+
+fn get(addr: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(addr).expect("the server listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time that is valid");
+    write!(stream, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("it takes the request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+/// Sends all requests at once to `server` with so many workers; `release` decides when they are answered. Says how many
+/// were pending at once at the most.
+fn most_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> usize {
+    let config = ServerConfig::default().with(|config| config.workers = Some(workers));
+    let catalog = Catalog::builtin();
+    let server = (catalog.server(server).expect("it is in the catalog").make)(&config).expect("it takes workers");
+    let held = Arc::new(Held::default());
+    let running = server.serve(([127, 0, 0, 1], 0).into(), held.clone()).expect("it serves");
+    let addr = running.local_addr();
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..REQUESTS).map(|_| scope.spawn(move || get(addr))).collect();
+        release(&held);
+        for client in clients {
+            let answer = client.join().expect("the client ends");
+            assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+        }
+    });
+    let drain = running.shutdown().expect("it ends well");
+    assert_eq!((drain.answered, drain.cut, drain.stuck), (REQUESTS as u64, 0, 0));
+    held.most_at_once()
+}
+
+/// Names of the built-in servers that promise `what`.
+fn servers_that(what: &str) -> Vec<String> {
+    let catalog = Catalog::builtin();
+    let promising = catalog.servers().iter().filter(|entry| entry.promises.iter().any(|promise| promise == what));
+    promising.map(|entry| entry.name.clone()).collect()
+}
+
+#[test]
+fn a_later_answer_holds_no_thread() {
+    let servers = servers_that("later answers hold no thread");
+    assert!(servers.iter().any(|name| name == "tokio_tcp"), "{servers:?}");
+    for server in servers {
+        let most = most_pending(&server, 2, |held| {
+            held.wait_for(REQUESTS);
+            held.release(REQUESTS);
+        });
+        assert_eq!(most, REQUESTS, "{server}");
+    }
+}
+
+#[test]
+fn a_later_answer_holds_a_worker_of_a_pool() {
+    const WORKERS: usize = 8;
+    let servers = servers_that("later answers hold a worker");
+    assert!(servers.iter().any(|name| name == "pool_server/mpsc_pool"), "{servers:?}");
+    for server in servers {
+        let most = most_pending(&server, WORKERS, |held| {
+            for _ in 0..REQUESTS - WORKERS {
+                held.wait_for(WORKERS);
+                held.release(1);
+            }
+            held.wait_for(WORKERS);
+            held.release(WORKERS);
+        });
+        assert_eq!(most, WORKERS, "{server}");
+    }
+}
