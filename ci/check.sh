@@ -14,6 +14,8 @@ for features in "" threadpool memory dashmap env signals threadpool,dashmap; do
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features
+# With all features jemalloc is taken.
+step cargo check -q -p polyserve-lab --features mimalloc
 
 # depends CRATE: every crate that it is built from, one a line.
 depends() { cargo tree -q -e normal --prefix none --format '{p}' "$@" | awk '{print $1}' | sort -u; }
