@@ -35,9 +35,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use probe::Probe;
+use serde::Serialize;
 
 /// What a property is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Group {
     /// Where a message ends, by what RFC 9112 demands: who fails one of these can be made to answer a request that nobody
     /// sent.
@@ -138,7 +140,7 @@ properties! {
 }
 
 /// A property that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failed {
     /// The property's name.
     pub property: &'static str,
@@ -149,7 +151,7 @@ pub struct Failed {
 }
 
 /// What was found at an address.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AddressReport {
     /// The properties that hold, by name.
     pub held: Vec<&'static str>,

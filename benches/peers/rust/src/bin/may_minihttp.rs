@@ -17,22 +17,26 @@ impl HttpService for Peer {
         match (request.method(), request.path(), id) {
             ("GET", _, Some(Ok(id))) => match entities.get(id) {
                 Some(json) => response.header("Content-Type: application/json").body_vec(json),
-                None => drop(response.status_code(404, "Not Found")),
+                None => status(response, 404, "Not Found"),
             },
             ("PUT", "/", _) => {
                 let mut body = Vec::new();
                 request.body().read_to_end(&mut body)?;
                 match entities.put(&body) {
-                    Ok(Put::Created(_)) => drop(response.status_code(201, "Created")),
+                    Ok(Put::Created(_)) => status(response, 201, "Created"),
                     Ok(Put::Replaced) => {}
-                    Err(_) => drop(response.status_code(400, "Bad Request")),
+                    Err(_) => status(response, 400, "Bad Request"),
                 }
             }
-            (_, "/", _) | (_, _, Some(Ok(_))) => drop(response.status_code(405, "Method Not Allowed")),
-            _ => drop(response.status_code(400, "Bad Request")),
+            (_, "/", _) | (_, _, Some(Ok(_))) => status(response, 405, "Method Not Allowed"),
+            _ => status(response, 400, "Bad Request"),
         }
         Ok(())
     }
+}
+
+fn status(response: &mut Response<'_>, code: usize, reason: &'static str) {
+    response.status_code(code, reason);
 }
 
 /// Times that a free port is looked for: it may be taken before the server has it.
