@@ -17,6 +17,8 @@ step cargo check -q -p polyserve-memory --no-default-features
 for features in "" tokio hyper http2 tower smol futures; do
     step cargo check -q -p polyserve-async --no-default-features --features "$features"
 done
+# With all features jemalloc is taken.
+step cargo check -q -p polyserve-lab --features mimalloc
 
 # depends CRATE: every crate that it is built from, one a line.
 depends() { cargo tree -q -e normal --prefix none --format '{p}' "$@" | awk '{print $1}' | sort -u; }

@@ -14,4 +14,6 @@ apt_install() {
 }
 
 command -v cc >/dev/null || apt_install gcc libc6-dev || echo "a C compiler is needed: see the README" >&2
+# jemalloc is built by it, where its feature is on.
+command -v make >/dev/null || apt_install make || echo "make is needed for the feature jemalloc" >&2
 command -v cargo >/dev/null || apt_install rustup || echo "Rust is needed: see the README" >&2

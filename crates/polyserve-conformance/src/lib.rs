@@ -15,10 +15,12 @@
 //!
 //! * [`property`]: what a property is, how a list of them runs, and how one runs in a process of its own.
 //! * [`repo`], [`executor`], [`server`]: the three kits.
+//! * [`address`]: properties of anything that listens at an address, ours or not.
 //! * [`client`]: a plain HTTP client that shows every byte, and shares no code with the servers' codec.
 //! * [`broken`]: strategies that are wrong in one way each; the kit's own tests show that a named property catches each.
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod broken;
 pub mod client;
 pub mod executor;

@@ -18,12 +18,13 @@
 //! * [`compare`]: strategies side by side, with an interval for every ratio.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
-//! * [`config_args`], [`limits`], [`output`]: what the commands share.
+//! * [`allocator`], [`config_args`], [`limits`], [`output`]: what the commands share.
 //!
 //! Every command prints for people, and JSON with `--json`. It ends with 0 where all is well, 1 where something failed,
 //! 2 where it was asked for something that it cannot do.
 #![forbid(unsafe_code)]
 
+pub mod allocator;
 mod commands;
 pub mod compare;
 pub mod config_args;
@@ -86,7 +87,8 @@ pub fn main(catalog: Catalog) -> ExitCode {
     main_with_allocator(catalog, "as built")
 }
 
-/// [`main`], for a program that says what its allocator is: records of measurements note it.
+/// [`main`], for a program that says what its allocator is, by one of the names in [`allocator`] or another: records of
+/// measurements note it.
 #[allow(clippy::needless_pass_by_value)] // it is a program's only act
 pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCode {
     let cli = match Cli::try_parse() {

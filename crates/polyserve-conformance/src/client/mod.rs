@@ -43,6 +43,7 @@ pub struct Client {
     patience: Duration,
     unread: Vec<u8>,
     transcript: Transcript,
+    wants_dates: bool,
 }
 
 /// How a connection ended, or that it did not.
@@ -93,7 +94,14 @@ impl Client {
     pub fn connect(addr: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&addr, patience)?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, patience, unread: Vec::new(), transcript: Transcript::default() })
+        Ok(Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), wants_dates: true })
+    }
+
+    /// This one, but answers without a `Date`, or with a wrong one, are well-formed too.
+    #[must_use]
+    pub fn without_dates(mut self) -> Self {
+        self.wants_dates = false;
+        self
     }
 
     /// Sends `bytes` as they are.
@@ -180,6 +188,9 @@ impl Client {
         };
         let parsed = Response::parse(&self.unread[..head]).and_then(|r| r.body_length().map(|length| (r, length)));
         let (mut response, length) = parsed.map_err(|why| self.malformed(&why))?;
+        if self.wants_dates {
+            response.check_date().map_err(|why| self.malformed(&why))?;
+        }
         let end = head + if to_head { 0 } else { length };
         while self.unread.len() < end {
             self.fill(deadline).map_err(|ending| self.ended(ending))?;

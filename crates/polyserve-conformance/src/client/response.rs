@@ -95,10 +95,15 @@ impl Response {
             }
             lengths => return Err(format!("its Content-Length is {lengths:?}")),
         };
-        if !self.is_interim() && (self.all("Date").count() != 1 || self.date().is_none()) {
-            return Err(format!("its Date is {:?}", self.all("Date").collect::<Vec<_>>()));
-        }
         Ok(if self.status == 304 { 0 } else { length })
+    }
+
+    /// Checks that there is one `Date`, but in a 1xx, and that it is one.
+    pub(super) fn check_date(&self) -> Result<(), String> {
+        if self.is_interim() || (self.all("Date").count() == 1 && self.date().is_some()) {
+            return Ok(());
+        }
+        Err(format!("its Date is {:?}", self.all("Date").collect::<Vec<_>>()))
     }
 }
 
@@ -148,6 +153,7 @@ mod tests {
         let end = head_end(head.as_bytes())?.ok_or("it does not end")?;
         let response = Response::parse(&head.as_bytes()[..end])?;
         let length = response.body_length()?;
+        response.check_date()?;
         Ok((response, length))
     }
 

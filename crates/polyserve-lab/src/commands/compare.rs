@@ -1,5 +1,6 @@
 //! `polyserve compare`: servers and repos side by side, each pair in a process of its own.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use super::stop;
 use super::workload::{WorkloadArgs, misuse, of_one};
 use crate::Misuse;
 use crate::compare::cores::Cores;
+use crate::compare::peers::{NAMES, Package, Peer};
 use crate::compare::progress::Progress;
 use crate::compare::record::Environment;
 use crate::compare::{Comparison, Instrument, Ranking, Record};
@@ -27,6 +29,13 @@ use crate::output::{print, print_json};
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     plan: PlanArgs,
+    /// Other people's frameworks beside ours, with commas between them, or all; they are built first, which takes minutes
+    /// the first time.
+    #[arg(long, value_name = "P,...", value_delimiter = ',')]
+    peers: Vec<String>,
+    /// The sources of the peers. [default: benches/peers/rust of this command's sources]
+    #[arg(long, value_name = "DIR")]
+    peers_dir: Option<PathBuf>,
     /// A directory to record every turn in, as JSON lines.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -41,7 +50,7 @@ pub(crate) struct PlanArgs {
     /// The repos, with commas between them. [default: all]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     repos: Vec<String>,
-    /// What the others are compared with: a server over a repo, or a reference such as null_epoll.
+    /// What the others are compared with: a server over a repo, a reference such as null_epoll, or peer/hyper.
     /// [default: the first server over the first repo]
     #[arg(long, value_name = "S/R")]
     baseline: Option<Baseline>,
@@ -84,11 +93,19 @@ pub(crate) fn run(
 ) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
-    let comparison = args.plan.comparison(catalog, &available, &stop)?;
+    let names = asked_peers(&args.peers, args.plan.baseline.as_ref())?;
+    // What cannot be done is said before anything is built.
+    let unbuilt = |name: &&'static str| Peer { name, program: Ok(PathBuf::new()) };
+    let peers: Vec<Peer> = names.iter().map(unbuilt).collect();
+    let mut comparison = args.plan.comparison(catalog, &peers, &available, &stop)?;
     let mut record = match &args.out {
         Some(dir) => Record::within(dir)?,
         None => Record::none(),
     };
+    if !names.is_empty() {
+        let peers = Package::new(args.peers_dir.as_deref(), allocator).build(&names, &stop);
+        comparison = args.plan.comparison(catalog, &peers, &available, &stop)?;
+    }
     let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
     let environment = Environment::of(&available, [server_cores, client_cores], comparison.seed, allocator);
     record.environment(&environment)?;
@@ -106,6 +123,25 @@ pub(crate) fn run(
     }?;
     Ok(exit_code(&ranking))
 }
+
+/// The peers that are asked for, the baseline too where it is one, each once.
+fn asked_peers(asked: &[String], baseline: Option<&Baseline>) -> Result<Vec<&'static str>, Misuse> {
+    let baseline = baseline.and_then(|baseline| if let Baseline::Peer(name) = baseline { Some(name) } else { None });
+    let mut names = Vec::new();
+    for asked in asked.iter().chain(baseline) {
+        let named: Vec<&'static str> = NAMES.into_iter().filter(|name| asked == name || asked == ALL).collect();
+        if named.is_empty() {
+            return Err(Misuse(format!("there is no peer {asked:?}: they are {}, or {ALL}", NAMES.join(", "))));
+        }
+        names.extend(named);
+    }
+    let mut seen = HashSet::new();
+    names.retain(|name| seen.insert(*name));
+    Ok(names)
+}
+
+/// All peers.
+const ALL: &str = "all";
 
 /// What is printed as JSON.
 #[derive(Serialize)]
@@ -131,10 +167,11 @@ const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(3600);
 
 impl PlanArgs {
-    /// The comparison that is asked for.
+    /// The comparison that is asked for, with these peers.
     pub(crate) fn comparison(
         &self,
         catalog: &Catalog,
+        peers: &[Peer],
         available: &Cores,
         stop: &Shutdown,
     ) -> anyhow::Result<Comparison> {
@@ -148,6 +185,7 @@ impl PlanArgs {
             catalog,
             servers: &self.servers,
             repos: &self.repos,
+            peers,
             baseline: self.baseline.as_ref(),
             quick: self.quick,
             slowed: self.slowed,

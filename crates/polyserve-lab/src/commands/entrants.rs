@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use anyhow::anyhow;
+use polyserve::Connections;
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve_load::Usage;
@@ -11,6 +13,7 @@ use polyserve_load::Usage;
 use crate::Misuse;
 use crate::compare::contestant::{Contestant, Role, bound};
 use crate::compare::launch::{AddressFrom, Launch};
+use crate::compare::peers::{self, PREFIX, Peer};
 use crate::compare::ranking::Failed;
 
 /// A server and a repo: `pool_server/mpsc_pool/two_level`.
@@ -38,6 +41,8 @@ impl FromStr for Pair {
 pub(crate) enum Baseline {
     /// A server and a repo.
     Pair(Pair),
+    /// A peer, by its name: `peer/hyper` is `hyper`.
+    Peer(String),
     /// A reference, by its name, which has no slash.
     Reference(String),
 }
@@ -46,6 +51,9 @@ impl FromStr for Baseline {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(peer) = text.strip_prefix(PREFIX) {
+            return Ok(Self::Peer(peer.to_owned()));
+        }
         Ok(text.parse().map_or_else(|_: String| Self::Reference(text.to_owned()), Self::Pair))
     }
 }
@@ -62,6 +70,8 @@ pub(crate) struct Entrants<'a> {
     pub(crate) catalog: &'a Catalog,
     pub(crate) servers: &'a [String],
     pub(crate) repos: &'a [String],
+    /// Those of other people, the baseline among them where it is one.
+    pub(crate) peers: &'a [Peer],
     pub(crate) baseline: Option<&'a Baseline>,
     pub(crate) quick: bool,
     pub(crate) slowed: Option<f64>,
@@ -87,7 +97,7 @@ impl Entrants<'_> {
     pub(crate) fn enter(&self) -> anyhow::Result<(Vec<Contestant>, Vec<Failed>)> {
         let pairs = self.pairs()?;
         let named = !self.servers.is_empty();
-        let mut contestants: Vec<Contestant> = self.reference()?.into_iter().collect();
+        let mut contestants: Vec<Contestant> = self.reference()?.into_iter().chain(self.foreign_baseline()?).collect();
         let mut refused = Vec::new();
         for (place, pair) in pairs.iter().enumerate() {
             let config = self.settings.make(|config| {
@@ -106,6 +116,12 @@ impl Entrants<'_> {
                     return Err(error.into());
                 }
                 Err(error) => refused.push(Failed { name: pair.name(), round: 0, why: error.to_string() }),
+            }
+        }
+        for peer in self.peers.iter().filter(|peer| !self.is_baseline(peer)) {
+            match self.foreign(peer) {
+                Ok(contestant) => contestants.push(contestant),
+                Err(why) => refused.push(Failed { name: peer.title(), round: 0, why }),
             }
         }
         let Some(baseline) = contestants.first_mut() else {
@@ -156,6 +172,33 @@ impl Entrants<'_> {
             }
         }
         Ok(pairs)
+    }
+
+    fn is_baseline(&self, peer: &Peer) -> bool {
+        matches!(self.baseline, Some(Baseline::Peer(name)) if name == peer.name)
+    }
+
+    /// A peer as a contestant; or why it is none.
+    fn foreign(&self, peer: &Peer) -> Result<Contestant, String> {
+        let launch = peers::launch(peer.program.as_ref().map_err(String::clone)?, self.settings.config.workers);
+        Ok(Contestant::new(&peer.title(), Role::Ranked, launch).with(|one| {
+            (one.is_foreign, one.shape) = (true, Some(Connections::Multiplexed));
+        }))
+    }
+
+    /// The baseline where it is a peer.
+    fn foreign_baseline(&self) -> anyhow::Result<Option<Contestant>> {
+        let Some(Baseline::Peer(name)) = self.baseline else { return Ok(None) };
+        let Some(peer) = self.peers.iter().find(|peer| self.is_baseline(peer)) else {
+            return Err(Misuse(format!("--baseline {PREFIX}{name}: only compare has peers")).into());
+        };
+        if self.slowed.is_some() {
+            return Err(
+                Misuse(format!("--slowed needs a server of ours for a baseline: {PREFIX}{name} is none")).into()
+            );
+        }
+        let contestant = self.foreign(peer).map_err(|why| anyhow!("the baseline {PREFIX}{name}: {why}"))?;
+        Ok(Some(contestant))
     }
 
     /// The baseline where it is a reference.
@@ -231,6 +274,7 @@ mod tests {
         let pair: Pair = "pool_server/mpsc_pool/two_level".parse().unwrap();
         assert_eq!((pair.server.as_str(), pair.repo.as_str()), ("pool_server/mpsc_pool", "two_level"));
         assert!("two_level".parse::<Pair>().unwrap_err().contains("SERVER/REPO"));
+        assert_eq!("peer/hyper".parse(), Ok(Baseline::Peer("hyper".into())));
         assert_eq!("null_epoll".parse(), Ok(Baseline::Reference("null_epoll".into())));
         assert_eq!("pool_server/mpsc_pool/two_level".parse(), Ok(Baseline::Pair(pair)));
     }

@@ -127,7 +127,7 @@ pub(crate) fn run(catalog: &Catalog, args: &TrialArgs, json: bool) -> anyhow::Re
 fn comparison(catalog: &Catalog, args: &TrialArgs, kind: &str, stop: &Shutdown) -> anyhow::Result<Comparison> {
     let mut plan = args.plan.clone();
     plan.slowed = plan.slowed.filter(|_| kind == SLOWED);
-    let mut comparison = plan.comparison(catalog, &Cores::available()?, stop)?;
+    let mut comparison = plan.comparison(catalog, &[], &Cores::available()?, stop)?;
     comparison.latency = false;
     comparison.refused.clear();
     comparison.contestants.retain(|one| !matches!(one.role, Role::Limit | Role::Ranked));

@@ -16,6 +16,8 @@ pub struct Contestant {
     pub role: Role,
     /// Its process.
     pub launch: Launch,
+    /// Whether somebody else wrote it: then what it keeps of the contract is looked at first, and stands in the ranking.
+    pub is_foreign: bool,
     /// Whether it is asked for entities; a reference answers anything alike.
     pub keeps_entities: bool,
     /// What its shape can do with connections; `None` where it does not say.
@@ -43,7 +45,8 @@ pub enum Role {
 impl Contestant {
     /// One that keeps entities unless it is a limit, and says nothing of its shape.
     pub fn new(name: &str, role: Role, launch: Launch) -> Self {
-        Self { name: name.to_owned(), role, launch, keeps_entities: role != Role::Limit, shape: None, bound: None }
+        let (keeps_entities, is_foreign) = (role != Role::Limit, false);
+        Self { name: name.to_owned(), role, launch, is_foreign, keeps_entities, shape: None, bound: None }
     }
 
     /// This one, changed.

@@ -13,14 +13,17 @@
 //! # Layout
 //!
 //! * [`contestant`]: who takes part, and the order of turns. [`launch`], [`process`]: how one is started and ended.
+//! * [`peers`]: other people's frameworks; [`contract`]: what they keep of ours.
 //! * [`measure`]: a turn; [`turn`]: its figures. [`proc`], [`cores`]: what the kernel knows.
 //! * [`statistics`]: what may be said of ratios. [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept.
 //! * [`progress`]: how far it is.
 
 pub mod contestant;
+pub mod contract;
 pub mod cores;
 pub mod launch;
 pub mod measure;
+pub mod peers;
 pub mod proc;
 pub mod process;
 pub mod progress;
@@ -39,6 +42,7 @@ pub use ranking::Ranking;
 pub use record::Record;
 pub use turn::Turn;
 
+use contract::Contract;
 use cores::Cores;
 use proc::Spent;
 use process::Failure;
@@ -122,19 +126,22 @@ struct Run<'a> {
     turns: Vec<Vec<Option<Turn>>>,
     failed: Vec<Option<Failed>>,
     rate: Option<Rate>,
+    contracts: Vec<Contract>,
 }
 
 impl<'a> Run<'a> {
     fn new(plan: &'a Comparison) -> Self {
         let count = plan.contestants.len();
         let contestants = plan.contestants.clone();
-        Self { plan, contestants, turns: vec![Vec::new(); count], failed: vec![None; count], rate: None }
+        let (turns, failed) = (vec![Vec::new(); count], vec![None; count]);
+        Self { plan, contestants, turns, failed, rate: None, contracts: Vec::new() }
     }
 
     fn run(mut self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<Ranking> {
         for Failed { name, why, .. } in &self.plan.refused {
             record.refusal(name, why)?;
         }
+        self.look_at_contracts(record, progress)?;
         for who in calibrations(&self.contestants, self.plan.latency) {
             let mut turns = Vec::new();
             for attempt in 0..ATTEMPTS {
@@ -161,6 +168,22 @@ impl<'a> Run<'a> {
 
     fn is_stopped(&self) -> bool {
         self.plan.instrument.stop.is_begun()
+    }
+
+    /// What those who are not ours keep of the contract. Who cannot be started is out in its first turn.
+    fn look_at_contracts(&mut self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<()> {
+        let judged = |one: &&Contestant| one.is_foreign && matches!(one.role, Role::Baseline | Role::Ranked);
+        for contestant in self.plan.contestants.iter().filter(judged) {
+            if self.is_stopped() {
+                break;
+            }
+            progress.turn(0, &contestant.name);
+            if let Ok(contract) = contract::look(contestant, &self.plan.instrument.server_cores) {
+                record.contract(&contract)?;
+                self.contracts.push(contract);
+            }
+        }
+        Ok(())
     }
 
     /// A turn for each of `who`; `None` for who is out. All have their processes at once, and slices in turn.
@@ -275,6 +298,7 @@ impl<'a> Run<'a> {
             baseline: baseline.map_or_else(String::new, |baseline| baseline.name.clone()),
             asked: asked.clone(),
             rate: self.rate,
+            contracts: self.contracts,
             failed: self.failed.into_iter().flatten().chain(self.plan.refused.iter().cloned()).collect(),
             interrupted,
             ..ranking

@@ -1,8 +1,8 @@
 //! What a comparison leaves behind: JSON lines, each on the disk's way as soon as it is there, so that a run that is
 //! ended early has left all that it had measured.
 //!
-//! The first line is the environment, then one for everybody who cannot take part, one a turn or failure; the last is
-//! the ranking.
+//! The first line is the environment, then one for everybody who cannot take part, one for what each peer keeps of the
+//! contract, one a turn or failure; the last is the ranking.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use super::contestant::Contestant;
+use super::contract::Contract;
 use super::cores::Cores;
 use super::ranking::Ranking;
 use super::turn::Turn;
@@ -107,6 +108,8 @@ enum Line<'a> {
         name: &'a str,
         why: &'a str,
     },
+    /// What somebody who is not ours keeps of the contract.
+    Contract(&'a Contract),
     Ranking(&'a Ranking),
 }
 
@@ -179,6 +182,15 @@ impl Record {
     /// Where it cannot be written.
     pub fn refusal(&mut self, name: &str, why: &str) -> io::Result<()> {
         self.line(&Line::Refusal { name, why })
+    }
+
+    /// What a contestant that is not ours keeps of the contract.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written.
+    pub fn contract(&mut self, contract: &Contract) -> io::Result<()> {
+        self.line(&Line::Contract(contract))
     }
 
     /// The last line.

@@ -9,7 +9,7 @@ use crate::output::Table;
 
 impl fmt::Display for Ranking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { baseline, rounds, asked, rows, failed, interrupted, .. } = self;
+        let Self { baseline, rounds, asked, rows, contracts, failed, interrupted, .. } = self;
         let ended = if *interrupted { ", ended early" } else { "" };
         writeln!(f, "beside {baseline}, {rounds} rounds{ended}; medians, 95 % intervals")?;
         writeln!(f, "asked: {asked}\n")?;
@@ -33,6 +33,7 @@ impl fmt::Display for Ranking {
         if *rounds < LEAST_ROUNDS {
             writeln!(f, "too few rounds for a verdict: {rounds} of {LEAST_ROUNDS}")?;
         }
+        contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
         failed.iter().try_for_each(|failed| writeln!(f, "not ranked: {}: {}", failed.name, failed.why))
     }
 }
@@ -186,8 +187,10 @@ fn void_notes(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::contract::Contract;
     use crate::compare::ranking::{Bands, Failed, Latencies, Rate};
     use crate::compare::statistics::{Estimate, Interval};
+    use polyserve_conformance::address::{AddressReport, Failed as Broken, Group};
 
     fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> Row {
         let interval = Interval { low: ratio - 0.01, high: ratio + 0.01 };
@@ -227,6 +230,9 @@ mod tests {
         limit.shares.clear();
         limit.cost_void = Some(Void::ClientSaturated { side: Side::Own, busy: Some(0.6) });
         let band = Some(Interval { low: 0.985, high: 1.012 });
+        let failed = Broken { property: "two_hosts_are_refused", group: Group::Head, why: "200, not 400".into() };
+        let theirs =
+            AddressReport { held: vec!["a_length_is_digits"], failed: vec![failed], ..AddressReport::default() };
         let ranking = Ranking {
             baseline: "base".into(),
             rounds: 12,
@@ -242,6 +248,7 @@ mod tests {
                 row("base again", Role::Same, 0.999, Verdict::Tie),
                 limit,
             ],
+            contracts: vec![Contract { name: "peer/theirs".into(), keeps_framing: false, report: theirs }],
             failed: vec![Failed { name: "broken".into(), round: 1, why: "it ended by itself".into() }],
             others: Some(0.25),
             interrupted: false,
@@ -261,6 +268,7 @@ mod tests {
             "ties: ratios that meet these, the baseline's beside itself (A/A): throughput [0.985, 1.012], cost [0.985, 1.012]",
             "~client full: the client was saturated: the cost includes the server's waking up",
             "p50, p99, p99.9: from the intended start at 500 requests/s, evenly spaced, half of null_epoll's",
+            "peer/theirs fails 1 of 2: two_hosts_are_refused (head)",
             "not ranked: broken: it ended by itself",
             "others had 25 % of the cores' time: the intervals are wider for it",
         ] {

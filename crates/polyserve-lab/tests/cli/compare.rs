@@ -23,6 +23,13 @@ use super::{PATIENCE, misused, polyserve, printed, text};
 
 const TINY: [&str; 5] = ["--slice=50ms", "--warm-up=50ms", "--connections=4", "--keys=50", "--seed=7"];
 
+/// With all features, what the precedence says.
+const ALLOCATOR: &str = match (cfg!(feature = "jemalloc"), cfg!(feature = "mimalloc")) {
+    (true, _) => "jemalloc",
+    (false, true) => "mimalloc",
+    (false, false) => "the system's",
+};
+
 /// A directory of this test's own that is not there yet.
 fn fresh(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
@@ -90,7 +97,7 @@ fn a_connection_a_request_has_both_limits() {
     }
     assert!(ranking["rows"][0]["bytes_per_connection"].is_null(), "{ranking}");
     let environment = &ranking["environment"];
-    assert_eq!((&environment["seed"], &environment["allocator"]), (&Value::from(7), &Value::from("the system's")));
+    assert_eq!((&environment["seed"], &environment["allocator"]), (&Value::from(7), &Value::from(ALLOCATOR)));
     assert!(environment["command"].as_array().unwrap().iter().any(|arg| arg == "--no-keepalive"), "{environment}");
     assert_eq!((&ranking["rate"], &ranking["failed"]), (&Value::Null, &Value::Array(Vec::new())));
 }
@@ -140,6 +147,66 @@ fn what_cannot_be_compared_is_named() {
     assert!(misused(&["trial"]).contains("--same"));
     assert!(misused(&["trial", "--times=3"]).contains("--slowed"));
     assert!(misused(&["trial", "--same=1", "--rounds=9"]).contains("--rounds 10 or more"));
+}
+
+#[test]
+fn a_peer_that_nobody_knows_is_refused() {
+    let error = misused(&["compare", "--peers=hyper,hypper"]);
+    assert!(error.contains("no peer \"hypper\"") && error.contains("hyper, axum, actix-web, ntex, warp"), "{error}");
+    assert!(misused(&["compare", "--baseline=peer/nope"]).contains("no peer \"nope\""));
+    assert!(misused(&["compare", "--baseline=peer/hyper", "--slowed=5"]).contains("--slowed needs a server of ours"));
+    let trial = ["trial", "--same=1", "--rounds=10", "--baseline=peer/hyper"];
+    assert!(misused(&trial).contains("only compare has peers"));
+}
+
+/// Nothing is built here: there is nothing to build. The others go on, but a baseline cannot be done without.
+#[test]
+fn peers_without_sources_are_named_as_not_run() {
+    let sources = format!("--peers-dir={}", fresh("no-peers").display());
+    let args = ["compare", "--servers=pool_server", "--repos=std_mutex", "--rounds=1", "--no-latency", "--json"];
+    let output = super::run(&[&args[..], &TINY, &["--peers=hyper,all", &sources]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let ranking: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let failed = ranking["failed"].as_array().unwrap();
+    let names: Vec<_> = failed.iter().map(|failed| failed["name"].as_str().unwrap()).collect();
+    let all = ["peer/hyper", "peer/axum", "peer/actix-web", "peer/ntex", "peer/warp", "peer/may_minihttp"];
+    assert_eq!(names, all, "each once");
+    for failed in failed {
+        let why = failed["why"].as_str().unwrap();
+        assert!(why.starts_with("not run: ") && why.contains("holds no package"), "{failed}");
+    }
+    assert!(ranking["rows"].as_array().unwrap().iter().any(|row| row["name"] == "pool_server/mpsc_pool/std_mutex"));
+    let output = super::run(&[&args[..], &TINY, &["--baseline=peer/warp", &sources]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("the baseline peer/warp: not run: "), "{}", text(&output.stderr));
+}
+
+/// `sequential` holds one connection at a time, so whatever asks it must let go of each before the next.
+#[test]
+fn a_server_of_ours_holds_all_that_can_be_seen_at_an_address() {
+    for server in ["sequential", "pool_server"] {
+        let command = ["serve", "--server", server, "--repo", "two_level", "--listen", "127.0.0.1:0"];
+        let serving = super::Serving::start(polyserve(&command));
+        let report = polyserve_conformance::address::check(serving.addr, PATIENCE);
+        assert!(report.failed.is_empty() && report.not_run.is_empty(), "{server} {report}\n{:#?}", report.failed);
+    }
+}
+
+/// What somebody else's server keeps of the contract stands in the ranking and in the record.
+#[test]
+fn what_others_keep_of_the_contract_is_recorded() {
+    let dir = fresh("contract");
+    let theirs = serve("theirs", Role::Ranked, "pool_server").with(|one| one.is_foreign = true);
+    let comparison = comparison(vec![serve("base", Role::Baseline, "thread_per_connection"), theirs]);
+    let ranking = comparison.run(&mut Record::within(&dir).unwrap(), &mut Progress::of(comparison.turns())).unwrap();
+    let [contract] = ranking.contracts.as_slice() else { panic!("{:?}", ranking.contracts) };
+    assert!(contract.keeps_framing && contract.report.failed.is_empty(), "{contract}");
+    assert!(ranking.to_string().contains("theirs holds all "), "{ranking}");
+    let lines = lines(&dir);
+    let line = lines.iter().find(|line| kind(line) == "contract").expect("it is recorded");
+    assert_eq!((&line["name"], &line["keeps_framing"]), (&Value::from("theirs"), &Value::Bool(true)));
+    assert!(line["held"].as_array().is_some_and(|held| held.len() > 25) && line["failed"] == Value::Array(vec![]));
+    assert_eq!(lines.last().unwrap()["contracts"][0]["name"], "theirs");
 }
 
 /// What it says is the machine's affair; that it says what it counted is not.

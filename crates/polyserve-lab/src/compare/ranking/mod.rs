@@ -13,6 +13,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::contestant::{Contestant, Role};
+use super::contract::Contract;
 use super::statistics::{Estimate, Interval, Verdict, median, tie_band};
 use super::turn::{Turn, microseconds};
 
@@ -41,6 +42,8 @@ pub struct Ranking {
     pub bands: Bands,
     /// The best throughput first; then the baseline against itself, then the limits.
     pub rows: Vec<Row>,
+    /// What those who are not ours keep of the contract.
+    pub contracts: Vec<Contract>,
     /// Who is out, and why.
     pub failed: Vec<Failed>,
     /// Which share of its cores' time others have had, if that is known.
@@ -209,6 +212,7 @@ impl Ranking {
             rate: None,
             bands,
             rows,
+            contracts: Vec::new(),
             failed: Vec::new(),
             others: None,
             interrupted: false,

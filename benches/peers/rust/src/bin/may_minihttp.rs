@@ -1,0 +1,68 @@
+//! may_minihttp: coroutines with stacks of their own. It answers with fixed header fields alone, so a PUT that created
+//! something cannot say where it is; it sets no TCP_NODELAY, and has no way to close a connection.
+
+use std::io::{self, Read as _};
+use std::net::{SocketAddr, TcpListener};
+
+use may_minihttp::{HttpServer, HttpService, Request, Response};
+use polyserve_peers::{Args, Entities, Put, announce};
+
+#[derive(Clone)]
+struct Peer(&'static Entities);
+
+impl HttpService for Peer {
+    fn call(&mut self, request: Request<'_, '_, '_>, response: &mut Response<'_>) -> io::Result<()> {
+        let Self(entities) = self;
+        let id = request.path().strip_prefix('/').map(str::parse);
+        match (request.method(), request.path(), id) {
+            ("GET", _, Some(Ok(id))) => match entities.get(id) {
+                Some(json) => response.header("Content-Type: application/json").body_vec(json),
+                None => status(response, 404, "Not Found"),
+            },
+            ("PUT", "/", _) => {
+                let mut body = Vec::new();
+                request.body().read_to_end(&mut body)?;
+                match entities.put(&body) {
+                    Ok(Put::Created(_)) => status(response, 201, "Created"),
+                    Ok(Put::Replaced) => {}
+                    Err(_) => status(response, 400, "Bad Request"),
+                }
+            }
+            (_, "/", _) | (_, _, Some(Ok(_))) => status(response, 405, "Method Not Allowed"),
+            _ => status(response, 400, "Bad Request"),
+        }
+        Ok(())
+    }
+}
+
+fn status(response: &mut Response<'_>, code: usize, reason: &'static str) {
+    response.status_code(code, reason);
+}
+
+/// Times that a free port is looked for: it may be taken before the server has it.
+const TRIES: usize = 10;
+
+fn main() -> io::Result<()> {
+    let Args { workers, listen } = Args::read()?;
+    may::config().set_workers(workers);
+    let peer = Peer(Entities::shared());
+    let mut tries = 0;
+    let server = loop {
+        // The server does not say on which port it listens.
+        let addr = if listen.port() == 0 { free_port(listen)? } else { listen };
+        tries += 1;
+        match HttpServer(peer.clone()).start(addr) {
+            Ok(server) => {
+                announce(addr)?;
+                break server;
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && listen.port() == 0 && tries < TRIES => {}
+            Err(error) => return Err(error),
+        }
+    };
+    server.join().map_err(|_| io::Error::other("the server panicked"))
+}
+
+fn free_port(addr: SocketAddr) -> io::Result<SocketAddr> {
+    TcpListener::bind(addr)?.local_addr()
+}

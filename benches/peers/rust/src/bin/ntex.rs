@@ -1,0 +1,44 @@
+//! ntex on tokio: a runtime of one thread for each worker, and one thread that accepts. It sets no TCP_NODELAY; on Linux a
+//! connection inherits its listener's.
+
+use std::io;
+use std::net::TcpListener;
+
+use ntex::util::Bytes;
+use ntex::web::types::{Path, State};
+use ntex::web::{self, App, HttpResponse, HttpServer};
+use polyserve_peers::{Args, Entities, Put, announce};
+use socket2::SockRef;
+
+#[ntex::main]
+async fn main() -> io::Result<()> {
+    let Args { workers, listen } = Args::read()?;
+    let entities = Entities::shared();
+    let listener = TcpListener::bind(listen)?;
+    SockRef::from(&listener).set_tcp_nodelay(true)?;
+    let addr = listener.local_addr()?;
+    let app = async move || {
+        App::new()
+            .state(entities)
+            .service(web::resource("/").route(web::put().to(put)))
+            .service(web::resource("/{id}").route(web::get().to(get)).route(web::head().to(get)))
+    };
+    let server = HttpServer::new(app).workers(workers).disable_signals().listen(listener)?.run();
+    announce(addr)?;
+    server.await
+}
+
+async fn get(entities: State<&'static Entities>, id: Path<i64>) -> HttpResponse {
+    match entities.get(*id) {
+        Some(json) => HttpResponse::Ok().content_type("application/json").body(json),
+        None => HttpResponse::NotFound().finish(),
+    }
+}
+
+async fn put(entities: State<&'static Entities>, body: Bytes) -> HttpResponse {
+    match entities.put(&body) {
+        Ok(Put::Created(path)) => HttpResponse::Created().header("Location", path).finish(),
+        Ok(Put::Replaced) => HttpResponse::Ok().finish(),
+        Err(_) => HttpResponse::BadRequest().finish(),
+    }
+}

@@ -1,0 +1,143 @@
+//! Where a message ends. What is sent would be a good PUT, were it not for its framing; behind it stands a GET, and
+//! whoever answers that has been taken in.
+
+use super::probe::{Probe, Seen, brief, put_with, request};
+use crate::client::Ending;
+
+const ENTITY: &str = r#"{"id":-7004,"description":"d","value":1.5}"#;
+
+/// The entity in one chunk, and the end.
+fn chunks() -> String {
+    format!("{:x}\r\n{ENTITY}\r\n0\r\n\r\n", ENTITY.len())
+}
+
+fn with_length(length: &str) -> Vec<u8> {
+    put_with(&format!("Content-Length: {length}\r\n"), ENTITY)
+}
+
+fn with_coding(coding: &str) -> Vec<u8> {
+    put_with(&format!("Transfer-Encoding: {coding}\r\n"), &chunks())
+}
+
+/// A `Content-Length` that is no row of digits is refused.
+pub(super) fn a_length_is_digits(probe: &Probe) -> Result<(), String> {
+    let n = ENTITY.len();
+    let lengths =
+        [format!("+{n}"), format!("-{n}"), format!("0x{n:x}"), format!("{n} {n}"), format!("{n}a"), "a".into()];
+    probe.each_ends_with(lengths.iter().map(|length| with_length(length)))
+}
+
+/// Lengths that differ are refused, on two lines and on one.
+pub(super) fn lengths_that_differ_are_refused(probe: &Probe) -> Result<(), String> {
+    let n = ENTITY.len();
+    let lines = [(n, 0), (0, n), (n, n + 1)].map(|(a, b)| with_length(&format!("{a}\r\nContent-Length: {b}")));
+    probe.each_ends_with(lines.into_iter().chain([with_length(&format!("{n}, 0")), with_length(&format!("0, {n}"))]))
+}
+
+/// Where `chunked` is not the last coding, nobody knows where the message ends.
+pub(super) fn codings_that_do_not_end_with_chunked_are_refused(probe: &Probe) -> Result<(), String> {
+    let codings =
+        ["chunked, identity", "chunked, gzip", "xchunked", "chunkedx", "gzip", "chunked\r\nTransfer-Encoding: x"];
+    probe.each_ends_with(codings.into_iter().map(with_coding))
+}
+
+/// White space between a name and its colon is refused: others may read another field there.
+pub(super) fn a_space_before_the_colon_is_refused(probe: &Probe) -> Result<(), String> {
+    let n = ENTITY.len();
+    probe.each_ends_with([
+        put_with(&format!("Content-Length : {n}\r\n"), ENTITY),
+        put_with("Transfer-Encoding : chunked\r\n", &chunks()),
+        put_with(&format!("Content-Length: {n}\r\nTransfer-Encoding\t: chunked\r\n"), ENTITY),
+    ])
+}
+
+/// Chunk sizes that are none, or more than can be counted, and chunks that do not end where they said.
+pub(super) fn broken_chunks_are_refused(probe: &Probe) -> Result<(), String> {
+    let n = ENTITY.len();
+    let sizes = [format!("g{n:x}"), format!("-{n:x}"), format!("0x{n:x}"), format!("+{n:x}"), String::new()];
+    let beyond = format!("1{n:016x}"); // the same in 64 bits
+    let bodies = sizes.into_iter().chain([beyond]).map(|size| format!("{size}\r\n{ENTITY}\r\n0\r\n\r\n"));
+    let torn = [format!("{n:x}\r\n{ENTITY}X\r\n0\r\n\r\n"), format!("{n:x}\r\n{ENTITY}0\r\n\r\n\r\n")];
+    probe.each_ends_with(bodies.chain(torn).map(|body| put_with("Transfer-Encoding: chunked\r\n", &body)))
+}
+
+/// Where both are there, what a chunk holds is no request, whatever the length says.
+pub(super) fn a_length_never_overrides_chunked(probe: &Probe) -> Result<(), String> {
+    let hidden = "GET /-7999 HTTP/1.1\r\nHost: a\r\n\r\n";
+    let size = format!("{:x}\r\n", hidden.len());
+    let body = format!("{size}{hidden}\r\n0\r\n\r\n");
+    let length = format!("Content-Length: {}\r\n", size.len());
+    for fields in [format!("{length}Transfer-Encoding: chunked\r\n"), format!("Transfer-Encoding: chunked\r\n{length}")]
+    {
+        let message = put_with(&fields, &body);
+        let Seen { statuses, .. } = probe.all(&message)?;
+        if statuses.len() > 1 {
+            return Err(format!("what a chunk holds is answered after {}: {statuses:?}", brief(&message)));
+        }
+    }
+    Ok(())
+}
+
+/// A CR alone ends no line: what follows it is no field.
+pub(super) fn a_bare_cr_makes_no_field(probe: &Probe) -> Result<(), String> {
+    makes_no_field(probe, "X: y\r")
+}
+
+/// A line that begins with white space is no field.
+pub(super) fn a_folded_line_makes_no_field(probe: &Probe) -> Result<(), String> {
+    makes_no_field(probe, "X: y\r\n ")
+}
+
+/// Behind `before` a length would swallow a GET. It is no length, so either the message is refused or the GET is a request
+/// of its own.
+fn makes_no_field(probe: &Probe, before: &str) -> Result<(), String> {
+    let next = request("GET", "/-7999", "Connection: close\r\n");
+    let message = request("GET", "/-7998", &format!("{before}Content-Length: {}\r\n", next.len()));
+    let Seen { statuses, ending } = probe.all(&[message.as_slice(), &next].concat())?;
+    match (statuses.as_slice(), ending) {
+        ([] | [400..=403 | 405..=599], Ending::Closed | Ending::Reset) | ([404, 404], _) => Ok(()),
+        _ => Err(format!("{statuses:?}, {ending:?} to {}", brief(&message))),
+    }
+}
+
+/// HTTP/1.0 knows no codings: whatever is answered is the last answer.
+pub(super) fn chunked_in_1_0_is_the_last(probe: &Probe) -> Result<(), String> {
+    let head =
+        "PUT / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
+    let message = format!("{head}\r\n{}", chunks()).into_bytes();
+    let Seen { statuses, ending } = probe.all(&[message.as_slice(), &request("GET", "/-7999", "")].concat())?;
+    match (statuses.len(), ending) {
+        (0 | 1, Ending::Closed | Ending::Reset) => Ok(()),
+        _ => Err(format!("{statuses:?}, {ending:?} to {}", brief(&message))),
+    }
+}
+
+/// Both together are an attempt to smuggle. RFC 9112 (6.1) lets a server refuse, or take `chunked` and close.
+pub(super) fn a_length_beside_chunked_is_refused(probe: &Probe) -> Result<(), String> {
+    let length = format!("Content-Length: {}\r\n", ENTITY.len());
+    let both = [format!("{length}Transfer-Encoding: chunked\r\n"), format!("Transfer-Encoding: chunked\r\n{length}")];
+    probe.each_ends_with(both.iter().map(|fields| put_with(fields, &chunks())))
+}
+
+/// Another coding before `chunked` is not undone here, and `chunked` twice is no coding.
+pub(super) fn chunked_is_the_only_coding(probe: &Probe) -> Result<(), String> {
+    probe.each_ends_with(["gzip, chunked", "chunked, chunked"].map(with_coding))
+}
+
+/// A line ends with CRLF. RFC 9112 (2.2) lets a server take the LF alone.
+pub(super) fn a_bare_lf_ends_no_line(probe: &Probe) -> Result<(), String> {
+    probe.each_ends_with([
+        b"GET /-7998 HTTP/1.1\nHost: a\n\n".to_vec(),
+        b"GET /-7998 HTTP/1.1\r\nHost: a\nX: y\r\n\r\n".to_vec(),
+    ])
+}
+
+/// CR, NUL and other control bytes in a field. RFC 9110 (5.5) lets a server replace the first two, and keep the others.
+pub(super) fn bare_cr_and_control_bytes_are_refused(probe: &Probe) -> Result<(), String> {
+    probe.each_ends_with(["X: a\rb\r\n", "X: a\0b\r\n", "X: a\x01b\r\n"].map(|field| request("GET", "/-7998", field)))
+}
+
+/// Folded lines. RFC 9112 (5.2) lets a server unfold them.
+pub(super) fn folded_lines_are_refused(probe: &Probe) -> Result<(), String> {
+    probe.each_ends_with([request("GET", "/-7998", "X: y\r\n folded\r\n")])
+}

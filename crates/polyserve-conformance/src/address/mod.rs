@@ -1,0 +1,216 @@
+//! What anything that listens at an address keeps of the contract: the entity service over HTTP/1.1, whoever wrote it and
+//! however it was started.
+//!
+//! The [server kit](crate::server) starts its subjects with configurations, services and repos of its own; a server that is
+//! merely there can only be talked to. So these properties are fewer, and none waits for a timeout to pass. They tell apart
+//! what an RFC demands and what it lets a server choose ([`Group`]).
+//!
+//! Invariant: nothing is judged that was not seen on the wire, and no answer of the server makes this panic. Cost: each
+//! property opens a few connections, gives up at the first thing that is wrong, and waits at most the given patience for a
+//! byte; the whole list ends within 15 s, and what was not looked at by then is listed as such. It stores a few entities
+//! with ids near -7000.
+//!
+//! ```no_run
+//! use polyserve_conformance::address;
+//! use std::time::Duration;
+//!
+//! let report = address::check("127.0.0.1:8001".parse()?, Duration::from_secs(2));
+//! println!("{report}");
+//! assert!(report.keeps_framing());
+//! # Ok::<(), std::net::AddrParseError>(())
+//! ```
+//!
+//! # Layout
+//!
+//! `probe` talks to the server; `entity`, `connection`, `head` and `framing` have the properties of a group each.
+
+mod connection;
+mod entity;
+mod framing;
+mod head;
+mod probe;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use probe::Probe;
+use serde::Serialize;
+
+/// What a property is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// Where a message ends, by what RFC 9112 demands: who fails one of these can be made to answer a request that nobody
+    /// sent.
+    Framing,
+    /// The same, where the RFC lets a server choose and this contract is strict: a bare LF, a length beside `chunked`.
+    FramingLenient,
+    /// Request lines and fields.
+    Head,
+    /// The entity service: statuses and bodies.
+    Entity,
+    /// Keeping, closing, pipelining.
+    Connection,
+}
+
+impl Group {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Framing => "framing",
+            Self::FramingLenient => "framing, by choice",
+            Self::Head => "head",
+            Self::Entity => "entity",
+            Self::Connection => "connection",
+        }
+    }
+}
+
+/// A named property of whatever listens at an address.
+#[derive(Debug)]
+pub struct Property {
+    /// Its name: `two_hosts_are_refused`.
+    pub name: &'static str,
+    /// What it is about.
+    pub group: Group,
+    run: fn(&Probe) -> Result<(), String>,
+}
+
+/// Lists properties by their functions' names.
+macro_rules! properties {
+    ($($group:ident: $module:ident { $($name:ident,)* })*) => {
+        /// Every property, in the order in which they are looked at.
+        pub const PROPERTIES: &[Property] = &[
+            $($(Property { name: stringify!($name), group: Group::$group, run: $module::$name },)*)*
+        ];
+    };
+}
+
+properties! {
+    Entity: entity {
+        put_creates_and_replaces,
+        get_shows_the_entity,
+        absent_entities_are_not_found,
+        head_is_get_without_the_body,
+        a_path_that_is_no_id_is_a_bad_request,
+        other_methods_are_not_allowed,
+        a_body_that_is_not_json_is_a_bad_request,
+        json_that_is_no_entity_is_unprocessable,
+    }
+    Connection: connection {
+        a_connection_is_kept_by_default,
+        a_client_may_ask_to_close,
+        a_connection_of_1_0_closes_by_default,
+        a_connection_of_1_0_is_kept_on_request,
+        pipelined_requests_are_answered_in_order,
+        a_request_may_arrive_byte_by_byte,
+        a_half_closed_client_gets_its_answer,
+        an_expected_continue_comes_before_the_body,
+    }
+    Head: head {
+        the_date_is_the_time,
+        a_request_without_a_host_is_refused,
+        two_hosts_are_refused,
+        an_invalid_host_is_refused,
+        a_head_that_is_too_large_is_refused,
+        unknown_methods_are_not_implemented,
+        the_preface_of_http_2_is_refused,
+        garbage_is_answered_with_400,
+        half_a_head_is_no_request,
+    }
+    Framing: framing {
+        a_length_is_digits,
+        lengths_that_differ_are_refused,
+        codings_that_do_not_end_with_chunked_are_refused,
+        a_space_before_the_colon_is_refused,
+        broken_chunks_are_refused,
+        a_length_never_overrides_chunked,
+        a_bare_cr_makes_no_field,
+        a_folded_line_makes_no_field,
+        chunked_in_1_0_is_the_last,
+    }
+    FramingLenient: framing {
+        a_length_beside_chunked_is_refused,
+        chunked_is_the_only_coding,
+        a_bare_lf_ends_no_line,
+        bare_cr_and_control_bytes_are_refused,
+        folded_lines_are_refused,
+    }
+}
+
+/// A property that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failed {
+    /// The property's name.
+    pub property: &'static str,
+    /// What it is about.
+    pub group: Group,
+    /// What was seen, in one line.
+    pub why: String,
+}
+
+/// What was found at an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AddressReport {
+    /// The properties that hold, by name.
+    pub held: Vec<&'static str>,
+    /// Those that do not.
+    pub failed: Vec<Failed>,
+    /// Those that were not looked at, for the time was over: a server that keeps silent takes all of it.
+    pub not_run: Vec<&'static str>,
+}
+
+impl AddressReport {
+    /// Whether everything that the RFC demands of framing was looked at and holds.
+    pub fn keeps_framing(&self) -> bool {
+        PROPERTIES.iter().filter(|property| property.group == Group::Framing).all(|it| self.held.contains(&it.name))
+    }
+
+    /// Properties that were looked at.
+    pub fn looked_at(&self) -> usize {
+        self.held.len() + self.failed.len()
+    }
+}
+
+impl fmt::Display for AddressReport {
+    /// One line: `fails 2 of 39: two_hosts_are_refused (head); a_bare_lf_ends_no_line (framing, by choice)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.looked_at();
+        if self.failed.is_empty() {
+            write!(f, "holds all {all}")?;
+        } else {
+            write!(f, "fails {} of {all}", self.failed.len())?;
+        }
+        for (place, Failed { property, group, .. }) in self.failed.iter().enumerate() {
+            write!(f, "{} {property} ({})", if place == 0 { ":" } else { ";" }, group.name())?;
+        }
+        match self.not_run.len() {
+            0 => Ok(()),
+            count => write!(f, "; {count} more were not looked at, for it took too long"),
+        }
+    }
+}
+
+/// The longest that anything is waited for.
+const MOST_PATIENCE: Duration = Duration::from_secs(2);
+/// No property is begun after this; one takes three times the patience at most.
+const WHOLE: Duration = Duration::from_secs(9);
+
+/// Looks at every property of what listens at `addr`, waiting at most `patience`, and never more than 2 s, for any byte.
+pub fn check(addr: SocketAddr, patience: Duration) -> AddressReport {
+    let until = Instant::now() + WHOLE;
+    let patience = patience.min(MOST_PATIENCE);
+    let mut report = AddressReport::default();
+    for Property { name, group, run } in PROPERTIES {
+        if Instant::now() >= until {
+            report.not_run.push(name);
+            continue;
+        }
+        match run(&Probe::new(addr, patience)) {
+            Ok(()) => report.held.push(name),
+            Err(why) => report.failed.push(Failed { property: name, group: *group, why }),
+        }
+    }
+    report
+}

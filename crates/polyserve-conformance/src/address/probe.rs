@@ -1,0 +1,156 @@
+//! Talks to a server, and says in one line what was wrong.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, Ending, Response, shown};
+
+/// Where the server is, and how long it is waited for.
+#[derive(Debug)]
+pub(super) struct Probe {
+    addr: SocketAddr,
+    patience: Duration,
+    until: Instant,
+}
+
+/// A property with many cases must not take many times the patience.
+const PATIENCES: u32 = 2;
+
+/// What came back in the end.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// The statuses of all answers, in order, interim ones too.
+    pub(super) statuses: Vec<u16>,
+    /// How the connection ended.
+    pub(super) ending: Ending,
+}
+
+impl Probe {
+    pub(super) fn new(addr: SocketAddr, patience: Duration) -> Self {
+        Self { addr, patience, until: Instant::now() + patience * PATIENCES }
+    }
+
+    /// A connection.
+    pub(super) fn client(&self) -> Result<Client, String> {
+        if Instant::now() > self.until {
+            return Err(String::from("it took too long"));
+        }
+        let client =
+            Client::connect(self.addr, self.patience).map_err(|error| format!("it takes no client: {error}"))?;
+        Ok(client.without_dates())
+    }
+
+    /// The answer to `request`, on a connection of its own.
+    pub(super) fn ask(&self, request: &[u8]) -> Result<Response, String> {
+        ask(&mut self.client()?, request)
+    }
+
+    /// The answer to `request`, which has one of these statuses.
+    pub(super) fn expect(&self, request: &[u8], statuses: &[u16]) -> Result<Response, String> {
+        let response = self.ask(request)?;
+        has_status(request, &response, statuses)?;
+        Ok(response)
+    }
+
+    /// Everything that comes back for `bytes`, until the server closes or has been silent for long enough. Nothing is
+    /// said of how the answers are framed: they are told by their status lines.
+    pub(super) fn all(&self, bytes: &[u8]) -> Result<Seen, String> {
+        let mut client = self.client()?;
+        let sent = client.send(bytes);
+        let (answers, ending) = client.end();
+        drop(sent); // who refuses need not read it all
+        Ok(Seen { statuses: statuses(&answers), ending })
+    }
+
+    /// `message` is refused for good: no request that follows it is answered, it is not taken, and the connection ends. A
+    /// close without an answer is as safe.
+    pub(super) fn ends_with(&self, message: &[u8]) -> Result<(), String> {
+        let Seen { statuses, ending } = self.all(&[message, &get("/-7999")].concat())?;
+        match (statuses.as_slice(), ending) {
+            ([] | [400..=599], Ending::Closed | Ending::Reset) => Ok(()),
+            ([], Ending::Silent) => Err(format!("silence on {}", brief(message))),
+            ([_], Ending::Silent) => Err(format!("the connection lives on after {}", brief(message))),
+            ([status], _) => Err(format!("{status} to {}", brief(message))),
+            ([_, _, ..], _) => Err(format!("what follows {} is answered: {statuses:?}", brief(message))),
+        }
+    }
+
+    /// As [`ends_with`](Self::ends_with), of each.
+    pub(super) fn each_ends_with(&self, messages: impl IntoIterator<Item = Vec<u8>>) -> Result<(), String> {
+        messages.into_iter().try_for_each(|message| self.ends_with(&message))
+    }
+}
+
+/// Sends `request`, and reads its answer.
+pub(super) fn ask(client: &mut Client, request: &[u8]) -> Result<Response, String> {
+    let sent = client.send(request);
+    let answer = client.receive().map_err(|failure| format!("{} to {}", first_line(&failure), brief(request)));
+    drop(sent); // a refusal may come before all is sent
+    answer
+}
+
+/// `response` has one of these statuses.
+pub(super) fn has_status(request: &[u8], response: &Response, statuses: &[u16]) -> Result<(), String> {
+    if statuses.contains(&response.status) {
+        return Ok(());
+    }
+    let wanted: Vec<String> = statuses.iter().map(u16::to_string).collect();
+    Err(format!("{}, not {}, to {}", response.status, wanted.join(" or "), brief(request)))
+}
+
+/// What failed, without the transcript.
+pub(super) fn first_line(failure: &crate::client::Failure) -> String {
+    failure.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// The start of a message, for one line.
+pub(super) fn brief(message: &[u8]) -> String {
+    const MOST: usize = 120;
+    let start = message.get(..MOST).unwrap_or(message);
+    let more = if start.len() < message.len() { " ..." } else { "" };
+    format!("{}{more}", shown(start))
+}
+
+/// `GET path`.
+pub(super) fn get(path: &str) -> Vec<u8> {
+    request("GET", path, "")
+}
+
+/// A request without a body; `fields` are whole lines.
+pub(super) fn request(method: &str, path: &str, fields: &str) -> Vec<u8> {
+    format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes()
+}
+
+/// A PUT of `body`; `fields` are whole lines, and its length is among them or not.
+pub(super) fn put_with(fields: &str, body: &str) -> Vec<u8> {
+    let fields = format!("Content-Type: application/json\r\n{fields}");
+    [request("PUT", "/", &fields), body.as_bytes().to_vec()].concat()
+}
+
+/// A PUT of `body` with its length.
+pub(super) fn put(body: &str) -> Vec<u8> {
+    put_with(&format!("Content-Length: {}\r\n", body.len()), body)
+}
+
+/// The statuses of all status lines in `bytes`.
+fn statuses(bytes: &[u8]) -> Vec<u16> {
+    let status = |line: &[u8]| {
+        let rest = line.strip_prefix(b"HTTP/1.1 ").or(line.strip_prefix(b"HTTP/1.0 "))?;
+        let digits = rest.get(..3).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+        let ended = matches!(rest.get(3), Some(b' ' | b'\r'));
+        std::str::from_utf8(digits).ok().filter(|_| ended)?.parse().ok()
+    };
+    (0..bytes.len()).filter_map(|at| status(&bytes[at..])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_by_their_status_lines() {
+        let two = b"HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\nHTTP/1.1 is usualHTTP/1.0 404 \r\n\r\n";
+        assert_eq!(statuses(two), [200, 404]);
+        assert_eq!(statuses(b"HTTP/1.1 2000\r\n"), [] as [u16; 0]);
+    }
+}

@@ -1,0 +1,126 @@
+//! The properties of whatever listens at an address: the plain server has them all, and a flaw fails those that are named.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+use std::time::Duration;
+
+use polyserve_conformance::address::{self, AddressReport, Group, PROPERTIES};
+use polyserve_conformance::broken::servers::{Flaw, PlainServer};
+use polyserve_conformance::repo::Reference;
+use polyserve_core::service::EntityService;
+use polyserve_core::{Server as _, ServerConfig};
+
+/// The most that it takes.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+fn report(flaw: Option<Flaw>, patience: Duration) -> AddressReport {
+    let config = ServerConfig::default();
+    let server = match flaw {
+        Some(flaw) => PlainServer::flawed(config, flaw),
+        None => PlainServer::new(config),
+    };
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    let service = EntityService::shared(Reference::default());
+    let running = server.expect("the defaults are sound").serve(local, service).expect("a port is free");
+    address::check(running.local_addr(), patience)
+}
+
+#[test]
+fn the_plain_server_holds_all_again_and_again() {
+    let running = PlainServer::new(ServerConfig::default())
+        .expect("the defaults are sound")
+        .serve(([127, 0, 0, 1], 0).into(), EntityService::shared(Reference::default()))
+        .expect("a port is free");
+    for _ in 0..2 {
+        let report = address::check(running.local_addr(), PATIENCE);
+        assert!(report.failed.is_empty() && report.not_run.is_empty(), "{:#?}", report.failed);
+        assert_eq!(report.held.len(), PROPERTIES.len());
+        assert!(report.keeps_framing());
+        assert_eq!(report.to_string(), format!("holds all {}", PROPERTIES.len()));
+    }
+}
+
+#[test]
+fn every_property_has_a_name_of_its_own() {
+    let names: BTreeSet<_> = PROPERTIES.iter().map(|property| property.name).collect();
+    assert_eq!(names.len(), PROPERTIES.len());
+}
+
+/// Short: what a flaw leaves unanswered is waited for. A busy machine fails more than the flaw does, not less.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// The flaw fails this property, and breaks what the RFC demands of framing or does not.
+fn fails(flaw: Flaw, property: &str, group: Group) {
+    let report = report(Some(flaw), SHORT);
+    let failed = report.failed.iter().find(|failed| failed.property == property);
+    let failed = failed.unwrap_or_else(|| panic!("{flaw:?} does not fail {property}: {report}"));
+    assert_eq!(failed.group, group);
+    assert!(!failed.why.is_empty() && !failed.why.contains('\n'), "{:?}", failed.why);
+    assert!(report.to_string().contains(property), "{report}");
+    if group == Group::Framing {
+        assert!(!report.keeps_framing());
+    }
+}
+
+macro_rules! fails {
+    ($($test:ident: $flaw:ident fails $property:ident, of $group:ident;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                fails(Flaw::$flaw, stringify!($property), Group::$group);
+            }
+        )*
+    };
+}
+
+fails! {
+    two_hosts: TakesTwoHosts fails two_hosts_are_refused, of Head;
+    length_beside_chunked: TakesLengthBesideChunked fails a_length_beside_chunked_is_refused, of FramingLenient;
+    bare_lf: TakesBareLf fails a_bare_lf_ends_no_line, of FramingLenient;
+    space_before_the_colon: TakesSpaceBeforeColon fails a_space_before_the_colon_is_refused, of Framing;
+    going_on: GoesOnAfterARefusal fails lengths_that_differ_are_refused, of Framing;
+    no_continue: NeverContinues fails an_expected_continue_comes_before_the_body, of Connection;
+    head_with_a_body: AnswersHeadWithABody fails head_is_get_without_the_body, of Entity;
+    reordered: ReorderedPipeline fails pipelined_requests_are_answered_in_order, of Connection;
+    no_close: IgnoresConnectionClose fails a_client_may_ask_to_close, of Connection;
+    no_keep_alive: ForgetsKeepAlive fails a_connection_is_kept_by_default, of Connection;
+    whole_reads: NeedsAWholeRead fails an_expected_continue_comes_before_the_body, of Connection;
+    half_close: TakesHalfCloseForClose fails a_half_closed_client_gets_its_answer, of Connection;
+    everything_is_bad: CallsEverythingBad fails unknown_methods_are_not_implemented, of Head;
+}
+
+/// What hyper chooses does not count as broken framing.
+#[test]
+fn a_choice_that_the_rfc_leaves_is_no_broken_framing() {
+    let lenient = report(Some(Flaw::TakesBareLf), PATIENCE);
+    assert!(lenient.keeps_framing(), "{:#?}", lenient.failed);
+}
+
+/// Someone who takes connections and never says a word, until nobody is left to ask.
+#[test]
+fn silence_is_bounded_and_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let addr = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || while stream.read(&mut [0; 1024]).is_ok_and(|count| count > 0) {});
+        }
+    });
+    let report = address::check(addr, Duration::from_secs(60));
+    assert!(report.held.is_empty(), "{:?}", report.held);
+    assert!(!report.keeps_framing() && !report.not_run.is_empty());
+    assert_eq!(report.failed.len() + report.not_run.len(), PROPERTIES.len());
+    assert!(report.to_string().contains("more were not looked at"), "{report}");
+}
+
+#[test]
+fn nobody_there_fails_everything() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let addr = listener.local_addr().expect("it is bound");
+    drop(listener);
+    let report = address::check(addr, SHORT);
+    assert!(report.held.is_empty() && !report.keeps_framing());
+    assert!(report.failed[0].why.contains("it takes no client"), "{:?}", report.failed[0]);
+}
