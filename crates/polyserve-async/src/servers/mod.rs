@@ -3,6 +3,7 @@
 //! | server | a connection is | a request costs |
 //! |---|---|---|
 //! | [`tokio_tcp`] | a task that any worker may run | a read and a write |
+//! | [`tokio_hyper`] | a task that any worker may run, over hyper's codec | a read and a write |
 //! | [`tokio_per_core`] | a task of the core that accepted it | a read and a write |
 //!
 //! # Layout
@@ -21,6 +22,8 @@ mod place;
 mod roll;
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod runtime;
+#[cfg(feature = "hyper")]
+pub mod tokio_hyper;
 #[cfg(feature = "tokio")]
 pub mod tokio_per_core;
 #[cfg(feature = "tokio")]
@@ -28,6 +31,8 @@ mod tokio_runtime;
 #[cfg(feature = "tokio")]
 pub mod tokio_tcp;
 
+#[cfg(feature = "hyper")]
+pub use tokio_hyper::TokioHyper;
 #[cfg(feature = "tokio")]
 pub use tokio_per_core::TokioPerCore;
 #[cfg(feature = "tokio")]

@@ -19,7 +19,7 @@ use polyserve_core::serving::{House, LAST_GRACE};
 use polyserve_core::{Completer, ConfigError, Connections, Running, Server, ServerConfig, Service, net};
 use tokio::runtime::{Builder, Runtime};
 
-use super::accepting::Accepting;
+use super::accepting::{self, Accepting, Serve};
 use super::roll::Roll;
 use super::tokio_runtime::Tokio;
 
@@ -75,14 +75,14 @@ impl Crew {
             let runtime = Builder::new_current_thread().enable_io().build()?;
             let accepting = {
                 let _context = runtime.enter();
-                Accepting::new(roll, &Tokio(runtime.handle().clone()), listener, shard)?
+                Accepting::new(roll, &Tokio(runtime.handle().clone()), listener, shard, accepting::codec)?
             };
             crew.start(runtime, accepting)?;
         }
         Ok(crew)
     }
 
-    fn start(&mut self, runtime: Runtime, accepting: Accepting<Tokio>) -> io::Result<()> {
+    fn start(&mut self, runtime: Runtime, accepting: Accepting<Tokio, impl Serve<Tokio>>) -> io::Result<()> {
         let (end, told): (_, Answer<()>) = promise(());
         let gone = self.gone.0.clone();
         let run = move || {
