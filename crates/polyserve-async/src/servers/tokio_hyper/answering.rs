@@ -121,7 +121,8 @@ impl Work {
     /// The answer is here.
     fn give(&mut self, reply: Reply, in_place: Vec<u8>, headers: HeaderMap) {
         self.line.state().stage = Stage::Sending;
-        let (answer, body) = response::head(&self.line.shared, reply, self.close, headers);
+        let close = self.close || self.line.shared.roll.house.shutdown.is_begun();
+        let (answer, body) = response::head(&self.line.shared, reply, close, headers);
         let body = match body {
             Body::InPlace => Whole::Buffer(in_place),
             Body::Static(bytes) => {
@@ -196,7 +197,7 @@ impl Work {
 
     /// Answers before the body has come, of which the rest is doubt.
     fn turn_down(&mut self, reply: Reply, held: Held) {
-        self.line.state().client_stays = true;
+        self.line.state().turn_down();
         self.close = true;
         let mut headers = held.parts.headers;
         headers.clear();

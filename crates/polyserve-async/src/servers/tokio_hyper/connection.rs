@@ -25,7 +25,7 @@ use polyserve_core::net;
 use polyserve_core::serving::House;
 
 use super::io::Io;
-use super::line::{Line, Shared, Stage, left};
+use super::line::{Line, Shared, Stage, without_blank};
 use super::output::{Buffers, Output};
 use super::refusal;
 use crate::servers::connection::Connection as Departing;
@@ -175,11 +175,7 @@ impl<S: Answers> Connection<S> {
             self.begin(Bytes::new());
         }
         let Some(hyper) = &mut self.hyper else { return Step::End };
-        {
-            let mut state = self.line.state();
-            state.dry = false;
-            state.blocked = false;
-        }
+        self.line.state().begin_poll();
         match hyper.poll_without_shutdown(cx) {
             Poll::Ready(result) => {
                 self.finish(result);
@@ -191,9 +187,10 @@ impl<S: Answers> Connection<S> {
 
     /// hyper waits for something, or for its next turn.
     fn after_poll(&mut self) -> Step {
-        let state = self.line.state();
+        let mut state = self.line.state();
         let (requests, stage, blocked) = (state.requests, state.stage, state.blocked);
-        let has_its_turn = !state.dry && !blocked && state.is_reading();
+        let again = std::mem::take(&mut state.again);
+        let has_its_turn = again || (!state.dry && !blocked && state.is_reading());
         drop(state);
         if has_its_turn {
             return Step::On; // what it wrote may leave with what it writes next
@@ -210,7 +207,8 @@ impl<S: Answers> Connection<S> {
             stage => stage,
         };
         if stage == Stage::Idle && self.house().shutdown.is_begun() {
-            return Step::End;
+            // It may have begun after that look for more.
+            return if self.line.state().may_leave { Step::End } else { Step::On };
         }
         self.wait_for(Waiting::Stage(requests, stage), stage.is_busy())
     }
@@ -220,10 +218,11 @@ impl<S: Answers> Connection<S> {
         if self.line.state().rests() {
             return true;
         }
-        let left = self.hyper.take().map(|hyper| left(hyper.into_parts().read_buf)).unwrap_or_default();
+        let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
+        let left = left.slice_ref(without_blank(&left));
         let is_idle = left.is_empty();
         self.begin(left);
-        is_idle && self.line.place.watched().is_some()
+        is_idle
     }
 
     /// hyper is done with the connection.
@@ -289,7 +288,9 @@ impl<S: Answers> Connection<S> {
     fn wait_for(&mut self, waiting: Waiting, busy: bool) -> Step {
         let now = Instant::now();
         let waiting = match (self.waiting, waiting) {
-            (Waiting::Parked(parked), Waiting::Stage(requests, Stage::Idle)) if parked == requests => self.park(requests),
+            (Waiting::Parked(parked), Waiting::Stage(requests, Stage::Idle)) if parked == requests => {
+                self.park(requests)
+            }
             (_, waiting) => waiting,
         };
         if self.waiting != waiting {

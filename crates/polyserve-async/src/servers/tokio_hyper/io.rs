@@ -32,11 +32,7 @@ impl Io {
 }
 
 impl Read for Io {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let Self { line, before } = self.get_mut();
         if !before.is_empty() {
             buffer.put_slice(&before.split_to(before.len().min(buffer.remaining())));
@@ -51,6 +47,7 @@ impl Read for Io {
             Poll::Ready(Ok(0)) => state.input_ended = true,
             Poll::Ready(Ok(count)) => {
                 let input = state.buffers.as_ref().and_then(|buffers| buffers.input.get(..count)).unwrap_or_default();
+                state.fresh = count;
                 state.tally.read(input);
                 buffer.put_slice(input);
                 if state.stage == Stage::Idle {
@@ -60,6 +57,7 @@ impl Read for Io {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {
                 state.dry = true;
+                state.may_leave = leaves;
                 return Poll::Pending;
             }
         }

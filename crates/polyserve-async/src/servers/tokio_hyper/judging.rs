@@ -39,6 +39,6 @@ pub(super) fn judge(line: &Line, parts: &Parts, is_bodiless: bool) -> Result<Jud
         let detail = "There are more header fields than this server takes.";
         return Err(Refusal { status: Status::HEADER_FIELDS_TOO_LARGE, detail });
     }
-    let is_last = state.requests >= line.shared.most_requests || house.shutdown.is_begun();
+    let is_last = state.requests >= line.shared.most_requests;
     Ok(Judged { method, framing, expects_continue, is_last })
 }

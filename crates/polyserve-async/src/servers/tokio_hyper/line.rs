@@ -9,7 +9,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::Bytes;
 use http::HeaderValue;
 use hyper::server::conn::http1;
 use polyserve_core::sync::lock;
@@ -70,6 +69,8 @@ pub(super) struct State {
     pub(super) answered: u64,
     /// There was nothing more to read.
     pub(super) dry: bool,
+    /// That was so after the shutdown had begun, whatever the runtime knew.
+    pub(super) may_leave: bool,
     /// hyper was not rid of all that it wanted to write.
     pub(super) blocked: bool,
     /// The client sends no more.
@@ -78,6 +79,10 @@ pub(super) struct State {
     pub(super) late: bool,
     /// The client would keep the connection; or what it sent was refused.
     pub(super) client_stays: bool,
+    /// hyper has not seen yet that its body is not wanted.
+    pub(super) again: bool,
+    /// So many bytes are in the input still, which were read last.
+    pub(super) fresh: usize,
     /// The service has a body of which hyper has not read the end.
     pub(super) body_is_open: bool,
     pub(super) tally: Tally,
@@ -139,10 +144,13 @@ impl Line {
             ended: 0,
             answered: 0,
             dry: false,
+            may_leave: false,
             blocked: false,
             input_ended: false,
             late: false,
             client_stays: true,
+            again: false,
+            fresh: 0,
             body_is_open: false,
             tally: Tally::default(),
         };
@@ -162,6 +170,29 @@ impl Line {
 impl State {
     pub(super) fn buffers(&mut self) -> &mut Buffers {
         self.buffers.get_or_insert_with(|| Box::new(Buffers::new()))
+    }
+
+    /// A request is answered before its body has come.
+    pub(super) fn turn_down(&mut self) {
+        self.client_stays = true;
+        self.again = true;
+    }
+
+    /// Before hyper is polled.
+    pub(super) fn begin_poll(&mut self) {
+        self.dry = false;
+        self.may_leave = false;
+        self.blocked = false;
+        self.fresh = 0;
+    }
+
+    /// The bytes of which hyper has refused some, where all that were read for the present request are at hand: `left` is
+    /// what it did not use.
+    pub(super) fn refused<'a>(&'a self, left: &'a [u8]) -> Option<&'a [u8]> {
+        if self.tally.requests == 0 && self.tally.read == self.fresh as u64 {
+            return self.buffers.as_ref().and_then(|buffers| buffers.input.get(..self.fresh));
+        }
+        (self.tally.read.checked_sub(self.tally.used) == Some(left.len() as u64)).then_some(left)
     }
 
     /// Whether hyper reads on, and nothing else, when it is polled.
@@ -206,10 +237,8 @@ impl State {
     }
 }
 
-/// What hyper had read and not used.
-pub(super) fn left(mut bytes: Bytes) -> Bytes {
-    while let [b'\r' | b'\n', ..] = *bytes {
-        drop(bytes.split_to(1));
-    }
-    bytes
+/// `bytes` without the empty lines before a request.
+pub(super) fn without_blank(bytes: &[u8]) -> &[u8] {
+    let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    bytes.get(blank..).unwrap_or_default()
 }

@@ -7,8 +7,8 @@
 //! Invariant: an idle connection holds no thread, and after a second no buffer of hyper's. Cost: what hyper takes, a
 //! look at the head, a copy of the answer; a read and a write for each batch of requests.
 //!
-//! Declared deviations: a bare LF ends a line of a head, and a Content-Length beside `Transfer-Encoding: chunked` is
-//! ignored.
+//! Declared deviations: a bare LF ends a line of a head; a Content-Length beside `Transfer-Encoding: chunked` is ignored;
+//! a chunk may say that it is larger than any body, and have any byte in its extension. A fragment in a target is dropped.
 //!
 //! *Wins when* its service is a `tower::Service`, or HTTP/2 is asked for. *Loses when* a request is cheap: hyper's types
 //! cost more than the codec of `tokio_tcp`; see docs/STRATEGIES.md.

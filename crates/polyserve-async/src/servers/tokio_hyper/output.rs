@@ -27,9 +27,13 @@ impl Output {
         }
     }
 
-    /// Takes back what follows the last whole answer.
-    pub(super) fn take_back(&mut self) {
-        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+    /// Takes back what follows the last whole answer; says its status, where it is the head of one.
+    pub(super) fn take_back(&mut self) -> Option<u16> {
+        let whole = self.ends.last().copied().unwrap_or(0);
+        let code = self.bytes.get(whole..)?.get(9..12)?;
+        let code = std::str::from_utf8(code).ok()?.parse().ok();
+        self.bytes.truncate(whole);
+        code
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -94,8 +98,8 @@ mod tests {
             output.bytes.extend(std::iter::repeat_n(b'x', length));
             output.end(1);
         }
-        output.bytes.extend(b"half");
-        output.take_back();
+        output.bytes.extend(b"HTTP/1.1 400 Bad Request\r\n");
+        assert_eq!(output.take_back(), Some(400));
         assert_eq!(output.bytes.len(), 7);
         assert_eq!(output.advance(2), 0);
         assert_eq!(output.advance(1), 2);

@@ -1,27 +1,35 @@
 //! What hyper refuses by itself, told as the contract has it: the same parser and the same judge as for our own codec look
 //! at what hyper has left, and their words stand in place of hyper's empty answer.
 
-use polyserve_core::http1::decode::{self, Decoded, Refusal};
+use polyserve_core::http1::decode::{self, Decoded, Framing, Parsed, Refusal};
 use polyserve_core::http1::encode::{self, Line};
 use polyserve_core::{Reply, Status, Version};
 
-use super::line::{Shared, Stage, State};
+use super::line::{Shared, Stage, State, without_blank};
 
 /// Puts an answer in place of the one that hyper gave last; `left` is what it did not use.
 pub(super) fn replace(state: &mut State, shared: &Shared, left: &[u8]) {
-    state.buffers().output.take_back();
+    let status = state.buffers().output.take_back().and_then(Status::new).unwrap_or(Status::BAD_REQUEST);
     let limits = &shared.roll.house.env.limits;
-    let mut fields = decode::fields();
-    let head_only = if left.is_empty() { state.tally.is_head() } else { Some(left.starts_with(b"HEAD ")) };
-    match decode::head(left, limits, &mut fields) {
-        Decoded::Refused(refusal) => refuse(state, shared, refusal, head_only),
-        // hyper has found more than the head's form, and has used it.
-        Decoded::Head(_) | Decoded::Partial => {
-            let detail = "The request's target, or what it says of its body, is not valid.";
-            refuse(state, shared, Refusal { status: Status::BAD_REQUEST, detail }, head_only);
-        }
+    let refused = state.refused(left).map(|bytes| {
+        let bytes = without_blank(bytes);
+        let mut fields = decode::fields();
+        let refusal = match decode::head(bytes, limits, &mut fields) {
+            Decoded::Refused(refusal) => refusal,
+            Decoded::Head(Parsed { framing: Framing::Length(length), .. }) if length > limits.max_body as u64 => {
+                Refusal { status: Status::CONTENT_TOO_LARGE, detail: "The body is larger than this server takes." }
+            }
+            Decoded::Head(_) | Decoded::Partial => Refusal { status, detail: UNKNOWN },
+        };
+        (refusal, bytes.starts_with(b"HEAD "))
+    });
+    match refused {
+        Some((refusal, head_only)) => refuse(state, shared, refusal, Some(head_only)),
+        None => refuse(state, shared, Refusal { status, detail: UNKNOWN }, state.tally.is_head()),
     }
 }
+
+const UNKNOWN: &str = "The request's head, or what it says of its body, is not valid.";
 
 /// Answers a head that has not come in time; `left` is what there is of it.
 pub(super) fn late_head(state: &mut State, shared: &Shared, left: &[u8]) {
