@@ -23,10 +23,10 @@ use polyserve_core::service::Body;
 use polyserve_core::{Head, Headers, Method, Reply, Request, Status, Version};
 
 use super::body::{self, Marked, Whole};
-use super::head;
 use super::judging::{self, Judged};
 use super::line::{Line, Stage};
 use super::response;
+use crate::types::head;
 
 /// The service of one connection.
 #[derive(Clone)]

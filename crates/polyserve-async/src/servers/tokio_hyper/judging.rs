@@ -4,8 +4,8 @@ use http::request::Parts;
 use polyserve_core::http1::decode::{self, Framing, Refusal};
 use polyserve_core::{Method, Status};
 
-use super::head;
 use super::line::{Line, Stage};
+use crate::types::head;
 
 /// What is to be known of a request that is taken.
 #[derive(Clone, Copy, Debug)]

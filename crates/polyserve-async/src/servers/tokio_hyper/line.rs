@@ -85,6 +85,8 @@ pub(super) struct State {
     pub(super) fresh: usize,
     /// The service has a body of which hyper has not read the end.
     pub(super) body_is_open: bool,
+    /// More of the body came than one may have.
+    pub(super) too_large: bool,
     pub(super) tally: Tally,
 }
 
@@ -152,6 +154,7 @@ impl Line {
             again: false,
             fresh: 0,
             body_is_open: false,
+            too_large: false,
             tally: Tally::default(),
         };
         Arc::new(Self { shared, place, state: Mutex::new(state) })

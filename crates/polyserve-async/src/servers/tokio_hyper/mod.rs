@@ -17,19 +17,20 @@
 //!
 //! * `connection`: one connection as a future that polls hyper's; `io`: its socket as hyper sees it; `line`: what stands
 //!   between the two; `output`: what is to be sent.
-//! * `answering`: a service as hyper calls it; `judging`, `head`: what is asked of a request beyond what hyper does;
-//!   `refusal`: what hyper refuses, in our words; `response`, `body`: an answer as hyper takes it.
+//! * `answering`: a service as hyper calls it; `judging`: what is asked of a request beyond what hyper does;
+//!   `streaming`: a `tower::Service` as hyper calls it; `refusal`: what hyper refuses, in our words; `response`, `body`: an answer as hyper takes it.
 
 mod answering;
 mod body;
 mod connection;
-mod head;
 mod io;
 mod judging;
 mod line;
 mod output;
 mod refusal;
 mod response;
+#[cfg(feature = "tower")]
+mod streaming;
 
 use std::io as std_io;
 use std::net::{SocketAddr, TcpListener};
@@ -42,6 +43,9 @@ use polyserve_core::http1::session::OUTPUT_BOUND;
 use polyserve_core::serving::House;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
 use tokio::runtime::Handle;
+
+#[cfg(feature = "tower")]
+pub use self::streaming::RequestBody;
 
 use self::answering::Answering;
 use self::connection::{Answers, Connection};
@@ -84,6 +88,29 @@ impl TokioHyper {
         Ok(Self { config, runtime: Some(runtime) })
     }
 
+    /// Serves a `tower::Service`, an axum `Router` for one, with the limits, timeouts, drain and counts of every server
+    /// here. Bodies stream both ways; upgrades are refused. The answer timeout ends with the answer's head.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::serve`].
+    #[cfg(feature = "tower")]
+    pub fn serve_tower<S, B>(&self, addr: SocketAddr, service: S) -> std_io::Result<Running>
+    where
+        S: tower_service::Service<http::Request<RequestBody>, Response = http::Response<B>>
+            + Clone
+            + Send
+            + Sync
+            + Unpin
+            + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        let house = House::new(Arc::new(Elsewhere), &self.config);
+        self.serve_with(addr, house, move |line| streaming::Streaming::new(Arc::clone(line), service.clone()))
+    }
+
     /// Serves with `answers` for each connection.
     fn serve_with<A: Answers>(
         &self,
@@ -105,6 +132,17 @@ impl TokioHyper {
         start(&handle, &roll, listener, shared, answers)?;
         let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
         Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || tokio_tcp::end(&roll, own))
+    }
+}
+
+/// Stands where a service would be asked that a `tower::Service` is asked in place of.
+#[cfg(feature = "tower")]
+struct Elsewhere;
+
+#[cfg(feature = "tower")]
+impl Service for Elsewhere {
+    fn call(&self, _: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> polyserve_core::Answer<polyserve_core::Reply> {
+        polyserve_core::Reply::empty(polyserve_core::Status::NOT_FOUND).into()
     }
 }
 

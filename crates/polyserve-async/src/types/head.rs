@@ -1,4 +1,4 @@
-//! A head as hyper has read it, as this project's services and judges see it.
+//! A request's head of the `http` crate, as this project's services and judges see it.
 //!
 //! Cost: an array of the fields on the stack; a copy of the target only where it is not a path.
 
@@ -50,7 +50,8 @@ fn target(uri: &Uri) -> Cow<'_, str> {
 }
 
 /// How many bytes a head has, each field written as most clients do: one space, before the value.
-pub(super) fn length(parts: &Parts) -> usize {
+#[cfg(feature = "hyper")]
+pub(crate) fn length(parts: &Parts) -> usize {
     const LINE: usize = " ".len() + " HTTP/1.1\r\n".len() + "\r\n".len();
     let fields = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
     LINE + parts.method.as_str().len() + target(&parts.uri).len() + fields.sum::<usize>()
