@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
-use std::future::{Future, IntoFuture as _, poll_fn};
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use http::request::Parts;
 use http_body::{Frame, SizeHint};
 use polyserve_core::http1::session::panicked;
 use polyserve_core::service::Body;
-use polyserve_core::{Answer, Head, Method, Reply, Request, Service, Status};
+use polyserve_core::{Answer, BoxFuture, Head, Method, Reply, Request, Service, Status};
 
 use crate::types::{head, reply};
 
@@ -53,34 +53,45 @@ impl AsTower {
         self
     }
 
-    async fn answer<B>(self, request: http::Request<B>) -> (Reply, Vec<u8>)
+    async fn answer<B>(self, request: http::Request<B>) -> http::Response<ReplyBody>
     where
         B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
     {
         let (parts, body) = request.into_parts();
-        let Some(method) = Method::parse(parts.method.as_str()) else {
-            return alone(Reply::problem(Status::NOT_IMPLEMENTED, "The method is not known here."));
-        };
-        let body = match self.read(&parts, method, body).await {
-            Ok(body) => body,
-            Err(reply) => return alone(reply),
-        };
+        match self.read(&parts, body).await {
+            Ok((method, body)) => match self.call_with(&parts, method, &body) {
+                Ok(response) => response,
+                Err(later) => response(caught(later).await, Vec::new()),
+            },
+            Err(reply) => response(reply, Vec::new()),
+        }
+    }
+
+    /// Calls the service; `Err` is an answer that comes later.
+    pub(crate) fn call_with(
+        &self,
+        parts: &Parts,
+        method: Method,
+        body: &[u8],
+    ) -> Result<http::Response<ReplyBody>, BoxFuture<Reply>> {
         let mut in_place = Vec::new();
-        let answer =
-            self.ask(&parts, method, |service, head| service.call(Request { head, body: &body }, &mut in_place));
+        let answer = self.ask(parts, method, |service, head| service.call(Request { head, body }, &mut in_place));
         match answer {
-            Answer::Now(reply) => (reply, in_place),
-            Answer::Later(future) => alone(caught(Answer::Later(future)).await),
+            Answer::Now(reply) => Ok(response(reply, in_place)),
+            Answer::Later(future) => Err(future),
         }
     }
 
     /// The whole body; or an answer that does without it.
-    async fn read<B>(&self, parts: &Parts, method: Method, body: B) -> Result<Vec<u8>, Reply>
+    pub(crate) async fn read<B>(&self, parts: &Parts, body: B) -> Result<(Method, Vec<u8>), Reply>
     where
         B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
     {
+        let Some(method) = Method::parse(parts.method.as_str()) else {
+            return Err(Reply::problem(Status::NOT_IMPLEMENTED, "The method is not known here."));
+        };
         if body.is_end_stream() {
-            return Ok(Vec::new());
+            return Ok((method, Vec::new()));
         }
         let too_large = || Reply::problem(Status::CONTENT_TOO_LARGE, "The body is larger than this server takes.");
         let mut refused = None;
@@ -116,7 +127,7 @@ impl AsTower {
                 data.advance(count);
             }
         }
-        Ok(whole)
+        Ok((method, whole))
     }
 
     /// Shows the head to the service; a panic is an answer.
@@ -134,21 +145,16 @@ impl AsTower {
     }
 }
 
-fn alone(reply: Reply) -> (Reply, Vec<u8>) {
-    (reply, Vec::new())
-}
-
 /// An answer that came later; a panic is one too.
-async fn caught(answer: Answer<Reply>) -> Reply {
-    let mut future = answer.into_future();
+pub(crate) async fn caught(mut future: BoxFuture<Reply>) -> Reply {
     poll_fn(|cx| {
-        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut future).poll(cx)));
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
         polled.unwrap_or_else(|panic| Poll::Ready(panicked(panic.as_ref())))
     })
     .await
 }
 
-fn response(given: Reply, in_place: Vec<u8>) -> http::Response<ReplyBody> {
+pub(crate) fn response(given: Reply, in_place: Vec<u8>) -> http::Response<ReplyBody> {
     let mut response = http::Response::new(ReplyBody(None));
     *response.status_mut() = reply::status(&given);
     reply::fill(response.headers_mut(), &given);
@@ -175,10 +181,7 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let asked = self.clone();
-        Box::pin(async move {
-            let (reply, in_place) = asked.answer(request).await;
-            Ok(response(reply, in_place))
-        })
+        Box::pin(async move { Ok(asked.answer(request).await) })
     }
 }
 

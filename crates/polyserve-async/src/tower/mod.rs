@@ -5,3 +5,5 @@
 mod as_tower;
 
 pub use as_tower::{AsTower, ReplyBody};
+#[cfg(feature = "http2")]
+pub(crate) use as_tower::{caught, response};

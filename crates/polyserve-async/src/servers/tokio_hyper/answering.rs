@@ -167,7 +167,6 @@ impl Work {
     }
 
     fn await_body(&mut self, parts: Parts, judged: Judged, incoming: Incoming) {
-        self.line.state().stage = Stage::Body;
         let mut held = Box::new(Held { parts, method: judged.method, incoming, body: Gathered::None, asked: false });
         let limit = self.line.shared.roll.house.env.limits.max_body as u64;
         let too_large = matches!(judged.framing, Framing::Length(length) if length > limit);
@@ -206,7 +205,7 @@ impl Work {
 
     /// Takes what has come of the body; calls the service once all of it has.
     fn poll_body(&mut self, cx: &mut Context<'_>, mut held: Box<Held>) {
-        if self.line.state().late {
+        if held.asked && self.line.state().late {
             return self.turn_down(Reply::problem(Status::REQUEST_TIMEOUT, "The body did not come in time."), *held);
         }
         let limit = self.line.shared.roll.house.env.limits.max_body;

@@ -6,7 +6,6 @@
 //! polled while what it wrote waits for the client. Cost: a read and a write for each batch of requests, a look at the
 //! clock for each wait; a connection that is idle for a second gives hyper's part of it back.
 
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::Shutdown;
@@ -21,16 +20,15 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use polyserve_core::http1::Phase;
-use polyserve_core::net;
 use polyserve_core::serving::House;
+use polyserve_core::{BoxFuture, net};
 
 use super::io::Io;
 use super::line::{Line, Shared, Stage, without_blank};
-use super::output::{Buffers, Output};
+use super::output::{self, Output};
 use super::refusal;
 use crate::servers::connection::Connection as Departing;
 use crate::servers::place::Place;
-use crate::servers::runtime::{Direction, Moved, Watched as _};
 use crate::servers::tokio_runtime::Tokio;
 
 /// What answers the requests of one connection.
@@ -68,6 +66,8 @@ pub(crate) struct Connection<S: Answers> {
     /// hyper is done; whether to linger.
     end: Option<bool>,
     departing: Option<Box<Departing<Tokio>>>,
+    /// It speaks another protocol, and this serves it.
+    other: Option<BoxFuture<()>>,
     waker: Option<Waker>,
     waiting: Waiting,
     deadline: Instant,
@@ -109,6 +109,7 @@ impl<S: Answers> Connection<S> {
             unsent: None,
             end: None,
             departing: None,
+            other: None,
             waker: None,
             waiting: Waiting::Nothing,
             deadline: Instant::now(),
@@ -147,8 +148,9 @@ impl<S: Answers> Connection<S> {
                 Step::Wait => return Poll::Pending,
                 Step::End => return Poll::Ready(()),
             }
-            if let Some(departing) = &mut self.departing {
-                return Pin::new(departing.as_mut()).poll(cx);
+            if self.departing.is_some() || self.other.is_some() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
         }
         self.send(false);
@@ -160,9 +162,9 @@ impl<S: Answers> Connection<S> {
         if self.house().shutdown.is_begun() && self.house().is_over() {
             return self.give_up();
         }
-        if self.unsent.is_some() {
-            match self.write_on(cx) {
-                Poll::Ready(true) => {}
+        if let Some(unsent) = &mut self.unsent {
+            match unsent.write_on(&self.line, cx, self.end.is_some()) {
+                Poll::Ready(true) => self.unsent = None,
                 Poll::Ready(false) => return self.give_up(),
                 Poll::Pending => return self.wait_for(Waiting::Written, true),
             }
@@ -230,6 +232,13 @@ impl<S: Answers> Connection<S> {
         let mut state = self.line.state();
         let linger = match result {
             Ok(()) => !state.input_ended && (state.client_stays || !left.is_empty()),
+            Err(error) if error.is_parse() && state.begins_with_preface(&left) && self.line.shared.http2.is_some() => {
+                state.buffers().output.take_back();
+                drop(state);
+                self.end = Some(false);
+                self.other = self.line.shared.http2.as_ref().map(|http2| http2(Arc::clone(&self.line), left));
+                return;
+            }
             Err(error) if error.is_parse() => {
                 refusal::replace(&mut state, &self.line.shared, &left);
                 true
@@ -248,31 +257,6 @@ impl<S: Answers> Connection<S> {
     fn send(&mut self, last: bool) {
         let unsent = self.line.state().send(&self.line, last);
         self.unsent = unsent;
-    }
-
-    /// Sends what could not be sent before. False where the client is gone.
-    fn write_on(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let Some(unsent) = &mut self.unsent else { return Poll::Ready(true) };
-        let last = self.end.is_some();
-        if self.line.place.watch().is_err() {
-            return Poll::Ready(false);
-        }
-        let Some(watched) = self.line.place.watched() else { return Poll::Ready(false) };
-        while !unsent.is_empty() {
-            let attempt = || {
-                let whole = unsent.bytes.len();
-                let answered = self.line.place.with_socket(|socket| unsent.send(socket, last))?;
-                self.line.shared.roll.house.count_answered(answered);
-                Ok(Moved { count: whole - unsent.bytes.len(), drained: !unsent.is_empty() })
-            };
-            match watched.poll_io(cx, Direction::Write, attempt) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(count)) if count > 0 => {}
-                Poll::Ready(_) => return Poll::Ready(false),
-            }
-        }
-        self.unsent = None;
-        Poll::Ready(true)
     }
 
     /// Waits until the deadline of `waiting`, which is set where it is new; or does what is due where it has passed.
@@ -361,12 +345,6 @@ impl<S: Answers> Connection<S> {
     }
 }
 
-thread_local! {
-    /// A thread's buffers. They are taken while a connection is served, so that foreign code which serves another one
-    /// meanwhile finds none and makes its own.
-    static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
-}
-
 impl<S: Answers> Future for Connection<S> {
     type Output = ();
 
@@ -375,16 +353,18 @@ impl<S: Answers> Future for Connection<S> {
         if let Some(departing) = &mut connection.departing {
             return Pin::new(departing.as_mut()).poll(cx);
         }
-        connection.line.state().buffers = BUFFERS.take();
-        let polled = connection.run(cx);
-        BUFFERS.set(connection.line.state().buffers.take());
-        polled
+        if let Some(other) = &mut connection.other {
+            return other.as_mut().poll(cx);
+        }
+        let line = Arc::clone(&connection.line);
+        output::with_buffers(&line, || connection.run(cx))
     }
 }
 
 impl<S: Answers> Drop for Connection<S> {
     fn drop(&mut self) {
         if self.departing.is_none() {
+            self.other = None;
             if self.end.is_none() || self.unsent.is_some() {
                 let _ = self.give_up(); // a runtime that ends drops its tasks
             }

@@ -27,7 +27,7 @@ pub(super) fn judge(line: &Line, parts: &Parts, is_bodiless: bool) -> Result<Jud
     let mut state = line.state();
     state.requests += 1;
     state.late = false;
-    state.stage = Stage::Answer;
+    state.stage = if is_bodiless { Stage::Answer } else { Stage::Body };
     let length = match &judged {
         Ok((_, Framing::Length(length), ..)) => *length,
         _ => 0,

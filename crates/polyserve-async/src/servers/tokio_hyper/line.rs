@@ -9,8 +9,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use bytes::Bytes;
 use http::HeaderValue;
 use hyper::server::conn::http1;
+use polyserve_core::BoxFuture;
 use polyserve_core::sync::lock;
 
 use super::output::{Buffers, Output};
@@ -23,9 +25,14 @@ pub(crate) struct Shared {
     pub(super) roll: Arc<Roll<Tokio>>,
     pub(super) builder: http1::Builder,
     pub(super) banner: Option<HeaderValue>,
+    /// Serves a connection that begins with HTTP/2's preface, where that is asked for; the bytes were read already.
+    pub(super) http2: Option<Http2>,
     /// Answers after which a connection is closed.
     pub(super) most_requests: u64,
 }
+
+/// How HTTP/2 is served.
+pub(super) type Http2 = Box<dyn Fn(Arc<Line>, Bytes) -> BoxFuture<()> + Send + Sync>;
 
 /// Where a connection's present request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +84,7 @@ pub(super) struct State {
     /// The service has a body of which hyper has not read the end.
     pub(super) body_is_open: bool,
     /// More of the body came than one may have.
+    #[cfg(feature = "tower")]
     pub(super) too_large: bool,
     pub(super) tally: Tally,
 }
@@ -154,6 +162,7 @@ impl Line {
             client_stays: true,
             fresh: 0,
             body_is_open: false,
+            #[cfg(feature = "tower")]
             too_large: false,
             tally: Tally::default(),
         };
@@ -194,6 +203,13 @@ impl State {
             return self.buffers.as_ref().and_then(|buffers| buffers.input.get(..self.fresh));
         }
         (self.tally.read.checked_sub(self.tally.used) == Some(left.len() as u64)).then_some(left)
+    }
+
+    /// Whether nothing but the start of HTTP/2 was read; `left` is what hyper did not use.
+    pub(super) fn begins_with_preface(&self, left: &[u8]) -> bool {
+        const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        let start = left.get(..PREFACE.len()).unwrap_or(left);
+        self.requests == 0 && self.tally.read == left.len() as u64 && !left.is_empty() && PREFACE.starts_with(start)
     }
 
     /// Whether hyper reads on, and nothing else, when it is polled.

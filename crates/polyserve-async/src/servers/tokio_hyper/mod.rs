@@ -18,11 +18,13 @@
 //! * `connection`: one connection as a future that polls hyper's; `io`: its socket as hyper sees it; `line`: what stands
 //!   between the two; `output`: what is to be sent.
 //! * `answering`: a service as hyper calls it; `judging`: what is asked of a request beyond what hyper does;
-//!   `streaming`: a `tower::Service` as hyper calls it; `refusal`: what hyper refuses, in our words; `response`, `body`: an answer as hyper takes it.
+//!   `http2`: a connection of HTTP/2; `streaming`: a `tower::Service` as hyper calls it; `refusal`: what hyper refuses, in our words; `response`, `body`: an answer as hyper takes it.
 
 mod answering;
 mod body;
 mod connection;
+#[cfg(feature = "http2")]
+mod http2;
 mod io;
 mod judging;
 mod line;
@@ -60,6 +62,8 @@ use super::tokio_tcp;
 pub struct TokioHyper {
     config: ServerConfig,
     runtime: Option<Handle>,
+    #[cfg(feature = "http2")]
+    http2: bool,
 }
 
 impl TokioHyper {
@@ -70,7 +74,7 @@ impl TokioHyper {
     /// Where a limit is none.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        Ok(Self { config, runtime: None })
+        Ok(Self::of(config, None))
     }
 
     /// A server on a runtime of yours, which must have its I/O enabled and outlive the runs; end them by awaiting
@@ -85,7 +89,24 @@ impl TokioHyper {
         if config.workers.is_some() {
             return Err(ConfigError::new("workers cannot be set for tokio_hyper on a runtime that has its own"));
         }
-        Ok(Self { config, runtime: Some(runtime) })
+        Ok(Self::of(config, Some(runtime)))
+    }
+
+    fn of(config: ServerConfig, runtime: Option<Handle>) -> Self {
+        Self {
+            config,
+            runtime,
+            #[cfg(feature = "http2")]
+            http2: false,
+        }
+    }
+
+    /// Has it serve HTTP/2 as well, to clients that know so before (they begin with its preface), without encryption.
+    #[cfg(feature = "http2")]
+    #[must_use]
+    pub fn with_http2(mut self) -> Self {
+        self.http2 = true;
+        self
     }
 
     /// Serves a `tower::Service`, an axum `Router` for one, with the limits, timeouts, drain and counts of every server
@@ -93,7 +114,7 @@ impl TokioHyper {
     ///
     /// # Errors
     ///
-    /// As [`Server::serve`].
+    /// As [`Server::serve`]; also after `with_http2`, which is for [`Server::serve`] alone.
     #[cfg(feature = "tower")]
     pub fn serve_tower<S, B>(&self, addr: SocketAddr, service: S) -> std_io::Result<Running>
     where
@@ -107,8 +128,12 @@ impl TokioHyper {
         S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
         B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     {
+        #[cfg(feature = "http2")]
+        if self.http2 {
+            return Err(ConfigError::new("http2 is not served to a tower::Service").into());
+        }
         let house = House::new(Arc::new(Elsewhere), &self.config);
-        self.serve_with(addr, house, move |line| streaming::Streaming::new(Arc::clone(line), service.clone()))
+        self.serve_with(addr, house, false, move |line| streaming::Streaming::new(Arc::clone(line), service.clone()))
     }
 
     /// Serves with `answers` for each connection.
@@ -116,20 +141,25 @@ impl TokioHyper {
         &self,
         addr: SocketAddr,
         house: House,
+        http2: bool,
         answers: impl Fn(&Arc<Line>) -> A + Send + Sync + 'static,
     ) -> std_io::Result<Running> {
         let listener = net::listen(addr, &self.config)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
         let roll = Roll::new(house, 1);
-        let shared = Arc::new(shared(&roll, &self.config));
         let own = match &self.runtime {
             Some(_) => None,
             None => Some(tokio_tcp::runtime("tokio-hyper", &self.config)?),
         };
         let handle = own.as_ref().map_or_else(|| self.runtime.clone(), |own| Some(own.handle().clone()));
         let handle = handle.ok_or_else(|| std_io::Error::other("there is no runtime"))?;
-        start(&handle, &roll, listener, shared, answers)?;
+        let mut shared = shared(&roll, &self.config);
+        #[cfg(feature = "http2")]
+        if http2 {
+            shared.http2 = Some(http2::serve(&handle, &self.config));
+        }
+        start(&handle, &roll, listener, Arc::new(shared), answers)?;
         let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
         Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || tokio_tcp::end(&roll, own))
     }
@@ -152,7 +182,11 @@ impl Server for TokioHyper {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> std_io::Result<Running> {
-        self.serve_with(addr, House::new(service, &self.config), |line| Answering(Arc::clone(line)))
+        #[cfg(feature = "http2")]
+        let http2 = self.http2;
+        #[cfg(not(feature = "http2"))]
+        let http2 = false;
+        self.serve_with(addr, House::new(service, &self.config), http2, |line| Answering(Arc::clone(line)))
     }
 }
 
@@ -166,6 +200,7 @@ fn shared(roll: &Arc<Roll<Tokio>>, config: &ServerConfig) -> Shared {
     Shared {
         roll: Arc::clone(roll),
         builder,
+        http2: None,
         banner: config.banner.as_deref().and_then(|banner| HeaderValue::from_str(banner).ok()),
         most_requests: if config.requests_per_connection == 0 { u64::MAX } else { config.requests_per_connection },
     }

@@ -1,12 +1,15 @@
 //! What is to be sent, and a thread's buffers.
 
+use std::cell::Cell;
 use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 use polyserve_core::http1::date::Date;
 use polyserve_core::net;
 
 use super::line::Line;
+use crate::servers::runtime::{Direction, Moved, Watched as _};
 
 /// Bytes read at once.
 const INPUT: usize = 32 * 1024;
@@ -57,6 +60,28 @@ impl Output {
         Ok(self.advance(count))
     }
 
+    /// Sends on, once the kernel takes more, until all is sent. False where the client is gone.
+    pub(super) fn write_on(&mut self, line: &Line, cx: &mut Context<'_>, last: bool) -> Poll<bool> {
+        if line.place.watch().is_err() {
+            return Poll::Ready(false);
+        }
+        let Some(watched) = line.place.watched() else { return Poll::Ready(false) };
+        while !self.is_empty() {
+            let attempt = || {
+                let whole = self.bytes.len();
+                let answered = line.place.with_socket(|socket| self.send(socket, last))?;
+                line.shared.roll.house.count_answered(answered);
+                Ok(Moved { count: whole - self.bytes.len(), drained: !self.is_empty() })
+            };
+            match watched.poll_io(cx, Direction::Write, attempt) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(count)) if count > 0 => {}
+                Poll::Ready(_) => return Poll::Ready(false),
+            }
+        }
+        Poll::Ready(true)
+    }
+
     /// Forgets the first `count` bytes; says how many answers ended in them.
     fn advance(&mut self, count: usize) -> u64 {
         let whole = self.ends.partition_point(|end| *end <= count);
@@ -96,6 +121,19 @@ impl Buffers {
         self.date.refresh(SystemTime::now());
         (&mut self.output, self.date.as_str())
     }
+}
+
+thread_local! {
+    static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
+}
+
+/// Lends the thread's buffers to a connection while it is served. Foreign code that serves another one meanwhile finds none
+/// and makes its own.
+pub(super) fn with_buffers<T>(line: &Line, serve: impl FnOnce() -> T) -> T {
+    line.state().buffers = BUFFERS.take();
+    let served = serve();
+    BUFFERS.set(line.state().buffers.take());
+    served
 }
 
 #[cfg(test)]

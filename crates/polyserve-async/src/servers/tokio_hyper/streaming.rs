@@ -238,9 +238,7 @@ where
             return Work::refused(line, too_large());
         }
         if !is_bodiless {
-            let mut state = line.state();
-            state.stage = Stage::Body;
-            state.body_is_open = true;
+            line.state().body_is_open = true;
         }
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         let body = RequestBody { incoming, room, line: Arc::clone(&line), ended: is_bodiless };

@@ -1,0 +1,237 @@
+//! HTTP/2 with prior knowledge, through hyper's own client.
+#![cfg(feature = "http2")]
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use polyserve_async::servers::TokioHyper;
+use polyserve_conformance::client::Client;
+use polyserve_core::answer::{Completer, promise};
+use polyserve_core::service::{Body, Echo, EntityService};
+use polyserve_core::{Answer, Drain, Reply, Running, Server, ServerConfig, Service, Status};
+use polyserve_memory::StdMutex;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
+    let config = ServerConfig::default().with(|c| c.drain_grace = 10 * PATIENCE).with(change);
+    let server = TokioHyper::new(config).expect("it is honoured").with_http2();
+    server.serve(([127, 0, 0, 1], 0).into(), service).expect("it serves")
+}
+
+fn client_runtime() -> Runtime {
+    Builder::new_current_thread().enable_io().build().expect("a runtime")
+}
+
+type Sender = SendRequest<Full<Bytes>>;
+
+async fn connect(addr: SocketAddr) -> (Sender, JoinHandle<hyper::Result<()>>) {
+    let stream = tokio::net::TcpStream::connect(addr).await.expect("the server accepts connections");
+    let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("it speaks HTTP/2");
+    (sender, tokio::spawn(connection))
+}
+
+fn request(method: Method, path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    let uri = format!("http://a{path}");
+    Request::builder().method(method).uri(uri).body(Full::new(body.into())).expect("a request")
+}
+
+async fn text(response: Response<Incoming>) -> String {
+    let body = response.into_body().collect().await.expect("the answer is whole").to_bytes();
+    String::from_utf8(body.to_vec()).expect("text")
+}
+
+#[test]
+fn entities_are_put_and_got() {
+    const ONE: &str = r#"{"id":1,"description":"one","value":60.750847}"#;
+    let running = serve(EntityService::shared(StdMutex::default()), |config| config.max_body = 1000);
+    let addr = running.local_addr();
+    client_runtime().block_on(async {
+        let (mut sender, _connection) = connect(addr).await;
+        let mut ask = async |method, path, body: String| {
+            sender.send_request(request(method, path, body)).await.expect("an answer")
+        };
+        let put = ask(Method::PUT, "/", ONE.into()).await;
+        assert_eq!((put.status(), put.headers()["location"].to_str().unwrap()), (StatusCode::CREATED, "/1"));
+        let found = ask(Method::GET, "/1", String::new()).await;
+        assert_eq!(found.status(), StatusCode::OK);
+        assert!(found.headers().contains_key("date"));
+        assert_eq!(text(found).await, ONE);
+        assert_eq!(ask(Method::GET, "/2", String::new()).await.status(), StatusCode::NOT_FOUND);
+        assert_eq!(ask(Method::TRACE, "/1", String::new()).await.status(), StatusCode::NOT_IMPLEMENTED);
+        let large = ask(Method::PUT, "/", "x".repeat(1001)).await;
+        assert_eq!(large.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(ask(Method::DELETE, "/1", String::new()).await.status(), StatusCode::NO_CONTENT);
+    });
+    // HTTP/1 is served beside it.
+    let mut old = Client::connect(addr, PATIENCE).expect("it accepts");
+    old.ask(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n", 404);
+    drop(old);
+    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 7, cut: 0, stuck: 0 });
+}
+
+/// Answers when it is told to, or panics.
+struct Gate {
+    waiting: Mutex<Vec<Completer<Reply>>>,
+    asked: Semaphore,
+}
+
+fn empty(status: Status) -> Reply {
+    Reply::empty(status)
+}
+
+impl Gate {
+    fn shared() -> Arc<Self> {
+        Arc::new(Self { waiting: Mutex::default(), asked: Semaphore::new(0) })
+    }
+
+    fn open(&self) -> usize {
+        let waiting = std::mem::take(&mut *self.waiting.lock().expect("nobody panics here"));
+        let given = |completer: Completer<Reply>| {
+            completer.complete(Reply::new(Status::OK, "text/plain", Body::Static(b"given")))
+        };
+        waiting.into_iter().map(given).filter(Result::is_ok).count()
+    }
+}
+
+impl Service for Gate {
+    fn call(&self, request: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        assert_ne!(request.head.path(), "/panic", "told to");
+        let (completer, answer) = promise(empty(Status::SERVICE_UNAVAILABLE));
+        self.waiting.lock().expect("nobody panics here").push(completer);
+        self.asked.add_permits(1);
+        answer
+    }
+}
+
+#[test]
+fn a_hundred_streams_at_once_and_a_large_body() {
+    let gate = Gate::shared();
+    let running = serve(gate.clone(), |_| ());
+    let addr = running.local_addr();
+    client_runtime().block_on(async {
+        let (sender, _connection) = connect(addr).await;
+        let asked: Vec<_> = (0..100)
+            .map(|_| {
+                let mut sender = sender.clone();
+                tokio::spawn(async move {
+                    let answer = sender.send_request(request(Method::GET, "/", "")).await.expect("an answer");
+                    text(answer).await
+                })
+            })
+            .collect();
+        gate.asked.acquire_many(100).await.expect("it is not closed").forget();
+        assert_eq!(gate.open(), 100, "all wait at the same time");
+        for asked in asked {
+            assert_eq!(asked.await.expect("no panic"), "given");
+        }
+        let mut sender = sender;
+        let answer = sender.send_request(request(Method::GET, "/panic", "")).await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 101, cut: 0, stuck: 0 });
+
+    let running = serve(Arc::new(Echo), |_| ());
+    let addr = running.local_addr();
+    client_runtime().block_on(async {
+        let (mut sender, _connection) = connect(addr).await;
+        let body = "0123456789".repeat(70_000);
+        let answer = sender.send_request(request(Method::POST, "/", body.clone())).await.expect("an answer");
+        assert!(text(answer).await == body, "a body of many windows comes back whole");
+    });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
+}
+
+/// What has begun when the shutdown does is answered; the connection then ends by itself, as an idle one does.
+#[test]
+fn a_drain_serves_what_has_begun() {
+    let gate = Gate::shared();
+    let running = serve(gate.clone(), |_| ());
+    let addr = running.local_addr();
+    let drain = client_runtime().block_on(async {
+        let (mut sender, connection) = connect(addr).await;
+        let (_idle, idle_connection) = connect(addr).await;
+        let asked = tokio::spawn(async move {
+            let answer = sender.send_request(request(Method::GET, "/", "")).await.expect("an answer");
+            text(answer).await
+        });
+        gate.asked.acquire().await.expect("it is not closed").forget();
+        let drained = tokio::spawn(running.drained());
+        let _ = idle_connection.await.expect("no panic"); // so the drain has begun
+        assert_eq!(gate.open(), 1, "the answer is still wanted");
+        assert_eq!(asked.await.expect("no panic"), "given");
+        let _ = connection.await.expect("no panic");
+        drained.await.expect("no panic").expect("it ends well")
+    });
+    assert_eq!(drain, Drain { answered: 1, cut: 0, stuck: 0 });
+}
+
+#[test]
+fn the_deadline_cuts_streams_and_counts_them() {
+    let gate = Gate::shared();
+    let running = serve(gate.clone(), |_| ());
+    let addr = running.local_addr();
+    let runtime = client_runtime();
+    let drain = runtime.block_on(async {
+        let (sender, _connection) = connect(addr).await;
+        for _ in 0..3 {
+            let mut sender = sender.clone();
+            tokio::spawn(async move { sender.send_request(request(Method::GET, "/", "")).await });
+        }
+        gate.asked.acquire_many(3).await.expect("it is not closed").forget();
+        tokio::task::spawn_blocking(move || running.shutdown_within(Duration::from_millis(50))).await
+    });
+    assert_eq!(drain.expect("no panic").expect("it ends"), Drain { answered: 0, cut: 3, stuck: 0 });
+}
+
+#[test]
+fn late_streams_are_told_so() {
+    let gate = Gate::shared();
+    let running = serve(gate.clone(), |config| config.answer_timeout = Duration::from_millis(50));
+    let addr = running.local_addr();
+    client_runtime().block_on(async {
+        let (mut sender, _connection) = connect(addr).await;
+        let answer = sender.send_request(request(Method::GET, "/", "")).await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    });
+    assert_eq!(gate.open(), 0, "nobody waits for the answer any more");
+}
+
+/// The preface in pieces is HTTP/2 all the same; where it was not asked for, it is a 400.
+#[test]
+fn the_preface_is_recognised_where_it_is_wanted() {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let running = serve(Arc::new(Echo), |_| ());
+    for cut in [1, 5, 15, 20, 24] {
+        let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it accepts");
+        for piece in [&PREFACE[..cut], &PREFACE[cut..]] {
+            client.send(piece).expect("it takes it");
+            std::thread::yield_now();
+        }
+        client.half_close().expect("the connection stands");
+        let (answer, _) = client.end();
+        assert_eq!(answer.get(3), Some(&4), "it answers with its settings, cut at {cut}: {answer:?}");
+    }
+    let without = TokioHyper::new(ServerConfig::default()).expect("it is honoured");
+    let without = without.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).expect("it serves");
+    let mut client = Client::connect(without.local_addr(), PATIENCE).expect("it accepts");
+    client.send(PREFACE).expect("it takes it");
+    client.expect_last(400);
+}
+
+#[test]
+fn a_tower_service_is_not_served_so() {
+    let server = TokioHyper::new(ServerConfig::default()).expect("it is honoured").with_http2();
+    let error = server.serve_tower(([127, 0, 0, 1], 0).into(), axum::Router::new()).expect_err("it is refused");
+    assert!(error.to_string().contains("http2"), "{error}");
+}
