@@ -207,10 +207,14 @@ impl<S: Answers> Connection<S> {
         };
         drop(state);
         match stage {
-            Stage::Done if !self.look_closely() => return Step::On,
+            Stage::Done if !self.look_closely() => Step::On,
             // It may have begun after that look for more.
             Stage::Done | Stage::Idle if self.house().shutdown.is_begun() => {
-                return if seen.may_leave { Step::End } else { Step::On };
+                if seen.may_leave {
+                    Step::End
+                } else {
+                    Step::On
+                }
             }
             Stage::Done => self.wait_for(Waiting::Stage(requests, Stage::Idle), false),
             stage => self.wait_for(Waiting::Stage(requests, stage), stage.is_busy()),

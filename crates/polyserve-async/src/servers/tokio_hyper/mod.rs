@@ -133,7 +133,17 @@ impl TokioHyper {
             return Err(ConfigError::new("http2 is not served to a tower::Service").into());
         }
         let house = House::new(Arc::new(Elsewhere), &self.config);
-        self.serve_with(addr, house, false, move |line| streaming::Streaming::new(Arc::clone(line), service.clone()))
+        self.serve_with(addr, house, move |line| streaming::Streaming::new(Arc::clone(line), service.clone()))
+    }
+
+    #[cfg(feature = "http2")]
+    fn http2(&self, handle: &Handle) -> Option<line::Http2> {
+        self.http2.then(|| http2::serve(handle, &self.config))
+    }
+
+    #[cfg(not(feature = "http2"))]
+    fn http2(&self, _: &Handle) -> Option<line::Http2> {
+        None
     }
 
     /// Serves with `answers` for each connection.
@@ -141,7 +151,6 @@ impl TokioHyper {
         &self,
         addr: SocketAddr,
         house: House,
-        http2: bool,
         answers: impl Fn(&Arc<Line>) -> A + Send + Sync + 'static,
     ) -> std_io::Result<Running> {
         let listener = net::listen(addr, &self.config)?;
@@ -154,11 +163,7 @@ impl TokioHyper {
         };
         let handle = own.as_ref().map_or_else(|| self.runtime.clone(), |own| Some(own.handle().clone()));
         let handle = handle.ok_or_else(|| std_io::Error::other("there is no runtime"))?;
-        let mut shared = shared(&roll, &self.config);
-        #[cfg(feature = "http2")]
-        if http2 {
-            shared.http2 = Some(http2::serve(&handle, &self.config));
-        }
+        let shared = Shared { http2: self.http2(&handle), ..shared(&roll, &self.config) };
         start(&handle, &roll, listener, Arc::new(shared), answers)?;
         let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
         Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || tokio_tcp::end(&roll, own))
@@ -182,11 +187,7 @@ impl Server for TokioHyper {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> std_io::Result<Running> {
-        #[cfg(feature = "http2")]
-        let http2 = self.http2;
-        #[cfg(not(feature = "http2"))]
-        let http2 = false;
-        self.serve_with(addr, House::new(service, &self.config), http2, |line| Answering(Arc::clone(line)))
+        self.serve_with(addr, House::new(service, &self.config), |line| Answering(Arc::clone(line)))
     }
 }
 
