@@ -104,6 +104,7 @@ properties! {
         a_connection_of_1_0_closes_by_default,
         a_connection_of_1_0_is_kept_on_request,
         pipelined_requests_are_answered_in_order,
+        an_answer_arrives_though_what_follows_is_refused,
         a_request_may_arrive_byte_by_byte,
         a_half_closed_client_gets_its_answer,
         an_expected_continue_comes_before_the_body,

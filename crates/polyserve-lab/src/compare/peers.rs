@@ -172,7 +172,7 @@ fn lines(out: impl Read + Send + 'static) -> Receiver<String> {
 /// The first error that cargo names, and what it gives as its last cause.
 fn reason(said: &VecDeque<String>) -> String {
     let full = || said.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
-    let error = full().find(|line| line.starts_with("error")).or_else(|| full().last());
+    let error = full().find(|line| line.starts_with("error")).or_else(|| full().next_back());
     let cause = full().skip_while(|line| *line != "Caused by:").last();
     match (error, cause) {
         (Some(error), Some(cause)) if cause != error => format!("{error}: {cause}"),
