@@ -14,6 +14,7 @@
 //! # Layout
 //!
 //! * `commands`: one module a command; each reads its arguments, runs, and prints.
+//! * [`crowd`]: a server beside many connections that do nothing useful.
 //! * [`data`]: the entities that all of them use.
 //! * [`compare`]: strategies side by side, with an interval for every ratio.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
@@ -27,6 +28,7 @@
 mod commands;
 pub mod compare;
 pub mod config_args;
+pub mod crowd;
 pub mod limits;
 pub mod output;
 #[cfg(target_os = "linux")]
@@ -46,7 +48,8 @@ use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
-    compare::CompareArgs, data::DataArgs, load::LoadArgs, serve::ServeArgs, stress::StressArgs, trial::TrialArgs,
+    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, load::LoadArgs, serve::ServeArgs, stress::StressArgs,
+    trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -77,6 +80,8 @@ enum Command {
     Compare(CompareArgs),
     /// Try out whether comparisons can be believed: the same beside itself, and something slowed on purpose.
     Trial(TrialArgs),
+    /// Measure what many idle or slow connections cost servers and a good client beside them.
+    Crowd(CrowdArgs),
     /// Put a server and a repo under the published stress scenario, and verify every answer and the final state.
     Stress(StressArgs),
 }
@@ -117,6 +122,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Load(args) => commands::load::run(args, cli.json),
         Command::Compare(args) => commands::compare::run(catalog, args, cli.json, allocator),
         Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
+        Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json),
     }
 }

@@ -1,6 +1,7 @@
 //! The commands, one a module; and what they share: `entrants` of a comparison, the flags of a `workload`, how to `stop`.
 
 pub(crate) mod compare;
+pub(crate) mod crowd;
 pub(crate) mod data;
 pub(crate) mod entrants;
 pub(crate) mod list;

@@ -1,6 +1,7 @@
 //! The `polyserve` command, run as people run it.
 
 mod compare;
+mod crowd;
 mod data;
 mod drain;
 mod list;
