@@ -17,6 +17,7 @@
 //! * [`crowd`]: a server beside many connections that do nothing useful.
 //! * [`data`]: the entities that all of them use.
 //! * [`compare`]: strategies side by side, with an interval for every ratio.
+//! * [`page`]: the experiment of a page that sometimes waits.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`config_args`], [`limits`], [`output`]: what the commands share.
@@ -31,6 +32,7 @@ pub mod config_args;
 pub mod crowd;
 pub mod limits;
 pub mod output;
+pub mod page;
 #[cfg(target_os = "linux")]
 pub mod reference;
 mod spin;
@@ -48,8 +50,8 @@ use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
-    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, load::LoadArgs, serve::ServeArgs, stress::StressArgs,
-    trial::TrialArgs,
+    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, load::LoadArgs, page::PageArgs, serve::ServeArgs,
+    stress::StressArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -82,6 +84,8 @@ enum Command {
     Trial(TrialArgs),
     /// Measure what many idle or slow connections cost servers and a good client beside them.
     Crowd(CrowdArgs),
+    /// Load the published page that sometimes waits: what a pool's size means where its workers wait.
+    Page(PageArgs),
     /// Put a server and a repo under the published stress scenario, and verify every answer and the final state.
     Stress(StressArgs),
 }
@@ -123,6 +127,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Compare(args) => commands::compare::run(catalog, args, cli.json, allocator),
         Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
         Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),
+        Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json),
     }
 }

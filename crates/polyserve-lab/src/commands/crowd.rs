@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use polyserve::ServerConfig;
 use polyserve::catalog::Catalog;
 use polyserve::env::{SETTINGS, Settings};
@@ -24,7 +24,7 @@ use crate::crowd::bench::Guests;
 use crate::crowd::report::Slice;
 use crate::crowd::{Bench, Kind, Outcome, Report, Row};
 use crate::limits;
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, spinner};
 
 /// What `polyserve crowd` is told.
 #[derive(Debug, clap::Args)]
@@ -113,7 +113,7 @@ pub(crate) fn run(
     };
     let environment = Environment::of(&available, [&bench.server_cores, &bench.client_cores], args.seed, allocator);
     record.environment(&environment)?;
-    let mut measuring = Measuring { args, catalog, settings: &settings, bench: &bench, bar: bar(), record };
+    let mut measuring = Measuring { args, catalog, settings: &settings, bench: &bench, bar: spinner(), record };
     let mut rows = Vec::new();
     for guests in &crowds {
         for (server, repo) in &servers {
@@ -156,14 +156,6 @@ enum Line<'a> {
     Row {
         row: &'a Row,
     },
-}
-
-/// The line that shows how far it is. Where standard error is no terminal, nothing is drawn.
-fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {elapsed} {prefix}: {msg}");
-    let bar = ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 /// A run under way.

@@ -6,6 +6,7 @@ pub(crate) mod data;
 pub(crate) mod entrants;
 pub(crate) mod list;
 pub(crate) mod load;
+pub(crate) mod page;
 pub(crate) mod serve;
 pub(crate) mod stop;
 pub(crate) mod stress;

@@ -254,7 +254,6 @@ impl Gathering {
     fn step(&mut self, at: usize, step: Step) {
         match step {
             Step::Nothing => {}
-            Step::Begun if matches!(self.script.then, Then::Rest(_)) => {}
             Step::Begun => self.begun(at),
             Step::Answered => {
                 self.counts.answered += 1;

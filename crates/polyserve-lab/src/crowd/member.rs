@@ -23,7 +23,8 @@ pub(super) struct Member {
     dripped: usize,
     /// What it has heard, up to [`KEPT`] bytes.
     heard: Vec<u8>,
-    has_rested: bool,
+    /// Whether it has told that it has begun, or that it rests.
+    has_told: bool,
 }
 
 /// What has become of a member.
@@ -31,7 +32,7 @@ pub(super) struct Member {
 pub(super) enum Step {
     /// Nothing yet.
     Nothing,
-    /// It has sent its first, and goes on.
+    /// It has sent its first, or has something to read, and goes on.
     Begun,
     /// It has its answer, and rests.
     Answered,
@@ -72,11 +73,8 @@ impl Member {
         socket.set_nonblocking(true)?;
         socket.set_linger(Some(Duration::ZERO))?;
         socket.set_tcp_nodelay(true)?;
-        let mut flags = EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        match script.then {
-            // What it does not read it need not hear of.
-            Then::Read => socket.set_recv_buffer_size(WINDOW)?,
-            Then::Rest(_) | Then::Write(_) => flags |= EventFlags::IN,
+        if matches!(script.then, Then::Read) {
+            socket.set_recv_buffer_size(WINDOW)?;
         }
         if let Some(source) = source {
             socket.bind(&SocketAddr::new(source, 0).into())?;
@@ -85,8 +83,9 @@ impl Member {
             Err(error) if Errno::from_io_error(&error) != Some(Errno::INPROGRESS) => return Err(error),
             _ => {}
         }
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(epoll, socket.as_fd(), data, flags)?;
-        Ok(Self { socket, is_connected: false, dripped: 0, heard: Vec::new(), has_rested: false })
+        Ok(Self { socket, is_connected: false, dripped: 0, heard: Vec::new(), has_told: false })
     }
 
     /// What an event of these flags brings.
@@ -101,7 +100,11 @@ impl Member {
             }
             self.is_connected = true;
             match self.socket.send(&script.first) {
-                Ok(sent) if sent == script.first.len() => step = Step::Begun,
+                Ok(sent) if sent == script.first.len() => {
+                    if matches!(script.then, Then::Write(_)) {
+                        step = Step::Begun;
+                    }
+                }
                 // No system has so small a buffer; and an error says that the server has closed already.
                 Ok(_) => return Step::Ended(End::Cut),
                 Err(_) => return self.over(),
@@ -110,6 +113,11 @@ impl Member {
         let is_over = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         match &script.then {
             Then::Read if is_over => self.over(),
+            // With the first bytes the server has come to it.
+            Then::Read if flags.contains(EventFlags::IN) && !self.has_told => {
+                self.has_told = true;
+                Step::Begun
+            }
             Then::Read => step,
             Then::Rest(_) | Then::Write(_) if flags.contains(EventFlags::IN) || is_over => {
                 let heard = self.hear(script);
@@ -151,8 +159,8 @@ impl Member {
             }
         }
         let Then::Rest(body) = &script.then else { return Step::Nothing };
-        if !self.has_rested && status(&self.heard) == Some(200) && self.heard.ends_with(body) {
-            self.has_rested = true;
+        if !self.has_told && status(&self.heard) == Some(200) && self.heard.ends_with(body) {
+            self.has_told = true;
             self.heard = Vec::new();
             return Step::Answered;
         }

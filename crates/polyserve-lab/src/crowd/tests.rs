@@ -148,6 +148,7 @@ fn a_slow_reader_asks_for_more_than_it_takes() {
         }
         assert!(sent < 16 << 20, "it takes all there is");
     }
+    assert!(crowd.settles(PATIENCE, &Shutdown::new()));
     assert_eq!(crowd.counts().held, 1);
     drop(stream);
 }

@@ -6,6 +6,7 @@ mod data;
 mod drain;
 mod list;
 mod load;
+mod page;
 mod serve;
 mod stress;
 
