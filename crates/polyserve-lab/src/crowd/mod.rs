@@ -10,7 +10,7 @@
 //! # Layout
 //!
 //! * `script`: what the members of a crowd say. `member`: one connection. [`gathering`]: all of them, on their thread.
-//! * [`bench`]: a server beside and without a crowd. [`report`]: what came of it; `table`: for people.
+//! * [`bench`](mod@bench): a server beside and without a crowd. [`report`]: what came of it; `table`: for people.
 
 pub mod bench;
 pub mod gathering;
