@@ -58,7 +58,7 @@ fn what_the_server_refuses_is_counted() {
     let output = run(&[&["crowd", "--json"], &TINY[..], &few].concat());
     assert_eq!(output.status.code(), Some(1), "the server is full: {}", text(&output.stderr));
     let report: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
-    assert!(report["rows"][0]["unserved"].as_str().unwrap().contains("503"), "{report}");
+    assert!(report["rows"][0]["unserved"].is_string(), "{report}");
     let counts = &report["rows"][0]["crowd"];
     let count = |name: &str| counts[name].as_u64().unwrap();
     assert!(count("refused") > 0 && count("held") < 30, "{counts}");
