@@ -258,7 +258,7 @@ fn this_program() -> PathBuf {
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }
 }
 
-fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsString, OsString)>) -> Launch {
+pub(crate) fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsString, OsString)>) -> Launch {
     let fixed = ["serve", "--json", "--until-stdin-ends", "--listen=127.0.0.1:0"];
     let chosen = [format!("--server={server}"), format!("--repo={repo}")];
     let args = fixed.iter().map(OsString::from).chain(chosen.iter().chain(flags).map(OsString::from));

@@ -18,6 +18,8 @@ pub struct Resident {
     pub now: u64,
     /// The most since the process began.
     pub peak: u64,
+    /// What of `now` is of no file: heaps and stacks. `None` where the system does not tell it apart.
+    pub anonymous: Option<u64>,
 }
 
 /// The resident memory of process `pid`.
@@ -29,7 +31,7 @@ pub fn resident(pid: u32) -> io::Result<Resident> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name| field(&status, name).map(|kibibytes| kibibytes * 1024);
     let (now, peak) = field("VmRSS").zip(field("VmHWM")).ok_or_else(|| no_field("VmRSS"))?;
-    Ok(Resident { now, peak })
+    Ok(Resident { now, peak, anonymous: field("RssAnon") })
 }
 
 /// Context switches of the threads that process `pid` has now, of both kinds, since each began. Threads that have ended
@@ -146,8 +148,8 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_its_threads_switch() {
         let pid = std::process::id();
-        let Resident { now, peak } = resident(pid).unwrap();
-        assert!(now > 4096 && peak >= now, "{now} {peak}");
+        let Resident { now, peak, anonymous } = resident(pid).unwrap();
+        assert!(now > 4096 && peak >= now && anonymous.is_none_or(|part| part <= peak), "{now} {peak} {anonymous:?}");
         let (send, receive) = std::sync::mpsc::channel::<()>();
         let waiting = std::thread::spawn(move || receive.recv());
         assert!(context_switches(pid).is_ok());

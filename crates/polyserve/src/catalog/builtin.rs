@@ -6,7 +6,7 @@ use polyserve_core::service::{Echo, EntityService, Page, Welcome};
 
 use super::{Catalog, Entry};
 #[cfg(feature = "threadpool")]
-use super::{ExecutorEntry, ServerEntry};
+use super::{ExecutorEntry, HOLDS_A_WORKER, ServerEntry};
 
 pub(super) fn catalog() -> Catalog {
     let catalog = Catalog::new();
@@ -31,13 +31,13 @@ fn threadpool(catalog: Catalog) -> Catalog {
         .with_server(Entry::server(
             "sequential",
             "one thread, one connection at a time: the baseline",
-            &["one connection at a time", "drains"],
+            &["one connection at a time", HOLDS_A_WORKER, "drains"],
             |config| Ok(Box::new(Sequential::new(config.clone())?)),
         ))
         .with_server(Entry::server(
             "thread_per_connection",
             "a thread for every connection, while it is open",
-            &["one connection a thread", "drains"],
+            &["one connection a thread", HOLDS_A_WORKER, "drains"],
             |config| Ok(Box::new(ThreadPerConnection::new(config.clone())?)),
         ))
         .with_executor(Entry::executor(
@@ -62,7 +62,7 @@ fn threadpool(catalog: Catalog) -> Catalog {
 
 /// What every server on an async runtime promises.
 #[cfg(any(feature = "tokio", feature = "smol"))]
-const ASYNC: &[&str] = &["multiplexed connections", "later answers hold no thread", "drains"];
+const ASYNC: &[&str] = &["multiplexed connections", super::HOLDS_NO_THREAD, "drains"];
 
 #[cfg(feature = "tokio")]
 fn tokio(catalog: Catalog) -> Catalog {
@@ -127,7 +127,7 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
     Entry::server(
         &format!("pool_server/{}", executor.name),
         &format!("workers of {} share the connections; an idle one holds none", executor.name),
-        &["multiplexed connections", "later answers hold a worker", "bounded queue", "drains"],
+        &["multiplexed connections", HOLDS_A_WORKER, "bounded queue", "drains"],
         move |config| {
             let make = Arc::clone(&make);
             Ok(Box::new(polyserve_threadpool::PoolServer::new(config.clone(), move |config| make(config))?))
