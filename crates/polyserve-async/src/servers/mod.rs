@@ -5,6 +5,7 @@
 //! | [`tokio_tcp`] | a task that any worker may run | a read and a write |
 //! | [`tokio_per_core`] | a task of the core that accepted it | a read and a write |
 //! | [`smol`] | a task that any worker may run | a read, a write and a wait |
+//! | [`futures_pool`] | a task that blocks its thread | a wait, a read and a write |
 //!
 //! # Layout
 //!
@@ -20,6 +21,8 @@ mod accepting;
 mod connection;
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod crew;
+#[cfg(feature = "futures")]
+pub mod futures_pool;
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod place;
 #[cfg(any(feature = "tokio", feature = "smol"))]
@@ -37,6 +40,8 @@ mod tokio_runtime;
 #[cfg(feature = "tokio")]
 pub mod tokio_tcp;
 
+#[cfg(feature = "futures")]
+pub use futures_pool::FuturesPool;
 #[cfg(feature = "smol")]
 pub use smol::Smol;
 #[cfg(feature = "tokio")]

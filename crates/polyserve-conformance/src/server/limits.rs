@@ -58,7 +58,7 @@ pub fn connections_past_the_limit_are_turned_away(subject: &ServerSubject) -> Ou
 
 /// A burst of more requests than workers and queue can hold: each is served, or turned away with a 503 and `Retry-After`.
 pub fn a_burst_is_served_or_turned_away(subject: &ServerSubject) -> Outcome {
-    let workers = subject.workers(1);
+    let workers = subject.workers_or_pool(1);
     let live = subject.live(Arc::new(Sleepy), |config| {
         config.workers = workers;
         config.queue = 1;
