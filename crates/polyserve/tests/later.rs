@@ -80,8 +80,8 @@ fn get(addr: SocketAddr) -> String {
 /// Sends all requests at once to `server` with so many workers; `release` decides when they are answered. Says how many
 /// were pending at once at the most.
 fn most_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> usize {
-    let config = ServerConfig::default().with(|config| config.workers = Some(workers));
     let catalog = Catalog::builtin();
+    let config = with_workers(workers);
     let server = (catalog.server(server).expect("it is in the catalog").make)(&config).expect("it takes workers");
     let held = Arc::new(Held::default());
     let running = server.serve(([127, 0, 0, 1], 0).into(), held.clone()).expect("it serves");

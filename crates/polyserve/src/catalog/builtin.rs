@@ -99,25 +99,41 @@ fn tokio(catalog: Catalog) -> Catalog {
 #[cfg(feature = "smol")]
 fn smol(catalog: Catalog) -> Catalog {
     use polyserve_async::executors::SmolTasks;
+    use polyserve_async::servers::Smol;
 
-    catalog.with_executor(Entry::executor(
-        "smol_tasks",
-        "tasks that do not yield, on smol's async-executor",
-        &["bounded queue", "survives panics"],
-        |config| Ok(Arc::new(SmolTasks::new(config.into())?)),
-    ))
+    catalog
+        .with_server(Entry::server(
+            "smol",
+            "tasks on async-executor and async-io, what smol is made of",
+            ASYNC,
+            |config| Ok(Box::new(Smol::new(config.clone())?)),
+        ))
+        .with_executor(Entry::executor(
+            "smol_tasks",
+            "tasks that do not yield, on smol's async-executor",
+            &["bounded queue", "survives panics"],
+            |config| Ok(Arc::new(SmolTasks::new(config.into())?)),
+        ))
 }
 
 #[cfg(feature = "futures")]
 fn futures(catalog: Catalog) -> Catalog {
     use polyserve_async::executors::FuturesTasks;
+    use polyserve_async::servers::FuturesPool;
 
-    catalog.with_executor(Entry::executor(
-        "futures_tasks",
-        "tasks that do not yield, on the thread pool of the futures crate",
-        &["bounded queue", "runs in order", "survives panics"],
-        |config| Ok(Arc::new(FuturesTasks::new(config.into())?)),
-    ))
+    catalog
+        .with_server(Entry::server(
+            "futures_pool",
+            "tasks that block, on the thread pool of the futures crate: as published",
+            &["one connection a thread", super::HOLDS_A_WORKER, "bounded queue", "drains"],
+            |config| Ok(Box::new(FuturesPool::new(config.clone())?)),
+        ))
+        .with_executor(Entry::executor(
+            "futures_tasks",
+            "tasks that do not yield, on the thread pool of the futures crate",
+            &["bounded queue", "runs in order", "survives panics"],
+            |config| Ok(Arc::new(FuturesTasks::new(config.into())?)),
+        ))
 }
 
 /// The pool server over an executor of the catalog.
