@@ -99,18 +99,21 @@ fn most_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> us
     held.most_at_once()
 }
 
-/// Names of the built-in servers that promise `what` and let their workers be chosen: those of a thread per connection
-/// do not.
-fn servers_that(what: &str) -> Vec<String> {
+fn with_workers(workers: usize) -> ServerConfig {
+    ServerConfig::default().with(|config| config.workers = Some(workers))
+}
+
+/// Names of the built-in servers that promise `what`, and take so many workers.
+fn servers_that(what: &str, workers: usize) -> Vec<String> {
     let catalog = Catalog::builtin();
-    let config = ServerConfig::default().with(|config| config.workers = Some(2));
     let promising = catalog.servers().iter().filter(|entry| entry.promises.iter().any(|promise| promise == what));
-    promising.filter(|entry| (entry.make)(&config).is_ok()).map(|entry| entry.name.clone()).collect()
+    let taking = promising.filter(|entry| (entry.make)(&with_workers(workers)).is_ok());
+    taking.map(|entry| entry.name.clone()).collect()
 }
 
 #[test]
 fn a_later_answer_holds_no_thread() {
-    let servers = servers_that(HOLDS_NO_THREAD);
+    let servers = servers_that(HOLDS_NO_THREAD, 2);
     assert!(servers.iter().any(|name| name == "tokio_tcp"), "{servers:?}");
     for server in servers {
         let most = most_pending(&server, 2, |held| {
@@ -124,7 +127,7 @@ fn a_later_answer_holds_no_thread() {
 #[test]
 fn a_later_answer_holds_a_worker_of_a_pool() {
     const WORKERS: usize = 8;
-    let servers = servers_that(HOLDS_A_WORKER);
+    let servers = servers_that(HOLDS_A_WORKER, WORKERS);
     assert!(servers.iter().any(|name| name == "pool_server/mpsc_pool"), "{servers:?}");
     for server in servers {
         let most = most_pending(&server, WORKERS, |held| {
