@@ -3,6 +3,7 @@
 //! # Layout
 //!
 //! * [`servers`]: how connections become tasks.
+//! * `tower`: services of this project where a `tower::Service` is wanted.
 //! * [`executors`]: how CPU work becomes tasks of the same runtimes.
 //!
 //! # Features
@@ -19,3 +20,7 @@
 
 pub mod executors;
 pub mod servers;
+#[cfg(feature = "tower")]
+pub mod tower;
+#[cfg(any(feature = "hyper", feature = "tower"))]
+mod types;

@@ -11,3 +11,13 @@ server_conformance!(tokio_per_core, ServerSubject::new(polyserve_async::servers:
 server_conformance!(smol, ServerSubject::new(polyserve_async::servers::Smol::new));
 #[cfg(feature = "futures")]
 server_conformance!(futures_pool, ServerSubject::new(polyserve_async::servers::FuturesPool::new).pooled());
+#[cfg(feature = "hyper")]
+server_conformance!(
+    tokio_hyper,
+    ServerSubject::new(polyserve_async::servers::TokioHyper::new).deviating(|d| {
+        d.bare_lf_ends_a_line = true;
+        d.chunked_overrides_length = true;
+        d.chunk_sizes_are_believed = true;
+        d.chunk_extensions_hold_anything = true;
+    })
+);

@@ -15,19 +15,21 @@ use polyserve_core::shutdown::Begun;
 use polyserve_core::{net, timer};
 
 use super::connection::Connection;
+use super::place::Place;
 use super::roll::{Admission, Roll};
 use super::runtime::{Direction, Moved, Runtime, Watched};
 
 /// Accepted in a row before other tasks have their turn.
 const BATCH: usize = 64;
 
-/// A loop that accepts from a listener, which does not block.
-pub(crate) struct Accepting<R: Runtime> {
+/// A loop that accepts from a listener, which does not block. `S` has connections served.
+pub(crate) struct Accepting<R: Runtime, S> {
     roll: Arc<Roll<R>>,
     runtime: R,
     shard: usize,
     listener: Arc<R::Watched>,
     begun: Begun,
+    serve: S,
     /// The last field: it is dropped when the listener is closed.
     _end: End<R>,
 }
@@ -41,9 +43,25 @@ impl<R: Runtime> Drop for End<R> {
     }
 }
 
-impl<R: Runtime> Accepting<R> {
+/// Has the runtime serve a connection of the roll.
+pub(crate) trait Serve<R: Runtime>: Fn(&Arc<Roll<R>>, &R, Arc<Place<R>>) + Send + Sync + 'static {}
+
+impl<R: Runtime, S: Fn(&Arc<Roll<R>>, &R, Arc<Place<R>>) + Send + Sync + 'static> Serve<R> for S {}
+
+/// Has our own codec serve it.
+pub(crate) fn codec<R: Runtime>(roll: &Arc<Roll<R>>, runtime: &R, place: Arc<Place<R>>) {
+    runtime.spawn(Connection::<R>::new(Arc::clone(roll), place, false));
+}
+
+impl<R: Runtime, S: Serve<R>> Accepting<R, S> {
     /// The loop of one listener; its connections are on this `shard` of the roll. To be called on the runtime.
-    pub(crate) fn new(roll: &Arc<Roll<R>>, runtime: &R, listener: TcpListener, shard: usize) -> io::Result<Self> {
+    pub(crate) fn new(
+        roll: &Arc<Roll<R>>,
+        runtime: &R,
+        listener: TcpListener,
+        shard: usize,
+        serve: S,
+    ) -> io::Result<Self> {
         let listener = Arc::new(R::watch(OwnedFd::from(listener).into())?);
         roll.note_listener(&listener);
         Ok(Self {
@@ -52,6 +70,7 @@ impl<R: Runtime> Accepting<R> {
             shard,
             listener,
             begun: roll.house.shutdown.begun(),
+            serve,
             _end: End(Arc::clone(roll)),
         })
     }
@@ -105,15 +124,17 @@ impl<R: Runtime> Accepting<R> {
         Pin::new(&mut self.begun).poll(cx).map(|()| None)
     }
 
+    /// Receives a newcomer. One that is turned away is told so by our own codec.
     fn receive(&self, stream: TcpStream) {
         if net::prepare(&stream).is_err() {
             return; // gone already
         }
-        let (place, turned_away) = match self.roll.admit(stream, self.shard) {
-            Admission::Served(place) => (place, false),
-            Admission::TurnedAway(place) => (place, true),
-            Admission::Closed => return,
-        };
-        self.runtime.spawn(Connection::<R>::new(Arc::clone(&self.roll), place, turned_away));
+        match self.roll.admit(stream, self.shard) {
+            Admission::Served(place) => (self.serve)(&self.roll, &self.runtime, place),
+            Admission::TurnedAway(place) => {
+                self.runtime.spawn(Connection::<R>::new(Arc::clone(&self.roll), place, true));
+            }
+            Admission::Closed => {}
+        }
     }
 }

@@ -81,6 +81,14 @@ impl<R: Runtime> Connection<R> {
         }
     }
 
+    /// One whose last answer is sent, and who is no longer among those served: what still comes is thrown away.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn departing(roll: Arc<Roll<R>>, place: Arc<Place<R>>) -> Self {
+        let mut connection = Self::new(roll, place, false);
+        connection.state = State::Departing;
+        connection
+    }
+
     fn house(&self) -> &House {
         &self.roll.house
     }

@@ -3,6 +3,7 @@
 //! | server | a connection is | a request costs |
 //! |---|---|---|
 //! | [`tokio_tcp`] | a task that any worker may run | a read and a write |
+//! | [`tokio_hyper`] | a task that any worker may run, over hyper's codec | a read and a write |
 //! | [`tokio_per_core`] | a task of the core that accepted it | a read and a write |
 //! | [`smol`] | a task that any worker may run | a read, a write and a wait |
 //! | [`futures_pool`] | a task that blocks its thread | a wait, a read and a write |
@@ -33,6 +34,8 @@ mod runtime;
 pub mod smol;
 #[cfg(feature = "smol")]
 mod smol_runtime;
+#[cfg(feature = "hyper")]
+pub mod tokio_hyper;
 #[cfg(feature = "tokio")]
 pub mod tokio_per_core;
 #[cfg(feature = "tokio")]
@@ -44,6 +47,8 @@ pub mod tokio_tcp;
 pub use futures_pool::FuturesPool;
 #[cfg(feature = "smol")]
 pub use smol::Smol;
+#[cfg(feature = "hyper")]
+pub use tokio_hyper::TokioHyper;
 #[cfg(feature = "tokio")]
 pub use tokio_per_core::TokioPerCore;
 #[cfg(feature = "tokio")]

@@ -22,7 +22,7 @@ use async_executor::Executor;
 use polyserve_core::serving::House;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
 
-use super::accepting::Accepting;
+use super::accepting::{self, Accepting};
 use super::crew::Crew;
 use super::roll::Roll;
 use super::smol_runtime::OnExecutor;
@@ -79,7 +79,7 @@ impl Server for Smol {
             // A task that panics is caught by the executor.
             crew.start(move |told| async_io::block_on(executor.run(told.into_future())))?;
         }
-        let accepting = Accepting::new(&roll, &OnExecutor(Arc::downgrade(&executor)), listener, 0)?;
+        let accepting = Accepting::new(&roll, &OnExecutor(Arc::downgrade(&executor)), listener, 0, accepting::codec)?;
         executor.spawn(accepting.run()).detach();
         let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
         Running::start("smol-main", local_addr, grace, shutdown, move || {

@@ -16,7 +16,7 @@ use polyserve_core::serving::House;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
 use tokio::runtime::Builder;
 
-use super::accepting::Accepting;
+use super::accepting::{self, Accepting};
 use super::crew::Crew;
 use super::roll::Roll;
 use super::tokio_runtime::Tokio;
@@ -66,7 +66,7 @@ fn start(roll: &Arc<Roll<Tokio>>, listeners: Vec<TcpListener>) -> io::Result<Cre
         let runtime = Builder::new_current_thread().enable_io().build()?;
         let accepting = {
             let _context = runtime.enter();
-            Accepting::new(roll, &Tokio(runtime.handle().clone()), listener, shard)?
+            Accepting::new(roll, &Tokio(runtime.handle().clone()), listener, shard, accepting::codec)?
         };
         crew.start(move |told| {
             runtime.block_on(async {

@@ -14,7 +14,7 @@ use polyserve_core::serving::{House, LAST_GRACE};
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::accepting::Accepting;
+use super::accepting::{self, Accepting};
 use super::roll::Roll;
 use super::tokio_runtime::Tokio;
 
@@ -64,7 +64,7 @@ impl Server for TokioTcp {
         let roll = Roll::new(House::new(service, &self.config), 1);
         let own = match &self.runtime {
             Some(_) => None,
-            None => Some(runtime(&self.config)?),
+            None => Some(runtime("tokio-tcp", &self.config)?),
         };
         let handle = own.as_ref().map_or_else(|| self.runtime.clone(), |own| Some(own.handle().clone()));
         let handle = handle.ok_or_else(|| io::Error::other("there is no runtime"))?;
@@ -74,19 +74,20 @@ impl Server for TokioTcp {
     }
 }
 
-fn runtime(config: &ServerConfig) -> io::Result<Runtime> {
-    Builder::new_multi_thread().worker_threads(config.workers_or(1)).thread_name("tokio-tcp").enable_io().build()
+/// A runtime for one run; `name` is its threads'.
+pub(super) fn runtime(name: &str, config: &ServerConfig) -> io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(config.workers_or(1)).thread_name(name).enable_io().build()
 }
 
 fn start(handle: &Handle, roll: &Arc<Roll<Tokio>>, listener: TcpListener) -> io::Result<()> {
     let _context = handle.enter();
-    let accepting = Accepting::new(roll, &Tokio(handle.clone()), listener, 0)?;
+    let accepting = Accepting::new(roll, &Tokio(handle.clone()), listener, 0, accepting::codec)?;
     drop(handle.spawn(accepting.run()));
     Ok(())
 }
 
 /// Supervises to the end; the runtime ends with the run, where it is its own.
-fn end(roll: &Roll<Tokio>, own: Option<Runtime>) -> Drain {
+pub(super) fn end(roll: &Roll<Tokio>, own: Option<Runtime>) -> Drain {
     let drain = roll.supervise();
     if let Some(own) = own {
         own.shutdown_timeout(if drain.stuck > 0 { std::time::Duration::ZERO } else { LAST_GRACE });

@@ -95,6 +95,11 @@ pub struct Deviations {
     pub bare_lf_ends_a_line: bool,
     /// A `Content-Length` beside `Transfer-Encoding: chunked` is ignored, where the contract has 400.
     pub chunked_overrides_length: bool,
+    /// A chunk that says it is larger than any body is refused once more of it has come than a body may have, or not come
+    /// in time, where the contract has 400 or 413 at once.
+    pub chunk_sizes_are_believed: bool,
+    /// A control byte in a chunk's extension is skipped with it, where the contract has 400.
+    pub chunk_extensions_hold_anything: bool,
     /// A transfer coding that is not known is a 400, where the contract has 501.
     pub unknown_coding_is_400: bool,
     /// A method that is not known is a 400, where the contract has 501.

@@ -229,14 +229,24 @@ fn wrong_version(lines: &[u8]) -> Refusal {
     }
 }
 
-struct RequestLine<'a> {
-    method: &'a str,
-    target: &'a str,
-    version: Version,
+/// A request line, taken apart.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLine<'a> {
+    /// The method's name.
+    pub method: &'a str,
+    /// The target, as it was sent.
+    pub target: &'a str,
+    /// The version.
+    pub version: Version,
 }
 
-/// Everything that only a whole head of `length` bytes shows.
-fn judge<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) -> Result<Parsed<'a>, Refusal> {
+/// Everything that only a whole head of `length` bytes shows. A server on another parser closes with this what that leaves
+/// open: hosts, framing, methods, targets, expectations.
+///
+/// # Errors
+///
+/// What is wrong with it; the connection is to be closed after the answer.
+pub fn judge<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) -> Result<Parsed<'a>, Refusal> {
     if !is_printable(line.target) {
         return Err(TARGET);
     }

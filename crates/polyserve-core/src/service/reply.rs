@@ -159,6 +159,11 @@ impl Reply {
         &self.body
     }
 
+    /// Its body, taken out.
+    pub fn into_body(self) -> Body {
+        self.body
+    }
+
     /// The body's bytes, where `in_place` is the buffer that the service was called with.
     pub fn body_bytes<'a>(&'a self, in_place: &'a [u8]) -> &'a [u8] {
         match &self.body {

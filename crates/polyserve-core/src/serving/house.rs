@@ -46,9 +46,13 @@ impl House {
 
     /// Adds what a session has answered since the last time.
     pub fn count(&self, session: &mut Session) {
-        match session.take_answered() {
-            0 => {}
-            answered => drop(self.answered.fetch_add(answered, Ordering::Relaxed)),
+        self.count_answered(session.take_answered());
+    }
+
+    /// Adds so many answers, whose last bytes the kernel has taken.
+    pub fn count_answered(&self, answered: u64) {
+        if answered > 0 {
+            self.answered.fetch_add(answered, Ordering::Relaxed);
         }
     }
 

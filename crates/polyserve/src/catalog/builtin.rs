@@ -14,6 +14,8 @@ pub(super) fn catalog() -> Catalog {
     let catalog = threadpool(catalog);
     #[cfg(feature = "tokio")]
     let catalog = tokio(catalog);
+    #[cfg(feature = "hyper")]
+    let catalog = hyper(catalog);
     #[cfg(feature = "smol")]
     let catalog = smol(catalog);
     #[cfg(feature = "futures")]
@@ -94,6 +96,16 @@ fn tokio(catalog: Catalog) -> Catalog {
             &["bounded queue", "runs in order", "survives panics"],
             |config| Ok(Arc::new(TokioBlocking::new(config.into())?)),
         ))
+}
+
+#[cfg(feature = "hyper")]
+fn hyper(catalog: Catalog) -> Catalog {
+    catalog.with_server(Entry::server(
+        "tokio_hyper",
+        "hyper's codec on tokio's multi-thread runtime, within the limits of this project",
+        ASYNC,
+        |config| Ok(Box::new(polyserve_async::servers::TokioHyper::new(config.clone())?)),
+    ))
 }
 
 #[cfg(feature = "smol")]

@@ -302,7 +302,8 @@ fn is_head(head: &[u8]) -> bool {
     head.starts_with(b"HEAD ")
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> Reply {
+/// The answer to a request whose service panicked; says so in the log.
+pub fn panicked(panic: &(dyn Any + Send)) -> Reply {
     tracing::warn!(text = panic_text(panic), "a service panicked");
     Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service panicked.")
 }

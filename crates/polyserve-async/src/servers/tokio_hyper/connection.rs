@@ -1,0 +1,404 @@
+//! One connection as a future that polls hyper's.
+//!
+//! hyper parses, frames and encodes; deadlines, the drain, what is sent when, and refusals that can be read are here.
+//!
+//! Invariants: whenever it waits, its task is woken by its socket, its answer, its deadline or a shutdown; hyper is not
+//! polled while what it wrote waits for the client. Cost: a read and a write for each batch of requests, a look at the
+//! clock for each wait; a connection that is idle for a second gives hyper's part of it back.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use polyserve_core::http1::Phase;
+use polyserve_core::net;
+use polyserve_core::serving::House;
+
+use super::io::Io;
+use super::line::{Line, Shared, Stage, without_blank};
+use super::output::{Buffers, Output};
+use super::refusal;
+use crate::servers::connection::Connection as Departing;
+use crate::servers::place::Place;
+use crate::servers::runtime::{Direction, Moved, Watched as _};
+use crate::servers::tokio_runtime::Tokio;
+
+/// What answers the requests of one connection.
+pub(crate) trait Answers:
+    hyper::service::Service<Request<Incoming>, Response = Response<Self::Body>, Error = Infallible, Future = Self::Work>
+    + Clone
+    + Send
+    + Unpin
+    + 'static
+{
+    type Body: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
+    type Work: Future<Output = Result<Response<Self::Body>, Infallible>> + Send + Unpin + 'static;
+}
+
+impl<S, B, W> Answers for S
+where
+    S: hyper::service::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future = W>
+        + Clone
+        + Send
+        + Unpin
+        + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    W: Future<Output = Result<Response<B>, Infallible>> + Send + Unpin + 'static,
+{
+    type Body = B;
+    type Work = W;
+}
+
+/// A connection, from accept to close.
+pub(crate) struct Connection<S: Answers> {
+    line: Arc<Line>,
+    service: S,
+    hyper: Option<http1::Connection<Io, S>>,
+    unsent: Option<Box<Output>>,
+    /// hyper is done; whether to linger.
+    end: Option<bool>,
+    departing: Option<Box<Departing<Tokio>>>,
+    waker: Option<Waker>,
+    waiting: Waiting,
+    deadline: Instant,
+}
+
+/// What a deadline is for; while it stays the same, so does the deadline.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Nothing,
+    Stage(u64, Stage),
+    /// Idle for a while already, without hyper.
+    Parked(u64),
+    Written,
+}
+
+/// After so long without a request hyper's part of a connection is given back, buffers and all.
+const PARKED_AFTER: Duration = Duration::from_secs(1);
+
+/// Where nothing limits a wait.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Polls of hyper before other tasks have their turn.
+const TURNS: usize = 8;
+
+/// Whether a step can be followed by another now.
+enum Step {
+    On,
+    Wait,
+    End,
+}
+
+impl<S: Answers> Connection<S> {
+    /// One that has just been accepted, or whose first bytes were read `before`.
+    pub(super) fn new(line: Arc<Line>, service: S, before: Bytes) -> Self {
+        let mut connection = Self {
+            line,
+            service,
+            hyper: None,
+            unsent: None,
+            end: None,
+            departing: None,
+            waker: None,
+            waiting: Waiting::Nothing,
+            deadline: Instant::now(),
+        };
+        connection.begin(before);
+        connection
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.line.shared
+    }
+
+    fn house(&self) -> &House {
+        &self.shared().roll.house
+    }
+
+    fn place(&self) -> &Place<Tokio> {
+        &self.line.place
+    }
+
+    /// Begins anew with what is left of what was read.
+    fn begin(&mut self, before: Bytes) {
+        self.line.state().begin(&before);
+        let io = Io::new(Arc::clone(&self.line), before);
+        self.hyper = Some(self.line.shared.builder.serve_connection(io, self.service.clone()));
+    }
+
+    fn run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+            self.place().set_waker(cx.waker());
+            self.waker = Some(cx.waker().clone());
+        }
+        for _ in 0..TURNS {
+            match self.turn(cx) {
+                Step::On => {}
+                Step::Wait => return Poll::Pending,
+                Step::End => return Poll::Ready(()),
+            }
+            if let Some(departing) = &mut self.departing {
+                return Pin::new(departing.as_mut()).poll(cx);
+            }
+        }
+        self.send(false);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn turn(&mut self, cx: &mut Context<'_>) -> Step {
+        if self.house().shutdown.is_begun() && self.house().is_over() {
+            return self.give_up();
+        }
+        if self.unsent.is_some() {
+            match self.write_on(cx) {
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => return self.give_up(),
+                Poll::Pending => return self.wait_for(Waiting::Written, true),
+            }
+        }
+        self.count();
+        if let Some(linger) = self.end {
+            return self.close(linger);
+        }
+        if self.hyper.is_none() {
+            self.begin(Bytes::new());
+        }
+        let Some(hyper) = &mut self.hyper else { return Step::End };
+        self.line.state().begin_poll();
+        match hyper.poll_without_shutdown(cx) {
+            Poll::Ready(result) => {
+                self.finish(result);
+                Step::On
+            }
+            Poll::Pending => self.after_poll(),
+        }
+    }
+
+    /// hyper waits for something, or for its next turn.
+    fn after_poll(&mut self) -> Step {
+        let mut state = self.line.state();
+        let (requests, stage, blocked) = (state.requests, state.stage, state.blocked);
+        let again = std::mem::take(&mut state.again);
+        let has_its_turn = again || (!state.dry && !blocked && state.is_reading());
+        drop(state);
+        if has_its_turn {
+            return Step::On; // what it wrote may leave with what it writes next
+        }
+        self.send(false);
+        if blocked || self.unsent.is_some() {
+            return Step::On;
+        }
+        self.count();
+        let stage = match stage {
+            Stage::Done if !self.line.state().is_reading() => Stage::Body,
+            Stage::Done if !self.rest() => return Step::On,
+            Stage::Done => Stage::Idle,
+            stage => stage,
+        };
+        if stage == Stage::Idle && self.house().shutdown.is_begun() {
+            // It may have begun after that look for more.
+            return if self.line.state().may_leave { Step::End } else { Step::On };
+        }
+        self.wait_for(Waiting::Stage(requests, stage), stage.is_busy())
+    }
+
+    /// Finds out whether the next request has begun; false where hyper is to be polled for it.
+    fn rest(&mut self) -> bool {
+        if self.line.state().rests() {
+            return true;
+        }
+        let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
+        let left = left.slice_ref(without_blank(&left));
+        let is_idle = left.is_empty();
+        self.begin(left);
+        is_idle
+    }
+
+    /// hyper is done with the connection.
+    fn finish(&mut self, result: hyper::Result<()>) {
+        let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
+        let mut state = self.line.state();
+        let linger = match result {
+            Ok(()) => !state.input_ended && (state.client_stays || !left.is_empty()),
+            Err(error) if error.is_parse() => {
+                refusal::replace(&mut state, &self.line.shared, &left);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a connection failed");
+                false
+            }
+        };
+        drop(state);
+        self.end = Some(linger);
+        self.send(true);
+    }
+
+    /// Sends what has gathered; what the kernel does not take waits.
+    fn send(&mut self, last: bool) {
+        let mut state = self.line.state();
+        state.send(&self.line.place, last);
+        let output = &mut state.buffers().output;
+        if !output.is_empty() {
+            self.unsent = Some(Box::new(std::mem::take(output)));
+        }
+    }
+
+    /// Sends what could not be sent before. False where the client is gone.
+    fn write_on(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let Some(unsent) = &mut self.unsent else { return Poll::Ready(true) };
+        let last = self.end.is_some();
+        if self.line.place.watch().is_err() {
+            return Poll::Ready(false);
+        }
+        let Some(watched) = self.line.place.watched() else { return Poll::Ready(false) };
+        while !unsent.is_empty() {
+            let attempt = || {
+                let whole = unsent.bytes.len();
+                self.line.state().answered += self.line.place.with_socket(|socket| unsent.send(socket, last))?;
+                Ok(Moved { count: whole - unsent.bytes.len(), drained: !unsent.is_empty() })
+            };
+            match watched.poll_io(cx, Direction::Write, attempt) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(count)) if count > 0 => {}
+                Poll::Ready(_) => return Poll::Ready(false),
+            }
+        }
+        self.unsent = None;
+        Poll::Ready(true)
+    }
+
+    fn count(&self) {
+        let answered = std::mem::take(&mut self.line.state().answered);
+        self.house().count_answered(answered);
+    }
+
+    /// Waits until the deadline of `waiting`, which is set where it is new; or does what is due where it has passed.
+    fn wait_for(&mut self, waiting: Waiting, busy: bool) -> Step {
+        let now = Instant::now();
+        let waiting = match (self.waiting, waiting) {
+            (Waiting::Parked(parked), Waiting::Stage(requests, Stage::Idle)) if parked == requests => {
+                self.park(requests)
+            }
+            (_, waiting) => waiting,
+        };
+        if self.waiting != waiting {
+            self.waiting = waiting;
+            self.deadline = now + self.timeout(waiting);
+        } else if self.deadline <= now {
+            match waiting {
+                Waiting::Stage(requests, Stage::Idle) if self.house().config.idle_timeout > PARKED_AFTER => {
+                    self.waiting = self.park(requests);
+                    self.deadline = now + (self.house().config.idle_timeout - PARKED_AFTER);
+                }
+                Waiting::Stage(_, stage) => return self.time_out(stage),
+                Waiting::Parked(_) => return Step::End,
+                Waiting::Written | Waiting::Nothing => return self.give_up(),
+            }
+        }
+        self.shared().roll.watch(self.place(), self.deadline);
+        self.place().set_busy(busy);
+        Step::Wait
+    }
+
+    /// Does without hyper until something comes: the runtime wakes this task for it all the same.
+    fn park(&mut self, requests: u64) -> Waiting {
+        self.hyper = None;
+        Waiting::Parked(requests)
+    }
+
+    fn timeout(&self, waiting: Waiting) -> Duration {
+        let config = &self.house().config;
+        match waiting {
+            Waiting::Stage(_, Stage::Idle) => config.idle_timeout.min(PARKED_AFTER),
+            Waiting::Stage(_, Stage::Head) => Phase::Head.timeout(config),
+            Waiting::Stage(_, Stage::Body) => Phase::Body.timeout(config),
+            Waiting::Stage(_, Stage::Answer) => Phase::Answer.timeout(config),
+            Waiting::Stage(_, Stage::Sending | Stage::Done) => FAR,
+            Waiting::Parked(_) => config.idle_timeout,
+            Waiting::Written => config.write_timeout,
+            Waiting::Nothing => Duration::ZERO,
+        }
+    }
+
+    fn time_out(&mut self, stage: Stage) -> Step {
+        match stage {
+            Stage::Head => {
+                let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
+                refusal::late_head(&mut self.line.state(), &self.line.shared, &left);
+                self.end = Some(true);
+                self.send(true);
+                Step::On
+            }
+            Stage::Body | Stage::Answer if !std::mem::replace(&mut self.line.state().late, true) => Step::On,
+            Stage::Body | Stage::Answer => self.give_up(), // it does not heed it
+            _ => Step::End,
+        }
+    }
+
+    fn close(&mut self, linger: bool) -> Step {
+        let may_linger = linger
+            && self.place().with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
+            && self.shared().roll.depart();
+        if !may_linger {
+            return Step::End;
+        }
+        let (roll, place) = (Arc::clone(&self.shared().roll), Arc::clone(&self.line.place));
+        self.departing = Some(Box::new(Departing::departing(roll, place)));
+        Step::On
+    }
+
+    fn give_up(&mut self) -> Step {
+        let busy = self.unsent.take().is_some() || (self.end.is_none() && self.line.state().stage.is_busy());
+        if busy && self.house().is_over() {
+            self.house().count_cut();
+        }
+        self.end = Some(false);
+        self.hyper = None;
+        self.count();
+        Step::End
+    }
+}
+
+thread_local! {
+    /// A thread's buffers. They are taken while a connection is served, so that foreign code which serves another one
+    /// meanwhile finds none and makes its own.
+    static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
+}
+
+impl<S: Answers> Future for Connection<S> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let connection = self.get_mut();
+        if let Some(departing) = &mut connection.departing {
+            return Pin::new(departing.as_mut()).poll(cx);
+        }
+        connection.line.state().buffers = BUFFERS.take();
+        let polled = connection.run(cx);
+        BUFFERS.set(connection.line.state().buffers.take());
+        polled
+    }
+}
+
+impl<S: Answers> Drop for Connection<S> {
+    fn drop(&mut self) {
+        if self.departing.is_none() {
+            if self.end.is_none() || self.unsent.is_some() {
+                let _ = self.give_up(); // a runtime that ends drops its tasks
+            }
+            self.shared().roll.leave(self.place(), false);
+        }
+    }
+}

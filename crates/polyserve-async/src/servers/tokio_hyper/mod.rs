@@ -1,0 +1,191 @@
+//! hyper's codec on tokio's multi-thread runtime: a connection is a task that any worker may run.
+//!
+//! It has hyper parse, frame and encode, and answers what every server here answers all the same: what hyper lets pass is
+//! judged once more before the service is called, and what hyper refuses is told in this project's words. Deadlines are on
+//! the roll that the other servers of this crate use, not hyper's timers.
+//!
+//! Invariant: an idle connection holds no thread, and after a second no buffer of hyper's. Cost: what hyper takes, a
+//! look at the head, a copy of the answer; a read and a write for each batch of requests.
+//!
+//! Declared deviations: a bare LF ends a line of a head; a Content-Length beside `Transfer-Encoding: chunked` is ignored;
+//! a chunk may say that it is larger than any body, and have any byte in its extension. A fragment in a target is dropped.
+//!
+//! *Wins when* its service is a `tower::Service`, or HTTP/2 is asked for. *Loses when* a request is cheap: hyper's types
+//! cost more than the codec of `tokio_tcp`; see docs/STRATEGIES.md.
+//!
+//! # Layout
+//!
+//! * `connection`: one connection as a future that polls hyper's; `io`: its socket as hyper sees it; `line`: what stands
+//!   between the two; `output`: what is to be sent.
+//! * `answering`: a service as hyper calls it; `judging`: what is asked of a request beyond what hyper does;
+//!   `streaming`: a `tower::Service` as hyper calls it; `refusal`: what hyper refuses, in our words; `response`, `body`: an answer as hyper takes it.
+
+mod answering;
+mod body;
+mod connection;
+mod io;
+mod judging;
+mod line;
+mod output;
+mod refusal;
+mod response;
+#[cfg(feature = "tower")]
+mod streaming;
+
+use std::io as std_io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use hyper::server::conn::http1;
+use polyserve_core::http1::session::OUTPUT_BOUND;
+use polyserve_core::serving::House;
+use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
+use tokio::runtime::Handle;
+
+#[cfg(feature = "tower")]
+pub use self::streaming::RequestBody;
+
+use self::answering::Answering;
+use self::connection::{Answers, Connection};
+use self::line::{Line, Shared};
+use super::accepting::Accepting;
+use super::roll::Roll;
+use super::tokio_runtime::Tokio;
+use super::tokio_tcp;
+
+/// A server whose connections are hyper's, each a task of a tokio runtime.
+#[derive(Clone, Debug)]
+pub struct TokioHyper {
+    config: ServerConfig,
+    runtime: Option<Handle>,
+}
+
+impl TokioHyper {
+    /// A server with a runtime of its own for each run; `workers` are its threads, the available cores by default.
+    ///
+    /// # Errors
+    ///
+    /// Where a limit is none.
+    pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        Ok(Self { config, runtime: None })
+    }
+
+    /// A server on a runtime of yours, which must have its I/O enabled and outlive the runs; end them by awaiting
+    /// [`Running::drained`]. [`Running::shutdown`] waits, so on that runtime's own threads it may only be called where
+    /// others are left to do the work.
+    ///
+    /// # Errors
+    ///
+    /// Where a limit is none, or a number of workers is asked for: the runtime has its own.
+    pub fn on(runtime: Handle, config: ServerConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        if config.workers.is_some() {
+            return Err(ConfigError::new("workers cannot be set for tokio_hyper on a runtime that has its own"));
+        }
+        Ok(Self { config, runtime: Some(runtime) })
+    }
+
+    /// Serves a `tower::Service`, an axum `Router` for one, with the limits, timeouts, drain and counts of every server
+    /// here. Bodies stream both ways; upgrades are refused. The answer timeout ends with the answer's head.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::serve`].
+    #[cfg(feature = "tower")]
+    pub fn serve_tower<S, B>(&self, addr: SocketAddr, service: S) -> std_io::Result<Running>
+    where
+        S: tower_service::Service<http::Request<RequestBody>, Response = http::Response<B>>
+            + Clone
+            + Send
+            + Sync
+            + Unpin
+            + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        let house = House::new(Arc::new(Elsewhere), &self.config);
+        self.serve_with(addr, house, move |line| streaming::Streaming::new(Arc::clone(line), service.clone()))
+    }
+
+    /// Serves with `answers` for each connection.
+    fn serve_with<A: Answers>(
+        &self,
+        addr: SocketAddr,
+        house: House,
+        answers: impl Fn(&Arc<Line>) -> A + Send + Sync + 'static,
+    ) -> std_io::Result<Running> {
+        let listener = net::listen(addr, &self.config)?;
+        listener.set_nonblocking(true)?;
+        let local_addr = listener.local_addr()?;
+        let roll = Roll::new(house, 1);
+        let shared = Arc::new(shared(&roll, &self.config));
+        let own = match &self.runtime {
+            Some(_) => None,
+            None => Some(tokio_tcp::runtime("tokio-hyper", &self.config)?),
+        };
+        let handle = own.as_ref().map_or_else(|| self.runtime.clone(), |own| Some(own.handle().clone()));
+        let handle = handle.ok_or_else(|| std_io::Error::other("there is no runtime"))?;
+        start(&handle, &roll, listener, shared, answers)?;
+        let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
+        Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || tokio_tcp::end(&roll, own))
+    }
+}
+
+/// Stands where a service would be asked that a `tower::Service` is asked in place of.
+#[cfg(feature = "tower")]
+struct Elsewhere;
+
+#[cfg(feature = "tower")]
+impl Service for Elsewhere {
+    fn call(&self, _: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> polyserve_core::Answer<polyserve_core::Reply> {
+        polyserve_core::Reply::empty(polyserve_core::Status::NOT_FOUND).into()
+    }
+}
+
+impl Server for TokioHyper {
+    fn connections(&self) -> Connections {
+        Connections::Multiplexed
+    }
+
+    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> std_io::Result<Running> {
+        self.serve_with(addr, House::new(service, &self.config), |line| Answering(Arc::clone(line)))
+    }
+}
+
+fn shared(roll: &Arc<Roll<Tokio>>, config: &ServerConfig) -> Shared {
+    let mut builder = http1::Builder::new();
+    builder
+        .half_close(true)
+        .title_case_headers(true) // `ab` looks for Content-Length in this case
+        .header_read_timeout(None)
+        .max_header_size(config.max_head)
+        .max_buf_size(config.max_head.max(OUTPUT_BOUND));
+    Shared {
+        roll: Arc::clone(roll),
+        builder,
+        banner: config.banner.as_deref().and_then(|banner| HeaderValue::from_str(banner).ok()),
+        most_requests: if config.requests_per_connection == 0 { u64::MAX } else { config.requests_per_connection },
+    }
+}
+
+fn start<A: Answers>(
+    handle: &Handle,
+    roll: &Arc<Roll<Tokio>>,
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    answers: impl Fn(&Arc<Line>) -> A + Send + Sync + 'static,
+) -> std_io::Result<()> {
+    let _context = handle.enter();
+    let receive = move |_: &Arc<Roll<Tokio>>, runtime: &Tokio, place| {
+        let line = Line::new(Arc::clone(&shared), place);
+        let service = answers(&line);
+        super::runtime::Runtime::spawn(runtime, Connection::new(line, service, Bytes::new()));
+    };
+    let accepting = Accepting::new(roll, &Tokio(handle.clone()), listener, 0, receive)?;
+    drop(handle.spawn(accepting.run()));
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! A request's head of the `http` crate, as this project's services and judges see it.
+//!
+//! Cost: an array of the fields on the stack; a copy of the target only where it is not a path.
+
+use std::borrow::Cow;
+
+use http::request::Parts;
+use http::{HeaderMap, Uri};
+use polyserve_core::config::MAX_HEADERS;
+use polyserve_core::http1::decode::RequestLine;
+use polyserve_core::service::Header;
+use polyserve_core::{Headers, Version};
+
+/// Most requests have no more fields.
+const FEW: usize = 16;
+
+/// Shows a head to `look`. Past [`MAX_HEADERS`], fields are left out: who takes so many counts them before.
+pub(crate) fn show<T>(parts: &Parts, look: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> T {
+    let target = target(&parts.uri);
+    let version = match parts.version {
+        http::Version::HTTP_2 => Version::Http2,
+        http::Version::HTTP_10 | http::Version::HTTP_09 => Version::Http10,
+        _ => Version::Http11,
+    };
+    let line = RequestLine { method: parts.method.as_str(), target: &target, version };
+    if parts.headers.len() <= FEW {
+        let mut room = [Header { name: "", value: b"" }; FEW];
+        look(line, fields(&parts.headers, &mut room))
+    } else {
+        let mut room = [Header { name: "", value: b"" }; MAX_HEADERS];
+        look(line, fields(&parts.headers, &mut room))
+    }
+}
+
+fn fields<'a, 'r: 'a>(headers: &'r HeaderMap, room: &'a mut [Header<'r>]) -> Headers<'a> {
+    let mut count = 0;
+    for (field, (name, value)) in room.iter_mut().zip(headers) {
+        *field = Header { name: name.as_str(), value: value.as_bytes() };
+        count += 1;
+    }
+    Headers::new(room.get(..count).unwrap_or_default())
+}
+
+fn target(uri: &Uri) -> Cow<'_, str> {
+    match (uri.scheme(), uri.authority()) {
+        (None, None) => Cow::Borrowed(uri.path_and_query().map_or("", |path| path.as_str())),
+        (None, Some(authority)) => Cow::Borrowed(authority.as_str()),
+        (Some(_), _) => Cow::Owned(uri.to_string()),
+    }
+}
+
+/// How many bytes a head has, each field written as most clients do: one space, before the value.
+#[cfg(feature = "hyper")]
+pub(crate) fn length(parts: &Parts) -> usize {
+    const LINE: usize = " ".len() + " HTTP/1.1\r\n".len() + "\r\n".len();
+    let fields = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+    LINE + parts.method.as_str().len() + target(&parts.uri).len() + fields.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_shown_as_it_was_sent() {
+        for sent in ["/", "/1?a=b", "*", "http://a/", "http://a:80/x?y", "a:80"] {
+            assert_eq!(target(&sent.parse().unwrap()), sent);
+        }
+    }
+
+    #[test]
+    fn a_head_is_measured() {
+        let (parts, ()) = http::Request::get("/1").header("Host", "a").header("X", "").body(()).unwrap().into_parts();
+        assert_eq!(length(&parts), b"GET /1 HTTP/1.1\r\nhost: a\r\nx: \r\n\r\n".len());
+    }
+}

@@ -1,0 +1,25 @@
+//! A reply, as a response of the `http` crate.
+
+use http::header::{CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use polyserve_core::Reply;
+
+/// The status of `reply`.
+pub(crate) fn status(reply: &Reply) -> StatusCode {
+    StatusCode::from_u16(reply.status().code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// The fields that `reply` itself has.
+pub(crate) fn fill(headers: &mut HeaderMap, reply: &Reply) {
+    if let Some(content_type) = reply.content_type()
+        && !reply.status().is_bodiless()
+        && let Ok(value) = HeaderValue::from_str(content_type)
+    {
+        headers.insert(CONTENT_TYPE, value);
+    }
+    for (name, value) in reply.headers() {
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
+            headers.append(name, value);
+        }
+    }
+}
