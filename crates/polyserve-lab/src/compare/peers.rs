@@ -54,7 +54,11 @@ impl Package {
     pub fn new(dir: Option<&Path>, allocator: &str) -> Self {
         let feature = [allocator::JEMALLOC, allocator::MIMALLOC].into_iter().find(|feature| *feature == allocator);
         let (dir, target) = match dir {
-            Some(dir) => (dir.to_owned(), dir.join("target/peers")),
+            Some(dir) => {
+                let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned()); // cargo is started there
+                let target = dir.join("target/peers");
+                (dir, target)
+            }
             None => {
                 let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
                 let root = root.canonicalize().unwrap_or(root);
