@@ -11,8 +11,9 @@
 //! Source: smol's own way to more threads, without its macros. The published comparisons used async-std, which is not
 //! kept up; smol is the successor that it names.
 //!
-//! *Wins when* tasks block the thread that they are on: another takes the queue. *Loses when* requests are short and
-//! connections kept, for each request costs a system call more than on tokio.
+//! *Wins when* nothing against `tokio_tcp`: on one thread both answer as much in a second of processor time (0.98 to
+//! 1.03 of it on kept connections, 0.93 to 1.02 on short ones), for what the waits cost the executor saves. *Loses when*
+//! threads are many, for they share one queue, and at the most one of them waits for sockets.
 
 use std::io;
 use std::net::SocketAddr;

@@ -65,7 +65,7 @@ impl Transport for Visit<'_> {
             if !std::mem::take(&mut waits_first) {
                 match net::receive(&seat.stream, buffer) {
                     Ok(0) if seat.is_shut() && idle => return Ok(Read::Leave),
-                    Ok(0) if seat.is_shut() && Instant::now() < deadline => {
+                    Ok(0) if seat.is_shut() && Instant::now() < hall.house.within(deadline) => {
                         // A request had begun to come in just then; the rest of it can still be read.
                         thread::park_timeout(LOOK_AGAIN);
                         continue;
