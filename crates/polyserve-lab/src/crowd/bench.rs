@@ -222,8 +222,9 @@ impl Bench {
             load.patience = PATIENCE;
         });
         let report = polyserve_load::run(&load, &mut |_| {}).map_err(|error| seat.process.explain(unfit(error)))?;
-        let resident = proc::resident(seat.process.pid()).ok();
-        Ok(Phase::of(&report, resident.map(|resident| resident.now)))
+        let pid = seat.process.pid();
+        let resident = proc::resident(pid).ok().map(|resident| resident.now);
+        Ok(Phase::of(&report, resident, proc::descriptors(pid).ok()))
     }
 }
 
