@@ -125,9 +125,10 @@ impl Report {
         write!(f, "{table}")?;
         for row in rows {
             let Outcome::Slow(slow) = &row.outcome else { continue };
-            let Counts { opened, held, refused, timed_out, cut, unreachable, .. } = slow.crowd;
-            let ends =
-                format!("{timed_out} answered 408, {refused} answered 503, {cut} cut, {unreachable} not connected");
+            let Counts { opened, held, refused, timed_out, cut, left, unreachable, .. } = slow.crowd;
+            let ends = format!(
+                "{timed_out} answered 408, {refused} answered 503, {cut} cut, {left} left, {unreachable} not connected"
+            );
             writeln!(f, "{}: of its crowd {opened} were opened, {held} held at the end, {ends}", row.name)?;
         }
         let Self { rate, connections, .. } = self;
