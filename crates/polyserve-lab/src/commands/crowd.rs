@@ -298,7 +298,10 @@ impl CrowdArgs {
                 let why = "the limit on open descriptors allows no more";
                 tracing::warn!("{}: {connections} connections in place of {asked}: {why}", kind.name());
             }
-            crowds.push(Guests { kind: *kind, connections, interval: self.interval(*kind, &settings.config)? });
+            let interval = self.interval(*kind, &settings.config)?;
+            // Whoever reads slowly cannot tell that it was cut off: it takes the server at its word.
+            let stay = (*kind == Kind::SlowReaders).then(|| settings.config.write_timeout.saturating_mul(11) / 10);
+            crowds.push(Guests { kind: *kind, connections, interval, stay });
         }
         Ok(crowds)
     }

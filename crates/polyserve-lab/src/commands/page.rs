@@ -35,7 +35,7 @@ pub(crate) struct PageArgs {
     /// Connections at a time, each for one request.
     #[arg(long, short, value_name = "C", default_value_t = 100)]
     connections: usize,
-    /// Requests to each server. [default: as many as 30 s allow, quick: 2 s; 10000 at most]
+    /// Requests to each server. [default: as many as 30 s allow, quick: 1 s; 10000 at most]
     #[arg(long, short = 'n', value_name = "R", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     requests: Option<u64>,
     /// Every how many requests the page waits.
@@ -67,7 +67,7 @@ const WORKERS: &str = "Numbers of workers, with commas between them. A server th
 const SPARE: u64 = 64;
 /// How long a server is loaded where the requests are not given.
 const FULL: Duration = Duration::from_secs(30);
-const QUICK: Duration = Duration::from_secs(2);
+const QUICK: Duration = Duration::from_secs(1);
 /// Waits that make sense.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(3600);

@@ -34,6 +34,16 @@ pub fn resident(pid: u32) -> io::Result<Resident> {
     Ok(Resident { now, peak, anonymous: field("RssAnon") })
 }
 
+/// How many descriptors process `pid` has open: a connection that it has closed is not among them, though its kernel may
+/// go on sending.
+///
+/// # Errors
+///
+/// Where there is no such process, it is somebody else's, or the system has no proc(5).
+pub fn descriptors(pid: u32) -> io::Result<u64> {
+    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64)
+}
+
 /// Context switches of the threads that process `pid` has now, of both kinds, since each began. Threads that have ended
 /// are not in it: the kernel forgets theirs.
 ///
@@ -159,6 +169,6 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_an_error() {
-        assert!(resident(u32::MAX).is_err() && context_switches(u32::MAX).is_err());
+        assert!(resident(u32::MAX).is_err() && context_switches(u32::MAX).is_err() && descriptors(u32::MAX).is_err());
     }
 }

@@ -61,6 +61,8 @@ pub struct Guests {
     pub connections: usize,
     /// The time between two turns of a member.
     pub interval: Duration,
+    /// After which time a member leaves and comes back, if it does.
+    pub stay: Option<Duration>,
 }
 
 /// How long a crowd may take to come.
@@ -180,7 +182,7 @@ impl Bench {
     }
 
     fn gather(&self, seat: &Seat, guests: Guests, say: &mut dyn FnMut(&str)) -> Result<Crowd, Failure> {
-        let Guests { kind, connections, interval } = guests;
+        let Guests { kind, connections, interval, stay } = guests;
         say(&format!("{connections} {} come", kind.name()));
         let plan = Plan {
             kind,
@@ -189,6 +191,7 @@ impl Bench {
             connections,
             ports: self.ports,
             interval,
+            stay,
             cores: self.client_cores.clone(),
         };
         let crowd = Crowd::gather(plan).map_err(|error| Failure(format!("there can be no crowd: {error}")))?;
@@ -222,8 +225,9 @@ impl Bench {
             load.patience = PATIENCE;
         });
         let report = polyserve_load::run(&load, &mut |_| {}).map_err(|error| seat.process.explain(unfit(error)))?;
-        let resident = proc::resident(seat.process.pid()).ok();
-        Ok(Phase::of(&report, resident.map(|resident| resident.now)))
+        let pid = seat.process.pid();
+        let resident = proc::resident(pid).ok().map(|resident| resident.now);
+        Ok(Phase::of(&report, resident, proc::descriptors(pid).ok()))
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Plan {
     pub ports: usize,
     /// The time between two turns of a member.
     pub interval: Duration,
+    /// After which time a member leaves and comes back, if it does: one that cannot tell whether it was cut off.
+    pub stay: Option<Duration>,
     /// The cores of its thread.
     pub cores: Cores,
 }
@@ -61,6 +63,8 @@ pub struct Counts {
     pub timed_out: u64,
     /// Connections that the server ended otherwise.
     pub cut: u64,
+    /// Connections that their members left, to come back.
+    pub left: u64,
     /// Connections that could not be had.
     pub unreachable: u64,
 }
@@ -146,8 +150,8 @@ impl Drop for Crowd {
 enum Slot {
     /// It is to connect.
     Waiting,
-    /// It has a socket; whether it has begun.
-    Open(Member, bool),
+    /// It has a socket; since when it has begun.
+    Open(Member, Option<Instant>),
     /// It has ended. One that has turns comes back in its next one.
     Gone,
 }
@@ -232,7 +236,7 @@ impl Gathering {
         let source = source(at / self.plan.ports.max(1), self.plan.target.ip());
         match Member::open(self.plan.target, source, &self.script, &self.epoll, data) {
             Ok(member) => {
-                self.slots[at] = Slot::Open(member, false);
+                self.slots[at] = Slot::Open(member, None);
                 self.on_their_way += 1;
             }
             Err(error) => {
@@ -264,8 +268,8 @@ impl Gathering {
     }
 
     fn begun(&mut self, at: usize) {
-        if let Slot::Open(_, begun @ false) = &mut self.slots[at] {
-            *begun = true;
+        if let Slot::Open(_, begun @ None) = &mut self.slots[at] {
+            *begun = Some(Instant::now());
             self.on_their_way -= 1;
             self.counts.held += 1;
             self.arrived(at);
@@ -274,8 +278,8 @@ impl Gathering {
 
     fn ended(&mut self, at: usize, end: End) {
         match std::mem::replace(&mut self.slots[at], Slot::Gone) {
-            Slot::Open(_, true) => self.counts.held -= 1,
-            Slot::Open(_, false) => self.on_their_way -= 1,
+            Slot::Open(_, Some(_)) => self.counts.held -= 1,
+            Slot::Open(_, None) => self.on_their_way -= 1,
             Slot::Waiting | Slot::Gone => {}
         }
         let count = match end {
@@ -321,7 +325,12 @@ impl Gathering {
             let at = (self.turns % count) as usize;
             self.turns += 1;
             match &mut self.slots[at] {
-                Slot::Open(member, true) => {
+                Slot::Open(_, Some(begun)) if self.plan.stay.is_some_and(|stay| begun.elapsed() >= stay) => {
+                    self.slots[at] = Slot::Gone;
+                    self.counts.held -= 1;
+                    self.counts.left += 1;
+                }
+                Slot::Open(member, Some(_)) => {
                     let step = member.turn(&self.script);
                     self.step(at, step);
                 }
@@ -329,7 +338,7 @@ impl Gathering {
                     self.slots[at] = Slot::Waiting;
                     self.waiting.push_back(at);
                 }
-                Slot::Open(_, false) | Slot::Waiting => {}
+                Slot::Open(_, None) | Slot::Waiting => {}
             }
         }
     }

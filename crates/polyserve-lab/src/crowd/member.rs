@@ -60,6 +60,10 @@ const KEPT: usize = 512;
 const SIP: usize = 16;
 const WINDOW: usize = 4096;
 
+/// The largest segment that a slow reader takes, as far away as clients are. By that of the loopback, 64 KiB, the server's
+/// system would keep megabytes for each connection, and the server never notice that nobody reads.
+const SEGMENT: u32 = 1460;
+
 impl Member {
     /// Begins to connect, from `source` where one is given; its events are told to `epoll` with `data`.
     pub(super) fn open(
@@ -75,6 +79,7 @@ impl Member {
         socket.set_tcp_nodelay(true)?;
         if matches!(script.then, Then::Read) {
             socket.set_recv_buffer_size(WINDOW)?;
+            socket.set_tcp_mss(SEGMENT)?;
         }
         if let Some(source) = source {
             socket.bind(&SocketAddr::new(source, 0).into())?;

@@ -240,6 +240,8 @@ pub struct Phase {
     pub server_busy: Option<f64>,
     /// The server's resident memory at the end, in bytes.
     pub resident_bytes: Option<u64>,
+    /// The server's open descriptors at the end: what it holds of a crowd that cannot tell whether it was cut off.
+    pub descriptors: Option<u64>,
     /// Whether a good client can live with it: no errors, and a p99 below 10 ms.
     pub is_bearable: bool,
 }
@@ -248,7 +250,7 @@ pub struct Phase {
 const BEARABLE_US: f64 = 10_000.0;
 
 impl Phase {
-    pub(super) fn of(report: &Loaded, resident_bytes: Option<u64>) -> Self {
+    pub(super) fn of(report: &Loaded, resident_bytes: Option<u64>, descriptors: Option<u64>) -> Self {
         let unserved = report.unsent + report.unfinished;
         let errors = report.failed.total() + unserved;
         let p99_us = microseconds(&report.latency, 0.99);
@@ -265,6 +267,7 @@ impl Phase {
             lateness_p99_us: report.lateness.as_ref().map_or(0.0, |late| microseconds(late, 0.99)),
             server_busy: report.server_busy,
             resident_bytes,
+            descriptors,
             is_bearable: errors == 0 && p99_us < BEARABLE_US,
         }
     }

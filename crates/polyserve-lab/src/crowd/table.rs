@@ -106,6 +106,7 @@ impl Report {
             "ERRORS",
             "CPU",
             "MEMORY",
+            "FDS",
             "LATE",
             "P99 < 10 MS",
         ]);
@@ -114,7 +115,7 @@ impl Report {
                 Outcome::Slow(slow) => {
                     for (phase, name) in [(&slow.before, "before"), (&slow.with, "WITH"), (&slow.after, "after")] {
                         let whose = if name == "before" { row.name.clone() } else { String::new() };
-                        table.row(cells(phase, whose, name));
+                        table.row(cells(phase, slow.before.is_bearable, whose, name));
                     }
                 }
                 Outcome::Bound { bound } => table.row(vec![row.name.clone(), format!("<= {bound}")]),
@@ -124,14 +125,21 @@ impl Report {
         write!(f, "{table}")?;
         for row in rows {
             let Outcome::Slow(slow) = &row.outcome else { continue };
-            let Counts { opened, held, refused, timed_out, cut, unreachable, .. } = slow.crowd;
-            let ends =
-                format!("{timed_out} answered 408, {refused} answered 503, {cut} cut, {unreachable} not connected");
+            let Counts { opened, held, refused, timed_out, cut, left, unreachable, .. } = slow.crowd;
+            let ends = format!(
+                "{timed_out} answered 408, {refused} answered 503, {cut} cut, {left} left, {unreachable} not connected"
+            );
             writeln!(f, "{}: of its crowd {opened} were opened, {held} held at the end, {ends}", row.name)?;
         }
         let Self { rate, connections, .. } = self;
         writeln!(f, "the good client: {rate} requests/s over {connections} connections; from when a request was due")?;
-        writeln!(f, "CPU, MEMORY: the server's; LATE: how late the good client itself was, 99 %")?;
+        writeln!(
+            f,
+            "CPU, MEMORY, FDS: the server's, the last two at the end; LATE: how late the good client itself was, 99 %"
+        )?;
+        if rows.iter().any(|row| matches!(&row.outcome, Outcome::Slow(slow) if !slow.before.is_bearable)) {
+            writeln!(f, "no, nor before: the machine had no p99 below 10 ms to give, so nothing is said of the crowd")?;
+        }
         bounds(f, rows)
     }
 }
@@ -143,15 +151,21 @@ fn bounds(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
     Ok(())
 }
 
-fn cells(phase: &Phase, name: String, when: &str) -> Vec<String> {
+fn cells(phase: &Phase, was_bearable: bool, name: String, when: &str) -> Vec<String> {
     let mut cells = vec![name, when.into()];
     cells.extend([phase.p50_us, phase.p99_us, phase.p999_us, phase.max_us].map(time));
     cells.push(phase.answered.to_string());
     cells.push(phase.errors.to_string());
     cells.push(phase.server_busy.map_or("-".into(), |busy| format!("{:.0} %", busy * 100.0)));
     cells.push(phase.resident_bytes.map_or("-".into(), megabytes));
+    cells.push(phase.descriptors.map_or("-".into(), |count| count.to_string()));
     cells.push(time(phase.lateness_p99_us));
-    cells.push(if phase.is_bearable { "yes" } else { "NO" }.into());
+    let said = match (phase.is_bearable, was_bearable) {
+        (true, _) => "yes",
+        (false, true) => "NO",
+        (false, false) => "no, nor before",
+    };
+    cells.push(said.into());
     cells
 }
 

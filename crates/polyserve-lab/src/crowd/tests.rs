@@ -19,7 +19,7 @@ fn gather(listener: &TcpListener, kind: Kind, connections: usize) -> Crowd {
 fn gather_from(listener: &TcpListener, kind: Kind, connections: usize, ports: usize) -> Crowd {
     let target = listener.local_addr().unwrap();
     let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
-    let plan = Plan { kind, target, body: "hello".into(), connections, ports, interval, cores };
+    let plan = Plan { kind, target, body: "hello".into(), connections, ports, interval, stay: None, cores };
     Crowd::gather(plan).unwrap()
 }
 
@@ -167,6 +167,25 @@ fn who_is_refused_while_it_reads_slowly_is_told_apart() {
 }
 
 #[test]
+fn who_cannot_tell_whether_it_was_cut_off_comes_back() {
+    let listener = listen();
+    let target = listener.local_addr().unwrap();
+    let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
+    let stay = Some(Duration::from_millis(1));
+    let plan =
+        Plan { kind: Kind::SlowReaders, target, body: String::new(), connections: 1, ports: 9, interval, stay, cores };
+    let crowd = Crowd::gather(plan).unwrap();
+    for _ in 0..3 {
+        let mut stream = accept(&listener);
+        stream.write_all(b"HTTP/1.1 200 OK").unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest); // until it is reset
+    }
+    let counts = until(&crowd, |counts| counts.left >= 3);
+    assert_eq!((counts.cut, counts.refused, counts.unreachable), (0, 0, 0));
+}
+
+#[test]
 fn where_ports_run_out_others_addresses_have_some() {
     let listener = listen();
     let crowd = gather_from(&listener, Kind::SlowHeads, 5, 2);
@@ -182,7 +201,8 @@ fn nobody_there_is_counted_and_no_end_is_waited_for() {
     let target = listener.local_addr().unwrap();
     drop(listener);
     let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
-    let plan = Plan { kind: Kind::Idle, target, body: String::new(), connections: 3, ports: 9, interval, cores };
+    let plan =
+        Plan { kind: Kind::Idle, target, body: String::new(), connections: 3, ports: 9, interval, stay: None, cores };
     let crowd = Crowd::gather(plan).unwrap();
     assert!(crowd.settles(PATIENCE, &Shutdown::new()));
     assert_eq!(crowd.counts().unreachable, 3);

@@ -83,6 +83,7 @@ fn a_good_client_is_served_beside_the_slow() {
             let figures = ["p50_us", "p99_us", "p999_us", "max_us", "lateness_p99_us"];
             assert!(figures.iter().all(|name| phase[name].is_f64()), "{phase}");
             assert!(phase["answered"].as_u64() > Some(0) && phase["errors"] == 0, "{phase}");
+            assert!(phase["descriptors"].as_u64() > Some(0), "{phase}");
             assert!(phase["is_bearable"].is_boolean() && phase["resident_bytes"].as_u64() > Some(0), "{phase}");
         }
     }
