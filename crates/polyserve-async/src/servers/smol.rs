@@ -11,9 +11,10 @@
 //! Source: smol's own way to more threads, without its macros. The published comparisons used async-std, which is not
 //! kept up; smol is the successor that it names.
 //!
-//! *Wins when* nothing against `tokio_tcp`: on one thread both answer as much in a second of processor time (0.98 to
-//! 1.03 of it on kept connections, 0.93 to 1.02 on short ones), for what the waits cost the executor saves. *Loses when*
-//! threads are many, for they share one queue, and at the most one of them waits for sockets.
+//! *Wins when* nothing against `tokio_tcp` that could be measured: on one thread both answer as much in a second of
+//! processor time (0.98 to 1.03 of it on kept connections, 0.93 to 1.02 on short ones), for what the waits cost the
+//! executor saves. *Loses when* there are more threads, which share one queue, and of which one at a time waits for
+//! sockets: with two, on kept connections, 0.76 of it (0.59 to 0.96, on a busy machine).
 
 use std::io;
 use std::net::SocketAddr;
