@@ -167,7 +167,6 @@ impl<S: Answers> Connection<S> {
                 Poll::Pending => return self.wait_for(Waiting::Written, true),
             }
         }
-        self.count();
         if let Some(linger) = self.end {
             return self.close(linger);
         }
@@ -175,7 +174,6 @@ impl<S: Answers> Connection<S> {
             self.begin(Bytes::new());
         }
         let Some(hyper) = &mut self.hyper else { return Step::End };
-        self.line.state().begin_poll();
         match hyper.poll_without_shutdown(cx) {
             Poll::Ready(result) => {
                 self.finish(result);
@@ -188,36 +186,37 @@ impl<S: Answers> Connection<S> {
     /// hyper waits for something, or for its next turn.
     fn after_poll(&mut self) -> Step {
         let mut state = self.line.state();
-        let (requests, stage, blocked) = (state.requests, state.stage, state.blocked);
-        let again = std::mem::take(&mut state.again);
-        let has_its_turn = again || (!state.dry && !blocked && state.is_reading());
-        drop(state);
-        if has_its_turn {
+        let seen = state.take_seen();
+        if seen.again || (!seen.dry && !seen.blocked && state.is_reading()) {
             return Step::On; // what it wrote may leave with what it writes next
         }
-        self.send(false);
-        if blocked || self.unsent.is_some() {
+        let unsent = state.send(&self.line, false);
+        if seen.blocked || unsent.is_some() {
+            drop(state);
+            self.unsent = unsent;
             return Step::On;
         }
-        self.count();
+        let requests = state.requests;
+        let stage = state.stage;
         let stage = match stage {
-            Stage::Done if !self.line.state().is_reading() => Stage::Body,
-            Stage::Done if !self.rest() => return Step::On,
-            Stage::Done => Stage::Idle,
+            Stage::Done if !state.is_reading() => Stage::Body,
+            Stage::Done if state.rests() => Stage::Idle,
             stage => stage,
         };
-        if stage == Stage::Idle && self.house().shutdown.is_begun() {
+        drop(state);
+        match stage {
+            Stage::Done if !self.look_closely() => return Step::On,
             // It may have begun after that look for more.
-            return if self.line.state().may_leave { Step::End } else { Step::On };
+            Stage::Done | Stage::Idle if self.house().shutdown.is_begun() => {
+                return if seen.may_leave { Step::End } else { Step::On };
+            }
+            Stage::Done => self.wait_for(Waiting::Stage(requests, Stage::Idle), false),
+            stage => self.wait_for(Waiting::Stage(requests, stage), stage.is_busy()),
         }
-        self.wait_for(Waiting::Stage(requests, stage), stage.is_busy())
     }
 
-    /// Finds out whether the next request has begun; false where hyper is to be polled for it.
-    fn rest(&mut self) -> bool {
-        if self.line.state().rests() {
-            return true;
-        }
+    /// Finds out from hyper's own buffer whether the next request has begun; then hyper is to be polled for it.
+    fn look_closely(&mut self) -> bool {
         let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
         let left = left.slice_ref(without_blank(&left));
         let is_idle = left.is_empty();
@@ -247,12 +246,8 @@ impl<S: Answers> Connection<S> {
 
     /// Sends what has gathered; what the kernel does not take waits.
     fn send(&mut self, last: bool) {
-        let mut state = self.line.state();
-        state.send(&self.line.place, last);
-        let output = &mut state.buffers().output;
-        if !output.is_empty() {
-            self.unsent = Some(Box::new(std::mem::take(output)));
-        }
+        let unsent = self.line.state().send(&self.line, last);
+        self.unsent = unsent;
     }
 
     /// Sends what could not be sent before. False where the client is gone.
@@ -266,7 +261,8 @@ impl<S: Answers> Connection<S> {
         while !unsent.is_empty() {
             let attempt = || {
                 let whole = unsent.bytes.len();
-                self.line.state().answered += self.line.place.with_socket(|socket| unsent.send(socket, last))?;
+                let answered = self.line.place.with_socket(|socket| unsent.send(socket, last))?;
+                self.line.shared.roll.house.count_answered(answered);
                 Ok(Moved { count: whole - unsent.bytes.len(), drained: !unsent.is_empty() })
             };
             match watched.poll_io(cx, Direction::Write, attempt) {
@@ -277,11 +273,6 @@ impl<S: Answers> Connection<S> {
         }
         self.unsent = None;
         Poll::Ready(true)
-    }
-
-    fn count(&self) {
-        let answered = std::mem::take(&mut self.line.state().answered);
-        self.house().count_answered(answered);
     }
 
     /// Waits until the deadline of `waiting`, which is set where it is new; or does what is due where it has passed.
@@ -366,7 +357,6 @@ impl<S: Answers> Connection<S> {
         }
         self.end = Some(false);
         self.hyper = None;
-        self.count();
         Step::End
     }
 }

@@ -56,8 +56,8 @@ impl Read for Io {
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {
-                state.dry = true;
-                state.may_leave = leaves;
+                state.seen.dry = true;
+                state.seen.may_leave = leaves;
                 return Poll::Pending;
             }
         }
@@ -97,15 +97,16 @@ fn receive(line: &Line, cx: &mut Context<'_>, input: &mut [u8], leaves: bool) ->
 impl Write for Io {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.line.state();
-        if state.buffers().output.bytes.len() >= OUTPUT_BOUND {
-            state.send(&self.line.place, false);
-            if state.buffers().output.bytes.len() >= OUTPUT_BOUND {
-                state.blocked = true; // whoever polls hyper sends, and then polls again
+        let output = &mut state.buffers().output;
+        if output.bytes.len() >= OUTPUT_BOUND {
+            output.try_send(&self.line, false);
+            if output.bytes.len() >= OUTPUT_BOUND {
+                state.seen.blocked = true; // whoever polls hyper sends, and then polls again
                 return Poll::Pending;
             }
         }
         let taken = bytes.get(..OUTPUT_BOUND).unwrap_or(bytes);
-        state.buffers().output.bytes.extend_from_slice(taken);
+        output.bytes.extend_from_slice(taken);
         Poll::Ready(Ok(taken.len()))
     }
 

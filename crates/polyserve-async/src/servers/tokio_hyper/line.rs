@@ -13,7 +13,7 @@ use http::HeaderValue;
 use hyper::server::conn::http1;
 use polyserve_core::sync::lock;
 
-use super::output::Buffers;
+use super::output::{Buffers, Output};
 use crate::servers::place::Place;
 use crate::servers::roll::Roll;
 use crate::servers::tokio_runtime::Tokio;
@@ -65,22 +65,13 @@ pub(super) struct State {
     pub(super) buffers: Option<Box<Buffers>>,
     /// Answers whose end hyper has and the output has not.
     ended: u32,
-    /// Answers that the kernel has taken, not yet counted.
-    pub(super) answered: u64,
-    /// There was nothing more to read.
-    pub(super) dry: bool,
-    /// That was so after the shutdown had begun, whatever the runtime knew.
-    pub(super) may_leave: bool,
-    /// hyper was not rid of all that it wanted to write.
-    pub(super) blocked: bool,
+    pub(super) seen: Seen,
     /// The client sends no more.
     pub(super) input_ended: bool,
     /// The present stage has lasted too long.
     pub(super) late: bool,
     /// The client would keep the connection; or what it sent was refused.
     pub(super) client_stays: bool,
-    /// hyper has not seen yet that its body is not wanted.
-    pub(super) again: bool,
     /// So many bytes are in the input still, which were read last.
     pub(super) fresh: usize,
     /// The service has a body of which hyper has not read the end.
@@ -88,6 +79,19 @@ pub(super) struct State {
     /// More of the body came than one may have.
     pub(super) too_large: bool,
     pub(super) tally: Tally,
+}
+
+/// What was seen while hyper was polled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    /// There was nothing more to read.
+    pub(super) dry: bool,
+    /// That was so after the shutdown had begun, whatever the runtime knew.
+    pub(super) may_leave: bool,
+    /// hyper was not rid of all that it wanted to write.
+    pub(super) blocked: bool,
+    /// hyper has not seen yet that a body is not wanted.
+    pub(super) again: bool,
 }
 
 /// What was read and what was made of it, from which it is told whether anything is left.
@@ -144,14 +148,10 @@ impl Line {
             requests: 0,
             buffers: None,
             ended: 0,
-            answered: 0,
-            dry: false,
-            may_leave: false,
-            blocked: false,
+            seen: Seen::default(),
             input_ended: false,
             late: false,
             client_stays: true,
-            again: false,
             fresh: 0,
             body_is_open: false,
             too_large: false,
@@ -178,15 +178,13 @@ impl State {
     /// A request is answered before its body has come.
     pub(super) fn turn_down(&mut self) {
         self.client_stays = true;
-        self.again = true;
+        self.seen.again = true;
     }
 
-    /// Before hyper is polled.
-    pub(super) fn begin_poll(&mut self) {
-        self.dry = false;
-        self.may_leave = false;
-        self.blocked = false;
+    /// What was seen in the last poll.
+    pub(super) fn take_seen(&mut self) -> Seen {
         self.fresh = 0;
+        std::mem::take(&mut self.seen)
     }
 
     /// The bytes of which hyper has refused some, where all that were read for the present request are at hand: `left` is
@@ -230,13 +228,11 @@ impl State {
         self.stage = if left.is_empty() { Stage::Idle } else { Stage::Head };
     }
 
-    /// Sends what the kernel takes. An error is met again with the rest.
-    pub(super) fn send(&mut self, place: &Place<Tokio>, last: bool) {
-        let Some(buffers) = &mut self.buffers else { return };
-        if !buffers.output.is_empty() {
-            let sent = place.with_socket(|socket| buffers.output.send(socket, last));
-            self.answered += sent.unwrap_or(0);
-        }
+    /// Sends what the kernel takes; hands out the rest. An error is met again with it.
+    pub(super) fn send(&mut self, line: &Line, last: bool) -> Option<Box<Output>> {
+        let output = &mut self.buffers.as_mut()?.output;
+        output.try_send(line, last);
+        (!output.is_empty()).then(|| Box::new(std::mem::take(output)))
     }
 }
 

@@ -160,7 +160,6 @@ fn shared(roll: &Arc<Roll<Tokio>>, config: &ServerConfig) -> Shared {
     let mut builder = http1::Builder::new();
     builder
         .half_close(true)
-        .title_case_headers(true) // `ab` looks for Content-Length in this case
         .header_read_timeout(None)
         .max_header_size(config.max_head)
         .max_buf_size(config.max_head.max(OUTPUT_BOUND));

@@ -6,6 +6,8 @@ use std::time::SystemTime;
 use polyserve_core::http1::date::Date;
 use polyserve_core::net;
 
+use super::line::Line;
+
 /// Bytes read at once.
 const INPUT: usize = 32 * 1024;
 
@@ -38,6 +40,15 @@ impl Output {
 
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
+    }
+
+    /// Sends what the kernel takes, and counts the answers in it. An error is met again with the rest.
+    pub(super) fn try_send(&mut self, line: &Line, last: bool) {
+        if !self.is_empty()
+            && let Ok(answered) = line.place.with_socket(|socket| self.send(socket, last))
+        {
+            line.shared.roll.house.count_answered(answered);
+        }
     }
 
     /// Sends what the kernel takes; says how many answers are now with it.

@@ -1,0 +1,330 @@
+//! axum and this project, nested both ways.
+#![cfg(all(feature = "hyper", feature = "tower"))]
+
+use std::convert::Infallible;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::routing::{any, get, post};
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::BodyExt as _;
+use polyserve_async::servers::TokioHyper;
+use polyserve_async::tower::AsTower;
+use polyserve_conformance::client::{Client, Ending};
+use polyserve_core::answer::promise;
+use polyserve_core::service::{Echo, EntityService};
+use polyserve_core::{Answer, Drain, Reply, Request, Running, ServerConfig, Service};
+use polyserve_memory::StdMutex;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tower_service::Service as _;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn serve(router: Router, change: impl FnOnce(&mut ServerConfig)) -> Running {
+    let config = ServerConfig::default().with(|c| c.drain_grace = 10 * PATIENCE).with(change);
+    let server = TokioHyper::new(config).expect("it is honoured");
+    server.serve_tower(([127, 0, 0, 1], 0).into(), router).expect("it serves")
+}
+
+fn client(running: &Running) -> Client {
+    Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
+}
+
+/// A client that reads whatever comes.
+struct Raw {
+    stream: TcpStream,
+    all: Vec<u8>,
+}
+
+impl Raw {
+    fn new(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).expect("the server accepts connections");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time that is valid");
+        Self { stream, all: Vec::new() }
+    }
+
+    fn send(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).expect("the server takes the request");
+    }
+
+    /// Reads until `text` has come.
+    #[track_caller]
+    fn until(&mut self, text: &str) {
+        while !self.text().contains(text) {
+            let mut piece = [0; 4096];
+            match self.stream.read(&mut piece).expect("something comes") {
+                0 => panic!("it ended before {text:?}: {}", self.text()),
+                count => self.all.extend_from_slice(&piece[..count]),
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.all).into_owned()
+    }
+}
+
+/// A body of which each piece is sent by hand.
+struct ByHand(UnboundedReceiver<&'static str>);
+
+impl http_body::Body for ByHand {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|piece| {
+            assert_ne!(piece, Some("panic"), "told to");
+            piece.map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes()))))
+        })
+    }
+}
+
+/// A route that answers with a body by hand, and whoever sends it.
+fn by_hand() -> (Router, UnboundedSender<&'static str>) {
+    let (sender, receiver) = unbounded_channel();
+    let body = Arc::new(Mutex::new(Some(ByHand(receiver))));
+    let answer = move || {
+        let body = body.lock().expect("nobody panics here").take();
+        async move { body.map_or_else(Body::empty, Body::new) }
+    };
+    (Router::new().route("/by-hand", get(answer)), sender)
+}
+
+/// Our entity service under a path of axum's, and axum's own routes beside it.
+#[test]
+fn a_service_is_nested_in_axum() {
+    let entities = AsTower::new(EntityService::shared(StdMutex::default())).with_max_body(1000);
+    let echo = AsTower::new(Arc::new(Echo));
+    let router =
+        Router::new().route("/", get(|| async { "axum" })).nest_service("/entities", entities).fallback_service(echo);
+    let running = serve(router, |_| ());
+    let mut client = client(&running);
+    assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "axum");
+    let one = r#"{"id":1,"description":"one","value":60.750847}"#;
+    let put = format!("PUT /entities/ HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{one}", one.len());
+    assert_eq!(client.ask(put.as_bytes(), 201).header("Location"), Some("/1"));
+    let chunked = format!("{:x}\r\n{}\r\n{:x}\r\n{}\r\n0\r\n\r\n", 9, &one[..9], one.len() - 9, &one[9..]);
+    let put = format!("PUT /entities/1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunked}");
+    client.ask(put.as_bytes(), 200);
+    let found = client.ask(b"GET /entities/1 HTTP/1.1\r\nHost: a\r\n\r\n", 200);
+    assert_eq!((found.text().as_str(), found.header("Content-Type")), (one, Some("application/json")));
+    client.ask(b"GET /entities/2 HTTP/1.1\r\nHost: a\r\n\r\n", 404);
+    assert_eq!(client.ask(b"POST /other HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", 200).text(), "hi");
+    let large = "x".repeat(1001);
+    let put = format!("PUT /entities/ HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n{large}");
+    client.ask(put.as_bytes(), 413);
+    let put =
+        format!("PUT /entities/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n{large}\r\n0\r\n\r\n");
+    Client::connect(running.local_addr(), PATIENCE).expect("it accepts").ask(put.as_bytes(), 413);
+    drop(client);
+    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 8, cut: 0, stuck: 0 });
+}
+
+/// A service that panics, or whose later answer does.
+struct Panics;
+
+impl Service for Panics {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        match request.head.path() {
+            "/later" => Answer::later(async { panic!("told to") }),
+            "/dropped" => promise(Reply::empty(polyserve_core::Status::SERVICE_UNAVAILABLE)).1,
+            _ => panic!("told to"),
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_a_nested_service_is_a_500() {
+    let mut service = AsTower::new(Arc::new(Panics));
+    for (path, status) in [("/now", 500), ("/later", 500), ("/dropped", 503)] {
+        let request = http::Request::get(path).body(http_body_util::Empty::<Bytes>::new()).expect("a request");
+        let mut answer = pin!(service.call(request));
+        let Poll::Ready(Ok(answer)) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("{path} is not answered");
+        };
+        assert_eq!(answer.status(), status, "{path}");
+    }
+}
+
+/// A request's body arrives in the handler as it comes, and an answer's leaves as it is made.
+#[test]
+fn bodies_stream_both_ways() {
+    let (by_hand, sender) = by_hand();
+    let (seen, mut pieces) = unbounded_channel();
+    let reading = move |body: Body| {
+        let seen = seen.clone();
+        async move {
+            let mut body = body;
+            while let Some(Ok(frame)) = body.frame().await {
+                let text = frame.into_data().map(|data| String::from_utf8_lossy(&data).into_owned());
+                seen.send(text.unwrap_or_default()).expect("somebody looks");
+            }
+            "read"
+        }
+    };
+    let running = serve(by_hand.route("/read", post(reading)), |_| ());
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("POST /read HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for piece in ["one", "two"] {
+        raw.send(&format!("3\r\n{piece}\r\n"));
+        assert_eq!(pieces.blocking_recv().as_deref(), Some(piece), "before the rest is sent");
+    }
+    raw.send("0\r\n\r\n");
+    raw.until("\r\n\r\nread");
+    raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
+    for piece in ["first", "second"] {
+        sender.send(piece).expect("it is wanted");
+        raw.until(piece);
+    }
+    drop(sender);
+    raw.until("0\r\n\r\n");
+    raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
+    raw.until("content-length: 0");
+    drop(raw);
+    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 3, cut: 0, stuck: 0 });
+}
+
+/// A body past the limit is a 413 by its length, and by its chunks while nothing was sent.
+#[test]
+fn a_body_past_the_limit_is_too_large() {
+    let read = |body: Bytes| async move { format!("{} bytes", body.len()) };
+    let running = serve(Router::new().route("/", post(read)), |config| config.max_body = 1000);
+    let body = "x".repeat(1001);
+    for framing in [
+        format!("Content-Length: 1001\r\n\r\n{body}"),
+        format!("Transfer-Encoding: chunked\r\n\r\n200\r\n{}\r\n1e9\r\n{}\r\n0\r\n\r\n", &body[..512], &body[512..]),
+    ] {
+        let mut client = client(&running);
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}").as_bytes()).expect("it takes the request");
+        client.expect_last(413);
+    }
+    let mut client = client(&running);
+    let whole = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{}", &body[1..]);
+    assert_eq!(client.ask(whole.as_bytes(), 200).text(), "1000 bytes");
+}
+
+/// An answer that streams when the shutdown begins goes on to its end.
+#[test]
+fn a_streamed_answer_outlives_the_shutdown() {
+    let (router, sender) = by_hand();
+    let running = serve(router, |_| ());
+    let (mut raw, mut idle) = (Raw::new(running.local_addr()), client(&running));
+    raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
+    sender.send("begun").expect("it is wanted");
+    raw.until("begun");
+    let mut drained = Box::pin(running.drained());
+    idle.expect_end(); // the drain has begun
+    sender.send("ended").expect("it is wanted");
+    drop(sender);
+    raw.until("ended");
+    raw.until("0\r\n\r\n");
+    assert_eq!(raw.stream.read(&mut [0; 16]).expect("an end is no error"), 0, "the connection ends");
+    let end = polyserve_core::answer::park_until(None, |cx| drained.as_mut().poll(cx)).expect("it ends");
+    assert_eq!(end.expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
+}
+
+/// One that does not end is cut at the deadline, and its client can tell.
+#[test]
+fn a_streamed_answer_without_end_is_cut() {
+    let (router, sender) = by_hand();
+    let running = serve(router, |_| ());
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
+    sender.send("begun").expect("it is wanted");
+    raw.until("begun");
+    let end = running.shutdown_within(Duration::from_millis(50)).expect("it ends");
+    assert_eq!(end, Drain { answered: 0, cut: 1, stuck: 0 });
+    let _ = raw.stream.read_to_end(&mut raw.all);
+    assert!(!raw.text().contains("0\r\n\r\n"), "it looks whole: {}", raw.text());
+}
+
+/// Whoever asks for another protocol gets an answer in this one.
+#[test]
+fn an_upgrade_is_refused() {
+    let upgrade = |headers: HeaderMap| async move {
+        assert!(headers.contains_key(header::UPGRADE));
+        (StatusCode::SWITCHING_PROTOCOLS, [(header::UPGRADE, "chat"), (header::CONNECTION, "upgrade")])
+    };
+    let taken = |request: axum::extract::Request| async move {
+        assert!(request.headers().contains_key(header::UPGRADE));
+        "still HTTP"
+    };
+    let running = serve(Router::new().route("/", get(upgrade)).route("/other", any(taken)), |_| ());
+    let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: chat\r\n\r\n");
+    let mut client = client(&running);
+    assert_eq!(client.ask(ask("/other").as_bytes(), 200).text(), "still HTTP");
+    client.send(ask("/").as_bytes()).expect("it takes the request");
+    client.expect_last(501);
+}
+
+/// A handler that panics costs its client a 500; a body that panics, the rest of the answer.
+#[test]
+fn a_panic_costs_one_client_one_answer() {
+    let (router, sender) = by_hand();
+    let panics = || async { if true { panic!("told to") } else { "never" } };
+    let running = serve(router.route("/panic", get(panics)).route("/", get(|| async { "well" })), |_| ());
+    let mut client = client(&running);
+    client.ask(b"GET /panic HTTP/1.1\r\nHost: a\r\n\r\n", 500);
+    assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "well");
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
+    sender.send("begun").expect("it is wanted");
+    raw.until("begun");
+    sender.send("panic").expect("it is wanted");
+    let _ = raw.stream.read_to_end(&mut raw.all);
+    assert!(!raw.text().contains("0\r\n\r\n"), "it looks whole: {}", raw.text());
+    assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "well");
+}
+
+/// The limits of every server here hold for a router: hosts, heads, timeouts.
+#[test]
+fn a_router_has_the_limits_of_a_server() {
+    let never = || std::future::pending::<&str>();
+    let read = |body: Bytes| async move { format!("{} bytes", body.len()) };
+    let running = serve(Router::new().route("/never", get(never)).route("/", post(read)), |config| {
+        config.answer_timeout = Duration::from_millis(50);
+        config.body_timeout = Duration::from_millis(50);
+        config.max_head = 1000;
+    });
+    let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(1000));
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", 400),
+        ("GET /never HTTP/1.1\r\nHost: a\r\n\r\n", 503),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel", 408),
+        ("BREW / HTTP/1.1\r\nHost: a\r\n\r\n", 501),
+        (long.as_str(), 431),
+    ] {
+        let mut client = client(&running);
+        client.send(request.as_bytes()).expect("it takes the request");
+        client.expect_last(status);
+    }
+}
+
+/// A client that leaves half-way through a body ends its own request only.
+#[test]
+fn a_client_may_leave_half_way() {
+    let (told, mut ends) = unbounded_channel();
+    let read = move |body: Body| {
+        let told = told.clone();
+        async move {
+            told.send(body.collect().await.is_err()).expect("somebody looks");
+        }
+    };
+    let running = serve(Router::new().route("/", post(read)), |_| ());
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel");
+    raw.stream.shutdown(Shutdown::Write).expect("the connection stands");
+    assert_eq!(ends.blocking_recv(), Some(true), "the body ends with an error");
+    let mut other = client(&running);
+    other.ask(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", 200);
+    drop(other.half_close());
+    assert_eq!(other.end().1, Ending::Closed);
+}
