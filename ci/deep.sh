@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What is too long for every change: the long form of every seeded test, 50 interrupts of 50, and the stress scenario,
-# a million requests for each server and repo. About half an hour on 2 cores. ci/deep.sh [random] [drain] [ab] [stress]
+# a million requests for each server and repo; and other people's frameworks. About half an hour on 2 cores.
+# ci/deep.sh [random] [drain] [ab] [peers] [stress]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -10,6 +11,8 @@ random() { POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-core --t
 drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-lab --test cli drain; }
 
 ab() { ci/ab.sh 100000; }
+
+peers() { ci/peers.sh; }
 
 # names KIND: the catalog's names of a kind.
 names() { target/release/polyserve list --json | grep -oE "\"$1\":\[[^]]*\]" | grep -oE '"name":"[^"]*"' | cut -d'"' -f4; }
@@ -25,7 +28,7 @@ stress() {
     done
 }
 
-[ $# -gt 0 ] || set -- random drain ab stress
+[ $# -gt 0 ] || set -- random drain ab peers stress
 for part in "$@"; do
     echo; echo "== $part"
     "$part"

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
+use polyserve::runtimes::executors::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
 use polyserve::threadpool::{CrossbeamPool, MpscPool, PoolConfig, Queue, StealingPool};
 use polyserve::{Executor, Job};
 
@@ -45,6 +46,12 @@ const CONTESTANTS: &[Contestant] = &[
     ("crossbeam_pool/unbounded", || of(CrossbeamPool::new(unbounded()).unwrap())),
     ("stealing_pool", || of(StealingPool::new(bounded()).unwrap())),
     ("stealing_pool/unbounded", || of(StealingPool::new(unbounded()).unwrap())),
+    ("tokio_tasks", || of(TokioTasks::new(tasks()).unwrap())),
+    ("tokio_blocking", || of(TokioBlocking::new(tasks()).unwrap())),
+    ("smol_tasks", || of(SmolTasks::new(tasks()).unwrap())),
+    ("futures_tasks", || of(FuturesTasks::new(tasks()).unwrap())),
+    ("tokio/spawn", || tokio(false)),
+    ("tokio/spawn_blocking", || tokio(true)),
     ("rayon", rayon),
     ("threadpool", threadpool),
     ("crossbeam_channel", || channel(crossbeam_channel::bounded(1024))),
@@ -59,12 +66,30 @@ fn unbounded() -> PoolConfig {
     PoolConfig::new(WORKERS).with(|c| c.queue = Queue::Unbounded)
 }
 
+fn tasks() -> TasksConfig {
+    TasksConfig::new(WORKERS)
+}
+
 fn of(executor: impl Executor) -> Batch {
     batch(move |count| {
         let mut job = Job::new(move || count.up());
         while let Err(rejected) = executor.execute(job) {
             job = rejected.job;
             thread::yield_now();
+        }
+    })
+}
+
+/// The runtime alone, without a bound: the difference to `tokio_tasks` and `tokio_blocking` is what an executor's
+/// promises cost.
+fn tokio(blocking: bool) -> Batch {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(WORKERS).max_blocking_threads(WORKERS).build().unwrap();
+    batch(move |count| {
+        if blocking {
+            drop(runtime.spawn_blocking(move || count.up()));
+        } else {
+            drop(runtime.spawn(async move { count.up() }));
         }
     })
 }

@@ -13,7 +13,6 @@
 
 use polyserve::env::Settings;
 use polyserve::prelude::*;
-use polyserve::runtimes::servers::TokioTcp;
 
 fn main() -> anyhow::Result<()> {
     // Before anything else, so that not even an early Ctrl-C is lost.

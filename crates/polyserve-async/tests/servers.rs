@@ -1,18 +1,20 @@
 //! The servers, through the server kit.
-#![cfg(feature = "tokio")]
 
-#[cfg(feature = "hyper")]
-use polyserve_async::servers::TokioHyper;
-use polyserve_async::servers::{TokioPerCore, TokioTcp};
-use polyserve_conformance::server::ServerSubject;
-use polyserve_conformance::server_conformance;
+#[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
+use polyserve_conformance::{server::ServerSubject, server_conformance};
 
-server_conformance!(tokio_tcp, ServerSubject::new(TokioTcp::new));
-server_conformance!(tokio_per_core, ServerSubject::new(TokioPerCore::new));
+#[cfg(feature = "tokio")]
+server_conformance!(tokio_tcp, ServerSubject::new(polyserve_async::servers::TokioTcp::new));
+#[cfg(feature = "tokio")]
+server_conformance!(tokio_per_core, ServerSubject::new(polyserve_async::servers::TokioPerCore::new));
+#[cfg(feature = "smol")]
+server_conformance!(smol, ServerSubject::new(polyserve_async::servers::Smol::new));
+#[cfg(feature = "futures")]
+server_conformance!(futures_pool, ServerSubject::new(polyserve_async::servers::FuturesPool::new).pooled());
 #[cfg(feature = "hyper")]
 server_conformance!(
     tokio_hyper,
-    ServerSubject::new(TokioHyper::new).deviating(|d| {
+    ServerSubject::new(polyserve_async::servers::TokioHyper::new).deviating(|d| {
         d.bare_lf_ends_a_line = true;
         d.chunked_overrides_length = true;
         d.chunk_sizes_are_believed = true;

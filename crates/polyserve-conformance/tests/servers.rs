@@ -132,3 +132,15 @@ fn what_is_declared_is_expected() {
         }
     }
 }
+
+/// Who declares a pool has one: a server that refuses a number of threads is found out.
+#[test]
+fn a_declared_pool_has_a_size() {
+    let property = named("a_worker_count_is_honoured_or_refused");
+    let sound = || ServerSubject::new(PlainServer::new).with_patience(PATIENCE);
+    for (subject, holds) in [(sound(), true), (sound().pooled(), false)] {
+        let run = [Property { name: property.name, run: property.run }];
+        let verdict = property::check("pooled", &subject, &run).verdicts.pop().map(|(_, verdict)| verdict);
+        assert_eq!(verdict == Some(Verdict::Held), holds, "{verdict:?}");
+    }
+}

@@ -29,6 +29,11 @@ impl ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// Takes the text of the setting `name` out, where its flag was given: for a command that reads more into it.
+    pub fn take(&mut self, name: &str) -> Option<String> {
+        self.flags.remove(name)
+    }
+
     /// The flags that were given, as a command line has them.
     pub fn flags(&self) -> Vec<String> {
         let given = SETTINGS.iter().filter_map(|setting| Some((setting.flag(), self.flags.get(setting.name())?)));

@@ -14,8 +14,10 @@
 //! # Layout
 //!
 //! * `commands`: one module a command; each reads its arguments, runs, and prints.
+//! * [`crowd`]: a server beside many connections that do nothing useful.
 //! * [`data`]: the entities that all of them use.
 //! * [`compare`]: strategies side by side, with an interval for every ratio.
+//! * [`page`]: the experiment of a page that sometimes waits.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`allocator`], [`config_args`], [`limits`], [`output`]: what the commands share.
@@ -28,8 +30,10 @@ pub mod allocator;
 mod commands;
 pub mod compare;
 pub mod config_args;
+pub mod crowd;
 pub mod limits;
 pub mod output;
+pub mod page;
 #[cfg(target_os = "linux")]
 pub mod reference;
 mod spin;
@@ -47,7 +51,8 @@ use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
-    compare::CompareArgs, data::DataArgs, load::LoadArgs, serve::ServeArgs, stress::StressArgs, trial::TrialArgs,
+    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, load::LoadArgs, page::PageArgs, serve::ServeArgs,
+    stress::StressArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -78,6 +83,10 @@ enum Command {
     Compare(CompareArgs),
     /// Try out whether comparisons can be believed: the same beside itself, and something slowed on purpose.
     Trial(TrialArgs),
+    /// Measure what many idle or slow connections cost servers and a good client beside them.
+    Crowd(CrowdArgs),
+    /// Load the published page that sometimes waits: what a pool's size means where its workers wait.
+    Page(PageArgs),
     /// Put a server and a repo under the published stress scenario, and verify every answer and the final state.
     Stress(StressArgs),
 }
@@ -119,6 +128,8 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Load(args) => commands::load::run(args, cli.json),
         Command::Compare(args) => commands::compare::run(catalog, args, cli.json, allocator),
         Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
+        Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),
+        Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json),
     }
 }

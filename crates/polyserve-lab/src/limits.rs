@@ -1,6 +1,11 @@
-//! How many descriptors this process may open.
+//! How many descriptors and ports this process may have, and so how many connections.
+//!
+//! Invariant: what is promised here can be had, unless this process opens more than it said that it would. Cost: a few
+//! system calls.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::Misuse;
 
 /// Raises the limit on open descriptors as far as the system lets it without privileges: every connection needs one.
 /// Answers the limit; `u64::MAX` where there is none.
@@ -17,4 +22,48 @@ pub fn raise_descriptors() -> u64 {
 /// How many descriptors are open now; a guess where the system does not say.
 pub fn open_descriptors() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(64, |entries| entries.count() as u64)
+}
+
+/// How many connections can be had more, where `spare` descriptors are kept for anything else and `ends` of each
+/// connection are in this process: 1, or 2 where the server is in it too. Raises the limit first. A server in a process
+/// of its own has the same limit again.
+pub fn connections(spare: u64, ends: u64) -> u64 {
+    raise_descriptors().saturating_sub(open_descriptors().saturating_add(spare)) / ends.max(1)
+}
+
+/// How many connections one address can have to one server: the ports that the system deals out, a tenth kept back.
+pub fn ports() -> u64 {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut ends = range.split_whitespace().filter_map(|end| end.parse::<u64>().ok());
+    let (first, last) = (ends.next().unwrap_or(49_152), ends.next().unwrap_or(65_535));
+    last.saturating_sub(first) / 10 * 9
+}
+
+/// That `--connections` asks for no more than there are.
+pub(crate) fn enough(asked: usize, room: u64) -> Result<(), Misuse> {
+    if asked as u64 <= room {
+        return Ok(());
+    }
+    Err(Misuse(format!("--connections may be {room} at most with this limit on open descriptors, not {asked}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_back_is_not_dealt_out() {
+        let all = connections(0, 1);
+        assert!(all > 0 && ports() > 0, "{all}");
+        assert_eq!((connections(u64::MAX, 1), connections(u64::MAX, 0)), (0, 0));
+        // Other tests of this process open and close descriptors meanwhile.
+        assert!(connections(0, 2) < all && connections(1000, 1) < all);
+    }
+
+    #[test]
+    fn who_asks_for_more_is_told_how_many_there_are() {
+        assert!(enough(5, 5).is_ok());
+        let Misuse(why) = enough(6, 5).unwrap_err();
+        assert!(why.contains("5 at most") && why.contains("not 6"), "{why}");
+    }
 }

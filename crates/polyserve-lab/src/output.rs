@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io::{self, Write as _};
+use std::time::Duration;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 /// Prints `text`, and sees that it leaves.
@@ -35,6 +37,15 @@ pub fn quiet(result: io::Result<()>) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// A line that shows what is going on, as its prefix and message, and for how long. Where standard error is no terminal,
+/// nothing is drawn.
+pub fn spinner() -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {prefix}: {msg}");
+    let bar = ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }
 
 /// A table with aligned columns.

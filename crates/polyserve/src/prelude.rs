@@ -13,3 +13,11 @@ pub use crate::{
     Answer, Connections, Drain, Entity, EntityRef, EntityRepo, Executor, Job, Lookup, Method, Put, Rejected, Removed,
     Reply, RepoError, Request, Running, Server, ServerConfig, Service, Status,
 };
+#[cfg(feature = "futures")]
+pub use polyserve_async::servers::FuturesPool;
+#[cfg(feature = "smol")]
+pub use polyserve_async::servers::Smol;
+#[cfg(feature = "hyper")]
+pub use polyserve_async::servers::TokioHyper;
+#[cfg(feature = "tokio")]
+pub use polyserve_async::servers::{TokioPerCore, TokioTcp};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve::catalog::Catalog;
+use polyserve::catalog::{Catalog, HOLDS_A_WORKER, HOLDS_NO_THREAD};
 use polyserve::sync::lock;
 use polyserve::{Answer, Completer, Reply, Request, ServerConfig, Service, Status, promise};
 
@@ -80,8 +80,8 @@ fn get(addr: SocketAddr) -> String {
 /// Sends all requests at once to `server` with so many workers; `release` decides when they are answered. Says how many
 /// were pending at once at the most.
 fn most_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> usize {
-    let config = ServerConfig::default().with(|config| config.workers = Some(workers));
     let catalog = Catalog::builtin();
+    let config = with_workers(workers);
     let server = (catalog.server(server).expect("it is in the catalog").make)(&config).expect("it takes workers");
     let held = Arc::new(Held::default());
     let running = server.serve(([127, 0, 0, 1], 0).into(), held.clone()).expect("it serves");
@@ -99,16 +99,21 @@ fn most_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> us
     held.most_at_once()
 }
 
-/// Names of the built-in servers that promise `what`.
-fn servers_that(what: &str) -> Vec<String> {
+fn with_workers(workers: usize) -> ServerConfig {
+    ServerConfig::default().with(|config| config.workers = Some(workers))
+}
+
+/// Names of the built-in servers that promise `what`, and take so many workers.
+fn servers_that(what: &str, workers: usize) -> Vec<String> {
     let catalog = Catalog::builtin();
     let promising = catalog.servers().iter().filter(|entry| entry.promises.iter().any(|promise| promise == what));
-    promising.map(|entry| entry.name.clone()).collect()
+    let taking = promising.filter(|entry| (entry.make)(&with_workers(workers)).is_ok());
+    taking.map(|entry| entry.name.clone()).collect()
 }
 
 #[test]
 fn a_later_answer_holds_no_thread() {
-    let servers = servers_that("later answers hold no thread");
+    let servers = servers_that(HOLDS_NO_THREAD, 2);
     assert!(servers.iter().any(|name| name == "tokio_tcp"), "{servers:?}");
     for server in servers {
         let most = most_pending(&server, 2, |held| {
@@ -122,7 +127,7 @@ fn a_later_answer_holds_no_thread() {
 #[test]
 fn a_later_answer_holds_a_worker_of_a_pool() {
     const WORKERS: usize = 8;
-    let servers = servers_that("later answers hold a worker");
+    let servers = servers_that(HOLDS_A_WORKER, WORKERS);
     assert!(servers.iter().any(|name| name == "pool_server/mpsc_pool"), "{servers:?}");
     for server in servers {
         let most = most_pending(&server, WORKERS, |held| {

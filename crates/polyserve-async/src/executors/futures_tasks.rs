@@ -14,6 +14,10 @@
 //! Cost of a job beside the queue's (`queue`): three allocations (the future, its waker, the channel's block for some),
 //! a lock to send and one to receive.
 //!
+//! *Wins when* the order of jobs is to be kept with a runtime's tasks. *Loses when* jobs are short: in the bench
+//! `executors`, on one core, a job of one word takes three to four times what it takes rayon, and four to five times what
+//! it takes `MpscPool`, which is the same channel without tasks.
+//!
 //! Source: `futures-executor`'s `ThreadPool`.
 
 use std::io;

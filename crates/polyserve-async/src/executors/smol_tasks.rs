@@ -9,6 +9,10 @@
 //! Cost of a job beside the queue's (`queue`): a task, which is an allocation and an entry in the executor's list of all
 //! tasks behind one lock, and a look for a thread that sleeps.
 //!
+//! *Wins when* a small runtime is wanted, with threads of one's own. *Loses when* jobs are short: in the bench
+//! `executors`, on one core, a job of one word takes two and a half to four times what it takes rayon, two thirds to
+//! three quarters of what it takes `TokioTasks`.
+//!
 //! Source: async-executor, as the smol crate runs it.
 
 use std::io;

@@ -11,6 +11,10 @@
 //! Cost of a job beside the queue's (`queue`): a task, which is an allocation and an entry in the runtime's list of all
 //! tasks; two where a job submits it.
 //!
+//! *Wins when* jobs are large beside their dispatch, and are to share threads with what else runs on tokio. *Loses when*
+//! jobs are short: in the bench `executors`, on one core, a job of one word takes four to six times what it takes rayon,
+//! as it does with tokio's `spawn` alone.
+//!
 //! Source: tokio's multi-thread scheduler; "Making the Tokio scheduler 10x faster", 2019.
 
 use std::io;
@@ -33,6 +37,10 @@ impl TokioTasks {
     /// # Errors
     ///
     /// Where the configuration is not valid, or the runtime cannot be made.
+    ///
+    /// # Panics
+    ///
+    /// Where the system has no thread left for a worker: tokio panics, and waits for those that it has started.
     pub fn new(config: TasksConfig) -> io::Result<Self> {
         let tasks = Tasks::new(config, |config, threads| {
             let mut builder = Builder::new_multi_thread();

@@ -5,23 +5,35 @@
 //! | [`tokio_tcp`] | a task that any worker may run | a read and a write |
 //! | [`tokio_hyper`] | a task that any worker may run, over hyper's codec | a read and a write |
 //! | [`tokio_per_core`] | a task of the core that accepted it | a read and a write |
+//! | [`smol`] | a task that any worker may run | a read, a write and a wait |
+//! | [`futures_pool`] | a task that blocks its thread | a wait, a read and a write |
 //!
 //! # Layout
 //!
-//! * `runtime`: what a strategy needs of its runtime, and no more; `tokio_runtime` is tokio's.
+//! * `runtime`: what a strategy needs of its runtime, and no more; `tokio_runtime` is tokio's,
+//!   `smol_runtime` that of async-executor and async-io.
 //! * `roll`: every open connection of a run, its deadline, and how a run ends; `place`: one of them.
 //! * `connection`: one connection as a future, over any runtime; `accepting`: where they come from.
+//! * `crew`: threads that run tasks until they are told to end.
 
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod accepting;
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod connection;
 #[cfg(any(feature = "tokio", feature = "smol"))]
+mod crew;
+#[cfg(feature = "futures")]
+pub mod futures_pool;
+#[cfg(any(feature = "tokio", feature = "smol"))]
 mod place;
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod roll;
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod runtime;
+#[cfg(feature = "smol")]
+pub mod smol;
+#[cfg(feature = "smol")]
+mod smol_runtime;
 #[cfg(feature = "hyper")]
 pub mod tokio_hyper;
 #[cfg(feature = "tokio")]
@@ -31,6 +43,10 @@ mod tokio_runtime;
 #[cfg(feature = "tokio")]
 pub mod tokio_tcp;
 
+#[cfg(feature = "futures")]
+pub use futures_pool::FuturesPool;
+#[cfg(feature = "smol")]
+pub use smol::Smol;
 #[cfg(feature = "hyper")]
 pub use tokio_hyper::TokioHyper;
 #[cfg(feature = "tokio")]

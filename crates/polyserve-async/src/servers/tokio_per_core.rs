@@ -10,16 +10,14 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use polyserve_core::answer::{Answer, promise};
-use polyserve_core::serving::{House, LAST_GRACE};
-use polyserve_core::{Completer, ConfigError, Connections, Running, Server, ServerConfig, Service, net};
-use tokio::runtime::{Builder, Runtime};
+use polyserve_core::serving::House;
+use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
+use tokio::runtime::Builder;
 
-use super::accepting::{self, Accepting, Serve};
+use super::accepting::{self, Accepting};
+use super::crew::Crew;
 use super::roll::Roll;
 use super::tokio_runtime::Tokio;
 
@@ -50,7 +48,7 @@ impl Server for TokioPerCore {
         let listeners = net::listen_together(addr, self.config.workers_or(1), &self.config)?;
         let local_addr = listeners[0].local_addr()?;
         let roll = Roll::new(House::new(service, &self.config), listeners.len());
-        let crew = Crew::of(&roll, listeners).inspect_err(|_| roll.house.shutdown.begin(Instant::now()))?;
+        let crew = start(&roll, listeners).inspect_err(|_| roll.house.shutdown.begin(Instant::now()))?;
         let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
         Running::start("per-core-main", local_addr, grace, shutdown, move || {
             let drain = roll.supervise();
@@ -60,60 +58,22 @@ impl Server for TokioPerCore {
     }
 }
 
-/// The threads of a run. Each runs its tasks until it is told to end.
-struct Crew {
-    threads: Vec<(Completer<()>, JoinHandle<()>)>,
-    gone: (Sender<()>, Receiver<()>),
-}
-
-impl Crew {
-    /// A thread for each listener. After an error the shutdown ends those that were started.
-    fn of(roll: &Arc<Roll<Tokio>>, listeners: Vec<TcpListener>) -> io::Result<Self> {
-        let mut crew = Self { threads: Vec::new(), gone: mpsc::channel() };
-        for (shard, listener) in listeners.into_iter().enumerate() {
-            listener.set_nonblocking(true)?;
-            let runtime = Builder::new_current_thread().enable_io().build()?;
-            let accepting = {
-                let _context = runtime.enter();
-                Accepting::new(roll, &Tokio(runtime.handle().clone()), listener, shard, accepting::codec)?
-            };
-            crew.start(runtime, accepting)?;
-        }
-        Ok(crew)
-    }
-
-    fn start(&mut self, runtime: Runtime, accepting: Accepting<Tokio, impl Serve<Tokio>>) -> io::Result<()> {
-        let (end, told): (_, Answer<()>) = promise(());
-        let gone = self.gone.0.clone();
-        let run = move || {
+/// A thread for each listener. After an error the shutdown ends those that were started.
+fn start(roll: &Arc<Roll<Tokio>>, listeners: Vec<TcpListener>) -> io::Result<Crew> {
+    let mut crew = Crew::new("per-core");
+    for (shard, listener) in listeners.into_iter().enumerate() {
+        listener.set_nonblocking(true)?;
+        let runtime = Builder::new_current_thread().enable_io().build()?;
+        let accepting = {
+            let _context = runtime.enter();
+            Accepting::new(roll, &Tokio(runtime.handle().clone()), listener, shard, accepting::codec)?
+        };
+        crew.start(move |told| {
             runtime.block_on(async {
                 accepting.run().await;
                 told.await;
             });
-            drop(runtime);
-            let _ = gone.send(()); // nobody may be left to hear it
-        };
-        let thread = thread::Builder::new().name(format!("per-core-{}", self.threads.len())).spawn(run)?;
-        self.threads.push((end, thread));
-        Ok(())
+        })?;
     }
-
-    /// Ends the threads; so many are stuck, and are left behind.
-    fn end(self, stuck: u64) {
-        let mut handles = Vec::new();
-        for (end, thread) in self.threads {
-            let _ = end.complete(());
-            handles.push(thread);
-        }
-        let deadline = Instant::now() + if stuck > 0 { Duration::ZERO } else { LAST_GRACE };
-        for _ in 0..handles.len() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if let Err(RecvTimeoutError::Timeout) = self.gone.1.recv_timeout(left) {
-                break;
-            }
-        }
-        for thread in handles.into_iter().filter(JoinHandle::is_finished) {
-            let _ = thread.join(); // a panic of a task is the runtime's own
-        }
-    }
+    Ok(crew)
 }

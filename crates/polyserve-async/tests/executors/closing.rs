@@ -220,3 +220,34 @@ fn a_workers_thread_local_may_close_the_executor() {
         assert_eq!(executor.close(None), 0, "{executor:?}");
     }
 }
+
+/// A thread that has said that it ends may still be destroying its thread-locals: who closes waits for those too, where
+/// the runtime offers a way. The futures crate's pool does not.
+#[test]
+fn a_close_joins_the_threads() {
+    struct Slow(Arc<AtomicUsize>);
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            (0..1_000).for_each(|_| thread::yield_now()); // a wrong one is found out by chance only
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    thread_local! {
+        static SLOW: std::cell::RefCell<Option<Slow>> = const { std::cell::RefCell::new(None) };
+    }
+    let config = bounded(2, 8);
+    let all = executors(&config);
+    for executor in &all[..3] {
+        let (destroyed, all_here) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(2)));
+        for _ in 0..2 {
+            let (slow, all_here) = (Slow(Arc::clone(&destroyed)), Arc::clone(&all_here));
+            executor
+                .execute(Job::new(move || {
+                    SLOW.set(Some(slow));
+                    all_here.wait();
+                }))
+                .unwrap();
+        }
+        assert_eq!((executor.close(None), destroyed.load(Ordering::SeqCst)), (0, 2), "{executor:?}");
+    }
+}

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::probe::{Probe, ask, brief, first_line, get, has_status, put, put_with, request};
+use super::probe::{Probe, Seen, ask, brief, first_line, get, has_status, put, put_with, request};
 use crate::client::{Client, Ending, Response};
 
 const ENTITY: &str = r#"{"id":-7002,"description":"d","value":1.5}"#;
@@ -91,6 +91,16 @@ pub(super) fn pipelined_requests_are_answered_in_order(probe: &Probe) -> Result<
         }
     }
     Ok(())
+}
+
+/// What was answered arrives, though what came right behind it is refused.
+pub(super) fn an_answer_arrives_though_what_follows_is_refused(probe: &Probe) -> Result<(), String> {
+    stored(probe)?;
+    let Seen { statuses, ending } = probe.all(&[get(PATH), b"hello\r\n\r\n".to_vec()].concat())?;
+    match statuses.first() {
+        Some(200) => Ok(()),
+        _ => Err(format!("{statuses:?}, {ending:?} to a good request with garbage behind it")),
+    }
 }
 
 /// A request may be split anywhere. The pause makes it more likely that the server sees a byte alone; nothing depends on it.

@@ -11,7 +11,7 @@ pub(super) fn put_creates_and_replaces(probe: &Probe) -> Result<(), String> {
     let body = |id: u64| format!(r#"{{"id":-{id},"description":"d","value":1.5}}"#);
     let mut client = probe.client()?;
     for id in 7_100..7_200 {
-        if probe.ask(&get(&format!("/-{id}")))?.status != 404 {
+        if ask(&mut client, &get(&format!("/-{id}")))?.status != 404 {
             continue;
         }
         let created = ask(&mut client, &put(&body(id)))?;

@@ -1,64 +1,99 @@
 //! Where a message ends. What is sent would be a good PUT, were it not for its framing; behind it stands a GET, and
 //! whoever answers that has been taken in.
 
-use super::probe::{Probe, Seen, brief, put_with, request};
+use super::probe::{Probe, Seen, brief, get, put_with, request};
 use crate::client::Ending;
 
-const ENTITY: &str = r#"{"id":-7004,"description":"d","value":1.5}"#;
-
-/// The entity in one chunk, and the end.
-fn chunks() -> String {
-    format!("{:x}\r\n{ENTITY}\r\n0\r\n\r\n", ENTITY.len())
+/// The entity of a property. Each has one of its own, so that what one of them found taken is not blamed on another.
+struct Put {
+    id: i64,
+    entity: String,
 }
 
-fn with_length(length: &str) -> Vec<u8> {
-    put_with(&format!("Content-Length: {length}\r\n"), ENTITY)
-}
+impl Put {
+    fn of(id: i64) -> Self {
+        Self { id, entity: format!(r#"{{"id":{id},"description":"d","value":1.5}}"#) }
+    }
 
-fn with_coding(coding: &str) -> Vec<u8> {
-    put_with(&format!("Transfer-Encoding: {coding}\r\n"), &chunks())
+    /// Its length.
+    fn n(&self) -> usize {
+        self.entity.len()
+    }
+
+    /// In one chunk, and the end.
+    fn chunks(&self) -> String {
+        format!("{:x}\r\n{}\r\n0\r\n\r\n", self.n(), self.entity)
+    }
+
+    fn with_fields(&self, fields: &str) -> Vec<u8> {
+        put_with(fields, &self.entity)
+    }
+
+    fn with_length(&self, length: &str) -> Vec<u8> {
+        self.with_fields(&format!("Content-Length: {length}\r\n"))
+    }
+
+    fn with_coding(&self, coding: &str) -> Vec<u8> {
+        put_with(&format!("Transfer-Encoding: {coding}\r\n"), &self.chunks())
+    }
+
+    /// Each of `messages` is refused for good, and none was taken in silence.
+    fn refused(&self, probe: &Probe, messages: impl IntoIterator<Item = Vec<u8>>) -> Result<(), String> {
+        probe.each_ends_with(messages)?;
+        match probe.ask(&get(&format!("/{}", self.id)))?.status {
+            404 => Ok(()),
+            _ => Err(format!("a PUT of {} that got no answer, or was refused, was taken", self.id)),
+        }
+    }
 }
 
 /// A `Content-Length` that is no row of digits is refused.
 pub(super) fn a_length_is_digits(probe: &Probe) -> Result<(), String> {
-    let n = ENTITY.len();
+    let put = Put::of(-7011);
+    let n = put.n();
     let lengths =
         [format!("+{n}"), format!("-{n}"), format!("0x{n:x}"), format!("{n} {n}"), format!("{n}a"), "a".into()];
-    probe.each_ends_with(lengths.iter().map(|length| with_length(length)))
+    put.refused(probe, lengths.iter().map(|length| put.with_length(length)))
 }
 
 /// Lengths that differ are refused, on two lines and on one.
 pub(super) fn lengths_that_differ_are_refused(probe: &Probe) -> Result<(), String> {
-    let n = ENTITY.len();
-    let lines = [(n, 0), (0, n), (n, n + 1)].map(|(a, b)| with_length(&format!("{a}\r\nContent-Length: {b}")));
-    probe.each_ends_with(lines.into_iter().chain([with_length(&format!("{n}, 0")), with_length(&format!("0, {n}"))]))
+    let put = Put::of(-7012);
+    let n = put.n();
+    let lines = [(n, 0), (0, n), (n, n + 1)].map(|(a, b)| put.with_length(&format!("{a}\r\nContent-Length: {b}")));
+    let lists = [format!("{n}, 0"), format!("0, {n}")].map(|list| put.with_length(&list));
+    put.refused(probe, lines.into_iter().chain(lists))
 }
 
 /// Where `chunked` is not the last coding, nobody knows where the message ends.
 pub(super) fn codings_that_do_not_end_with_chunked_are_refused(probe: &Probe) -> Result<(), String> {
+    let put = Put::of(-7013);
     let codings =
         ["chunked, identity", "chunked, gzip", "xchunked", "chunkedx", "gzip", "chunked\r\nTransfer-Encoding: x"];
-    probe.each_ends_with(codings.into_iter().map(with_coding))
+    put.refused(probe, codings.into_iter().map(|coding| put.with_coding(coding)))
 }
 
 /// White space between a name and its colon is refused: others may read another field there.
 pub(super) fn a_space_before_the_colon_is_refused(probe: &Probe) -> Result<(), String> {
-    let n = ENTITY.len();
-    probe.each_ends_with([
-        put_with(&format!("Content-Length : {n}\r\n"), ENTITY),
-        put_with("Transfer-Encoding : chunked\r\n", &chunks()),
-        put_with(&format!("Content-Length: {n}\r\nTransfer-Encoding\t: chunked\r\n"), ENTITY),
-    ])
+    let put = Put::of(-7014);
+    let n = put.n();
+    let messages = [
+        put.with_fields(&format!("Content-Length : {n}\r\n")),
+        put_with("Transfer-Encoding : chunked\r\n", &put.chunks()),
+        put.with_fields(&format!("Content-Length: {n}\r\nTransfer-Encoding\t: chunked\r\n")),
+    ];
+    put.refused(probe, messages)
 }
 
 /// Chunk sizes that are none, or more than can be counted, and chunks that do not end where they said.
 pub(super) fn broken_chunks_are_refused(probe: &Probe) -> Result<(), String> {
-    let n = ENTITY.len();
+    let put = Put::of(-7015);
+    let (n, entity) = (put.n(), &put.entity);
     let sizes = [format!("g{n:x}"), format!("-{n:x}"), format!("0x{n:x}"), format!("+{n:x}"), String::new()];
     let beyond = format!("1{n:016x}"); // the same in 64 bits
-    let bodies = sizes.into_iter().chain([beyond]).map(|size| format!("{size}\r\n{ENTITY}\r\n0\r\n\r\n"));
-    let torn = [format!("{n:x}\r\n{ENTITY}X\r\n0\r\n\r\n"), format!("{n:x}\r\n{ENTITY}0\r\n\r\n\r\n")];
-    probe.each_ends_with(bodies.chain(torn).map(|body| put_with("Transfer-Encoding: chunked\r\n", &body)))
+    let bodies = sizes.into_iter().chain([beyond]).map(|size| format!("{size}\r\n{entity}\r\n0\r\n\r\n"));
+    let torn = [format!("{n:x}\r\n{entity}X\r\n0\r\n\r\n"), format!("{n:x}\r\n{entity}0\r\n\r\n\r\n")];
+    put.refused(probe, bodies.chain(torn).map(|body| put_with("Transfer-Encoding: chunked\r\n", &body)))
 }
 
 /// Where both are there, what a chunk holds is no request, whatever the length says.
@@ -104,7 +139,7 @@ fn makes_no_field(probe: &Probe, before: &str) -> Result<(), String> {
 pub(super) fn chunked_in_1_0_is_the_last(probe: &Probe) -> Result<(), String> {
     let head =
         "PUT / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
-    let message = format!("{head}\r\n{}", chunks()).into_bytes();
+    let message = format!("{head}\r\n{}", Put::of(-7018).chunks()).into_bytes();
     let Seen { statuses, ending } = probe.all(&[message.as_slice(), &request("GET", "/-7999", "")].concat())?;
     match (statuses.len(), ending) {
         (0 | 1, Ending::Closed | Ending::Reset) => Ok(()),
@@ -114,14 +149,16 @@ pub(super) fn chunked_in_1_0_is_the_last(probe: &Probe) -> Result<(), String> {
 
 /// Both together are an attempt to smuggle. RFC 9112 (6.1) lets a server refuse, or take `chunked` and close.
 pub(super) fn a_length_beside_chunked_is_refused(probe: &Probe) -> Result<(), String> {
-    let length = format!("Content-Length: {}\r\n", ENTITY.len());
+    let put = Put::of(-7016);
+    let length = format!("Content-Length: {}\r\n", put.n());
     let both = [format!("{length}Transfer-Encoding: chunked\r\n"), format!("Transfer-Encoding: chunked\r\n{length}")];
-    probe.each_ends_with(both.iter().map(|fields| put_with(fields, &chunks())))
+    put.refused(probe, both.iter().map(|fields| put_with(fields, &put.chunks())))
 }
 
 /// Another coding before `chunked` is not undone here, and `chunked` twice is no coding.
 pub(super) fn chunked_is_the_only_coding(probe: &Probe) -> Result<(), String> {
-    probe.each_ends_with(["gzip, chunked", "chunked, chunked"].map(with_coding))
+    let put = Put::of(-7017);
+    put.refused(probe, ["gzip, chunked", "chunked, chunked"].map(|coding| put.with_coding(coding)))
 }
 
 /// A line ends with CRLF. RFC 9112 (2.2) lets a server take the LF alone.

@@ -104,6 +104,7 @@ properties! {
         a_connection_of_1_0_closes_by_default,
         a_connection_of_1_0_is_kept_on_request,
         pipelined_requests_are_answered_in_order,
+        an_answer_arrives_though_what_follows_is_refused,
         a_request_may_arrive_byte_by_byte,
         a_half_closed_client_gets_its_answer,
         an_expected_continue_comes_before_the_body,
@@ -174,16 +175,20 @@ impl AddressReport {
 }
 
 impl fmt::Display for AddressReport {
-    /// One line: `fails 2 of 39: two_hosts_are_refused (head); a_bare_lf_ends_no_line (framing, by choice)`.
+    /// One line: `fails 3 of 40; head: two_hosts_are_refused; framing, by choice: a_bare_lf_ends_no_line, ...`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.looked_at();
-        if self.failed.is_empty() {
-            write!(f, "holds all {all}")?;
-        } else {
-            write!(f, "fails {} of {all}", self.failed.len())?;
+        match self.failed.len() {
+            0 => write!(f, "holds all {all}")?,
+            failed => write!(f, "fails {failed} of {all}")?,
         }
-        for (place, Failed { property, group, .. }) in self.failed.iter().enumerate() {
-            write!(f, "{} {property} ({})", if place == 0 { ":" } else { ";" }, group.name())?;
+        let mut group = None;
+        for failed in &self.failed {
+            let new = group.replace(failed.group) != Some(failed.group);
+            match new {
+                true => write!(f, "; {}: {}", failed.group.name(), failed.property)?,
+                false => write!(f, ", {}", failed.property)?,
+            }
         }
         match self.not_run.len() {
             0 => Ok(()),

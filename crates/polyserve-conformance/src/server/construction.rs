@@ -40,17 +40,19 @@ pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A worker count is honoured where connections are multiplexed; a shape that has no choice refuses one, by name.
+/// A worker count is honoured where connections are multiplexed, or hold the threads of a pool; a shape that has no choice
+/// refuses one, by name.
 pub fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> Outcome {
     let made = subject.make(ServerConfig::default().with(|config| config.workers = Some(3)));
-    match (subject.shape(), made) {
-        (Connections::Multiplexed, Ok(server)) => {
+    let has_choice = subject.pooled || subject.shape() == Connections::Multiplexed;
+    match (has_choice, made) {
+        (true, Ok(server)) => {
             let live = subject.serve(&Arc::from(server), Arc::new(Echo));
             live.ask(&get("/"), 200);
         }
-        (Connections::Multiplexed, Err(error)) => panic!("three workers are refused: {error}"),
-        (shape, Ok(server)) => panic!("{server:?}, {shape:?}, has three workers"),
-        (_, Err(error)) => assert!(error.to_string().contains("workers"), "the error does not name it: {error}"),
+        (true, Err(error)) => panic!("three workers are refused: {error}"),
+        (false, Ok(server)) => panic!("{server:?}, {:?}, has three workers", subject.shape()),
+        (false, Err(error)) => assert!(error.to_string().contains("workers"), "the error does not name it: {error}"),
     }
     Outcome::Held
 }

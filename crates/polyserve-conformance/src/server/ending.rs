@@ -78,7 +78,7 @@ pub fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
 /// Requests that wait for the one thread that is stuck are not forgotten: at the deadline their connections end, too.
 pub fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcome {
     let service = Arc::new(Blocking::default());
-    let workers = subject.workers(1);
+    let workers = subject.workers_or_pool(1);
     let live = subject.live(service.clone(), |config| config.workers = workers);
     let _opened = OpenAtTheEnd(service.open.clone());
     let mut stuck = live.client();

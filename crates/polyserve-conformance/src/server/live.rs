@@ -54,9 +54,14 @@ impl ServerSubject {
         Ok(Live { running: Some(running), addr, patience: self.patience })
     }
 
-    /// Asks for `workers` where the shape has a choice.
+    /// Asks for `workers` where the shape has a choice, and connections hold none.
     pub(super) fn workers(&self, workers: usize) -> Option<usize> {
         (self.shape() == Connections::Multiplexed).then_some(workers)
+    }
+
+    /// Asks for `workers` where the shape has a choice, also where each connection holds one.
+    pub(super) fn workers_or_pool(&self, workers: usize) -> Option<usize> {
+        self.workers(workers).or(self.pooled.then_some(workers))
     }
 }
 

@@ -10,7 +10,7 @@ use super::wire::{check_problem, get, put, request, with_body};
 use crate::property::Outcome;
 
 fn panicky(subject: &ServerSubject) -> Live {
-    let workers = subject.workers(2);
+    let workers = subject.workers_or_pool(2);
     subject.live(Panicky::shared(), |config| config.workers = workers)
 }
 

@@ -17,7 +17,8 @@ use crate::client::{Client, Ending};
 use crate::property::Outcome;
 
 /// Idle connections hold nobody up. Multiplexed: a thousand of them (as far as descriptors allow) on two workers are served
-/// again and again. One per thread, at `max_connections`, and one: an idle connection is closed, cleanly, once another waits.
+/// again and again. One per thread, at `max_connections`, and one: an idle connection is closed, cleanly, once another waits;
+/// of a pool, also where there is room for connections and no thread is free.
 pub fn idle_connections_hold_nobody_up(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers(2);
     match subject.shape() {
@@ -32,17 +33,23 @@ pub fn idle_connections_hold_nobody_up(subject: &ServerSubject) -> Outcome {
                 }
             }
         }
-        Connections::OnePerThread => idle_makes_room(subject, 3),
-        Connections::One => idle_makes_room(subject, 1),
+        Connections::OnePerThread => {
+            idle_makes_room(subject, 3, |config| config.max_connections = 3);
+            if subject.pooled {
+                idle_makes_room(subject, 3, |config| config.workers = Some(3));
+            }
+        }
+        Connections::One => idle_makes_room(subject, 1, |config| config.max_connections = 1),
     }
     Outcome::Held
 }
 
 /// With the defaults' idle timeout of a minute, longer than a kit's patience, only making room lets anybody in.
+/// There is room for `most`, by a change of the configuration.
 #[track_caller]
-fn idle_makes_room(subject: &ServerSubject, most: usize) {
+fn idle_makes_room(subject: &ServerSubject, most: usize, limit: impl FnOnce(&mut ServerConfig)) {
     let live = subject.live(Arc::new(Echo), |config| {
-        config.max_connections = most;
+        limit(config);
         config.idle_timeout = Duration::from_secs(3600);
     });
     let mut idle: Vec<Client> = (0..most).map(|_| live.client()).collect();
@@ -149,7 +156,7 @@ pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcom
 pub fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
     const CLIENTS: usize = 12;
     const ROUNDS: usize = 40;
-    let workers = subject.workers(4);
+    let workers = subject.workers_or_pool(4);
     let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
     let (addr, patience) = (live.addr, subject.patience);
     let talk = move |own: usize| {
@@ -194,10 +201,13 @@ impl Drop for Stop<'_> {
 }
 
 /// Ten clients that stall within a request do not stop the rest, and are served when they go on. A server of one connection
-/// gets to the rest once the stalled ones have timed out.
+/// gets to the rest once the stalled ones have timed out, and so does a pool of fewer threads than stall.
 pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
-    if subject.shape() == Connections::One {
-        let live = subject.live(Arc::new(Echo), |config| config.head_timeout = Duration::from_millis(100));
+    if subject.shape() == Connections::One || subject.pooled {
+        let live = subject.live(Arc::new(Echo), |config| {
+            config.workers = subject.pooled.then_some(2);
+            config.head_timeout = Duration::from_millis(100);
+        });
         let mut stalled: Vec<Client> = (0..3).map(|_| live.client()).collect();
         for client in &mut stalled {
             client.send(b"GET / HT").expect("the server takes the request");
@@ -206,6 +216,8 @@ pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome 
         for mut client in stalled {
             client.expect_last(408);
         }
+    }
+    if subject.shape() == Connections::One {
         return Outcome::Held;
     }
     let workers = subject.workers(2);
@@ -238,7 +250,7 @@ pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome 
 /// Connections that say nothing, two hundred of them, leave a good client served, with deferred accept and without. On a
 /// server of one connection each that waits before it may cost the head timeout, for its first byte may be on its way.
 pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
-    let (workers, one) = (subject.workers(2), subject.shape() == Connections::One);
+    let (workers, one) = (subject.workers_or_pool(2), subject.shape() == Connections::One);
     for defer_accept in [false, true] {
         let config = ServerConfig::default().with(|c| {
             c.workers = workers;
@@ -254,7 +266,12 @@ pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outco
         for _ in 0..3 {
             live.ask(&get("/"), 200);
         }
-        if !one {
+        if subject.pooled {
+            // Each that is served then leaves its thread to the next.
+            for client in &mut silent {
+                client.ask(&request("GET", "/", "Connection: close\r\n"), 200);
+            }
+        } else if !one {
             for client in &mut silent {
                 client.ask(&get("/"), 200);
             }
@@ -264,17 +281,18 @@ pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outco
 }
 
 /// Answers that come later hold no worker: with more of them than workers, others are served. Where a worker is declared to
-/// wait, and on a server of one connection, all are served as answers come.
+/// wait, in a pool whose threads connections hold, and on a server of one connection, all are served as answers come.
 pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     const HELD: usize = 10;
-    let workers = subject.workers(2);
+    let workers = subject.workers_or_pool(2);
     let gate = Gate::new();
     let live = subject.live(gate.clone(), |config| config.workers = workers);
     let mut clients: Vec<Client> = (0..HELD).map(|_| live.client()).collect();
     for client in &mut clients {
         client.send(&request("GET", "/hold", "Connection: close\r\n")).expect("the server takes the request");
     }
-    let waits = subject.shape() == Connections::One || subject.deviations.later_answers_hold_a_worker;
+    let holds_a_worker = subject.deviations.later_answers_hold_a_worker || subject.pooled;
+    let waits = subject.shape() == Connections::One || holds_a_worker;
     let mut given = 0;
     if waits {
         let all = eventually(subject.patience, || {

@@ -10,6 +10,10 @@ pub struct ServerSubject {
     make: Box<Make>,
     /// How these servers are declared to differ from the contract. What is declared is tested, too.
     pub deviations: Deviations,
+    /// Connections that hold a thread take it from a pool of a fixed size, which is the configuration's `workers`. Then
+    /// who comes while all are held waits: for one that is idle no longer than it takes to close it, for another until
+    /// it ends or its timeout.
+    pub pooled: bool,
     /// How long anything that must happen may take; it only matters where it does not happen.
     pub patience: Duration,
 }
@@ -28,6 +32,7 @@ impl ServerSubject {
         Self {
             make: Box::new(move |config| make(config).map(|server| Box::new(server) as Box<dyn Server>)),
             deviations: Deviations::default(),
+            pooled: false,
             patience: Duration::from_secs(30),
         }
     }
@@ -36,6 +41,13 @@ impl ServerSubject {
     #[must_use]
     pub fn deviating(mut self, declare: impl FnOnce(&mut Deviations)) -> Self {
         declare(&mut self.deviations);
+        self
+    }
+
+    /// These servers, whose connections hold threads of a pool.
+    #[must_use]
+    pub fn pooled(mut self) -> Self {
+        self.pooled = true;
         self
     }
 
@@ -69,6 +81,7 @@ impl fmt::Debug for ServerSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerSubject")
             .field("deviations", &self.deviations)
+            .field("pooled", &self.pooled)
             .field("patience", &self.patience)
             .finish_non_exhaustive()
     }

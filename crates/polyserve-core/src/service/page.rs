@@ -19,6 +19,9 @@ pub struct Page {
 }
 
 impl Page {
+    /// The page.
+    pub const BODY: &'static [u8; 174] = PAGE;
+
     /// A page whose every `every`-th request waits for `wait`; 0 is never.
     pub fn new(every: u64, wait: Duration) -> Self {
         Self { every, wait, served: AtomicU64::new(0) }

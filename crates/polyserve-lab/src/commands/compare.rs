@@ -21,7 +21,7 @@ use crate::compare::progress::Progress;
 use crate::compare::record::Environment;
 use crate::compare::{Comparison, Instrument, Ranking, Record};
 use crate::config_args::ConfigArgs;
-use crate::limits::{open_descriptors, raise_descriptors};
+use crate::limits;
 use crate::output::{print, print_json};
 
 /// What `polyserve compare` is told.
@@ -208,14 +208,7 @@ impl PlanArgs {
 
     /// The client's side of each connection is this process's; the server's side has a limit of its own, alike.
     fn enough_descriptors(&self) -> Result<(), Misuse> {
-        let room = raise_descriptors().saturating_sub(open_descriptors() + SPARE);
-        if self.workload.connections as u64 > room {
-            let connections = self.workload.connections;
-            return Err(Misuse(format!(
-                "--connections may be {room} at most with these descriptors, not {connections}"
-            )));
-        }
-        Ok(())
+        limits::enough(self.workload.connections, limits::connections(SPARE, 1))
     }
 
     fn instrument(&self, available: &Cores, stop: &Shutdown) -> anyhow::Result<Instrument> {
@@ -251,7 +244,12 @@ impl PlanArgs {
 }
 
 /// The cores that were given; otherwise the first that the other side has not, if there is one.
-fn chosen(flag: &str, given: Option<&Cores>, others: Option<&Cores>, available: &Cores) -> anyhow::Result<Cores> {
+pub(crate) fn chosen(
+    flag: &str,
+    given: Option<&Cores>,
+    others: Option<&Cores>,
+    available: &Cores,
+) -> anyhow::Result<Cores> {
     let Some(given) = given else {
         let numbers = available.numbers();
         let free = numbers.iter().find(|core| others.is_none_or(|others| !others.numbers().contains(core)));

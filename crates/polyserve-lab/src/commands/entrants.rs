@@ -83,9 +83,9 @@ pub(crate) struct Entrants<'a> {
 
 /// Servers and repos of a quick comparison.
 const QUICK: (usize, usize) = (4, 2);
-/// The built-in repos that a quick comparison takes first, and the server that it takes last.
+/// The built-in repos and servers that a quick comparison takes first.
 const QUICK_REPOS: [&str; 2] = ["two_level", "dashmap"];
-const NOT_QUICK: &str = "sequential";
+const QUICK_SERVERS: [&str; 4] = ["thread_per_connection", "pool_server/mpsc_pool", "tokio_tcp", "tokio_per_core"];
 
 /// The limits of kept connections, and of a connection a request. A reference that the catalog lacks is left out.
 const LIMIT: &str = "null_epoll";
@@ -151,7 +151,8 @@ impl Entrants<'_> {
         let builtin = Catalog::builtin();
         if servers.is_empty() {
             let is_own = |name: &str| builtin.server(name).is_err();
-            servers = chosen(self.catalog.servers(), self.quick.then_some(QUICK.0), is_own, |name| name == NOT_QUICK);
+            let later = |name: &str| !QUICK_SERVERS.contains(&name);
+            servers = chosen(self.catalog.servers(), self.quick.then_some(QUICK.0), is_own, later);
         }
         if repos.is_empty() {
             let is_own = |name: &str| builtin.repo(name).is_err();
@@ -258,7 +259,7 @@ fn this_program() -> PathBuf {
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }
 }
 
-fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsString, OsString)>) -> Launch {
+pub(crate) fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsString, OsString)>) -> Launch {
     let fixed = ["serve", "--json", "--until-stdin-ends", "--listen=127.0.0.1:0"];
     let chosen = [format!("--server={server}"), format!("--repo={repo}")];
     let args = fixed.iter().map(OsString::from).chain(chosen.iter().chain(flags).map(OsString::from));

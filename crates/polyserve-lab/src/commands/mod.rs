@@ -1,10 +1,12 @@
 //! The commands, one a module; and what they share: `entrants` of a comparison, the flags of a `workload`, how to `stop`.
 
 pub(crate) mod compare;
+pub(crate) mod crowd;
 pub(crate) mod data;
 pub(crate) mod entrants;
 pub(crate) mod list;
 pub(crate) mod load;
+pub(crate) mod page;
 pub(crate) mod serve;
 pub(crate) mod stop;
 pub(crate) mod stress;

@@ -9,7 +9,7 @@ use polyserve::env::Settings;
 use crate::Misuse;
 use crate::config_args::ConfigArgs;
 use crate::data::Data;
-use crate::limits::{open_descriptors, raise_descriptors};
+use crate::limits;
 use crate::output::{print, print_json};
 use crate::stress::{self, Contestant, Mode, Scenario, Use};
 
@@ -89,32 +89,20 @@ fn roomy(settings: &Settings, config: &ServerConfig, connections: u16) -> Server
 const SPARE: u64 = 256;
 
 fn modes(args: &StressArgs) -> Result<Vec<Mode>, Misuse> {
-    let limit = raise_descriptors();
-    // A connection takes one here and one in the server.
-    let room = limit.saturating_sub(open_descriptors() + SPARE) / 2;
+    // A connection takes one here and one in the server, which is in this process.
+    let room = limits::connections(SPARE, 2);
     let clients = usize::from(args.connections);
     if args.burst {
-        let size = room.min(ports());
+        let size = room.min(limits::ports());
         if size == 0 {
-            return Err(Misuse(format!("{limit} descriptors allow no connection")));
+            return Err(Misuse("the limit on open descriptors allows no connection".into()));
         }
         return Ok(vec![Mode::Burst(size, clients * 3)]);
     }
-    if clients as u64 * 3 > room {
-        let most = room / 3;
-        return Err(Misuse(format!("--connections may be {most} at most with {limit} descriptors, not {clients}")));
-    }
+    limits::enough(clients, room / 3)?;
     Ok(match args.mode {
         Rounds::Both => vec![Mode::Groups(Use::Close, clients), Mode::Groups(Use::KeepAlive, clients)],
         Rounds::Close => vec![Mode::Groups(Use::Close, clients)],
         Rounds::KeepAlive => vec![Mode::Groups(Use::KeepAlive, clients)],
     })
-}
-
-/// How many connections one address can have to one server: the ports that the system deals out, a tenth kept back.
-fn ports() -> u64 {
-    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let mut ends = range.split_whitespace().filter_map(|end| end.parse::<u64>().ok());
-    let (first, last) = (ends.next().unwrap_or(49_152), ends.next().unwrap_or(65_535));
-    last.saturating_sub(first) / 10 * 9
 }

@@ -62,7 +62,7 @@ impl Contestant {
 pub fn bound(shape: Connections, config: &ServerConfig, connections: usize) -> Option<String> {
     let at_once = match shape {
         Connections::Multiplexed => return None,
-        Connections::OnePerThread => config.max_connections,
+        Connections::OnePerThread => config.workers.map_or(config.max_connections, |n| n.min(config.max_connections)),
         Connections::One => 1,
     };
     let ahead = connections.checked_sub(at_once).filter(|ahead| *ahead > 0)?;
@@ -128,6 +128,8 @@ mod tests {
         assert_eq!(bound(Connections::Multiplexed, &config, 64), None);
         assert_eq!(bound(Connections::OnePerThread, &config, 60), None);
         assert_eq!(bound(Connections::OnePerThread, &config, 64).as_deref(), Some("10s x 4"));
+        let pool = config.clone().with(|c| c.workers = Some(8));
+        assert_eq!(bound(Connections::OnePerThread, &pool, 64).as_deref(), Some("10s x 56"));
         assert_eq!(bound(Connections::One, &config, 64).as_deref(), Some("10s x 63"));
     }
 }

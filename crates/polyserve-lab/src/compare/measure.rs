@@ -321,7 +321,7 @@ struct Drained {
 }
 
 /// Nobody asked for anything any more, so nothing was to be cut; and every answer that was seen has been given.
-fn check_drain(said: Option<&str>, answers: u64) -> Result<(), Failure> {
+pub(crate) fn check_drain(said: Option<&str>, answers: u64) -> Result<(), Failure> {
     match said.map(serde_json::from_str) {
         Some(Ok(Drained { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(()),
         Some(Ok(Drained { answered, cut, stuck })) => {

@@ -54,7 +54,11 @@ impl Package {
     pub fn new(dir: Option<&Path>, allocator: &str) -> Self {
         let feature = [allocator::JEMALLOC, allocator::MIMALLOC].into_iter().find(|feature| *feature == allocator);
         let (dir, target) = match dir {
-            Some(dir) => (dir.to_owned(), dir.join("target/peers")),
+            Some(dir) => {
+                let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned()); // cargo is started there
+                let target = dir.join("target/peers");
+                (dir, target)
+            }
             None => {
                 let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
                 let root = root.canonicalize().unwrap_or(root);
@@ -172,7 +176,7 @@ fn lines(out: impl Read + Send + 'static) -> Receiver<String> {
 /// The first error that cargo names, and what it gives as its last cause.
 fn reason(said: &VecDeque<String>) -> String {
     let full = || said.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
-    let error = full().find(|line| line.starts_with("error")).or_else(|| full().last());
+    let error = full().find(|line| line.starts_with("error")).or_else(|| full().next_back());
     let cause = full().skip_while(|line| *line != "Caused by:").last();
     match (error, cause) {
         (Some(error), Some(cause)) if cause != error => format!("{error}: {cause}"),

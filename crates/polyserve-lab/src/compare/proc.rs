@@ -18,6 +18,8 @@ pub struct Resident {
     pub now: u64,
     /// The most since the process began.
     pub peak: u64,
+    /// What of `now` is of no file: heaps and stacks. `None` where the system does not tell it apart.
+    pub anonymous: Option<u64>,
 }
 
 /// The resident memory of process `pid`.
@@ -29,7 +31,17 @@ pub fn resident(pid: u32) -> io::Result<Resident> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name| field(&status, name).map(|kibibytes| kibibytes * 1024);
     let (now, peak) = field("VmRSS").zip(field("VmHWM")).ok_or_else(|| no_field("VmRSS"))?;
-    Ok(Resident { now, peak })
+    Ok(Resident { now, peak, anonymous: field("RssAnon") })
+}
+
+/// How many descriptors process `pid` has open: a connection that it has closed is not among them, though its kernel may
+/// go on sending.
+///
+/// # Errors
+///
+/// Where there is no such process, it is somebody else's, or the system has no proc(5).
+pub fn descriptors(pid: u32) -> io::Result<u64> {
+    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64)
 }
 
 /// Context switches of the threads that process `pid` has now, of both kinds, since each began. Threads that have ended
@@ -146,8 +158,8 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_its_threads_switch() {
         let pid = std::process::id();
-        let Resident { now, peak } = resident(pid).unwrap();
-        assert!(now > 4096 && peak >= now, "{now} {peak}");
+        let Resident { now, peak, anonymous } = resident(pid).unwrap();
+        assert!(now > 4096 && peak >= now && anonymous.is_none_or(|part| part <= peak), "{now} {peak} {anonymous:?}");
         let (send, receive) = std::sync::mpsc::channel::<()>();
         let waiting = std::thread::spawn(move || receive.recv());
         assert!(context_switches(pid).is_ok());
@@ -157,6 +169,6 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_an_error() {
-        assert!(resident(u32::MAX).is_err() && context_switches(u32::MAX).is_err());
+        assert!(resident(u32::MAX).is_err() && context_switches(u32::MAX).is_err() && descriptors(u32::MAX).is_err());
     }
 }

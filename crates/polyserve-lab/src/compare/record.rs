@@ -137,8 +137,17 @@ impl Record {
     ///
     /// Where there is a record already, or it cannot be made.
     pub fn within(dir: &Path) -> anyhow::Result<Self> {
+        Self::named(dir, FILE)
+    }
+
+    /// [`within`](Self::within), in a file of another name: of another kind of measurement.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn named(dir: &Path, file: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
-        let path = dir.join(FILE);
+        let path = dir.join(file);
         match File::create_new(&path) {
             Ok(file) => Ok(Self { file: Some(file) }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -202,7 +211,12 @@ impl Record {
         self.line(&Line::Ranking(ranking))
     }
 
-    fn line(&mut self, line: &Line<'_>) -> io::Result<()> {
+    /// A line of another kind of measurement; it should have a field `kind`.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written, or is no JSON.
+    pub fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let mut text = serde_json::to_string(line)?;
         text.push('\n');

@@ -268,7 +268,7 @@ mod tests {
             "ties: ratios that meet these, the baseline's beside itself (A/A): throughput [0.985, 1.012], cost [0.985, 1.012]",
             "~client full: the client was saturated: the cost includes the server's waking up",
             "p50, p99, p99.9: from the intended start at 500 requests/s, evenly spaced, half of null_epoll's",
-            "peer/theirs fails 1 of 2: two_hosts_are_refused (head)",
+            "peer/theirs fails 1 of 2; head: two_hosts_are_refused",
             "not ranked: broken: it ended by itself",
             "others had 25 % of the cores' time: the intervals are wider for it",
         ] {

@@ -1,10 +1,12 @@
 //! The `polyserve` command, run as people run it.
 
 mod compare;
+mod crowd;
 mod data;
 mod drain;
 mod list;
 mod load;
+mod page;
 mod serve;
 mod stress;
 

@@ -9,12 +9,11 @@
 //! All drive the same sans-io [`Session`](polyserve_core::http1::Session); the loop of the first two is
 //! [`serving::blocking`](polyserve_core::serving::blocking).
 
-mod departures;
+mod opening;
 pub mod pool_server;
 mod sending;
 pub mod sequential;
 pub mod thread_per_connection;
-mod waiting;
 
 pub use pool_server::PoolServer;
 pub use sequential::Sequential;

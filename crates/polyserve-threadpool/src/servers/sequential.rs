@@ -22,16 +22,15 @@ use std::time::Instant;
 
 use polyserve_core::answer::{AnswerFuture, park_until, promise};
 use polyserve_core::http1::Phase;
-use polyserve_core::serving::{ACCEPT_REST, Complaint, Desk, House, LAST_GRACE, last_guests};
+use polyserve_core::serving::{ACCEPT_REST, Complaint, Departures, Desk, House, LAST_GRACE, last_guests, wait};
 use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::departures::Departures;
+use super::opening::Opening;
 use super::sending::flags;
-use super::waiting::{Opening, wait};
 use polyserve_core::serving::blocking::{Read, Transport, drive};
 
 /// The server of one connection at a time.

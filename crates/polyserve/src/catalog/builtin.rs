@@ -6,7 +6,7 @@ use polyserve_core::service::{Echo, EntityService, Page, Welcome};
 
 use super::{Catalog, Entry};
 #[cfg(feature = "threadpool")]
-use super::{ExecutorEntry, ServerEntry};
+use super::{ExecutorEntry, HOLDS_A_WORKER, ServerEntry};
 
 pub(super) fn catalog() -> Catalog {
     let catalog = Catalog::new();
@@ -14,6 +14,8 @@ pub(super) fn catalog() -> Catalog {
     let catalog = threadpool(catalog);
     #[cfg(feature = "tokio")]
     let catalog = tokio(catalog);
+    #[cfg(feature = "hyper")]
+    let catalog = hyper(catalog);
     #[cfg(feature = "smol")]
     let catalog = smol(catalog);
     #[cfg(feature = "futures")]
@@ -31,13 +33,13 @@ fn threadpool(catalog: Catalog) -> Catalog {
         .with_server(Entry::server(
             "sequential",
             "one thread, one connection at a time: the baseline",
-            &["one connection at a time", "drains"],
+            &["one connection at a time", HOLDS_A_WORKER, "drains"],
             |config| Ok(Box::new(Sequential::new(config.clone())?)),
         ))
         .with_server(Entry::server(
             "thread_per_connection",
             "a thread for every connection, while it is open",
-            &["one connection a thread", "drains"],
+            &["one connection a thread", HOLDS_A_WORKER, "drains"],
             |config| Ok(Box::new(ThreadPerConnection::new(config.clone())?)),
         ))
         .with_executor(Entry::executor(
@@ -62,7 +64,7 @@ fn threadpool(catalog: Catalog) -> Catalog {
 
 /// What every server on an async runtime promises.
 #[cfg(any(feature = "tokio", feature = "smol"))]
-const ASYNC: &[&str] = &["multiplexed connections", "later answers hold no thread", "drains"];
+const ASYNC: &[&str] = &["multiplexed connections", super::HOLDS_NO_THREAD, "drains"];
 
 #[cfg(feature = "tokio")]
 fn tokio(catalog: Catalog) -> Catalog {
@@ -96,28 +98,54 @@ fn tokio(catalog: Catalog) -> Catalog {
         ))
 }
 
+#[cfg(feature = "hyper")]
+fn hyper(catalog: Catalog) -> Catalog {
+    catalog.with_server(Entry::server(
+        "tokio_hyper",
+        "hyper's codec on tokio's multi-thread runtime, within the limits of this project",
+        ASYNC,
+        |config| Ok(Box::new(polyserve_async::servers::TokioHyper::new(config.clone())?)),
+    ))
+}
+
 #[cfg(feature = "smol")]
 fn smol(catalog: Catalog) -> Catalog {
     use polyserve_async::executors::SmolTasks;
+    use polyserve_async::servers::Smol;
 
-    catalog.with_executor(Entry::executor(
-        "smol_tasks",
-        "tasks that do not yield, on smol's async-executor",
-        &["bounded queue", "survives panics"],
-        |config| Ok(Arc::new(SmolTasks::new(config.into())?)),
-    ))
+    catalog
+        .with_server(Entry::server(
+            "smol",
+            "tasks on async-executor and async-io, what smol is made of",
+            ASYNC,
+            |config| Ok(Box::new(Smol::new(config.clone())?)),
+        ))
+        .with_executor(Entry::executor(
+            "smol_tasks",
+            "tasks that do not yield, on smol's async-executor",
+            &["bounded queue", "survives panics"],
+            |config| Ok(Arc::new(SmolTasks::new(config.into())?)),
+        ))
 }
 
 #[cfg(feature = "futures")]
 fn futures(catalog: Catalog) -> Catalog {
     use polyserve_async::executors::FuturesTasks;
+    use polyserve_async::servers::FuturesPool;
 
-    catalog.with_executor(Entry::executor(
-        "futures_tasks",
-        "tasks that do not yield, on the thread pool of the futures crate",
-        &["bounded queue", "runs in order", "survives panics"],
-        |config| Ok(Arc::new(FuturesTasks::new(config.into())?)),
-    ))
+    catalog
+        .with_server(Entry::server(
+            "futures_pool",
+            "tasks that block, on the thread pool of the futures crate: as published",
+            &["one connection a thread", super::HOLDS_A_WORKER, "bounded queue", "drains"],
+            |config| Ok(Box::new(FuturesPool::new(config.clone())?)),
+        ))
+        .with_executor(Entry::executor(
+            "futures_tasks",
+            "tasks that do not yield, on the thread pool of the futures crate",
+            &["bounded queue", "runs in order", "survives panics"],
+            |config| Ok(Arc::new(FuturesTasks::new(config.into())?)),
+        ))
 }
 
 /// The pool server over an executor of the catalog.
@@ -127,7 +155,7 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
     Entry::server(
         &format!("pool_server/{}", executor.name),
         &format!("workers of {} share the connections; an idle one holds none", executor.name),
-        &["multiplexed connections", "later answers hold a worker", "bounded queue", "drains"],
+        &["multiplexed connections", HOLDS_A_WORKER, "bounded queue", "drains"],
         move |config| {
             let make = Arc::clone(&make);
             Ok(Box::new(polyserve_threadpool::PoolServer::new(config.clone(), move |config| make(config))?))

@@ -261,6 +261,13 @@ impl Catalog {
     }
 }
 
+/// What a server promises in whose workers an answer that comes later is waited for: so many can be at once as there are
+/// workers.
+pub const HOLDS_A_WORKER: &str = "later answers hold a worker";
+
+/// What a server promises in which an answer that comes later holds no thread.
+pub const HOLDS_NO_THREAD: &str = "later answers hold no thread";
+
 /// A short name, and the server it means.
 const ALIAS: (&str, &str) = ("pool_server", "pool_server/mpsc_pool");
 

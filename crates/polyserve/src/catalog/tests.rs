@@ -83,6 +83,15 @@ mod threadpool {
         }
     }
 
+    /// Experiments ask by it how many answers that come later a server can wait for.
+    #[test]
+    fn every_server_says_what_later_answers_hold() {
+        for entry in Catalog::builtin().servers() {
+            let said = entry.promises.iter().filter(|said| [HOLDS_A_WORKER, HOLDS_NO_THREAD].contains(&said.as_str()));
+            assert_eq!(said.count(), 1, "{}: {:?}", entry.name, entry.promises);
+        }
+    }
+
     #[test]
     fn every_executor_runs_a_job() {
         for entry in Catalog::builtin().executors() {

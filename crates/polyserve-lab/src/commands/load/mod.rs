@@ -14,7 +14,7 @@ use super::stop;
 use super::workload::{WorkloadArgs, misuse};
 use crate::Misuse;
 use crate::compare::cores::Cores;
-use crate::limits::{open_descriptors, raise_descriptors};
+use crate::limits;
 use crate::output::{print, print_json};
 use report::Shown;
 use url::Url;
@@ -115,12 +115,7 @@ fn traffic(args: &LoadArgs) -> anyhow::Result<Traffic> {
 const SPARE: u64 = 16;
 
 fn enough_descriptors(args: &LoadArgs) -> Result<(), Misuse> {
-    let room = raise_descriptors().saturating_sub(open_descriptors() + SPARE + 2 * args.threads as u64);
-    let connections = args.workload.connections;
-    if connections as u64 <= room {
-        return Ok(());
-    }
-    Err(Misuse(format!("--connections may be {room} at most with this limit on open descriptors, not {connections}")))
+    limits::enough(args.workload.connections, limits::connections(SPARE + 2 * args.threads as u64, 1))
 }
 
 /// The line that shows how far it is. Where standard error is no terminal, nothing is drawn.

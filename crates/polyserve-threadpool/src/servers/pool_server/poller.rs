@@ -13,7 +13,7 @@ use mio::net::TcpListener;
 use mio::{Events, Poll, Token, Waker};
 use polyserve_core::config::cores;
 use polyserve_core::http1::{Phase, Session, Want};
-use polyserve_core::serving::{ACCEPT_REST, Complaint, Desk, House, LAST_GRACE};
+use polyserve_core::serving::{ACCEPT_REST, Complaint, Desk, House, LAST_GRACE, discard};
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, Executor};
 
@@ -21,7 +21,6 @@ use super::intake::{Accepted, Intake};
 use super::lending::{LOOK, Lending};
 use super::slots::{AGAIN, Connection, FREE, LINGERING, PARKED, QUEUED, RUNNING, Slot};
 use super::worker::{Flushed, Jobs, Outcome, Shared, flush};
-use crate::servers::departures::discard;
 
 pub(super) const LISTENER: Token = Token(usize::MAX - 1);
 const WAKE: Token = Token(usize::MAX - 2);

@@ -12,14 +12,13 @@ use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_core::http1::{Phase, Session, Want};
-use polyserve_core::serving::{Desk, House, Waited, wait_for_answer};
+use polyserve_core::serving::{Desk, House, Waited, discard, wait_for_answer};
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 use rustix::io::Errno;
 
 use super::intake::{ACCEPT, Intake};
 use super::slots::{AGAIN, Connection, LINGERING, PARKED, QUEUED, RUNNING, Slot, Slots};
-use crate::servers::departures::discard;
 use crate::servers::sending::flags;
 
 /// What a job calls, with its connection's name.

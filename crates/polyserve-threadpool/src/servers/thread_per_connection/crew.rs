@@ -1,25 +1,23 @@
 //! The threads of a run: who leads, who rests, who has a connection; and how many connections there may be.
 
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, PipeReader, Write as _};
+use std::io::{self, ErrorKind, PipeReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread::{self, JoinHandle, Thread};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use polyserve_core::http1::{Scratch, Session};
 use polyserve_core::net;
-use polyserve_core::serving::{Complaint, House};
+use polyserve_core::serving::{Complaint, Departures, House};
 use polyserve_core::sync::{lock, read};
 use rustix::event::{PollFd, PollFlags};
 
 use super::member::Member;
 use super::seat::Seat;
 use super::visit::set_first_timeouts;
-use crate::servers::departures::Departures;
-use crate::servers::waiting::Opening;
+use crate::servers::opening::Opening;
 
 /// Room for the loop, `httparse`'s fields and a service that is not greedy.
 const STACK: usize = 128 * 1024;
@@ -264,17 +262,8 @@ impl Crew {
     }
 
     fn turn_away(&self, stream: TcpStream) {
-        let (mut session, mut scratch) = (Session::new(), Scratch::new());
-        scratch.refresh(SystemTime::now(), true);
-        let _ = session.turn_away(&self.house.env, &mut scratch);
-        if stream.set_nonblocking(true).is_ok()
-            && let Ok(written) = (&stream).write(scratch.out())
-        {
-            session.written(written, &mut scratch);
-            self.house.give_up(&mut session);
-            lock(&self.departures).see_off(stream);
-            self.rouse();
-        }
+        lock(&self.departures).turn_away(stream, &self.house);
+        self.rouse();
     }
 
     /// Wakes the supervisor where it sleeps.

@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::{ACCEPT_REST, Desk};
+use polyserve_core::serving::{ACCEPT_REST, Desk, wait};
 use polyserve_core::sync::lock;
 use rustix::event::PollFlags;
 
 use super::crew::{Crew, Order, Rest};
 use super::seat::Seat;
 use super::visit::Visit;
-use crate::servers::waiting::wait;
 
 /// How long a thread rests before it ends.
 const REST: Duration = Duration::from_secs(1);

@@ -65,7 +65,7 @@ use crew::Crew;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
 use supervisor::Supervisor;
 
-use super::waiting::Opening;
+use super::opening::Opening;
 
 /// The server of a thread for each connection.
 #[derive(Clone, Debug)]

@@ -7,13 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::Drain;
-use polyserve_core::serving::{LAST_GRACE, last_guests};
+use polyserve_core::serving::{Departures, LAST_GRACE, last_guests, wait};
 use polyserve_core::sync::{lock, write};
 use rustix::event::PollFlags;
 
 use super::crew::{Crew, Leader};
-use crate::servers::departures::Departures;
-use crate::servers::waiting::wait;
 
 /// How long a connection may wait for a leader that is held up, before the supervisor looks.
 const LOOK: Duration = Duration::from_millis(5);
@@ -182,7 +180,7 @@ mod tests {
     use polyserve_core::{Answer, Reply, Request, ServerConfig, Service, Status};
 
     use super::*;
-    use crate::servers::waiting::Opening;
+    use crate::servers::opening::Opening;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -8,16 +8,14 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::ServerConfig;
 use polyserve_core::http1::Phase;
-use polyserve_core::serving::{Desk, House};
+use polyserve_core::serving::{Desk, House, discard, wait};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::crew::Leader;
 use super::member::Member;
-use crate::servers::departures::discard;
 use crate::servers::sending::flags;
-use crate::servers::waiting::wait;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
 
 /// How long a new connection's first byte is waited for before a leader steps back. The kernel may make it a tick.

@@ -5,13 +5,18 @@
 //! oldest departure makes room for a new one.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use super::House;
+use crate::http1::{Scratch, Session};
+
+/// Connections that depart. It waits for nothing itself: who has it polls its [`sockets`](Self::sockets), and then
+/// [sweeps](Self::sweep).
 #[derive(Debug)]
-pub(super) struct Departures {
+pub struct Departures {
     list: VecDeque<(TcpStream, Instant)>,
     timeout: Duration,
 }
@@ -20,12 +25,13 @@ pub(super) struct Departures {
 const MOST: usize = 256;
 
 impl Departures {
-    pub(super) fn new(timeout: Duration) -> Self {
+    /// None yet; each is given `timeout`.
+    pub fn new(timeout: Duration) -> Self {
         Self { list: VecDeque::new(), timeout }
     }
 
     /// Sees `stream` off.
-    pub(super) fn see_off(&mut self, stream: TcpStream) {
+    pub fn see_off(&mut self, stream: TcpStream) {
         if stream.shutdown(Shutdown::Write).is_err() || stream.set_nonblocking(true).is_err() {
             return;
         }
@@ -36,25 +42,40 @@ impl Departures {
         self.sweep();
     }
 
+    /// Tells a newcomer that there is no room, and sees it off.
+    pub fn turn_away(&mut self, stream: TcpStream, house: &House) {
+        let (mut session, mut scratch) = (Session::new(), Scratch::new());
+        scratch.refresh(SystemTime::now(), true);
+        let _ = session.turn_away(&house.env, &mut scratch);
+        if stream.set_nonblocking(true).is_ok()
+            && let Ok(written) = (&stream).write(scratch.out())
+        {
+            session.written(written, &mut scratch);
+            house.give_up(&mut session);
+            self.see_off(stream);
+        }
+    }
+
     /// Throws away what has come; forgets who is gone or late.
-    pub(super) fn sweep(&mut self) {
+    pub fn sweep(&mut self) {
         let now = Instant::now();
         let mut waste = [0; 16 * 1024];
         self.list.retain_mut(|(stream, deadline)| *deadline > now && discard(stream, &mut waste));
     }
 
-    pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    /// Their sockets; one that becomes readable is to be swept.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.list.iter().map(|(stream, _)| stream.as_fd())
     }
 
     /// When the next one is late.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub fn deadline(&self) -> Option<Instant> {
         self.list.iter().map(|(_, deadline)| *deadline).min()
     }
 }
 
 /// Reads and forgets, within bounds. False where nothing more will come.
-pub(super) fn discard(mut stream: impl Read, waste: &mut [u8]) -> bool {
+pub fn discard(mut stream: impl Read, waste: &mut [u8]) -> bool {
     for _ in 0..64 {
         match stream.read(waste) {
             Ok(0) => return false,

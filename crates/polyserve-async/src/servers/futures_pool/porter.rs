@@ -1,0 +1,220 @@
+//! The server's main thread: accepts, keeps silent connections in the lobby, sees off those that leave, and ends the run.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_executor::{ThreadPool, ThreadPoolBuilder};
+use polyserve_core::serving::{ACCEPT_REST, Complaint, Departures, House, LAST_GRACE, last_guests, wait};
+use polyserve_core::{Drain, ServerConfig, Service, Shutdown, net};
+use rustix::event::PollFlags;
+
+use super::THREADS;
+use super::hall::Hall;
+use super::visit::serve_next;
+
+/// Accepted in a row before those in the lobby are looked at.
+const BATCH: usize = 256;
+
+pub(super) struct Porter {
+    hall: Arc<Hall>,
+    pool: ThreadPool,
+    threads: usize,
+    /// Disconnected once every thread of the pool has ended.
+    gone: Receiver<()>,
+    /// None once the drain has begun.
+    listener: Option<TcpListener>,
+    /// The listener is left alone until then, for the system has no descriptor or memory left.
+    rests_until: Option<Instant>,
+    bell: UnixStream,
+    /// Connections that have not sent a byte, and when they came; the oldest first.
+    lobby: VecDeque<(TcpStream, Instant)>,
+    departures: Departures,
+    complaint: Complaint,
+}
+
+impl Porter {
+    pub(super) fn new(
+        addr: SocketAddr,
+        config: &ServerConfig,
+        service: Arc<dyn Service>,
+    ) -> io::Result<(Self, SocketAddr, Shutdown)> {
+        let listener = net::listen(addr, config)?;
+        listener.set_nonblocking(true)?;
+        let local_addr = listener.local_addr()?;
+        let threads = config.workers.unwrap_or(THREADS);
+        let (hall, bell) = Hall::new(House::new(service, config), threads)?;
+        let shutdown = hall.house.shutdown.clone();
+        let (aboard, gone) = mpsc::channel::<()>();
+        // Each thread holds the hook, and with it the sender, until it ends.
+        let hook = move |_| {
+            let _held = &aboard;
+        };
+        let pool = ThreadPoolBuilder::new().pool_size(threads).name_prefix("futures-").before_stop(hook).create()?;
+        let departures = Departures::new(config.linger_timeout);
+        let (lobby, rests_until, complaint) = (VecDeque::new(), None, Complaint::new());
+        let listener = Some(listener);
+        let porter = Self { hall, pool, threads, gone, listener, rests_until, bell, lobby, departures, complaint };
+        Ok((porter, local_addr, shutdown))
+    }
+
+    /// Runs until the shutdown and through it.
+    pub(super) fn run(mut self) -> Drain {
+        while !self.house().shutdown.is_begun() {
+            self.wait(None);
+            self.accept();
+        }
+        self.drain()
+    }
+
+    fn house(&self) -> &House {
+        &self.hall.house
+    }
+
+    /// Waits until somebody comes, speaks, leaves or is late, or for so long; does what is to be done for those that were
+    /// here.
+    fn wait(&mut self, until: Option<Instant>) {
+        let now = Instant::now();
+        self.rests_until = self.rests_until.filter(|until| *until > now);
+        let idle_timeout = self.house().config.idle_timeout;
+        let silent = self.lobby.front().map(|(_, since)| *since + idle_timeout);
+        let deadline = [until, self.rests_until, silent, self.departures.deadline()].into_iter().flatten().min();
+        let listener = self.listener.as_ref().filter(|_| self.rests_until.is_none()).map(AsFd::as_fd);
+        let others = usize::from(listener.is_some()) + self.departures.sockets().count() + 1;
+        let sockets = [self.bell.as_fd()].into_iter().chain(listener).chain(self.departures.sockets());
+        let sockets = sockets.chain(self.lobby.iter().map(|(stream, _)| stream.as_fd()));
+        let mut ready = Vec::new();
+        if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut ready) {
+            self.complain("cannot wait for connections", &error);
+            return thread::park_timeout(ACCEPT_REST);
+        }
+        if ready.first() == Some(&true) {
+            self.hall.answer_bell(&self.bell);
+        }
+        self.see_off();
+        let spoken = ready.get(others..).unwrap_or_default();
+        let late = Instant::now().checked_sub(idle_timeout);
+        if spoken.contains(&true) || silent.is_some_and(|silent| silent <= Instant::now()) {
+            for ((stream, since), spoken) in std::mem::take(&mut self.lobby).into_iter().zip(spoken) {
+                if *spoken {
+                    self.greet(stream, since);
+                } else if late.is_none_or(|late| since > late) {
+                    self.lobby.push_back((stream, since));
+                }
+            }
+        }
+    }
+
+    fn see_off(&mut self) {
+        for stream in self.hall.take_departing() {
+            self.departures.see_off(stream);
+        }
+        self.departures.sweep();
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..BATCH {
+            let Some(listener) = self.listener.as_ref().filter(|_| self.rests_until.is_none()) else { return };
+            match net::accept(listener) {
+                Ok(stream) => self.receive(stream),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if net::is_connection_error(&error) => {}
+                Err(error) => {
+                    self.complain("cannot accept", &error);
+                    self.rests_until = Some(Instant::now() + ACCEPT_REST);
+                    break;
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, stream: TcpStream) {
+        if net::prepare(&stream).is_err() {
+            return; // gone already
+        }
+        let open = self.lobby.len() + self.hall.places();
+        if open < self.house().config.max_connections || self.make_room() {
+            self.greet(stream, Instant::now());
+        } else {
+            self.departures.turn_away(stream, &self.hall.house);
+        }
+    }
+
+    /// Closes a connection that has been silent for so long that its first byte cannot be on its way, or an idle one.
+    fn make_room(&mut self) -> bool {
+        let head_timeout = self.house().config.head_timeout;
+        if self.lobby.front().is_some_and(|(_, since)| since.elapsed() > head_timeout) {
+            return self.lobby.pop_front().is_some();
+        }
+        self.hall.make_room()
+    }
+
+    /// Has a connection served if its first byte is there; otherwise it is to wait for that.
+    fn greet(&mut self, stream: TcpStream, since: Instant) {
+        match stream.peek(&mut [0]) {
+            Ok(0) => {} // it went without a word
+            Ok(_) => match self.hall.enter(stream) {
+                Ok(()) => {
+                    let hall = Arc::clone(&self.hall);
+                    self.pool.spawn_ok(async move { serve_next(&hall) });
+                }
+                Err(stream) => self.departures.turn_away(stream, &self.hall.house),
+            },
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                self.lobby.push_back((stream, since));
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn drain(mut self) -> Drain {
+        let guests = self.listener.take().map(|listener| last_guests(listener, self.house()));
+        for guest in guests.unwrap_or_default() {
+            if guest.set_nonblocking(true).is_ok() {
+                self.receive(guest);
+            }
+        }
+        for (stream, since) in std::mem::take(&mut self.lobby) {
+            self.greet(stream, since);
+        }
+        self.lobby.clear(); // still silent
+        self.hall.dismiss_idle();
+        while (self.hall.inside() > 0 || self.departures.deadline().is_some()) && !self.house().is_over() {
+            self.wait(self.house().shutdown.deadline());
+        }
+        if self.hall.inside() > 0 {
+            self.hall.cut();
+        }
+        let last = Instant::now() + LAST_GRACE;
+        while self.hall.inside() > 0 && Instant::now() < last {
+            self.wait(Some(last));
+        }
+        self.end()
+    }
+
+    /// Ends the threads; those that still have a connection are stuck.
+    fn end(self) -> Drain {
+        let stuck = self.hall.inside();
+        if stuck > 0 {
+            for _ in stuck..self.threads {
+                self.pool.spawn_ok(async { resume_unwind(Box::new(())) });
+            }
+        }
+        drop(self.pool);
+        let _ = self.gone.recv_timeout(if stuck > 0 { Duration::ZERO } else { LAST_GRACE });
+        self.hall.house.drained(stuck)
+    }
+
+    fn complain(&self, what: &str, error: &io::Error) {
+        if self.complaint.is_due() {
+            tracing::warn!(%error, "{what}");
+        }
+    }
+}

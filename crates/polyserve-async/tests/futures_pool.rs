@@ -1,0 +1,126 @@
+//! `futures_pool` where its pool is smaller than what comes.
+#![cfg(feature = "futures")]
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_async::servers::FuturesPool;
+use polyserve_core::sync::lock;
+use polyserve_core::{Answer, Reply, Request, Running, Server, ServerConfig, Service, Status};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Threads are counted: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Blocks its thread on `/block`, at two barriers: one when it is there, one before it goes on.
+struct Blocking([Barrier; 2]);
+
+impl Blocking {
+    fn new(others: usize) -> Arc<Self> {
+        Arc::new(Self([(); 2].map(|()| Barrier::new(others + 1))))
+    }
+
+    fn meet(&self) {
+        self.0[0].wait();
+    }
+
+    fn let_go(&self) {
+        self.0[1].wait();
+    }
+}
+
+impl Service for Blocking {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        if request.head.path() == "/block" {
+            self.meet();
+            self.let_go();
+        }
+        Answer::Now(Reply::empty(Status::OK))
+    }
+}
+
+fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
+    let server = FuturesPool::new(ServerConfig::default().with(change)).unwrap();
+    server.serve(SocketAddr::from(([127, 0, 0, 1], 0)), service).unwrap()
+}
+
+fn send(addr: SocketAddr, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+}
+
+fn receive(mut stream: TcpStream) -> String {
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Threads of this process that are a pool's.
+fn pool_threads() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
+    tasks
+        .filter_map(|task| fs::read_to_string(task.path().join("comm")).ok())
+        .filter(|n| n.starts_with("futures-"))
+        .count()
+}
+
+/// As many wait as the queue holds, and are served when a thread is free; one too many is told at once, though every
+/// thread is held.
+#[test]
+fn the_queue_is_bounded_and_who_comes_beyond_it_is_told() {
+    let _alone = lock(&ALONE);
+    let service = Blocking::new(2);
+    let running = serve(service.clone(), |config| (config.workers, config.queue) = (Some(2), 3));
+    let held = [(); 2].map(|()| send(running.local_addr(), "/block"));
+    service.meet();
+    let (answered, answers) = mpsc::channel();
+    for stream in [(); 4].map(|()| send(running.local_addr(), "/")) {
+        let answered = answered.clone();
+        thread::spawn(move || answered.send(receive(stream)));
+    }
+    let first = answers.recv_timeout(PATIENCE).unwrap();
+    assert!(first.starts_with("HTTP/1.1 503 ") && first.contains("\r\nRetry-After: "), "{first:?}");
+    service.let_go();
+    let others = (0..3).map(|_| answers.recv_timeout(PATIENCE).unwrap());
+    for answer in others.chain(held.map(receive)) {
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+    }
+    let drain = running.shutdown().unwrap();
+    assert_eq!((drain.answered, drain.cut, drain.stuck), (6, 0, 0), "{drain}");
+}
+
+/// The pool ends its threads when no task holds it any more; a stuck one holds it, and the others stayed for as long.
+#[test]
+fn threads_that_are_not_stuck_end_beside_one_that_is() {
+    let _alone = lock(&ALONE);
+    if !fs::exists("/proc/self/task").unwrap() {
+        eprintln!("not run: threads are counted in /proc, which this system does not have");
+        return;
+    }
+    let service = Blocking::new(1);
+    let running = serve(service.clone(), |config| config.workers = Some(8));
+    assert!(receive(send(running.local_addr(), "/")).starts_with("HTTP/1.1 200 "));
+    let _held = send(running.local_addr(), "/block");
+    service.meet();
+    let drain = running.shutdown_within(Duration::from_millis(50)).unwrap();
+    assert_eq!((drain.answered, drain.stuck), (1, 1), "{drain}");
+    wait_for_threads(1);
+    service.let_go();
+    wait_for_threads(0);
+}
+
+#[track_caller]
+fn wait_for_threads(count: usize) {
+    let until = Instant::now() + PATIENCE;
+    while pool_threads() != count {
+        assert!(Instant::now() < until, "{} threads are left", pool_threads());
+        thread::yield_now();
+    }
+}

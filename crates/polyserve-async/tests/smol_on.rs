@@ -1,0 +1,87 @@
+//! `smol` on an executor that somebody else runs.
+#![cfg(feature = "smol")]
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use async_executor::Executor;
+use polyserve_async::servers::Smol;
+use polyserve_core::answer::promise;
+use polyserve_core::service::Echo;
+use polyserve_core::{Answer, Reply, Request, Running, Server, ServerConfig, Service, Status};
+
+fn any_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn ask(addr: SocketAddr) -> io::Result<String> {
+    let mut stream = TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Says on which thread it is called.
+struct Where(mpsc::Sender<thread::ThreadId>);
+
+impl Service for Where {
+    fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let _ = self.0.send(thread::current().id());
+        Answer::Now(Reply::empty(Status::OK))
+    }
+}
+
+/// The tasks of two servers run where their executor's owner runs it, and their ends are awaited there.
+#[test]
+fn tasks_run_where_the_owner_runs_them() {
+    let executor = Arc::new(Executor::new());
+    let server = Smol::on(Arc::clone(&executor), ServerConfig::default()).unwrap();
+    let (said, heard) = mpsc::channel();
+    let runs = [(); 2].map(|()| server.serve(any_port(), Arc::new(Where(said.clone()))).unwrap());
+    let addrs = runs.each_ref().map(Running::local_addr);
+    let (end, told) = promise(());
+    let owner = thread::spawn(move || {
+        async_io::block_on(executor.run(async {
+            told.await;
+            for run in runs {
+                let drain = run.drained().await.unwrap();
+                assert_eq!((drain.answered, drain.cut, drain.stuck), (3, 0, 0), "{drain}");
+            }
+        }));
+        assert!(executor.is_empty(), "tasks are left");
+    });
+    for addr in addrs.iter().cycle().take(6) {
+        let answer = ask(*addr).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+        assert_eq!(heard.recv().unwrap(), owner.thread().id());
+    }
+    end.complete(()).unwrap();
+    owner.join().unwrap();
+    for addr in addrs {
+        assert!(TcpStream::connect(addr).is_err(), "somebody still listens");
+    }
+}
+
+/// An executor that its owner has dropped takes its tasks with it: the run ends, and nobody waits for it.
+#[test]
+fn an_executor_that_is_dropped_ends_its_connections() {
+    let executor = Arc::new(Executor::new());
+    let server = Smol::on(Arc::clone(&executor), ServerConfig::default()).unwrap();
+    let running = server.serve(any_port(), Arc::new(Echo)).unwrap();
+    drop((server, executor));
+    let drain = running.shutdown_within(Duration::ZERO).unwrap();
+    assert_eq!((drain.answered, drain.stuck), (0, 0), "{drain}");
+}
+
+#[test]
+fn a_number_of_workers_is_refused() {
+    let config = ServerConfig::default().with(|config| config.workers = Some(2));
+    let error = Smol::on(Arc::new(Executor::new()), config).unwrap_err();
+    assert!(error.to_string().contains("workers"), "{error}");
+}

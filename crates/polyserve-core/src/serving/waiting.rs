@@ -1,0 +1,38 @@
+//! Waiting for sockets with `poll(2)`. Cost: two allocations and a look at each socket.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+/// Waits until one of `sockets` is ready for what it is asked, or `deadline` has passed; says which are. Interrupted, it
+/// says that none is.
+///
+/// # Errors
+///
+/// As `poll(2)`, where the system has no memory for it.
+pub fn wait<'fd>(
+    sockets: impl IntoIterator<Item = (BorrowedFd<'fd>, PollFlags)>,
+    deadline: Option<Instant>,
+    ready: &mut Vec<bool>,
+) -> io::Result<()> {
+    let mut polled: Vec<_> = sockets.into_iter().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+    let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
+    match rustix::event::poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    ready.clear();
+    ready.extend(polled.iter().map(|fd| !fd.revents().is_empty()));
+    Ok(())
+}
+
+/// Rounded up to a millisecond, so that a wait never ends just before its time.
+fn timespec(duration: Duration) -> Timespec {
+    let rounded = duration.saturating_add(Duration::from_millis(1));
+    Timespec {
+        tv_sec: i64::try_from(rounded.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(rounded.subsec_nanos()),
+    }
+}

@@ -1,0 +1,178 @@
+//! The tables for people: one for each kind of crowd.
+
+use std::fmt::{self, Write as _};
+
+use super::Kind;
+use super::gathering::Counts;
+use super::report::{Idle, Outcome, Phase, Report, Row};
+use crate::compare::ranking::Compared;
+use crate::compare::statistics::Verdict;
+use crate::output::Table;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for kind in Kind::ALL {
+            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.kind == kind).collect();
+            let Some(first) = rows.first() else { continue };
+            writeln!(f, "{}: {} connections", kind.name(), first.crowd_of)?;
+            match kind {
+                Kind::Idle => idle(f, &rows)?,
+                Kind::SlowHeads | Kind::SlowBodies | Kind::SlowReaders => self.slow(f, &rows)?,
+            }
+            for row in rows {
+                match &row.outcome {
+                    Outcome::Failed { why } => writeln!(f, "no figures: {}: {why}", row.name)?,
+                    Outcome::Idle(idle) if idle.unserved.is_some() => {
+                        let why = idle.unserved.as_deref().unwrap_or_default();
+                        writeln!(f, "the good client was not served: {}: {why}", row.name)?;
+                    }
+                    _ => {}
+                }
+            }
+            f.write_char('\n')?;
+        }
+        if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
+    }
+}
+
+fn idle(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
+    let mut table = Table::of_numbers(&[
+        "SERVER",
+        "HELD",
+        "REFUSED",
+        "CUT",
+        "BEFORE",
+        "WITH",
+        "BYTES EACH",
+        "REQUESTS/S",
+        "RATIO",
+        "",
+        "",
+        "A/A",
+        "COST",
+        "",
+        "",
+        "A/A",
+    ]);
+    for row in rows {
+        let mut cells = vec![row.name.clone()];
+        match &row.outcome {
+            Outcome::Idle(idle) => {
+                let Idle { memory, crowd, beside, .. } = &**idle;
+                cells.extend([crowd.held, crowd.refused, crowd.cut + crowd.unreachable].map(|count| count.to_string()));
+                cells.extend([memory.before_bytes, memory.with_bytes].map(megabytes));
+                cells.push(memory.bytes_per_connection.map_or("-".into(), |bytes| format!("{bytes:.0}")));
+                cells.push(format!("{:.0}", beside.with_requests_per_s));
+                for (compared, same) in [(beside.throughput, beside.same_throughput), (beside.cost, beside.same_cost)] {
+                    cells.extend(ratio(compared));
+                    cells.push(same.map_or("-".into(), |same| same.interval.to_string()));
+                }
+            }
+            Outcome::Bound { bound } => cells.push(format!("<= {bound}")),
+            Outcome::Slow(_) | Outcome::Failed { .. } => continue,
+        }
+        table.row(cells);
+    }
+    write!(f, "{table}")?;
+    writeln!(f, "BYTES EACH: what the process grew by, for each connection held; sockets in the kernel are not in it")?;
+    writeln!(
+        f,
+        "RATIO, COST: requests a second, and for each second of the server's CPU time, with / without the crowd"
+    )?;
+    bounds(f, rows)
+}
+
+fn ratio(compared: Option<Compared>) -> [String; 3] {
+    let Some(Compared { estimate, verdict }) = compared else { return ["-", "", ""].map(String::from) };
+    let said = match verdict {
+        Verdict::Faster => "more",
+        Verdict::Slower => "less",
+        Verdict::Tie => "tie",
+        Verdict::TooFewRounds => "too few rounds",
+    };
+    [format!("{:.3}", estimate.ratio), estimate.interval.to_string(), said.to_owned()]
+}
+
+impl Report {
+    fn slow(&self, f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
+        let mut table = Table::of_numbers(&[
+            "SERVER",
+            "CROWD",
+            "P50",
+            "P99",
+            "P99.9",
+            "MAX",
+            "ANSWERED",
+            "ERRORS",
+            "CPU",
+            "MEMORY",
+            "FDS",
+            "LATE",
+            "P99 < 10 MS",
+        ]);
+        for row in rows {
+            match &row.outcome {
+                Outcome::Slow(slow) => {
+                    for (phase, name) in [(&slow.before, "before"), (&slow.with, "WITH"), (&slow.after, "after")] {
+                        let whose = if name == "before" { row.name.clone() } else { String::new() };
+                        table.row(cells(phase, slow.before.is_bearable, whose, name));
+                    }
+                }
+                Outcome::Bound { bound } => table.row(vec![row.name.clone(), format!("<= {bound}")]),
+                Outcome::Idle(_) | Outcome::Failed { .. } => {}
+            }
+        }
+        write!(f, "{table}")?;
+        for row in rows {
+            let Outcome::Slow(slow) = &row.outcome else { continue };
+            let Counts { opened, held, refused, timed_out, cut, left, unreachable, .. } = slow.crowd;
+            let ends = format!(
+                "{timed_out} answered 408, {refused} answered 503, {cut} cut, {left} left, {unreachable} not connected"
+            );
+            writeln!(f, "{}: of its crowd {opened} were opened, {held} held at the end, {ends}", row.name)?;
+        }
+        let Self { rate, connections, .. } = self;
+        writeln!(f, "the good client: {rate} requests/s over {connections} connections; from when a request was due")?;
+        writeln!(
+            f,
+            "CPU, MEMORY, FDS: the server's, the last two at the end; LATE: how late the good client itself was, 99 %"
+        )?;
+        if rows.iter().any(|row| matches!(&row.outcome, Outcome::Slow(slow) if !slow.before.is_bearable)) {
+            writeln!(f, "no, nor before: the machine had no p99 below 10 ms to give, so nothing is said of the crowd")?;
+        }
+        bounds(f, rows)
+    }
+}
+
+fn bounds(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
+    if rows.iter().any(|row| matches!(row.outcome, Outcome::Bound { .. })) {
+        writeln!(f, "<= TIME x N: not measured but a bound, the head's timeout for each connection ahead")?;
+    }
+    Ok(())
+}
+
+fn cells(phase: &Phase, was_bearable: bool, name: String, when: &str) -> Vec<String> {
+    let mut cells = vec![name, when.into()];
+    cells.extend([phase.p50_us, phase.p99_us, phase.p999_us, phase.max_us].map(time));
+    cells.push(phase.answered.to_string());
+    cells.push(phase.errors.to_string());
+    cells.push(phase.server_busy.map_or("-".into(), |busy| format!("{:.0} %", busy * 100.0)));
+    cells.push(phase.resident_bytes.map_or("-".into(), megabytes));
+    cells.push(phase.descriptors.map_or("-".into(), |count| count.to_string()));
+    cells.push(time(phase.lateness_p99_us));
+    let said = match (phase.is_bearable, was_bearable) {
+        (true, _) => "yes",
+        (false, true) => "NO",
+        (false, false) => "no, nor before",
+    };
+    cells.push(said.into());
+    cells
+}
+
+fn time(microseconds: f64) -> String {
+    if microseconds < 1000.0 { format!("{microseconds:.0} us") } else { format!("{:.1} ms", microseconds / 1000.0) }
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}

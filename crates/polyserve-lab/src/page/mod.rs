@@ -1,0 +1,245 @@
+//! The experiment of a page that sometimes waits: every n-th request, counted over the whole server, waits first.
+//!
+//! A worker that waits does nothing else, so a pool of `w` workers answers at most `w x n / wait` requests a second,
+//! however fast it is. A server that holds no thread meanwhile has no such bound; but its clients wait as well, and
+//! `c` connections ask for at most `c x n / wait`. The published figures are the latter, for all four contestants.
+//!
+//! Invariant: every answer was the page, to the byte, and the server says that it gave as many; otherwise there is no
+//! figure. Cost: a process and `requests / bound` seconds each.
+
+pub mod table;
+
+use std::time::Duration;
+
+use polyserve::Shutdown;
+use polyserve::service::Page;
+use polyserve_load::{CpuOf, Exchange, Load, LoadError, Report, Span, Traffic, Usage, run};
+use serde::Serialize;
+
+use crate::compare::cores::Cores;
+use crate::compare::launch::Launch;
+use crate::compare::measure::check_drain;
+use crate::compare::process::{Failure, Process};
+use crate::compare::turn::microseconds;
+
+/// What is asked of every server.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The servers' cores.
+    pub server_cores: Cores,
+    /// The client's cores.
+    pub client_cores: Cores,
+    /// Connections at a time; each is for one request.
+    pub connections: usize,
+    /// Every how many requests the page waits; not 0.
+    pub every: u64,
+    /// How long it waits.
+    pub wait: Duration,
+    /// Begun where the run is to end now.
+    pub stop: Shutdown,
+}
+
+/// A server with so many workers.
+#[derive(Clone, Debug)]
+pub struct Entrant {
+    /// Its name.
+    pub name: String,
+    /// Its workers; `None` for one that does not let them be chosen.
+    pub workers: Option<usize>,
+    /// How many answers that come later its workers can wait for at once; `None` where none is held meanwhile.
+    pub waiting: Option<usize>,
+    /// Requests.
+    pub requests: u64,
+    /// Its process.
+    pub launch: Launch,
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// Requests a second that so many connections can ask for at most.
+    pub connections_bound_per_s: f64,
+    /// A row for each server and number of workers.
+    pub rows: Vec<Row>,
+    /// Who has none, and why.
+    pub failed: Vec<Failed>,
+    /// Whether it was ended early.
+    pub interrupted: bool,
+}
+
+/// A server with so many workers; the first columns are the published ones.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The server's name.
+    pub server: String,
+    /// From the first request to the last answer, in seconds.
+    pub total_s: f64,
+    /// Requests a second.
+    pub requests_per_s: f64,
+    /// The mean time of a request, in milliseconds. From its connection's first packet, as all of these.
+    pub mean_ms: f64,
+    /// Half of the requests took at most so long.
+    pub p50_ms: f64,
+    /// 66 %.
+    pub p66_ms: f64,
+    /// 75 %.
+    pub p75_ms: f64,
+    /// 80 %.
+    pub p80_ms: f64,
+    /// 90 %.
+    pub p90_ms: f64,
+    /// 95 %.
+    pub p95_ms: f64,
+    /// 98 %.
+    pub p98_ms: f64,
+    /// 99 %.
+    pub p99_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+    /// Its workers, where they were chosen.
+    pub workers: Option<usize>,
+    /// Requests a second that its workers can do at most, where they wait.
+    pub bound_per_s: Option<f64>,
+    /// What it did of that, or of what the connections can ask for where that is less.
+    pub of_bound: f64,
+    /// Requests.
+    pub requests: u64,
+    /// Connections at a time.
+    pub connections: usize,
+    /// Every how many requests the page waited.
+    pub every: u64,
+    /// How long.
+    pub wait_s: f64,
+    /// The server's CPU time in cores.
+    pub server_busy: Option<f64>,
+}
+
+/// A server without a row.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failed {
+    /// Its name.
+    pub server: String,
+    /// Its workers, where they were chosen.
+    pub workers: Option<usize>,
+    /// Why.
+    pub why: String,
+}
+
+/// More than this is never waited for at once: a bound for what is asked.
+const MOST_REQUESTS: u64 = 10_000;
+
+impl Experiment {
+    /// Requests a second where `waiting` can wait at once: the formula of a bound.
+    pub fn bound(&self, waiting: usize) -> f64 {
+        waiting as f64 * self.every as f64 / self.wait.as_secs_f64()
+    }
+
+    /// The lower of the bounds of the workers and of the connections.
+    fn least_bound(&self, waiting: Option<usize>) -> f64 {
+        self.bound(waiting.unwrap_or(self.connections).min(self.connections))
+    }
+
+    /// As many requests as can be done in about `time`, the published 10 000 at most; each connection has one, and as many
+    /// wait as the average says.
+    pub fn requests(&self, waiting: Option<usize>, time: Duration) -> u64 {
+        let within = (self.least_bound(waiting) * time.as_secs_f64()).min(MOST_REQUESTS as f64) as u64;
+        within.max(self.connections as u64).next_multiple_of(self.every)
+    }
+
+    /// Loads a server.
+    ///
+    /// # Errors
+    ///
+    /// Why it has no row.
+    pub fn row(&self, entrant: &Entrant) -> Result<Row, Failure> {
+        let mut process = Process::start(&entrant.launch, &self.server_cores)?;
+        let load = self.load(entrant, &process).map_err(|error| Failure(error.to_string()))?;
+        let report = run(&load, &mut |_| {}).map_err(|error| process.explain(Failure(error.to_string())))?;
+        let failed = report.failed.total();
+        if failed > 0 {
+            let first = report.first_failure.as_deref().unwrap_or("no reason is known");
+            return Err(process.explain(Failure(format!("{failed} of its answers were not right, the first: {first}"))));
+        }
+        let said = process.end()?;
+        if !self.stop.is_begun() {
+            check_drain(said.as_deref(), entrant.requests)?;
+        }
+        Ok(self.shown(entrant, &report))
+    }
+
+    fn load(&self, entrant: &Entrant, process: &Process) -> Result<Load, LoadError> {
+        let page = Exchange::new("GET", "/").with(|page| page.answers = vec![Page::BODY.to_vec()]);
+        let traffic = Traffic::expecting(vec![page])?;
+        // As long as all connections' requests take one after the other, three times over.
+        let round = self.connections as f64 / self.least_bound(entrant.waiting);
+        Ok(Load::new(process.addr(), traffic).with(|load| {
+            load.connections = self.connections;
+            load.threads = self.client_cores.count().min(self.connections);
+            load.cores = self.client_cores.numbers().to_vec();
+            load.usage = Usage::Close;
+            load.must_close = true;
+            load.span = Span::Requests(entrant.requests);
+            load.patience = self.wait + Duration::from_secs_f64((3.0 * round).min(1e6)) + Duration::from_secs(10);
+            load.cpu = CpuOf::Process(process.pid());
+            load.stop = self.stop.clone();
+        }))
+    }
+
+    fn shown(&self, entrant: &Entrant, report: &Report) -> Row {
+        let at = |quantile: f64| microseconds(&report.latency, quantile) / 1000.0;
+        let requests_per_s = report.per_second();
+        Row {
+            server: entrant.name.clone(),
+            total_s: report.elapsed.as_secs_f64(),
+            requests_per_s,
+            mean_ms: report.latency.mean() / 1e6,
+            p50_ms: at(0.5),
+            p66_ms: at(0.66),
+            p75_ms: at(0.75),
+            p80_ms: at(0.8),
+            p90_ms: at(0.9),
+            p95_ms: at(0.95),
+            p98_ms: at(0.98),
+            p99_ms: at(0.99),
+            max_ms: at(1.0),
+            workers: entrant.workers,
+            bound_per_s: entrant.waiting.map(|waiting| self.bound(waiting)),
+            of_bound: requests_per_s / self.least_bound(entrant.waiting),
+            requests: entrant.requests,
+            connections: self.connections,
+            every: self.every,
+            wait_s: self.wait.as_secs_f64(),
+            server_busy: report.server_busy,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment(connections: usize, every: u64, wait: Duration) -> Experiment {
+        let cores = Cores::from(0);
+        let (server_cores, client_cores) = (cores.clone(), cores);
+        Experiment { server_cores, client_cores, connections, every, wait, stop: Shutdown::new() }
+    }
+
+    /// The published text's own example, and the published figures' bound.
+    #[test]
+    fn bounds() {
+        let published = experiment(100, 10, Duration::from_secs(2));
+        assert_eq!((published.bound(8), published.bound(100)), (40.0, 500.0));
+        assert_eq!((published.least_bound(Some(8)), published.least_bound(Some(1000))), (40.0, 500.0));
+        assert_eq!(published.least_bound(None), 500.0);
+    }
+
+    #[test]
+    fn as_many_requests_as_there_is_time_for() {
+        let published = experiment(100, 10, Duration::from_secs(2));
+        let within = |waiting, seconds| published.requests(waiting, Duration::from_secs(seconds));
+        assert_eq!((within(Some(8), 30), within(Some(8), 3600)), (1200, 10_000));
+        assert_eq!((within(Some(1), 1), within(None, 30)), (100, 10_000));
+        let odd = experiment(5, 7, Duration::from_secs(1));
+        assert_eq!(odd.requests(Some(1), Duration::from_millis(1)), 7);
+    }
+}
