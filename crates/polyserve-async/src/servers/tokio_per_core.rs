@@ -5,6 +5,10 @@
 //! without a lock; for a connection an accept, a task, and a registration with the kernel where its first request was not
 //! there when it came.
 //!
+//! *Wins when* requests are short and connections many: nothing is shared between cores but the store. *Loses when*
+//! connections are few, for the kernel may give most of them to one core; and when a service blocks inside `call`: every
+//! connection of its core waits, and those that the kernel gives it. Figures are in docs/STRATEGIES.md.
+//!
 //! Source: `SO_REUSEPORT` as of `socket(7)`; one runtime a core as actix-web and ntex have it.
 
 use std::io;

@@ -4,6 +4,11 @@
 //! takes to wake a task; for a connection an accept, a task, and a registration with the kernel where its first request
 //! was not there when it came.
 //!
+//! *Wins when* answers wait for something else, connections are many, and cores are more than one and unevenly busy: a
+//! task goes where a worker is free. *Loses when* a service blocks inside `call` without saying so: a worker's newest task
+//! waits in a slot that others cannot take it from, so a connection may wait while another holds that worker; there
+//! `pool_server` is the better choice. Figures are in docs/STRATEGIES.md.
+//!
 //! Source: tokio's own guide to a server, without its buffers for each connection.
 
 use std::io;
