@@ -67,6 +67,9 @@ fn entities_are_put_and_got() {
         assert_eq!(found.status(), StatusCode::OK);
         assert!(found.headers().contains_key("date"));
         assert_eq!(text(found).await, ONE);
+        let head = ask(Method::HEAD, "/1", String::new()).await;
+        assert_eq!(head.headers()["content-length"], ONE.len().to_string());
+        assert_eq!(text(head).await, "");
         assert_eq!(ask(Method::GET, "/2", String::new()).await.status(), StatusCode::NOT_FOUND);
         assert_eq!(ask(Method::TRACE, "/1", String::new()).await.status(), StatusCode::NOT_IMPLEMENTED);
         let large = ask(Method::PUT, "/", "x".repeat(1001)).await;
@@ -77,7 +80,7 @@ fn entities_are_put_and_got() {
     let mut old = Client::connect(addr, PATIENCE).expect("it accepts");
     old.ask(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n", 404);
     drop(old);
-    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 7, cut: 0, stuck: 0 });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 8, cut: 0, stuck: 0 });
 }
 
 /// Answers when it is told to, or panics.

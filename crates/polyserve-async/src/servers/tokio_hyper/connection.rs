@@ -259,8 +259,11 @@ impl<S: Answers> Connection<S> {
 
     /// Sends what has gathered; what the kernel does not take waits.
     fn send(&mut self, last: bool) {
-        let unsent = self.line.state().send(&self.line, last);
-        self.unsent = unsent;
+        // While something waits, hyper is not polled: nothing has gathered since.
+        if self.unsent.is_none() {
+            let unsent = self.line.state().send(&self.line, last);
+            self.unsent = unsent;
+        }
     }
 
     /// Waits until the deadline of `waiting`, which is set where it is new; or does what is due where it has passed.

@@ -16,14 +16,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONTENT_LENGTH;
+use http::{Method, Request, Response};
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use polyserve_core::http1::session::OUTPUT_BOUND;
 use polyserve_core::{Answer, BoxFuture, Head, Reply, ServerConfig, Service, Status, timer};
 use tokio::runtime::Handle;
 
-use super::body::Marked;
 use super::io::Io;
 use super::line::{Http2, Line, Stage};
 use super::output::{self, Output};
@@ -228,7 +229,7 @@ impl Drop for Open {
 }
 
 impl hyper::service::Service<Request<Incoming>> for Streaming {
-    type Response = Response<Marked<Counted>>;
+    type Response = Response<Counted>;
     type Error = Infallible;
     type Future = BoxFuture<Result<Self::Response, Infallible>>;
 
@@ -236,9 +237,14 @@ impl hyper::service::Service<Request<Incoming>> for Streaming {
         let open = Open::new(&self.streams);
         Box::pin(async move {
             let line = Arc::clone(&open.0.line);
+            let head_only = request.method() == Method::HEAD;
             let mut response = answer(&open.0, request).await;
+            if head_only && let Some(length) = response.body().size_hint().exact() {
+                *response.body_mut() = ReplyBody::of(Bytes::new());
+                response.headers_mut().insert(CONTENT_LENGTH, length.into());
+            }
             finish(&line.shared, response.headers_mut(), false);
-            Ok(response.map(|body| Marked::new(line, Counted { body, _open: open })))
+            Ok(response.map(|body| Counted { body, open }.noted()))
         })
     }
 }
@@ -314,28 +320,45 @@ impl Service for Noted {
     }
 }
 
-/// An answer's body; its request is open until it ends.
+/// An answer's body; its request is open until it ends. It is counted before hyper has its last byte, for the connection's
+/// task may send that, and end, before this one is dropped.
 struct Counted {
     body: ReplyBody,
-    _open: Open,
+    open: Open,
 }
 
-impl http_body::Body for Counted {
+impl Counted {
+    /// Counts it where nothing is left of it.
+    fn noted(self) -> Self {
+        self.note();
+        self
+    }
+
+    fn note(&self) {
+        if self.body.is_end_stream() {
+            self.open.0.line.end_answer();
+        }
+    }
+}
+
+impl Body for Counted {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let body = self.get_mut();
+        let frame = Pin::new(&mut body.body).poll_frame(cx);
+        if matches!(frame, Poll::Ready(Some(_))) {
+            body.note();
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
     }
 
-    fn size_hint(&self) -> http_body::SizeHint {
+    fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
 }
