@@ -9,7 +9,7 @@ command -v ab >/dev/null || apt_install apache2-utils || {
     echo "not run: ab.sh: ApacheBench is not here and cannot be installed" >&2
     exit 0
 }
-cargo build -q --release -p polyserve-lab
+cargo build -q --release --examples --bins
 polyserve=target/release/polyserve
 tmp=$(mktemp -d)
 server=

@@ -18,7 +18,7 @@ peers() { ci/peers.sh; }
 names() { target/release/polyserve list --json | grep -oE "\"$1\":\[[^]]*\]" | grep -oE '"name":"[^"]*"' | cut -d'"' -f4; }
 
 stress() {
-    cargo build -q --release -p polyserve-lab
+    cargo build -q --release --bin polyserve
     local server repo
     for server in $(names servers); do
         for repo in $(names repos); do
