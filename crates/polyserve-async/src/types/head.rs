@@ -69,6 +69,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "hyper")]
     fn a_head_is_measured() {
         let (parts, ()) = http::Request::get("/1").header("Host", "a").header("X", "").body(()).unwrap().into_parts();
         assert_eq!(length(&parts), b"GET /1 HTTP/1.1\r\nhost: a\r\nx: \r\n\r\n".len());
