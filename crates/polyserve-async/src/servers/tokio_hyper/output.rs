@@ -41,6 +41,11 @@ impl Output {
         code
     }
 
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -86,8 +91,7 @@ impl Output {
     fn advance(&mut self, count: usize) -> u64 {
         let whole = self.ends.partition_point(|end| *end <= count);
         if count >= self.bytes.len() {
-            self.bytes.clear();
-            self.ends.clear();
+            self.clear();
             if self.bytes.capacity() > KEPT_CAPACITY {
                 self.bytes = Vec::new();
             }
@@ -132,7 +136,11 @@ thread_local! {
 pub(super) fn with_buffers<T>(line: &Line, serve: impl FnOnce() -> T) -> T {
     line.state().buffers = BUFFERS.take();
     let served = serve();
-    BUFFERS.set(line.state().buffers.take());
+    let mut buffers = line.state().buffers.take();
+    if let Some(buffers) = &mut buffers {
+        buffers.output.clear(); // what a connection that was given up had to say is nobody's
+    }
+    BUFFERS.set(buffers);
     served
 }
 
