@@ -307,8 +307,13 @@ impl<R: Runtime> Connection<R> {
         }
     }
 
+    /// Past the shutdown's deadline, a request that it has counts as cut.
     fn give_up(&mut self) -> Step {
-        self.roll.house.give_up(&mut self.session);
+        if self.session.is_busy() && self.house().is_over() {
+            self.roll.count_cut(&self.place);
+        }
+        self.session.abandon();
+        self.roll.house.count(&mut self.session);
         Step::End
     }
 }
@@ -334,5 +339,62 @@ impl<R: Runtime> Drop for Connection<R> {
     fn drop(&mut self) {
         let _ = self.give_up(); // a runtime that ends drops its tasks
         self.roll.leave(&self.place, self.turned_away || self.state == State::Departing);
+    }
+}
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Write as _;
+    use std::net::{TcpListener, TcpStream};
+
+    use polyserve_core::{Answer, Reply, Request, ServerConfig, Service};
+    use tokio::runtime::Builder;
+
+    use super::super::roll::Admission;
+    use super::super::tokio_runtime::Tokio;
+    use super::*;
+
+    /// Never answers.
+    struct Silent;
+
+    impl Service for Silent {
+        fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            Answer::later(std::future::pending())
+        }
+    }
+
+    type Served = (Arc<Roll<Tokio>>, Arc<Place<Tokio>>, Connection<Tokio>, TcpStream);
+
+    fn connect(service: Arc<dyn Service>, config: &ServerConfig) -> Served {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let roll = Roll::<Tokio>::new(House::new(service, config), 0);
+        let Admission::Served(place) = roll.admit(socket, 0) else { panic!("there is room") };
+        let connection = Connection::new(Arc::clone(&roll), Arc::clone(&place), false);
+        (roll, place, connection, client)
+    }
+
+    /// A request that the main thread counted as cut was counted again by its own task, where that came to it only then:
+    /// `cut` said up to twice as many as there were.
+    #[test]
+    fn a_request_is_cut_once() {
+        let (roll, place, mut connection, mut client) = connect(Arc::new(Silent), &ServerConfig::default());
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(poll_fn(|cx| {
+            assert!(Pin::new(&mut connection).poll(cx).is_pending());
+            if !place.is_busy() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        }));
+        roll.house.shutdown.begin(Instant::now());
+        assert_eq!(roll.supervise().cut, 1);
+        drop(connection);
+        assert_eq!(roll.house.drained(0).cut, 1);
     }
 }

@@ -135,6 +135,13 @@ impl<R: Runtime> Roll<R> {
         self.rouse_if_ending();
     }
 
+    /// Counts the request of `place` as cut, once.
+    pub(crate) fn count_cut(&self, place: &Place<R>) {
+        if place.is_to_be_counted() {
+            self.house.count_cut();
+        }
+    }
+
     /// Takes note of a listener, to close it at the end where its loop does not come to it.
     pub(crate) fn note_listener(&self, listener: &Arc<R::Watched>) {
         lock(&self.listeners).push(Arc::downgrade(listener));
@@ -257,10 +264,11 @@ impl<R: Runtime> Roll<R> {
     fn finish(&self) -> Drain {
         let mut stuck = 0;
         for place in self.places() {
-            let is_stuck = place.is_calling();
-            stuck += usize::from(is_stuck);
-            if is_stuck || place.is_busy() {
-                self.house.count_cut();
+            // The request of a stuck thread is not counted as cut, too.
+            if place.is_calling() {
+                stuck += usize::from(place.is_to_be_counted());
+            } else if place.is_busy() {
+                self.count_cut(&place);
             }
             let _ = place.with_socket(|socket| net::shut(socket, Shutdown::Both)); // gone already, then
         }
