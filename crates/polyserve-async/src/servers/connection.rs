@@ -301,7 +301,11 @@ impl<R: Runtime> Connection<R> {
             Ok(Moved { count, drained: false })
         };
         match watched.poll_io(cx, Direction::Read, attempt) {
-            Poll::Ready(Ok(count)) if count > 0 => Step::On,
+            // A client that never stops sending does not move the deadline.
+            Poll::Ready(Ok(count)) if count > 0 => match self.wait_for(Waiting::Gone, desk) {
+                Step::Wait => Step::On,
+                step => step,
+            },
             Poll::Ready(_) => Step::End,
             Poll::Pending => self.wait_for(Waiting::Gone, desk),
         }
@@ -348,6 +352,7 @@ mod tests {
     use std::io::Write as _;
     use std::net::{TcpListener, TcpStream};
 
+    use polyserve_core::service::Echo;
     use polyserve_core::{Answer, Reply, Request, ServerConfig, Service};
     use tokio::runtime::Builder;
 
@@ -375,6 +380,25 @@ mod tests {
         let Admission::Served(place) = roll.admit(socket, 0) else { panic!("there is room") };
         let connection = Connection::new(Arc::clone(&roll), Arc::clone(&place), false);
         (roll, place, connection, client)
+    }
+
+    /// The deadline was looked at only when nothing more was there to read: refused clients that kept sending kept their
+    /// connections, twelve of them for as long as they wanted, and a drain waited for them.
+    #[test]
+    fn a_client_that_goes_on_sending_is_not_read_for_ever() {
+        let config = ServerConfig::default().with(|config| config.linger_timeout = Duration::ZERO);
+        let (_roll, place, mut connection, mut client) = connect(Arc::new(Echo), &config);
+        client.set_nonblocking(true).unwrap();
+        let _ = client.write(b"G@T / HTTP/1.1\r\n\r\n").unwrap();
+        while client.write(&[b'x'; 64 * 1024]).is_ok() {}
+        let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(poll_fn(|cx| {
+            let polled = Pin::new(&mut connection).poll(cx);
+            cx.waker().wake_by_ref(); // for nobody looks at the roll here
+            polled
+        }));
+        let rest = place.with_socket(|socket| net::receive(socket, &mut [0; 16]));
+        assert!(rest.is_ok_and(|count| count > 0), "all that was sent was read");
     }
 
     /// A request that the main thread counted as cut was counted again by its own task, where that came to it only then:
