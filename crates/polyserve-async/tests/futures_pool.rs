@@ -9,8 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_async::servers::FuturesPool;
+use polyserve_core::answer::promise;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Reply, Request, Running, Server, ServerConfig, Service, Status};
+use polyserve_core::{Answer, Completer, Reply, Request, Running, Server, ServerConfig, Service, Status};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -122,5 +123,45 @@ fn wait_for_threads(count: usize) {
     while pool_threads() != count {
         assert!(Instant::now() < until, "{} threads are left", pool_threads());
         thread::yield_now();
+    }
+}
+
+/// Its answers come when the test says so.
+struct Held(Mutex<Vec<Completer<()>>>, mpsc::Sender<()>);
+
+impl Service for Held {
+    fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let (completer, answer) = promise(());
+        lock(&self.0).push(completer);
+        let _ = self.1.send(());
+        answer.map(|()| Reply::empty(Status::OK))
+    }
+}
+
+/// One connection ended and woke the porter, and the last one ended between his two looks: at who is to be seen off, and
+/// at who is still inside. It was closed with what its client had sent unread, and the reset took its answer away: in one
+/// of some hundred shutdowns.
+#[test]
+fn the_last_one_of_a_drain_is_seen_off() {
+    let _alone = lock(&ALONE);
+    for round in 0..300 {
+        let (said, heard) = mpsc::channel();
+        let service = Arc::new(Held(Mutex::default(), said));
+        let running = serve(service.clone(), |config| config.workers = Some(2));
+        let _first = send(running.local_addr(), "/");
+        heard.recv_timeout(PATIENCE).unwrap();
+        let mut last = TcpStream::connect(running.local_addr()).unwrap();
+        last.set_read_timeout(Some(PATIENCE)).unwrap();
+        last.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        heard.recv_timeout(PATIENCE).unwrap();
+        last.write_all(b"GET / HTTP/1.1\r\nHos").unwrap();
+        let drained = running.drained();
+        for completer in std::mem::take(&mut *lock(&service.0)) {
+            completer.complete(()).unwrap();
+        }
+        let answer = receive(last);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "in round {round}: {answer:?}");
+        let drain = Answer::later(drained).wait().unwrap();
+        assert_eq!((drain.answered, drain.cut, drain.stuck), (2, 0, 0), "{drain}");
     }
 }

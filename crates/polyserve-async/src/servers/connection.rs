@@ -301,14 +301,23 @@ impl<R: Runtime> Connection<R> {
             Ok(Moved { count, drained: false })
         };
         match watched.poll_io(cx, Direction::Read, attempt) {
-            Poll::Ready(Ok(count)) if count > 0 => Step::On,
+            // A client that never stops sending does not move the deadline.
+            Poll::Ready(Ok(count)) if count > 0 => match self.wait_for(Waiting::Gone, desk) {
+                Step::Wait => Step::On,
+                step => step,
+            },
             Poll::Ready(_) => Step::End,
             Poll::Pending => self.wait_for(Waiting::Gone, desk),
         }
     }
 
+    /// Past the shutdown's deadline, a request that it has counts as cut.
     fn give_up(&mut self) -> Step {
-        self.roll.house.give_up(&mut self.session);
+        if self.session.is_busy() && self.house().is_over() {
+            self.roll.count_cut(&self.place);
+        }
+        self.session.abandon();
+        self.roll.house.count(&mut self.session);
         Step::End
     }
 }
@@ -336,3 +345,6 @@ impl<R: Runtime> Drop for Connection<R> {
         self.roll.leave(&self.place, self.turned_away || self.state == State::Departing);
     }
 }
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests;

@@ -24,6 +24,8 @@ pub(crate) struct Place<R: Runtime> {
     calling: AtomicBool,
     /// A request has begun and is not wholly answered.
     busy: AtomicBool,
+    /// Its request was counted as cut or as stuck: by its task or by the main thread, whoever came first.
+    counted: AtomicBool,
     /// Where it is on the roll.
     pub(super) shard: usize,
     pub(super) key: usize,
@@ -41,6 +43,7 @@ impl<R: Runtime> Place<R> {
             waker: Mutex::new(None),
             calling: AtomicBool::new(false),
             busy: AtomicBool::new(false),
+            counted: AtomicBool::new(false),
             shard,
             key,
         }
@@ -120,5 +123,10 @@ impl<R: Runtime> Place<R> {
 
     pub(super) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Relaxed)
+    }
+
+    /// True for the first who asks: he counts what is cut here.
+    pub(super) fn is_to_be_counted(&self) -> bool {
+        !self.counted.swap(true, Ordering::Relaxed)
     }
 }

@@ -63,6 +63,13 @@ pub(crate) enum Admission<R: Runtime> {
     Closed,
 }
 
+/// Counts one more, unless there are `most`. One that is turned away is never in the count, not for a moment: another who
+/// looks just then would be turned away from a place that is free.
+fn take_one(count: &AtomicUsize, most: usize) -> bool {
+    let more = |count| (count < most).then_some(count + 1);
+    count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+}
+
 impl<R: Runtime> Roll<R> {
     /// For connections from `loops` accept loops, each with a part of the roll of its own.
     pub(crate) fn new(house: House, loops: usize) -> Arc<Self> {
@@ -90,10 +97,9 @@ impl<R: Runtime> Roll<R> {
 
     /// Receives a newcomer, who does not block.
     pub(crate) fn admit(&self, socket: TcpStream, shard: usize) -> Admission<R> {
-        if self.open.fetch_add(1, Ordering::SeqCst) < self.house.config.max_connections {
+        if take_one(&self.open, self.house.config.max_connections) {
             return Admission::Served(self.enter(socket, shard));
         }
-        self.open.fetch_sub(1, Ordering::SeqCst);
         if !self.begin_departing() {
             return Admission::Closed;
         }
@@ -119,11 +125,7 @@ impl<R: Runtime> Roll<R> {
     }
 
     fn begin_departing(&self) -> bool {
-        let may = self.departing.fetch_add(1, Ordering::SeqCst) < MOST_DEPARTING;
-        if !may {
-            self.departing.fetch_sub(1, Ordering::SeqCst);
-        }
-        may
+        take_one(&self.departing, MOST_DEPARTING)
     }
 
     /// A connection is gone.
@@ -133,6 +135,13 @@ impl<R: Runtime> Roll<R> {
         let counter = if was_departing { &self.departing } else { &self.open };
         counter.fetch_sub(1, Ordering::SeqCst);
         self.rouse_if_ending();
+    }
+
+    /// Counts the request of `place` as cut, once.
+    pub(crate) fn count_cut(&self, place: &Place<R>) {
+        if place.is_to_be_counted() {
+            self.house.count_cut();
+        }
     }
 
     /// Takes note of a listener, to close it at the end where its loop does not come to it.
@@ -257,10 +266,11 @@ impl<R: Runtime> Roll<R> {
     fn finish(&self) -> Drain {
         let mut stuck = 0;
         for place in self.places() {
-            let is_stuck = place.is_calling();
-            stuck += usize::from(is_stuck);
-            if is_stuck || place.is_busy() {
-                self.house.count_cut();
+            // The request of a stuck thread is not counted as cut, too.
+            if place.is_calling() {
+                stuck += usize::from(place.is_to_be_counted());
+            } else if place.is_busy() {
+                self.count_cut(&place);
             }
             let _ = place.with_socket(|socket| net::shut(socket, Shutdown::Both)); // gone already, then
         }
@@ -268,5 +278,34 @@ impl<R: Runtime> Roll<R> {
             let _ = net::shut(listener.as_ref(), Shutdown::Both); // whoever waits there is refused
         }
         self.house.drained(stuck)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// Whoever was turned away was in the count for a moment. Another, who came just then to a place that had become free,
+    /// was turned away as well.
+    #[test]
+    fn who_is_turned_away_takes_nobodys_place() {
+        let (count, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let turned_away = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    assert!(!take_one(&count, 0));
+                }
+            });
+            let turned_away = (0..300_000).filter(|_| {
+                let taken = take_one(&count, 1);
+                count.fetch_sub(usize::from(taken), Ordering::SeqCst);
+                !taken
+            });
+            let turned_away = turned_away.count();
+            done.store(true, Ordering::Relaxed);
+            turned_away
+        });
+        assert_eq!(turned_away, 0);
     }
 }

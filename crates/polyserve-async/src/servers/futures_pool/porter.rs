@@ -186,7 +186,7 @@ impl Porter {
         }
         self.lobby.clear(); // still silent
         self.hall.dismiss_idle();
-        while (self.hall.inside() > 0 || self.departures.deadline().is_some()) && !self.house().is_over() {
+        while self.anybody_left() && !self.house().is_over() {
             self.wait(self.house().shutdown.deadline());
         }
         if self.hall.inside() > 0 {
@@ -197,6 +197,13 @@ impl Porter {
             self.wait(Some(last));
         }
         self.end()
+    }
+
+    /// Whoever is no longer inside has been handed over to be seen off before that, so this looks for them afterwards.
+    fn anybody_left(&mut self) -> bool {
+        let inside = self.hall.inside();
+        self.see_off();
+        inside > 0 || self.departures.deadline().is_some()
     }
 
     /// Ends the threads; those that still have a connection are stuck.
