@@ -4,9 +4,9 @@
 //! nobody. Cost: a promise for each thread, at its start and at its end.
 
 use std::io;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::Instant;
 
 use polyserve_core::Completer;
 use polyserve_core::answer::{Answer, promise};
@@ -16,9 +16,9 @@ use polyserve_core::serving::LAST_GRACE;
 pub(crate) struct Crew {
     name: &'static str,
     threads: Vec<(Completer<()>, JoinHandle<()>)>,
-    /// Each thread has a clone of the sender, and drops it last.
-    aboard: Sender<()>,
-    gone: Receiver<()>,
+    /// Each thread says its number as it ends.
+    aboard: Sender<usize>,
+    gone: Receiver<usize>,
 }
 
 impl Crew {
@@ -31,25 +31,40 @@ impl Crew {
     /// Starts a thread that does `work`, which is to return soon after its answer has come.
     pub(crate) fn start(&mut self, work: impl FnOnce(Answer<()>) + Send + 'static) -> io::Result<()> {
         let (end, told) = promise(());
-        let aboard = self.aboard.clone();
-        let thread = thread::Builder::new().name(format!("{}-{}", self.name, self.threads.len())).spawn(move || {
-            let _aboard = aboard; // dropped however the work ends
+        let number = self.threads.len();
+        let leaving = Leaving { number, gone: self.aboard.clone() };
+        let thread = thread::Builder::new().name(format!("{}-{number}", self.name)).spawn(move || {
+            let _leaving = leaving; // dropped however the work ends
             work(told);
         })?;
         self.threads.push((end, thread));
         Ok(())
     }
 
-    /// Ends the threads. So many are stuck: where any is, it waits for none, otherwise for [`LAST_GRACE`] at the most.
+    /// Ends the threads and joins all but those that are stuck, which are so many; waits [`LAST_GRACE`] at the most.
     pub(crate) fn end(self, stuck: u64) {
-        let Self { name: _, threads, aboard, gone } = self;
-        drop(aboard);
-        let (ends, handles): (Vec<_>, Vec<_>) = threads.into_iter().unzip();
+        let (ends, handles): (Vec<_>, Vec<_>) = self.threads.into_iter().unzip();
         drop(ends); // a promise that is dropped is kept
-        let left = if stuck > 0 { Duration::ZERO } else { LAST_GRACE };
-        let all_gone = matches!(gone.recv_timeout(left), Err(RecvTimeoutError::Disconnected));
-        for thread in handles.into_iter().filter(|thread| all_gone || thread.is_finished()) {
-            let _ = thread.join(); // a panic of a task is the runtime's own
+        let mut handles: Vec<_> = handles.into_iter().map(Some).collect();
+        let deadline = Instant::now() + LAST_GRACE;
+        for _ in 0..handles.len().saturating_sub(usize::try_from(stuck).unwrap_or(usize::MAX)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(number) = self.gone.recv_timeout(left) else { break };
+            if let Some(thread) = handles.get_mut(number).and_then(Option::take) {
+                let _ = thread.join(); // a panic of a task is the runtime's own
+            }
         }
+    }
+}
+
+/// Says that a thread ends.
+struct Leaving {
+    number: usize,
+    gone: Sender<usize>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let _ = self.gone.send(self.number); // nobody may be left to hear it
     }
 }

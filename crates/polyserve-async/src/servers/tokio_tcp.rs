@@ -95,7 +95,7 @@ fn start(handle: &Handle, roll: &Arc<Roll<Tokio>>, listener: TcpListener) -> io:
 pub(super) fn end(roll: &Roll<Tokio>, own: Option<Runtime>) -> Drain {
     let drain = roll.supervise();
     if let Some(own) = own {
-        own.shutdown_timeout(if drain.stuck > 0 { std::time::Duration::ZERO } else { LAST_GRACE });
+        own.shutdown_timeout(LAST_GRACE); // a thread that is stuck is left behind
     }
     drain
 }

@@ -344,7 +344,7 @@ impl<S: Answers> Connection<S> {
     fn give_up(&mut self) -> Step {
         let busy = self.unsent.take().is_some() || (self.end.is_none() && self.line.state().stage.is_busy());
         if busy && self.house().is_over() {
-            self.house().count_cut();
+            self.shared().roll.count_cut(self.place());
         }
         self.end = Some(false);
         self.hyper = None;
