@@ -40,6 +40,8 @@ never polyserve-threadpool 'polyserve-(memory|conformance|lab|load)|polyserve|to
 never polyserve-async 'polyserve-(memory|threadpool|conformance|lab|load)|polyserve' --all-features
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor|tower-service' --no-default-features
 never polyserve-async 'hyper|async-io|async-executor|futures-executor' --no-default-features --features tokio
+never polyserve-async 'async-io|async-executor|futures-executor' --no-default-features --features http2
+never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor' --no-default-features --features tower
 never polyserve-async 'tokio|hyper|futures-executor' --no-default-features --features smol
 never polyserve-async 'tokio|hyper|async-io|async-executor' --no-default-features --features futures
 never polyserve-load 'polyserve-(memory|threadpool|conformance|lab)|polyserve|tokio|hyper|mio'

@@ -29,7 +29,7 @@ use crate::page::{Entrant, Experiment, Failed, Measured, table::write_csv};
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("workers", |arg| arg.value_name("N,...").help(WORKERS)))]
 pub(crate) struct PageArgs {
-    /// The servers, with commas between them. [default: all that multiplex connections]
+    /// The servers, with commas between them. [default: all that multiplex connections, or hold them with a pool]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
     /// Connections at a time, each for one request.
@@ -186,13 +186,18 @@ impl Field<'_> {
                     continue;
                 }
             };
-            if self.args.servers.is_empty() && shape != Connections::Multiplexed {
-                continue;
-            }
             let sized: Vec<Entrant> = (workers.iter())
                 .filter_map(|workers| self.entrant(entry, repo, Some(*workers)).ok())
                 .map(|(_, entrant)| entrant)
                 .collect();
+            let is_pool = match shape {
+                Connections::Multiplexed => true,
+                Connections::OnePerThread => !sized.is_empty(),
+                Connections::One => false,
+            };
+            if self.args.servers.is_empty() && !is_pool {
+                continue;
+            }
             entrants.extend(if sized.is_empty() { vec![alone] } else { sized });
         }
         Ok((entrants, failed))
@@ -235,7 +240,9 @@ impl Field<'_> {
         let waiting = match shape {
             _ if !entry.promises.iter().any(|promise| promise == HOLDS_A_WORKER) => None,
             Connections::Multiplexed => config.workers,
-            Connections::OnePerThread => Some(config.max_connections.min(*connections)),
+            Connections::OnePerThread => {
+                Some(config.workers.unwrap_or(*connections).min(config.max_connections).min(*connections))
+            }
             Connections::One => Some(1),
         };
         let mut flags: Vec<String> = SETTINGS

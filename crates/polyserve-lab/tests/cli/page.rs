@@ -52,12 +52,22 @@ fn a_shape_has_a_bound_of_its_own() {
     assert!(rows.iter().all(|row| row["workers"].is_null()), "{rows:?}");
 }
 
+/// A pool whose connections hold its threads was left out of the default, and had the bound of its connections.
 #[test]
-fn by_default_all_that_multiplex_take_part() {
+fn a_pool_that_connections_hold_has_a_pools_bound() {
+    let measured = page(&["--servers=futures_pool", "--workers=2,3"]);
+    let rows = measured["rows"].as_array().unwrap();
+    let of: Vec<_> = rows.iter().map(|row| (row["workers"].as_u64(), row["bound_per_s"].as_f64())).collect();
+    assert_eq!(of, [(Some(2), Some(5000.0)), (Some(3), Some(7500.0))]);
+}
+
+#[test]
+fn by_default_all_with_workers_take_part() {
     let listing: Value = serde_json::from_str(&printed(&["list", "--json"])).unwrap();
-    let multiplexed = |entry: &&Value| entry["promises"].as_str().unwrap().starts_with("multiplexed");
-    let wanted: Vec<_> = listing["servers"].as_array().unwrap().iter().filter(multiplexed).collect();
-    assert!(!wanted.is_empty());
+    let wanted: Vec<_> = (listing["servers"].as_array().unwrap().iter())
+        .filter(|entry| !["sequential", "thread_per_connection"].contains(&entry["name"].as_str().unwrap()))
+        .collect();
+    assert!(wanted.iter().any(|entry| entry["name"] == "futures_pool"), "{wanted:?}");
     let said = printed(&[&TINY[..], &["--workers=1"]].concat());
     for entry in wanted {
         let name = entry["name"].as_str().unwrap();
@@ -66,7 +76,8 @@ fn by_default_all_that_multiplex_take_part() {
         let holds = entry["promises"].as_str().unwrap().contains("later answers hold a worker");
         assert_eq!(row.split_whitespace().nth(3).unwrap() != "-", holds, "{row}");
     }
-    assert!(!said.contains("sequential") && said.contains("5 connections ask for at most 5 x 5 / 0.002 s"), "{said}");
+    assert!(!said.contains("sequential") && !said.contains("thread_per_connection"), "{said}");
+    assert!(said.contains("5 connections ask for at most 5 x 5 / 0.002 s"), "{said}");
 }
 
 #[test]
