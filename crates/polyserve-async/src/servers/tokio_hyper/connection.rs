@@ -89,8 +89,9 @@ const PARKED_AFTER: Duration = Duration::from_secs(1);
 /// Where nothing limits a wait.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Polls of hyper before other tasks have their turn.
-const TURNS: usize = 8;
+/// Polls of hyper before other tasks have their turn; in each it serves up to 16 requests. With 8 of them the runtime, which
+/// looks for other sockets after so many tasks, did not look for seconds where a few clients flooded a slow build.
+const TURNS: usize = 2;
 
 /// Whether a step can be followed by another now.
 enum Step {
