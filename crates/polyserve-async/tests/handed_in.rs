@@ -85,3 +85,24 @@ fn a_number_of_workers_is_the_runtimes_own() {
     let error = TokioTcp::on(runtime.handle().clone(), config).unwrap_err();
     assert!(error.to_string().starts_with("workers"), "{error}");
 }
+
+/// tokio panicked inside `serve`.
+#[test]
+fn a_runtime_without_io_is_an_error() {
+    for runtime in [Builder::new_current_thread().build(), Builder::new_multi_thread().worker_threads(1).build()] {
+        let runtime = runtime.unwrap();
+        let (handle, config) = (runtime.handle(), ServerConfig::default());
+        let servers: Vec<Box<dyn Server>> = vec![
+            Box::new(TokioTcp::on(handle.clone(), config.clone()).expect("the default is honoured")),
+            #[cfg(feature = "hyper")]
+            Box::new(polyserve_async::servers::TokioHyper::on(handle.clone(), config).expect("it is honoured")),
+        ];
+        for server in servers {
+            let error = server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).expect_err("it cannot accept");
+            assert!(error.to_string().contains("enable_io"), "{error}");
+            // The failure leaves nothing behind that the caller's thread chokes on.
+            let inside = runtime.block_on(async { server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).map(drop) });
+            assert!(inside.is_err_and(|error| error.to_string().contains("enable_io")));
+        }
+    }
+}

@@ -23,7 +23,7 @@ use tokio::runtime::Builder;
 use super::accepting::{self, Accepting};
 use super::crew::Crew;
 use super::roll::Roll;
-use super::tokio_runtime::Tokio;
+use super::tokio_runtime::{Own, Tokio};
 
 /// A server with a tokio runtime for each core.
 #[derive(Clone, Debug)]
@@ -67,16 +67,19 @@ fn start(roll: &Arc<Roll<Tokio>>, listeners: Vec<TcpListener>) -> io::Result<Cre
     let mut crew = Crew::new("per-core");
     for (shard, listener) in listeners.into_iter().enumerate() {
         listener.set_nonblocking(true)?;
-        let runtime = Builder::new_current_thread().enable_io().build()?;
+        let runtime = Own::build(Builder::new_current_thread().enable_io())?;
         let accepting = {
-            let _context = runtime.enter();
-            Accepting::new(roll, &Tokio(runtime.handle().clone()), listener, shard, accepting::codec)?
+            let handle = runtime.handle().ok_or_else(|| io::Error::other("there is no runtime"))?;
+            let _context = handle.enter();
+            Accepting::new(roll, &Tokio(handle.clone()), listener, shard, accepting::codec)?
         };
         crew.start(move |told| {
-            runtime.block_on(async {
-                accepting.run().await;
-                told.await;
-            });
+            if let Some(runtime) = runtime.take() {
+                runtime.block_on(async {
+                    accepting.run().await;
+                    told.await;
+                });
+            }
         })?;
     }
     Ok(crew)

@@ -3,11 +3,13 @@
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
+use std::panic::catch_unwind;
 use std::task::{Context, Poll, ready};
 
+use polyserve_core::server::panic_text;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
 
 use super::runtime::{Direction, Moved, Runtime, Watched};
 
@@ -18,12 +20,45 @@ pub(crate) struct Tokio(pub(crate) Handle);
 impl Runtime for Tokio {
     type Watched = TcpStream;
 
+    /// tokio panics where a runtime has no I/O, and there is no other way to ask one.
     fn watch(socket: std::net::TcpStream) -> io::Result<TcpStream> {
-        TcpStream::from_std(socket)
+        let watched = catch_unwind(|| TcpStream::from_std(socket));
+        watched.unwrap_or_else(|panic| {
+            Err(io::Error::other(format!("the runtime cannot watch a socket: {}", panic_text(panic.as_ref()))))
+        })
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(self.0.spawn(task));
+    }
+}
+
+/// A runtime of a server's own. Dropping it waits for nothing, so that it may be dropped on a thread of another runtime,
+/// where tokio's own drop panics.
+#[derive(Debug)]
+pub(crate) struct Own(Option<tokio::runtime::Runtime>);
+
+impl Own {
+    /// What `builder` builds.
+    pub(crate) fn build(builder: &mut Builder) -> io::Result<Self> {
+        builder.build().map(|runtime| Self(Some(runtime)))
+    }
+
+    pub(crate) fn handle(&self) -> Option<&Handle> {
+        self.0.as_ref().map(tokio::runtime::Runtime::handle)
+    }
+
+    /// The runtime, on a thread that may wait for its end.
+    pub(crate) fn take(mut self) -> Option<tokio::runtime::Runtime> {
+        self.0.take()
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -60,5 +95,21 @@ impl Watched for TcpStream {
                 (None, _) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that failed after it had built its runtime dropped it where it was called: inside another one, tokio
+    /// panicked in place of the error.
+    #[test]
+    fn an_own_runtime_may_be_dropped_inside_another() {
+        let outer = Builder::new_current_thread().build().unwrap();
+        outer.block_on(async {
+            drop(Own::build(Builder::new_multi_thread().worker_threads(1)).unwrap());
+            drop(Own::build(&mut Builder::new_current_thread()).unwrap());
+        });
     }
 }

@@ -17,11 +17,11 @@ use std::sync::Arc;
 
 use polyserve_core::serving::{House, LAST_GRACE};
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle};
 
 use super::accepting::{self, Accepting};
 use super::roll::Roll;
-use super::tokio_runtime::Tokio;
+use super::tokio_runtime::{Own, Tokio};
 
 /// A server whose connections are tasks of a tokio runtime.
 #[derive(Clone, Debug)]
@@ -41,8 +41,8 @@ impl TokioTcp {
         Ok(Self { config, runtime: None })
     }
 
-    /// A server on a runtime of yours, which must have its I/O enabled and outlive the runs; end them by awaiting
-    /// [`Running::drained`]. [`Running::shutdown`] waits, so on that runtime's own threads it may only be called where
+    /// A server on a runtime of yours, which must have its I/O enabled (else `serve` fails) and outlive the runs; end them
+    /// by awaiting [`Running::drained`]. [`Running::shutdown`] waits, so on that runtime's own threads it may only be called where
     /// others are left to do the work.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Server for TokioTcp {
             Some(_) => None,
             None => Some(runtime("tokio-tcp", &self.config)?),
         };
-        let handle = own.as_ref().map_or_else(|| self.runtime.clone(), |own| Some(own.handle().clone()));
+        let handle = own.as_ref().and_then(Own::handle).or(self.runtime.as_ref()).cloned();
         let handle = handle.ok_or_else(|| io::Error::other("there is no runtime"))?;
         start(&handle, &roll, listener)?;
         let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
@@ -80,8 +80,8 @@ impl Server for TokioTcp {
 }
 
 /// A runtime for one run; `name` is its threads'.
-pub(super) fn runtime(name: &str, config: &ServerConfig) -> io::Result<Runtime> {
-    Builder::new_multi_thread().worker_threads(config.workers_or(1)).thread_name(name).enable_io().build()
+pub(super) fn runtime(name: &str, config: &ServerConfig) -> io::Result<Own> {
+    Own::build(Builder::new_multi_thread().worker_threads(config.workers_or(1)).thread_name(name).enable_io())
 }
 
 fn start(handle: &Handle, roll: &Arc<Roll<Tokio>>, listener: TcpListener) -> io::Result<()> {
@@ -92,9 +92,9 @@ fn start(handle: &Handle, roll: &Arc<Roll<Tokio>>, listener: TcpListener) -> io:
 }
 
 /// Supervises to the end; the runtime ends with the run, where it is its own.
-pub(super) fn end(roll: &Roll<Tokio>, own: Option<Runtime>) -> Drain {
+pub(super) fn end(roll: &Roll<Tokio>, own: Option<Own>) -> Drain {
     let drain = roll.supervise();
-    if let Some(own) = own {
+    if let Some(own) = own.and_then(Own::take) {
         own.shutdown_timeout(LAST_GRACE); // a thread that is stuck is left behind
     }
     drain

@@ -54,7 +54,7 @@ use self::connection::{Answers, Connection};
 use self::line::{Line, Shared};
 use super::accepting::Accepting;
 use super::roll::Roll;
-use super::tokio_runtime::Tokio;
+use super::tokio_runtime::{Own, Tokio};
 use super::tokio_tcp;
 
 /// A server whose connections are hyper's, each a task of a tokio runtime.
@@ -77,8 +77,8 @@ impl TokioHyper {
         Ok(Self::of(config, None))
     }
 
-    /// A server on a runtime of yours, which must have its I/O enabled and outlive the runs; end them by awaiting
-    /// [`Running::drained`]. [`Running::shutdown`] waits, so on that runtime's own threads it may only be called where
+    /// A server on a runtime of yours, which must have its I/O enabled (else `serve` fails) and outlive the runs; end them
+    /// by awaiting [`Running::drained`]. [`Running::shutdown`] waits, so on that runtime's own threads it may only be called where
     /// others are left to do the work.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl TokioHyper {
             Some(_) => None,
             None => Some(tokio_tcp::runtime("tokio-hyper", &self.config)?),
         };
-        let handle = own.as_ref().map_or_else(|| self.runtime.clone(), |own| Some(own.handle().clone()));
+        let handle = own.as_ref().and_then(Own::handle).or(self.runtime.as_ref()).cloned();
         let handle = handle.ok_or_else(|| std_io::Error::other("there is no runtime"))?;
         let shared = Shared { http2: self.http2(&handle), ..shared(&roll, &self.config) };
         start(&handle, &roll, listener, Arc::new(shared), answers)?;
