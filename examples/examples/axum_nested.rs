@@ -23,8 +23,8 @@ fn main() -> anyhow::Result<()> {
     let settings = Settings::from_env()?;
     let server = settings.make(|config| TokioHyper::new(config.clone()))?;
 
-    // Any service of this project is a `tower::Service`.
-    let entities = AsTower::new(EntityService::shared(TwoLevel::default()));
+    // Any service of this project is a `tower::Service`. axum strips the path: an entity's `Location` has it put back.
+    let entities = AsTower::new(EntityService::shared(TwoLevel::default())).under("/entities")?;
     let router = Router::new()
         .route("/", get(|| async { "Entities are under /entities.\n" }))
         .route("/length", post(|body: Bytes| async move { format!("{}\n", body.len()) }))

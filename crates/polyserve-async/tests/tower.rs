@@ -128,6 +128,51 @@ fn a_service_is_nested_in_axum() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 8, cut: 0, stuck: 0 });
 }
 
+/// Says in `Location` what stands after the path's first `/to/`.
+struct Sends;
+
+impl Service for Sends {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let to = request.head.path().split_once("/to/").map_or("", |(_, to)| to).to_owned();
+        let reply = Reply::empty(polyserve_core::Status::CREATED).with_header("Location", to).expect("a valid field");
+        if request.head.path().starts_with("/later") { Answer::later(async { reply }) } else { reply.into() }
+    }
+}
+
+/// A service under a path said where its entity was, and there was none: the router does not put back what it strips.
+#[test]
+fn a_nested_service_says_where_things_are() {
+    let entities = || AsTower::new(EntityService::shared(StdMutex::default()));
+    let sends = AsTower::new(Arc::new(Sends)).under("/sends").expect("a path");
+    let router = Router::new()
+        .nest_service("/entities", entities().under("/entities").expect("a path"))
+        .nest_service("/deep/er", entities().under("/deep/er/").expect("a path"))
+        .nest_service("/sends", sends);
+    let running = serve(router, |_| ());
+    let mut client = client(&running);
+    let one = r#"{"id":1,"description":"one","value":60.750847}"#;
+    for prefix in ["/entities", "/deep/er"] {
+        let put = format!("PUT {prefix}/ HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{one}", one.len());
+        let at = client.ask(put.as_bytes(), 201).header("Location").map(str::to_owned).expect("it says where");
+        assert_eq!(at, format!("{prefix}/1"));
+        assert_eq!(client.ask(format!("GET {at} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(), 200).text(), one);
+    }
+    for (asked, to) in [
+        ("now/to//1", "/sends/1"),
+        ("later/to//1", "/sends/1"),
+        ("now/to/1", "1"),
+        ("now/to///b/1", "//b/1"),
+        ("now/to/http://b/1", "http://b/1"),
+    ] {
+        let get = format!("GET /sends/{asked} HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.ask(get.as_bytes(), 201).header("Location"), Some(to), "{asked}");
+    }
+    for none in ["", "entities", "//b", "/a?b", "/a b", "/{tenant}", "/a\r\nb"] {
+        let error = entities().under(none).expect_err("it is no path");
+        assert!(error.to_string().contains("path"), "{error}");
+    }
+}
+
 /// A service that panics, or whose later answer does.
 struct Panics;
 

@@ -13,11 +13,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
+use http::HeaderValue;
+use http::header::LOCATION;
 use http::request::Parts;
 use http_body::{Frame, SizeHint};
 use polyserve_core::http1::session::panicked;
 use polyserve_core::service::Body;
-use polyserve_core::{Answer, BoxFuture, Head, Method, Reply, Request, Service, Status};
+use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Request, Service, Status};
 
 use crate::types::{head, reply};
 
@@ -25,6 +27,9 @@ use crate::types::{head, reply};
 ///
 /// It reads a request's body to its end, within a limit, and calls the service. Timeouts are the server's that it runs
 /// in, and so is what an HTTP server checks of a request.
+///
+/// A router that nests strips the path from the request, and does not put it back: `Location: /1` of an entity that was
+/// created leads to the router's own `/1`. [`under`](Self::under) says where it is nested.
 ///
 /// ```
 /// use polyserve_async::tower::AsTower;
@@ -35,6 +40,7 @@ use crate::types::{head, reply};
 pub struct AsTower {
     service: Arc<dyn Service>,
     max_body: usize,
+    prefix: Option<Arc<str>>,
 }
 
 /// Bytes of body, unless another limit is set.
@@ -43,7 +49,7 @@ const MAX_BODY: usize = 1024 * 1024;
 impl AsTower {
     /// This service, with bodies of at most 1 MiB.
     pub fn new(service: Arc<dyn Service>) -> Self {
-        Self { service, max_body: MAX_BODY }
+        Self { service, max_body: MAX_BODY, prefix: None }
     }
 
     /// With another limit; a larger body is answered with 413.
@@ -53,6 +59,37 @@ impl AsTower {
         self
     }
 
+    /// Nested under `prefix`, `/entities` for one, which a router strips from the target of a request: it is put before
+    /// every `Location` of an answer that is a path (`/1`). One with a host (`http://..`, `//..`) stays as it is, and so
+    /// does a relative one. A slash at the end of `prefix` is of no account.
+    ///
+    /// # Errors
+    ///
+    /// Where `prefix` is not a path as it stands in a URI (RFC 3986, 3.3), from a slash on; a router's parameters
+    /// (`/{tenant}`) are none.
+    pub fn under(mut self, prefix: &str) -> Result<Self, ConfigError> {
+        let stays = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:@/".contains(byte);
+        if !prefix.starts_with('/') || prefix.starts_with("//") || !prefix.as_bytes().iter().all(stays) {
+            return Err(ConfigError::new(format!("{prefix:?} is not a path to be nested under, such as /entities")));
+        }
+        self.prefix = Some(prefix.trim_end_matches('/').into());
+        Ok(self)
+    }
+
+    /// Has a `Location` lead to where the service is nested.
+    fn placed(&self, mut response: http::Response<ReplyBody>) -> http::Response<ReplyBody> {
+        let Some(prefix) = &self.prefix else { return response };
+        if let Some(location) = response.headers_mut().get_mut(LOCATION)
+            && let Ok(path) = location.to_str()
+            && path.starts_with('/')
+            && !path.starts_with("//")
+            && let Ok(placed) = HeaderValue::from_str(&format!("{prefix}{path}"))
+        {
+            *location = placed;
+        }
+        response
+    }
+
     async fn answer<B>(self, request: http::Request<B>) -> http::Response<ReplyBody>
     where
         B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
@@ -60,10 +97,10 @@ impl AsTower {
         let (parts, body) = request.into_parts();
         match self.read(&parts, body).await {
             Ok((method, body)) => match self.call_with(&parts, method, &body) {
-                Ok(response) => response,
-                Err(later) => response(caught(later).await, Vec::new()),
+                Ok(response) => self.placed(response),
+                Err(later) => self.placed(response(caught(later).await, Vec::new())),
             },
-            Err(reply) => response(reply, Vec::new()),
+            Err(reply) => self.placed(response(reply, Vec::new())),
         }
     }
 
@@ -187,7 +224,10 @@ where
 
 impl fmt::Debug for AsTower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AsTower").field("max_body", &self.max_body).finish_non_exhaustive()
+        f.debug_struct("AsTower")
+            .field("max_body", &self.max_body)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
     }
 }
 
