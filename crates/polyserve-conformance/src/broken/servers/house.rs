@@ -246,7 +246,8 @@ impl Door {
             guests = self.wait(guests);
         }
         house.over.store(true, Ordering::SeqCst);
-        let cut = guests.values().filter(|guest| matches!(*lock(&guest.state), State::Busy | State::InService)).count();
+        let has_begun = |guest: &Guest| matches!(*lock(&guest.state), State::Busy | State::InService);
+        let cut: Vec<u64> = guests.iter().filter(|(_, guest)| has_begun(guest)).map(|(name, _)| *name).collect();
         for guest in guests.values() {
             let _ = guest.stream.shutdown(Side::Both);
         }
@@ -269,8 +270,8 @@ impl Door {
         let answered = house.answered.load(Ordering::SeqCst);
         ALL_ANSWERS.fetch_add(answered, Ordering::SeqCst);
         let answered = if house.has(Flaw::SharesCounts) { ALL_ANSWERS.load(Ordering::SeqCst) } else { answered };
-        let cut = if house.has(Flaw::HidesCuts) { 0 } else { cut as u64 };
-        Drain { answered, cut, stuck: stuck.len() as u64 }
+        let cut = if house.has(Flaw::HidesCuts) { 0 } else { cut.iter().filter(|name| !stuck.contains(name)).count() };
+        Drain { answered, cut: cut as u64, stuck: stuck.len() as u64 }
     }
 }
 
