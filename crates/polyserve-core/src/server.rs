@@ -27,6 +27,12 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
     /// What this server's shape can do.
     fn connections(&self) -> Connections;
 
+    /// How many connections it serves at a time, where its shape bounds them: others wait until one of them leaves.
+    /// `None` where none holds another up, and where a server does not say.
+    fn at_once(&self) -> Option<usize> {
+        (self.connections() == Connections::One).then_some(1)
+    }
+
     /// Binds `addr` and serves `service` on it; port 0 picks a free port.
     ///
     /// # Errors
@@ -39,6 +45,9 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
 impl<S: Server + ?Sized> Server for Box<S> {
     fn connections(&self) -> Connections {
         (**self).connections()
+    }
+    fn at_once(&self) -> Option<usize> {
+        (**self).at_once()
     }
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
         (**self).serve(addr, service)

@@ -240,7 +240,7 @@ impl Measuring<'_> {
             }
         }
         let shape = made.connections();
-        let bound = bound(shape, &config, guests.connections + self.bench.connections);
+        let bound = bound(&made, &config, guests.connections + self.bench.connections);
         let contestant = Contestant::new(name, Role::Ranked, serve(server, repo, &flags, Vec::new()));
         Ok((contestant.with(|one| one.shape = Some(shape)), bound))
     }

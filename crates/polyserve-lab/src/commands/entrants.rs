@@ -106,8 +106,8 @@ impl Entrants<'_> {
             });
             match config {
                 Ok((server, config)) => {
-                    let shape = server.map(|server| server.connections());
-                    let bound = shape.and_then(|shape| bound(shape, &config, self.connections));
+                    let shape = server.as_ref().map(|server| server.connections());
+                    let bound = server.and_then(|server| bound(&server, &config, self.connections));
                     let launch = serve(&pair.server, &pair.repo, &self.flags, Vec::new());
                     let contestant = Contestant::new(&pair.name(), Role::Ranked, launch);
                     contestants.push(contestant.with(|one| (one.shape, one.bound) = (shape, bound)));

@@ -236,14 +236,14 @@ impl Field<'_> {
                 config.answer_timeout = config.answer_timeout.max(*wait * 2);
             }
         });
-        let shape = (entry.make)(&config)?.connections();
+        let server = (entry.make)(&config)?;
+        let shape = server.connections();
         let waiting = match shape {
             _ if !entry.promises.iter().any(|promise| promise == HOLDS_A_WORKER) => None,
             Connections::Multiplexed => config.workers,
-            Connections::OnePerThread => {
-                Some(config.workers.unwrap_or(*connections).min(config.max_connections).min(*connections))
+            Connections::OnePerThread | Connections::One => {
+                Some(server.at_once().map_or(*connections, |at_once| at_once.min(*connections)))
             }
-            Connections::One => Some(1),
         };
         let mut flags: Vec<String> = SETTINGS
             .iter()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use polyserve::{Connections, ServerConfig};
+use polyserve::{Connections, Server, ServerConfig};
 use serde::Serialize;
 
 use super::launch::Launch;
@@ -58,14 +58,9 @@ impl Contestant {
 }
 
 /// The longest that a new connection waits where idle ones hold others up: the head's timeout for each ahead of it.
-/// `None` where an idle connection holds nobody up, or as many can be held as there are connections.
-pub fn bound(shape: Connections, config: &ServerConfig, connections: usize) -> Option<String> {
-    let at_once = match shape {
-        Connections::Multiplexed => return None,
-        Connections::OnePerThread => config.workers.map_or(config.max_connections, |n| n.min(config.max_connections)),
-        Connections::One => 1,
-    };
-    let ahead = connections.checked_sub(at_once).filter(|ahead| *ahead > 0)?;
+/// `None` where an idle connection holds nobody up, or as many are served at a time as there are connections.
+pub fn bound(server: &dyn Server, config: &ServerConfig, connections: usize) -> Option<String> {
+    let ahead = connections.checked_sub(server.at_once()?).filter(|ahead| *ahead > 0)?;
     let timeout = Duration::from_millis(config.head_timeout.as_millis().try_into().unwrap_or(u64::MAX));
     Some(format!("{} x {ahead}", humantime::format_duration(timeout)))
 }
@@ -83,6 +78,8 @@ pub fn order(pass: usize, count: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use polyserve::catalog::Catalog;
+
     use super::*;
 
     #[test]
@@ -122,14 +119,22 @@ mod tests {
         }
     }
 
+    /// The pool's default size was not known here: a crowd of 1000 beside it was measured.
     #[test]
     fn bounds_of_shapes() {
-        let config = ServerConfig::default().with(|c| c.max_connections = 60);
-        assert_eq!(bound(Connections::Multiplexed, &config, 64), None);
-        assert_eq!(bound(Connections::OnePerThread, &config, 60), None);
-        assert_eq!(bound(Connections::OnePerThread, &config, 64).as_deref(), Some("10s x 4"));
-        let pool = config.clone().with(|c| c.workers = Some(8));
-        assert_eq!(bound(Connections::OnePerThread, &pool, 64).as_deref(), Some("10s x 56"));
-        assert_eq!(bound(Connections::One, &config, 64).as_deref(), Some("10s x 63"));
+        let of = |name: &str, connections, change: &dyn Fn(&mut ServerConfig)| {
+            let config = ServerConfig::default().with(change);
+            let server = (Catalog::builtin().server(name).unwrap().make)(&config).unwrap();
+            bound(&server, &config, connections)
+        };
+        assert_eq!(of("tokio_tcp", 20_000, &|_| ()), None);
+        assert_eq!(of("sequential", 1, &|_| ()), None);
+        assert_eq!(of("sequential", 64, &|_| ()).as_deref(), Some("10s x 63"));
+        assert_eq!(of("thread_per_connection", 10_000, &|_| ()), None);
+        assert_eq!(of("thread_per_connection", 64, &|c| c.max_connections = 60).as_deref(), Some("10s x 4"));
+        assert_eq!(of("futures_pool", 100, &|_| ()), None);
+        assert_eq!(of("futures_pool", 200, &|_| ()).as_deref(), Some("10s x 100"));
+        assert_eq!(of("futures_pool", 64, &|c| c.workers = Some(8)).as_deref(), Some("10s x 56"));
+        assert_eq!(of("futures_pool", 64, &|c| c.max_connections = 60).as_deref(), Some("10s x 4"));
     }
 }

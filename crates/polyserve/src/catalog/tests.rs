@@ -80,6 +80,8 @@ mod threadpool {
                 Connections::One => "one connection at a time",
             };
             assert_eq!(entry.promises[0], shape, "{}", entry.name);
+            let bounded = server.connections() != Connections::Multiplexed;
+            assert_eq!(server.at_once().is_some(), bounded, "{}", entry.name);
         }
     }
 

@@ -45,6 +45,11 @@ use porter::Porter;
 /// The published pools' size.
 const THREADS: usize = 100;
 
+/// The threads of a pool.
+fn threads(config: &ServerConfig) -> usize {
+    config.workers.unwrap_or(THREADS)
+}
+
 /// A server whose connections are tasks that block, on the thread pool of the futures crate.
 #[derive(Clone, Debug)]
 pub struct FuturesPool {
@@ -67,6 +72,10 @@ impl FuturesPool {
 impl Server for FuturesPool {
     fn connections(&self) -> Connections {
         Connections::OnePerThread
+    }
+
+    fn at_once(&self) -> Option<usize> {
+        Some(threads(&self.config).min(self.config.max_connections))
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {

@@ -16,7 +16,6 @@ use polyserve_core::serving::{ACCEPT_REST, Complaint, Departures, House, LAST_GR
 use polyserve_core::{Drain, ServerConfig, Service, Shutdown, net};
 use rustix::event::PollFlags;
 
-use super::THREADS;
 use super::hall::Hall;
 use super::visit::serve_next;
 
@@ -49,7 +48,7 @@ impl Porter {
         let listener = net::listen(addr, config)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
-        let threads = config.workers.unwrap_or(THREADS);
+        let threads = super::threads(config);
         let (hall, bell) = Hall::new(House::new(service, config), threads)?;
         let shutdown = hall.house.shutdown.clone();
         let (aboard, gone) = mpsc::channel::<()>();

@@ -95,6 +95,10 @@ impl Server for ThreadPerConnection {
         Connections::OnePerThread
     }
 
+    fn at_once(&self) -> Option<usize> {
+        Some(self.config.max_connections)
+    }
+
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
         let opening = Opening::new(addr, &self.config, service)?;
         let (local_addr, shutdown) = (opening.local_addr, opening.house.shutdown.clone());
