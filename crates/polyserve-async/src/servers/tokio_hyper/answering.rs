@@ -120,8 +120,8 @@ impl Work {
 
     /// The answer is here.
     fn give(&mut self, reply: Reply, in_place: Vec<u8>, headers: HeaderMap) {
+        let close = self.close || self.line.is_last();
         self.line.state().stage = Stage::Sending;
-        let close = self.close || self.line.shared.roll.house.shutdown.is_begun();
         let (answer, body) = response::head(&self.line.shared, reply, close, headers);
         let body = match body {
             Body::InPlace => Whole::Buffer(in_place),

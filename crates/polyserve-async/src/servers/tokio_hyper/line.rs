@@ -140,7 +140,13 @@ impl Tally {
 
     /// Whether nothing is left, which hyper would have made a request of if it were one. False where it is not known.
     fn nothing_is_left(&self) -> bool {
-        (self.ends_in_a_line && matches!(&self.tail, b"\n\r\n" | [_, b'\n', b'\n'])) || self.read == self.used
+        (self.ends_in_a_line && matches!(&self.tail, b"\n\r\n" | [_, b'\n', b'\n'])) || self.is_used()
+    }
+
+    /// Whether the requests since are all that was read. False where it is not known: of bodies in chunks, and of heads that
+    /// are not written as most clients do.
+    fn is_used(&self) -> bool {
+        self.read == self.used
     }
 
     /// Whether the first request is a HEAD; `None` where it is over.
@@ -171,6 +177,12 @@ impl Line {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Whether a shutdown has begun, and nothing of the client is known to be here but the request in hand. Where that is not
+    /// known, the connection ends without a word once there is nothing more to read.
+    pub(super) fn is_last(&self) -> bool {
+        self.shared.roll.house.shutdown.is_begun() && self.state().tally.is_used()
     }
 
     /// hyper has an answer's last byte.
