@@ -223,6 +223,9 @@ impl Work {
                 }
                 Poll::Ready(Some(Err(error))) => {
                     tracing::debug!(%error, "a body is not one");
+                    let mut state = self.line.state();
+                    state.gone = state.input_ended;
+                    drop(state);
                     let reply = Reply::problem(Status::BAD_REQUEST, "The body is not valid, or not whole.");
                     return self.turn_down(reply, *held);
                 }

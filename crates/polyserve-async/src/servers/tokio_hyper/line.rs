@@ -83,6 +83,10 @@ pub(super) struct State {
     pub(super) fresh: usize,
     /// The service has a body of which hyper has not read the end.
     pub(super) body_is_open: bool,
+    /// A part of the present answer may have left.
+    pub(super) torn: bool,
+    /// The client left within the present request: its answer is not sent.
+    pub(super) gone: bool,
     /// More of the body came than one may have.
     #[cfg(feature = "tower")]
     pub(super) too_large: bool,
@@ -168,6 +172,8 @@ impl Line {
             client_stays: true,
             fresh: 0,
             body_is_open: false,
+            torn: false,
+            gone: false,
             #[cfg(feature = "tower")]
             too_large: false,
             tally: Tally::default(),
@@ -233,7 +239,12 @@ impl State {
     pub(super) fn flushed(&mut self) {
         if self.ended > 0 {
             let ended = std::mem::take(&mut self.ended);
-            self.buffers().output.end(ended);
+            self.torn = false;
+            if self.gone && ended == 1 {
+                self.buffers().output.take_back();
+            } else {
+                self.buffers().output.end(ended);
+            }
             if self.stage == Stage::Sending {
                 self.stage = Stage::Done;
             }
@@ -259,6 +270,7 @@ impl State {
     /// Sends what the kernel takes; hands out the rest. An error is met again with it.
     pub(super) fn send(&mut self, line: &Line, last: bool) -> Option<Box<Output>> {
         let output = &mut self.buffers.as_mut()?.output;
+        self.torn |= output.is_partial();
         output.try_send(line, last);
         (!output.is_empty()).then(|| Box::new(std::mem::take(output)))
     }
