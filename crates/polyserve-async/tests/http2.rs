@@ -238,3 +238,55 @@ fn a_tower_service_is_not_served_so() {
     let error = server.serve_tower(([127, 0, 0, 1], 0).into(), axum::Router::new()).expect_err("it is refused");
     assert!(error.to_string().contains("http2"), "{error}");
 }
+
+/// A connection with settings of the client's.
+async fn connect_with(addr: SocketAddr, window: u32) -> (Sender, JoinHandle<hyper::Result<()>>) {
+    let stream = tokio::net::TcpStream::connect(addr).await.expect("the server accepts connections");
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(window);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("it speaks HTTP/2");
+    (sender, tokio::spawn(connection))
+}
+
+/// A client asked with a window of nothing and kept its answers, and the connection, for ever.
+#[test]
+fn a_client_that_takes_no_answer_is_cut() {
+    let running = serve(Arc::new(Echo), |config| config.write_timeout = Duration::from_millis(50));
+    let addr = running.local_addr();
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    // A window of 7 lets the codec have the whole answer, which it then holds back.
+    for window in [0, 7] {
+        let ended = runtime.block_on(async {
+            let (mut sender, connection) = connect_with(addr, window).await;
+            let answer = sender.send_request(request(Method::POST, "/", "hello, world")).await.expect("a head");
+            assert_eq!(answer.status(), StatusCode::OK);
+            let ended = tokio::time::timeout(PATIENCE, connection).await;
+            drop((sender, answer)); // so it was not the client that ended it
+            ended
+        });
+        assert!(ended.is_ok(), "the connection stands, window {window}");
+    }
+    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 0, cut: 0, stuck: 0 });
+}
+
+/// A client that took its time over a large answer was told to leave as idle, and cut, once the codec had the answer.
+#[test]
+fn a_client_that_takes_its_time_is_not_idle() {
+    let running = serve(Arc::new(Echo), |config| {
+        config.idle_timeout = Duration::from_millis(20);
+        config.linger_timeout = Duration::from_millis(20);
+        config.write_timeout = 10 * PATIENCE;
+    });
+    let addr = running.local_addr();
+    client_runtime().block_on(async {
+        let body = "0123456789".repeat(20_000);
+        let (mut sender, _connection) = connect_with(addr, 1000).await;
+        let answer = sender.send_request(request(Method::POST, "/", body.clone())).await.expect("a head");
+        for _ in 0..4 {
+            let (_idle, connection) = connect(addr).await;
+            let _ = connection.await.expect("no panic"); // that one was idle
+        }
+        assert!(text(answer).await == body, "it comes whole");
+    });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
+}

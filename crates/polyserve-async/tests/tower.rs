@@ -256,6 +256,35 @@ fn a_body_past_the_limit_is_too_large() {
     assert_eq!(client.ask(whole.as_bytes(), 200).text(), "1000 bytes");
 }
 
+/// A handler that echoed a body in chunks cost its client the connection without a byte of an answer, where the first of
+/// them was past the limit already.
+#[test]
+fn an_echo_past_the_limit_is_too_large() {
+    let echo = |body: Body| async move { body };
+    let running = serve(Router::new().route("/", post(echo)), |config| config.max_body = 1000);
+    let request = |length: usize| {
+        let body = format!("{length:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(length));
+        format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}")
+    };
+    let mut client = client(&running);
+    client.send(request(1001).as_bytes()).expect("it takes the request");
+    client.expect_last(413);
+    let mut raw = Raw::new(running.local_addr());
+    raw.send(&request(1000));
+    raw.until("x\r\n0\r\n\r\n");
+    assert!(raw.text().starts_with("HTTP/1.1 200 OK\r\n"), "{}", raw.text());
+    drop(raw);
+    // What has left is not taken back: this client can tell that its answer is not whole.
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n");
+    raw.until("one\r\n");
+    raw.send(&format!("3e6\r\n{}\r\n0\r\n\r\n", "x".repeat(998)));
+    let _ = raw.stream.read_to_end(&mut raw.all);
+    assert!(raw.text().ends_with("\r\n3\r\none\r\n"), "{}", raw.text());
+    drop(client);
+    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 2, cut: 0, stuck: 0 });
+}
+
 /// An answer that streams when the shutdown begins goes on to its end.
 #[test]
 fn a_streamed_answer_outlives_the_shutdown() {

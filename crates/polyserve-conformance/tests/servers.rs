@@ -87,6 +87,7 @@ caught! {
     sleeps_until_the_deadline: SleepsUntilTheDeadline,
     does_not_drain: DoesNotDrain,
     tears_answers: TearsAnswers,
+    drains_one_answer: DrainsOneAnswer,
     drains_without_saying_so: DrainsWithoutSayingSo,
     truthless: Truthless,
     hides_cuts: HidesCuts,

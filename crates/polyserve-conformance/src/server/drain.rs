@@ -215,6 +215,32 @@ pub fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcom
     Outcome::Held
 }
 
+/// Requests that have all arrived when the shutdown begins are all answered, also those behind an answer that comes later.
+pub fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) -> Outcome {
+    let (patience, gate) = (subject.patience, Gate::new());
+    let live = subject.live(gate.clone(), |config| config.drain_grace = patience * 10);
+    let mut client = live.client();
+    let bodies: Vec<String> = (0..14).map(|number| format!("request {number}")).collect();
+    let mut bytes = Vec::new();
+    for (number, body) in bodies.iter().enumerate() {
+        let path = if number == 9 { "/hold" } else { "/" };
+        bytes.extend(with_body("POST", path, "", body.as_bytes()));
+    }
+    client.send(&bytes).expect("the server takes the requests");
+    gate.wait_for(1, patience);
+    let draining = live.begin_drain();
+    let_pass(MEANWHILE);
+    assert_eq!(gate.give_all(), 1, "the answer is still wanted");
+    for (number, body) in bodies.iter().enumerate() {
+        let expected = if number == 9 { "/hold" } else { body };
+        let answer = if number == 13 { client.expect_last(200) } else { client.expect(200) };
+        assert_eq!(answer.text(), expected);
+    }
+    drop(client);
+    check_counts(draining.wait(), 14, 0);
+    Outcome::Held
+}
+
 /// A large answer that is on its way when the shutdown begins arrives whole.
 pub fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     const LENGTH: usize = 20_000_000;

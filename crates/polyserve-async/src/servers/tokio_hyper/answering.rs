@@ -120,8 +120,8 @@ impl Work {
 
     /// The answer is here.
     fn give(&mut self, reply: Reply, in_place: Vec<u8>, headers: HeaderMap) {
+        let close = self.close || self.line.is_last();
         self.line.state().stage = Stage::Sending;
-        let close = self.close || self.line.shared.roll.house.shutdown.is_begun();
         let (answer, body) = response::head(&self.line.shared, reply, close, headers);
         let body = match body {
             Body::InPlace => Whole::Buffer(in_place),
@@ -223,6 +223,9 @@ impl Work {
                 }
                 Poll::Ready(Some(Err(error))) => {
                     tracing::debug!(%error, "a body is not one");
+                    let mut state = self.line.state();
+                    state.gone = state.input_ended;
+                    drop(state);
                     let reply = Reply::problem(Status::BAD_REQUEST, "The body is not valid, or not whole.");
                     return self.turn_down(reply, *held);
                 }

@@ -248,6 +248,11 @@ impl<S: Answers> Connection<S> {
                 refusal::replace(&mut state, &self.line.shared, &left);
                 true
             }
+            #[cfg(feature = "tower")]
+            Err(_) if state.too_large && !state.torn => {
+                refusal::too_large(&mut state, &self.line.shared);
+                true
+            }
             Err(error) => {
                 tracing::debug!(%error, "a connection failed");
                 false
@@ -319,6 +324,9 @@ impl<S: Answers> Connection<S> {
         match stage {
             Stage::Head => {
                 let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
+                if without_blank(&left).is_empty() {
+                    return Step::End;
+                }
                 refusal::late_head(&mut self.line.state(), &self.line.shared, &left);
                 self.end = Some(true);
                 self.send(true);

@@ -4,27 +4,31 @@
 //! only where it has to wait.
 //!
 //! Invariants: at most [`STREAMS`] requests at once on a connection; a drain tells the client (GOAWAY), serves what has
-//! begun, and closes who is idle. An answer counts when hyper's codec has its last byte and what that wrote is sent; one
-//! that the client's window holds back in the codec may count before. Cost: a task and two allocations for a stream.
+//! begun, and closes who is idle. An answer counts when its last byte is with the kernel. A client whose windows hold
+//! answers back, and which takes no byte of any for the write timeout, loses the connection. Cost: a task and two
+//! allocations for a stream, a look at the clock for each frame of an answer.
+
+mod streams;
 
 use std::convert::Infallible;
 use std::future::{Future, IntoFuture as _};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response};
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use polyserve_core::http1::session::OUTPUT_BOUND;
 use polyserve_core::{Answer, BoxFuture, Head, Reply, ServerConfig, Service, Status, timer};
 use tokio::runtime::Handle;
 
+use self::streams::{Counted, Open, Streams};
 use super::io::Io;
 use super::line::{Http2, Line, Stage};
 use super::output::{self, Output};
@@ -33,6 +37,9 @@ use crate::tower::{AsTower, ReplyBody, caught, response};
 
 /// Requests at once on a connection.
 const STREAMS: u32 = 128;
+
+/// Where nothing limits a wait.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Polls of hyper before other tasks have their turn.
 const TURNS: usize = 8;
@@ -56,22 +63,12 @@ pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
         .max_send_buf_size(OUTPUT_BOUND);
     Box::new(move |line, before| {
         line.state().stage = Stage::Answer; // it has stages of its own
-        let streams =
-            Arc::new(Streams { line: Arc::clone(&line), open: AtomicUsize::new(0), calls: AtomicUsize::new(0) });
+        let streams = Streams::new(Arc::clone(&line));
         let service = Streaming { streams: Arc::clone(&streams) };
         let hyper = builder.serve_connection(Io::new(Arc::clone(&line), before), service);
         let (waiting, deadline) = (Waiting::Streams, Instant::now());
         Box::pin(Connection { line, streams, hyper, unsent: None, state: State::Open, waker: None, waiting, deadline })
     })
-}
-
-/// What the streams of a connection share.
-struct Streams {
-    line: Arc<Line>,
-    /// Requests that are not wholly answered.
-    open: AtomicUsize,
-    /// Threads in the service's code.
-    calls: AtomicUsize,
 }
 
 /// A connection, from its preface to its close.
@@ -98,7 +95,7 @@ enum State {
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waiting {
-    /// Streams have deadlines of their own.
+    /// Streams have deadlines of their own, until their answers are here; then the client has to take them.
     Streams,
     Idle,
     /// Told to leave, with nothing begun.
@@ -174,12 +171,18 @@ impl<H: Serves> Connection<H> {
 
     fn wait_for(&mut self, waiting: Waiting) -> Poll<()> {
         let now = Instant::now();
-        if self.waiting != waiting {
-            let config = &self.line.shared.roll.house.config;
+        let config = &self.line.shared.roll.house.config;
+        if waiting == Waiting::Streams {
+            self.waiting = waiting;
+            self.deadline = self.streams.held_since().map_or(now + FAR, |since| since + config.write_timeout);
+            if self.deadline <= now {
+                return Poll::Ready(());
+            }
+        } else if self.waiting != waiting {
             self.waiting = waiting;
             self.deadline = now
                 + match waiting {
-                    Waiting::Streams => Duration::from_secs(365 * 24 * 3600),
+                    Waiting::Streams => FAR,
                     Waiting::Idle => config.idle_timeout,
                     Waiting::Left => config.linger_timeout,
                     Waiting::Written => config.write_timeout,
@@ -212,22 +215,6 @@ struct Streaming {
     streams: Arc<Streams>,
 }
 
-/// A request that is not wholly answered.
-struct Open(Arc<Streams>);
-
-impl Open {
-    fn new(streams: &Arc<Streams>) -> Self {
-        streams.open.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(streams))
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 impl hyper::service::Service<Request<Incoming>> for Streaming {
     type Response = Response<Counted>;
     type Error = Infallible;
@@ -236,15 +223,15 @@ impl hyper::service::Service<Request<Incoming>> for Streaming {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let open = Open::new(&self.streams);
         Box::pin(async move {
-            let line = Arc::clone(&open.0.line);
+            let line = Arc::clone(open.line());
             let head_only = request.method() == Method::HEAD;
-            let mut response = answer(&open.0, request).await;
+            let mut response = answer(open.streams(), request).await;
             if head_only && let Some(length) = response.body().size_hint().exact() {
                 *response.body_mut() = ReplyBody::of(Bytes::new());
                 response.headers_mut().insert(CONTENT_LENGTH, length.into());
             }
             finish(&line.shared, response.headers_mut(), false);
-            Ok(response.map(|body| Counted { body, open }.noted()))
+            Ok(response.map(|body| Counted::new(body, open)))
         })
     }
 }
@@ -317,48 +304,5 @@ impl Service for Noted {
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         let _call = Call::new(&self.0);
         self.0.line.shared.roll.house.env.service.head(head)
-    }
-}
-
-/// An answer's body; its request is open until it ends. It is counted before hyper has its last byte, for the connection's
-/// task may send that, and end, before this one is dropped.
-struct Counted {
-    body: ReplyBody,
-    open: Open,
-}
-
-impl Counted {
-    /// Counts it where nothing is left of it.
-    fn noted(self) -> Self {
-        self.note();
-        self
-    }
-
-    fn note(&self) {
-        if self.body.is_end_stream() {
-            self.open.0.line.end_answer();
-        }
-    }
-}
-
-impl Body for Counted {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let body = self.get_mut();
-        let frame = Pin::new(&mut body.body).poll_frame(cx);
-        if matches!(frame, Poll::Ready(Some(_))) {
-            body.note();
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

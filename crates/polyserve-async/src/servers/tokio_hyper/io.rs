@@ -16,6 +16,7 @@ use polyserve_core::http1::session::OUTPUT_BOUND;
 use polyserve_core::net;
 
 use super::line::{Line, Stage};
+use super::output::Buffers;
 use crate::servers::runtime::{Direction, Moved, Watched as _};
 
 /// One connection's.
@@ -97,8 +98,10 @@ fn receive(line: &Line, cx: &mut Context<'_>, input: &mut [u8], leaves: bool) ->
 impl Write for Io {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.line.state();
-        let output = &mut state.buffers().output;
+        let state = &mut *state;
+        let output = &mut state.buffers.get_or_insert_with(|| Box::new(Buffers::new())).output;
         if output.bytes.len() >= OUTPUT_BOUND {
+            state.torn |= output.is_partial();
             output.try_send(&self.line, false);
             if output.bytes.len() >= OUTPUT_BOUND {
                 state.seen.blocked = true; // whoever polls hyper sends, and then polls again

@@ -83,6 +83,10 @@ pub(super) struct State {
     pub(super) fresh: usize,
     /// The service has a body of which hyper has not read the end.
     pub(super) body_is_open: bool,
+    /// A part of the present answer may have left.
+    pub(super) torn: bool,
+    /// The client left within the present request: its answer is not sent.
+    pub(super) gone: bool,
     /// More of the body came than one may have.
     #[cfg(feature = "tower")]
     pub(super) too_large: bool,
@@ -140,7 +144,13 @@ impl Tally {
 
     /// Whether nothing is left, which hyper would have made a request of if it were one. False where it is not known.
     fn nothing_is_left(&self) -> bool {
-        (self.ends_in_a_line && matches!(&self.tail, b"\n\r\n" | [_, b'\n', b'\n'])) || self.read == self.used
+        (self.ends_in_a_line && matches!(&self.tail, b"\n\r\n" | [_, b'\n', b'\n'])) || self.is_used()
+    }
+
+    /// Whether the requests since are all that was read. False where it is not known: of bodies in chunks, and of heads that
+    /// are not written as most clients do.
+    fn is_used(&self) -> bool {
+        self.read == self.used
     }
 
     /// Whether the first request is a HEAD; `None` where it is over.
@@ -162,6 +172,8 @@ impl Line {
             client_stays: true,
             fresh: 0,
             body_is_open: false,
+            torn: false,
+            gone: false,
             #[cfg(feature = "tower")]
             too_large: false,
             tally: Tally::default(),
@@ -171,6 +183,12 @@ impl Line {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Whether a shutdown has begun, and nothing of the client is known to be here but the request in hand. Where that is not
+    /// known, the connection ends without a word once there is nothing more to read.
+    pub(super) fn is_last(&self) -> bool {
+        self.shared.roll.house.shutdown.is_begun() && self.state().tally.is_used()
     }
 
     /// hyper has an answer's last byte.
@@ -221,7 +239,12 @@ impl State {
     pub(super) fn flushed(&mut self) {
         if self.ended > 0 {
             let ended = std::mem::take(&mut self.ended);
-            self.buffers().output.end(ended);
+            self.torn = false;
+            if self.gone && ended == 1 {
+                self.buffers().output.take_back();
+            } else {
+                self.buffers().output.end(ended);
+            }
             if self.stage == Stage::Sending {
                 self.stage = Stage::Done;
             }
@@ -247,6 +270,7 @@ impl State {
     /// Sends what the kernel takes; hands out the rest. An error is met again with it.
     pub(super) fn send(&mut self, line: &Line, last: bool) -> Option<Box<Output>> {
         let output = &mut self.buffers.as_mut()?.output;
+        self.torn |= output.is_partial();
         output.try_send(line, last);
         (!output.is_empty()).then(|| Box::new(std::mem::take(output)))
     }

@@ -4,11 +4,17 @@
 //! judged once more before the service is called, and what hyper refuses is told in this project's words. Deadlines are on
 //! the roll that the other servers of this crate use, not hyper's timers.
 //!
-//! Invariant: an idle connection holds no thread, and after a second no buffer of hyper's. Cost: what hyper takes, a
-//! look at the head, a copy of the answer; a read and a write for each batch of requests.
+//! Invariant: an idle connection holds no thread, and after a second no buffer of hyper's: those are the allocator's again.
+//! Cost: what hyper takes, a look at the head, a copy of the answer; a read and a write for each batch of requests. The
+//! allocator keeps for later what connections that were busy in the same second had: the resident memory stays at about
+//! 10 KiB for each of them (measured on glibc; 1.8 KiB for each that came after these, within one arena of its).
 //!
-//! Declared deviations: a bare LF ends a line of a head; a Content-Length beside `Transfer-Encoding: chunked` is ignored;
-//! a chunk may say that it is larger than any body, and have any byte in its extension. A fragment in a target is dropped.
+//! Declared deviations, which the kit expects: a bare LF ends a line of a head; a Content-Length beside
+//! `Transfer-Encoding: chunked` is ignored; a chunk may say that it is larger than any body, and have any byte in its
+//! extension. Besides, a fragment in a target is dropped; a space after a chunk's size is taken; extensions or trailers of
+//! chunks past their bound are a 400, not a 431, and so is, not as a 413, a chunk's size of more than 64 bits; one of
+//! ``"<>^`{|}`` in a query is a 400. The last answer of a drain says `Connection: close` where all that was read is known to
+//! be used: not after a body in chunks, nor where heads are not written as most clients do. There the connection just ends.
 //!
 //! *Wins when* its service is a `tower::Service`, or HTTP/2 is asked for. *Loses when* a request is cheap: hyper's types
 //! cost more than the codec of `tokio_tcp`; see docs/STRATEGIES.md.

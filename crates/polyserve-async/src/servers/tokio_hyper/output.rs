@@ -50,6 +50,11 @@ impl Output {
         self.bytes.is_empty()
     }
 
+    /// Whether a part of an answer follows the last whole one.
+    pub(super) fn is_partial(&self) -> bool {
+        self.bytes.len() > self.ends.last().copied().unwrap_or(0)
+    }
+
     /// Sends what the kernel takes, and counts the answers in it. An error is met again with the rest.
     pub(super) fn try_send(&mut self, line: &Line, last: bool) {
         if !self.is_empty()

@@ -17,7 +17,7 @@ pub(super) fn replace(state: &mut State, shared: &Shared, left: &[u8]) {
         let refusal = match decode::head(bytes, limits, &mut fields) {
             Decoded::Refused(refusal) => refusal,
             Decoded::Head(Parsed { framing: Framing::Length(length), .. }) if length > limits.max_body as u64 => {
-                Refusal { status: Status::CONTENT_TOO_LARGE, detail: "The body is larger than this server takes." }
+                Refusal { status: Status::CONTENT_TOO_LARGE, detail: TOO_LARGE }
             }
             Decoded::Head(_) | Decoded::Partial => Refusal { status, detail: UNKNOWN },
         };
@@ -29,12 +29,22 @@ pub(super) fn replace(state: &mut State, shared: &Shared, left: &[u8]) {
     }
 }
 
+const TOO_LARGE: &str = "The body is larger than this server takes.";
+
 const UNKNOWN: &str = "The request's head, or what it says of its body, is not valid.";
 
 /// Answers a head that has not come in time; `left` is what there is of it.
 pub(super) fn late_head(state: &mut State, shared: &Shared, left: &[u8]) {
     let refusal = Refusal { status: Status::REQUEST_TIMEOUT, detail: "The head did not come in time." };
     refuse(state, shared, refusal, Some(left.starts_with(b"HEAD ")));
+}
+
+/// Answers a body that is too large in place of an answer that had begun, of which nothing has left.
+#[cfg(feature = "tower")]
+pub(super) fn too_large(state: &mut State, shared: &Shared) {
+    state.buffers().output.take_back();
+    let refusal = Refusal { status: Status::CONTENT_TOO_LARGE, detail: TOO_LARGE };
+    refuse(state, shared, refusal, Some(false));
 }
 
 /// `head_only`: whether the request was HEAD; where that is not known, the answer has no body.

@@ -3,6 +3,7 @@
 use http::header::{CONNECTION, SERVER};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response};
+use hyper::ext::ReasonPhrase;
 use polyserve_core::Reply;
 use polyserve_core::service::Body;
 
@@ -16,6 +17,10 @@ pub(super) fn head(shared: &Shared, reply: Reply, close: bool, mut headers: Head
     let (mut parts, ()) = Response::new(()).into_parts();
     parts.status = status(&reply);
     parts.headers = headers;
+    let reason = reply.status().reason();
+    if parts.status.canonical_reason() != Some(reason) {
+        parts.extensions.insert(ReasonPhrase::from_static(reason.as_bytes())); // http has those of older RFCs
+    }
     (parts, reply.into_body())
 }
 

@@ -297,7 +297,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Work<B> {
 
     /// The service's own answer, or what must be said instead.
     fn given(&self, given: Result<Response<B>, BoxError>) -> Response<Marked<Streamed>> {
-        let close = self.close || self.line.shared.roll.house.shutdown.is_begun();
+        let close = self.close || self.line.is_last();
         if std::mem::take(&mut self.line.state().too_large) {
             return self.own(too_large(), true);
         }

@@ -153,7 +153,8 @@ impl Connection<'_> {
         self.served += 1;
         let most = self.house.config.requests_per_connection + u64::from(self.has(Flaw::MiscountsRequests));
         let last = self.house.config.requests_per_connection > 0 && self.served >= most;
-        let draining = self.house.shutdown.is_begun();
+        let more = !self.input.is_empty() && !self.has(Flaw::DrainsOneAnswer);
+        let draining = self.house.shutdown.is_begun() && !more;
         let keeps = (head.keeps || self.has(Flaw::IgnoresConnectionClose)) && !last && !draining;
         let connection = match keeps {
             false if draining && self.has(Flaw::DrainsWithoutSayingSo) => None,

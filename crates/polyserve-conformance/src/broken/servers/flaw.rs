@@ -110,6 +110,8 @@ flaws! {
     DoesNotDrain, caught by a_request_in_mid_body_outlives_the_shutdown;
     /// Sends half of an answer once a shutdown has begun.
     TearsAnswers, caught by a_waiting_answer_outlives_the_shutdown;
+    /// Closes after the first answer of a drain, whatever has come behind its request.
+    DrainsOneAnswer, caught by pipelined_requests_are_served_by_the_drain;
     /// Does not say that the answer of a drain is the last.
     DrainsWithoutSayingSo, caught by a_request_in_mid_body_outlives_the_shutdown;
     /// Does not count answers to HEAD.

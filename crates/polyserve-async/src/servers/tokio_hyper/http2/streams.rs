@@ -1,0 +1,166 @@
+//! What the streams of a connection share, and an answer's body until the client has taken it.
+//!
+//! Invariant: a request is open until hyper's codec has written the last byte of its answer, however long the client's
+//! window holds that back. Cost: an uncontended lock and a look at the clock for each frame of an answer's body.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use polyserve_core::sync::lock;
+
+use super::super::line::Line;
+use crate::tower::ReplyBody;
+
+/// What the streams of a connection share.
+pub(super) struct Streams {
+    pub(super) line: Arc<Line>,
+    /// Requests that are not wholly answered.
+    pub(super) open: AtomicUsize,
+    /// Threads in the service's code.
+    pub(super) calls: AtomicUsize,
+    held: Mutex<Waiting>,
+}
+
+/// Answers that are here, and wait for the client to take them.
+struct Waiting {
+    answers: usize,
+    /// When the client took the last of any of them; or when the first came.
+    since: Instant,
+}
+
+impl Streams {
+    pub(super) fn new(line: Arc<Line>) -> Arc<Self> {
+        let held = Mutex::new(Waiting { answers: 0, since: Instant::now() });
+        Arc::new(Self { line, open: AtomicUsize::new(0), calls: AtomicUsize::new(0), held })
+    }
+
+    /// Since when the client has taken nothing of the answers that wait for it, where any do. It is for the connection as a
+    /// whole: one stream may wait long while a slow client takes what the others have.
+    pub(super) fn held_since(&self) -> Option<Instant> {
+        let held = lock(&self.held);
+        (held.answers > 0).then_some(held.since)
+    }
+}
+
+/// A request that is not wholly answered.
+pub(super) struct Open {
+    streams: Arc<Streams>,
+    /// Its answer waits for the client.
+    is_held: bool,
+}
+
+impl Open {
+    pub(super) fn new(streams: &Arc<Streams>) -> Self {
+        streams.open.fetch_add(1, Ordering::SeqCst);
+        Self { streams: Arc::clone(streams), is_held: false }
+    }
+
+    pub(super) fn streams(&self) -> &Arc<Streams> {
+        &self.streams
+    }
+
+    pub(super) fn line(&self) -> &Arc<Line> {
+        &self.streams.line
+    }
+
+    /// The answer is here.
+    fn hold(mut self) -> Self {
+        self.is_held = true;
+        let mut held = lock(&self.streams.held);
+        if held.answers == 0 {
+            held.since = Instant::now();
+        }
+        held.answers += 1;
+        drop(held);
+        self
+    }
+
+    /// The client took some of it.
+    fn taken(&self) {
+        lock(&self.streams.held).since = Instant::now();
+    }
+
+    /// The answer is complete.
+    fn end(self) {
+        self.streams.line.end_answer();
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.is_held {
+            lock(&self.streams.held).answers -= 1;
+        }
+        self.streams.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// An answer's body, of one piece. The answer counts before hyper flushes its last byte, for the connection's task may end
+/// with that.
+pub(super) struct Counted {
+    body: ReplyBody,
+    open: Option<Open>,
+}
+
+impl Counted {
+    pub(super) fn new(body: ReplyBody, open: Open) -> Self {
+        if body.is_end_stream() {
+            open.end();
+            return Self { body, open: None };
+        }
+        Self { body, open: Some(open.hold()) }
+    }
+}
+
+impl Body for Counted {
+    type Data = Held;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Held>, Infallible>>> {
+        let Self { body, open } = self.get_mut();
+        let polled = Pin::new(body).poll_frame(cx);
+        polled.map(|frame| {
+            frame.map(|frame| frame.map(|frame| frame.map_data(|bytes| Held { bytes, open: open.take() })))
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A body that hyper's codec has, and writes as the client's window allows.
+pub(super) struct Held {
+    bytes: Bytes,
+    open: Option<Open>,
+}
+
+impl Buf for Held {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        self.open.iter().for_each(Open::taken);
+        if self.bytes.is_empty()
+            && let Some(open) = self.open.take()
+        {
+            open.end();
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Where hyper would answer otherwise than the servers on this project's own codec.
+#![cfg(feature = "hyper")]
+
+use std::time::Duration;
+
+use polyserve_async::servers::TokioHyper;
+use polyserve_conformance::client::{Client, Ending};
+use polyserve_core::service::EntityService;
+use polyserve_core::{Running, Server, ServerConfig};
+use polyserve_memory::StdMutex;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn serve(change: impl FnOnce(&mut ServerConfig)) -> Running {
+    let config = ServerConfig::default().with(change);
+    let server = TokioHyper::new(config).expect("it is honoured");
+    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdMutex::default())).expect("it serves")
+}
+
+fn client(running: &Running) -> Client {
+    Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
+}
+
+/// The http crate has the names that 413 and 422 had in older RFCs, and they were sent.
+#[test]
+fn a_status_has_its_present_name() {
+    let running = serve(|config| config.max_body = 10);
+    for (body, line) in
+        [("{}", "HTTP/1.1 422 Unprocessable Content\r\n"), ("{          }", "HTTP/1.1 413 Content Too Large\r\n")]
+    {
+        let mut client = client(&running);
+        let length = body.len();
+        let fields = format!("Host: a\r\nContent-Type: application/json\r\nContent-Length: {length}");
+        client
+            .send(format!("PUT / HTTP/1.1\r\n{fields}\r\nConnection: close\r\n\r\n{body}").as_bytes())
+            .expect("it is taken");
+        let (answer, _) = client.end();
+        assert!(answer.starts_with(line.as_bytes()), "{}", client.show());
+    }
+}
+
+/// A client that left in the middle of a body was told 400, where there was nobody to be told; it counted as answered.
+#[test]
+fn half_a_body_is_not_answered() {
+    let running = serve(|_| ());
+    for (framing, rest) in [("Content-Length: 10", "hello"), ("Transfer-Encoding: chunked", "5\r\nhello\r\n")] {
+        let mut client = client(&running);
+        // A whole request before it has its answer.
+        client.ask(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n", 404);
+        let fields = format!("Host: a\r\nContent-Type: application/json\r\n{framing}");
+        client.send(format!("PUT / HTTP/1.1\r\n{fields}\r\n\r\n{rest}").as_bytes()).expect("it is taken");
+        client.half_close().expect("the connection stands");
+        let (answer, ending) = client.end();
+        assert!(answer.is_empty() && ending == Ending::Closed, "{ending:?}\n{}", client.show());
+    }
+    assert_eq!(running.shutdown().expect("it ends well").answered, 2);
+}
+
+/// A client that sent nothing but empty lines was told 408, where no request had begun.
+#[test]
+fn empty_lines_are_no_request() {
+    let running = serve(|config| config.head_timeout = Duration::from_millis(50));
+    for lines in ["\r\n", "\r\n\r\n\r\n"] {
+        let mut client = client(&running);
+        client.send(lines.as_bytes()).expect("it is taken");
+        let (answer, ending) = client.end();
+        assert!(answer.is_empty() && ending == Ending::Closed, "{ending:?}\n{}", client.show());
+    }
+}
