@@ -12,9 +12,10 @@
 //! Declared deviations, which the kit expects: a bare LF ends a line of a head; a Content-Length beside
 //! `Transfer-Encoding: chunked` is ignored; a chunk may say that it is larger than any body, and have any byte in its
 //! extension. Besides, a fragment in a target is dropped; a space after a chunk's size is taken; extensions or trailers of
-//! chunks past their bound are a 400, not a 431, and so is, not as a 413, a chunk's size of more than 64 bits; one of
-//! ``"<>^`{|}`` in a query is a 400. The last answer of a drain says `Connection: close` where all that was read is known to
-//! be used: not after a body in chunks, nor where heads are not written as most clients do. There the connection just ends.
+//! chunks past their bound are a 400, not a 431, and so is, not as a 413, a chunk's size of more than 64 bits; `<` and `>`
+//! in a target, a backtick in its path and `"` in its query are a 400. The last answer of a drain says `Connection: close`
+//! where all that was read is known to be used: not after a body in chunks, nor where heads are not written as most clients
+//! do. There the connection just ends.
 //!
 //! *Wins when* its service is a `tower::Service`, or HTTP/2 is asked for. *Loses when* a request is cheap: hyper's types
 //! cost more than the codec of `tokio_tcp`; see docs/STRATEGIES.md.
