@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::thread;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -39,15 +40,13 @@ impl hyper::service::Service<http::Request<Incoming>> for Answering {
 
     fn call(&self, request: http::Request<Incoming>) -> Work {
         let (parts, body) = request.into_parts();
-        let line = Arc::clone(&self.0);
-        let judged = judging::judge(&line, &parts, body.is_end_stream());
-        let mut work = Work { line, close: false, state: State::Gone };
-        match judged {
+        let mut work = Work { line: Arc::clone(&self.0), close: false, state: State::Gone };
+        if body.is_end_stream() {
+            work.judge_and_ask(parts);
+            return work;
+        }
+        match judging::judge(&work.line, &parts, false) {
             Err(refusal) => work.refuse(refusal, parts.headers),
-            Ok(judged) if body.is_end_stream() => {
-                work.close = judged.is_last;
-                work.ask(parts, judged.method, &[]);
-            }
             Ok(judged) => {
                 work.close = judged.is_last;
                 work.await_body(parts, judged, body);
@@ -137,32 +136,57 @@ impl Work {
         self.state = State::Ready(Response::from_parts(answer, Marked::new(Arc::clone(&self.line), body)));
     }
 
-    /// Calls the service, outside of any lock.
+    /// A request without a body: its head is shown once, to the judge and to the service.
+    fn judge_and_ask(&mut self, mut parts: Parts) {
+        let mut in_place = body::spare();
+        let asked = head::show(&parts, |line, headers| {
+            let judged = judging::judge_shown(&self.line, &parts, &line, headers, true)?;
+            let head = whole(judged.method, line.target, line.version, headers);
+            Ok((judged.is_last, self.call(Request { head, body: &[] }, &mut in_place)))
+        });
+        let headers = std::mem::take(&mut parts.headers);
+        match asked {
+            Err(refusal) => {
+                body::give_back(in_place);
+                self.refuse(refusal, headers);
+            }
+            Ok((is_last, answer)) => {
+                self.close = is_last;
+                self.take(answer, in_place, headers);
+            }
+        }
+    }
+
+    /// A request whose body is whole.
     fn ask(&mut self, mut parts: Parts, method: Method, body: &[u8]) {
         let mut in_place = body::spare();
-        let house = &self.line.shared.roll.house;
-        self.line.place.set_calling(true);
         let answer = head::show(&parts, |line, headers| {
             let head = whole(method, line.target, line.version, headers);
-            catch_unwind(AssertUnwindSafe(|| house.env.service.call(Request { head, body }, &mut in_place)))
+            self.call(Request { head, body }, &mut in_place)
         });
+        self.take(answer, in_place, std::mem::take(&mut parts.headers));
+    }
+
+    /// Calls the service, outside of any lock.
+    fn call(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> thread::Result<Answer<Reply>> {
+        self.line.place.set_calling(true);
+        let service = &self.line.shared.roll.house.env.service;
+        let answer = catch_unwind(AssertUnwindSafe(|| service.call(request, in_place)));
         self.line.place.set_calling(false);
-        let mut headers = std::mem::take(&mut parts.headers);
+        answer
+    }
+
+    /// Goes on with what the service said; the map `headers` is used again.
+    fn take(&mut self, answer: thread::Result<Answer<Reply>>, in_place: Vec<u8>, mut headers: HeaderMap) {
+        headers.clear();
         match answer {
-            Ok(Answer::Now(reply)) => {
-                headers.clear();
-                self.give(reply, in_place, headers);
-            }
+            Ok(Answer::Now(reply)) => self.give(reply, in_place, headers),
             Ok(Answer::Later(future)) => {
                 body::give_back(in_place); // what was written beside a later answer is nobody's
-                headers.clear();
                 self.line.state().stage = Stage::Answer;
                 self.state = State::Later(future, headers);
             }
-            Err(panic) => {
-                headers.clear();
-                self.give(panicked(panic.as_ref()), Vec::new(), headers);
-            }
+            Err(panic) => self.give(panicked(panic.as_ref()), Vec::new(), headers),
         }
     }
 
@@ -289,10 +313,12 @@ impl Future for Work {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let work = self.get_mut();
-        match std::mem::replace(&mut work.state, State::Gone) {
-            State::Body(held) => work.poll_body(cx, held),
-            State::Later(future, headers) => work.poll_later(cx, future, headers),
-            other => work.state = other,
+        if !matches!(work.state, State::Ready(_)) {
+            match std::mem::replace(&mut work.state, State::Gone) {
+                State::Body(held) => work.poll_body(cx, held),
+                State::Later(future, headers) => work.poll_later(cx, future, headers),
+                other => work.state = other,
+            }
         }
         match std::mem::replace(&mut work.state, State::Gone) {
             State::Ready(response) => Poll::Ready(Ok(response)),
