@@ -96,10 +96,11 @@ fn answer(stream: &mut TcpStream, received: &mut Vec<u8>) -> Option<bool> {
         let text = std::str::from_utf8(received).expect("answers are text");
         if let Some((head, rest)) = text.split_once("\r\n\r\n") {
             assert!(head.starts_with("HTTP/1.1 404 Not Found\r\n"), "{head}");
-            let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name));
-            let length: usize = field("Content-Length: ").and_then(|length| length.parse().ok()).expect("a length");
+            let fields = || head.lines().filter_map(|line| line.split_once(": "));
+            let field = |name: &str| fields().find(|(any, _)| any.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+            let length: usize = field("Content-Length").and_then(|length| length.parse().ok()).expect("a length");
             if rest.len() >= length {
-                let last = field("Connection: ") == Some("close");
+                let last = field("Connection") == Some("close");
                 let end = head.len() + 4 + length;
                 received.drain(..end);
                 return Some(last);
