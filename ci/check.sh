@@ -17,7 +17,7 @@ for features in "" threadpool memory dashmap env signals threadpool,dashmap toki
 done
 step cargo check -q -p polyserve-memory --no-default-features
 for features in "" tokio hyper http2 tower smol futures; do
-    step cargo clippy -q -p polyserve-async --no-default-features --features "$features" --all-targets -- -D warnings
+    step cargo clippy -q -p polyserve-async --no-default-features --features "$features" -- -D warnings
 done
 # With all features jemalloc is taken.
 step cargo check -q -p polyserve-lab --features mimalloc
