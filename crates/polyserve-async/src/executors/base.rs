@@ -6,15 +6,13 @@
 //!
 //! Invariant: the runtime is not told to end its threads while a job waits that is to run.
 
-use std::any::Any;
 use std::fmt;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use polyserve_core::server::panic_text;
+use polyserve_core::executor::isolated;
 use polyserve_core::sync::lock;
 use polyserve_core::{Job, Rejected, RejectedReason};
 
@@ -222,28 +220,6 @@ impl<R: Runtime> Drop for Tasks<R> {
 impl<R: Runtime> fmt::Debug for Tasks<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.config.fmt(f)
-    }
-}
-
-/// Does what may panic; whether it returned. A panic ends here, and is told to whoever listens.
-#[inline]
-fn isolated(act: impl FnOnce()) -> bool {
-    catch_unwind(AssertUnwindSafe(act)).map_err(told).is_ok()
-}
-
-#[cold]
-fn told(panic: Box<dyn Any + Send>) {
-    // The listener is a stranger's code, and may panic in its turn.
-    let tell = || tracing::warn!(panic = panic_text(panic.as_ref()), "a job panicked");
-    let _ = catch_unwind(AssertUnwindSafe(tell)).map_err(dispose);
-    dispose(panic);
-}
-
-/// Drops what a panic carried. That may panic as it is dropped, with something that may panic as it is dropped: the
-/// second is leaked, else one job could end a thread.
-fn dispose(panic: Box<dyn Any + Send>) {
-    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(second);
     }
 }
 

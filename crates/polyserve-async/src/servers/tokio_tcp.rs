@@ -67,21 +67,22 @@ impl Server for TokioTcp {
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
         let roll = Roll::new(House::new(service, &self.config), 1);
-        let own = match &self.runtime {
-            Some(_) => None,
-            None => Some(runtime("tokio-tcp", &self.config)?),
-        };
-        let handle = own.as_ref().and_then(Own::handle).or(self.runtime.as_ref()).cloned();
-        let handle = handle.ok_or_else(|| io::Error::other("there is no runtime"))?;
+        let (own, handle) = runtime(self.runtime.as_ref(), "tokio-tcp", &self.config)?;
         start(&handle, &roll, listener)?;
         let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
         Running::start("tokio-tcp-main", local_addr, grace, shutdown, move || end(&roll, own))
     }
 }
 
-/// A runtime for one run; `name` is its threads'.
-pub(super) fn runtime(name: &str, config: &ServerConfig) -> io::Result<Own> {
-    Own::build(Builder::new_multi_thread().worker_threads(config.workers_or(1)).thread_name(name).enable_io())
+/// The runtime of one run: the one that was `given`, or else one of its own, whose threads are called `name`.
+pub(super) fn runtime(given: Option<&Handle>, name: &str, config: &ServerConfig) -> io::Result<(Option<Own>, Handle)> {
+    if let Some(given) = given {
+        return Ok((None, given.clone()));
+    }
+    let mut builder = Builder::new_multi_thread();
+    let own = Own::build(builder.worker_threads(config.workers_or(1)).thread_name(name).enable_io())?;
+    let handle = own.handle().cloned().ok_or_else(|| io::Error::other("there is no runtime"))?;
+    Ok((Some(own), handle))
 }
 
 fn start(handle: &Handle, roll: &Arc<Roll<Tokio>>, listener: TcpListener) -> io::Result<()> {

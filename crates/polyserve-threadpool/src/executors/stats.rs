@@ -4,7 +4,6 @@
 //! line of its own; whoever asks adds them up. A sum is exact once the pool is closed, and may lag by the jobs that are
 //! just ending before that.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +14,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 pub use hdrhistogram::Histogram;
 use polyserve_core::Job;
-use polyserve_core::server::panic_text;
+use polyserve_core::executor::{dispose, isolated};
 use polyserve_core::sync::lock;
 
 /// What a pool has done so far.
@@ -128,7 +127,7 @@ impl Tallies {
             let waited = self.now().saturating_sub(stamp.get());
             let _ = lock(&tally.waits).record(waited); // it grows, so that nothing is out of its range
         }
-        if !isolated(queued.job) {
+        if !isolated(|| queued.job.run()) {
             tally.panicked.store(tally.panicked.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
         tally.ended.store(count, Ordering::Release);
@@ -136,7 +135,7 @@ impl Tallies {
 
     /// Runs a job on a thread that is no worker's.
     pub(super) fn run_on_caller(&self, job: Job) {
-        if !isolated(job) {
+        if !isolated(|| job.run()) {
             self.callers_panicked.fetch_add(1, Ordering::Relaxed);
         }
         self.by_callers.fetch_add(1, Ordering::Relaxed);
@@ -190,26 +189,4 @@ impl Tallies {
 
 fn histogram() -> Histogram<u64> {
     Histogram::new(2).expect("two significant digits are allowed")
-}
-
-/// Runs `job`; whether it returned. A panic ends here, and is told to whoever listens.
-#[inline]
-fn isolated(job: Job) -> bool {
-    catch_unwind(AssertUnwindSafe(|| job.run())).map_err(told).is_ok()
-}
-
-#[cold]
-fn told(panic: Box<dyn Any + Send>) {
-    // The listener is a stranger's code, and may panic in its turn.
-    let tell = || tracing::warn!(panic = panic_text(panic.as_ref()), "a job panicked");
-    let _ = catch_unwind(AssertUnwindSafe(tell)).map_err(dispose);
-    dispose(panic);
-}
-
-/// Drops what a panic carried. That may panic as it is dropped, with something that may panic as it is dropped: the
-/// second is leaked, else one job could end a worker.
-fn dispose(panic: Box<dyn Any + Send>) {
-    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(second);
-    }
 }

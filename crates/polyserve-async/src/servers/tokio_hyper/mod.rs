@@ -61,7 +61,7 @@ use self::connection::{Answers, Connection};
 use self::line::{Line, Shared};
 use super::accepting::Accepting;
 use super::roll::Roll;
-use super::tokio_runtime::{Own, Tokio};
+use super::tokio_runtime::Tokio;
 use super::tokio_tcp;
 
 /// A server whose connections are hyper's, each a task of a tokio runtime.
@@ -164,12 +164,7 @@ impl TokioHyper {
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
         let roll = Roll::new(house, 1);
-        let own = match &self.runtime {
-            Some(_) => None,
-            None => Some(tokio_tcp::runtime("tokio-hyper", &self.config)?),
-        };
-        let handle = own.as_ref().and_then(Own::handle).or(self.runtime.as_ref()).cloned();
-        let handle = handle.ok_or_else(|| std_io::Error::other("there is no runtime"))?;
+        let (own, handle) = tokio_tcp::runtime(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
         let shared = Shared { http2: self.http2(&handle), ..shared(&roll, &self.config) };
         start(&handle, &roll, listener, Arc::new(shared), answers)?;
         let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
