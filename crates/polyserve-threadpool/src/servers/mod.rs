@@ -11,7 +11,6 @@
 
 mod opening;
 pub mod pool_server;
-mod sending;
 pub mod sequential;
 pub mod thread_per_connection;
 

@@ -30,7 +30,6 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::opening::Opening;
-use super::sending::flags;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
 
 /// The server of one connection at a time.
@@ -278,7 +277,7 @@ impl Transport for Polled<'_> {
     fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            match rustix::net::send(self.stream, rest, SendFlags::DONTWAIT | flags(last)) {
+            match rustix::net::send(self.stream, rest, SendFlags::DONTWAIT | net::send_flags(last)) {
                 Ok(0) => break,
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}

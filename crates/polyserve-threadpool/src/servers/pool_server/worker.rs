@@ -12,6 +12,7 @@ use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_core::http1::{Phase, Session, Want};
+use polyserve_core::net;
 use polyserve_core::serving::{Desk, House, Waited, discard, wait_for_answer};
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
@@ -19,7 +20,6 @@ use rustix::io::Errno;
 
 use super::intake::{ACCEPT, Intake};
 use super::slots::{AGAIN, Connection, LINGERING, PARKED, QUEUED, RUNNING, Slot, Slots};
-use crate::servers::sending::flags;
 
 /// What a job calls, with its connection's name.
 pub(super) type Jobs = dyn Fn(usize) + Send + Sync;
@@ -349,7 +349,7 @@ pub(super) fn flush(stream: &TcpStream, session: &mut Session, last: bool, desk:
 /// One write; 0 where the socket takes nothing for now.
 fn write(stream: &TcpStream, bytes: &[u8], last: bool) -> io::Result<usize> {
     loop {
-        match rustix::net::send(stream, bytes, flags(last)) {
+        match rustix::net::send(stream, bytes, net::send_flags(last)) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(0),

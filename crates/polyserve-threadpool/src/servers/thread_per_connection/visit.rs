@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::ServerConfig;
 use polyserve_core::http1::Phase;
+use polyserve_core::net;
 use polyserve_core::serving::{Desk, House, discard, wait};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -15,7 +16,6 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::crew::Leader;
 use super::member::Member;
-use crate::servers::sending::flags;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
 
 /// How long a new connection's first byte is waited for before a leader steps back. The kernel may make it a tick.
@@ -181,7 +181,7 @@ impl Transport for Visit<'_> {
     fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize {
         let mut written = 0;
         if self.member.leads() {
-            written = self.send(bytes, flags(last) | SendFlags::DONTWAIT).unwrap_or(0);
+            written = self.send(bytes, net::send_flags(last) | SendFlags::DONTWAIT).unwrap_or(0);
             if written < bytes.len() {
                 self.member.step_back();
             }
@@ -200,7 +200,7 @@ impl Transport for Visit<'_> {
                 }
                 self.write_timeout = Some(timeout);
             }
-            match self.send(rest, flags(last)) {
+            match self.send(rest, net::send_flags(last)) {
                 Ok(0) => break,
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}
