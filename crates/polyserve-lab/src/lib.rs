@@ -20,23 +20,31 @@
 //! * [`page`]: the experiment of a page that sometimes waits.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
-//! * [`allocator`], [`config_args`], [`limits`], [`output`]: what the commands share.
+//! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
+//! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios. [`claims`]: of what was published.
+//! * [`allocator`], [`config_args`], [`limits`], [`output`], [`progress`]: what the commands share.
 //!
 //! Every command prints for people, and JSON with `--json`. It ends with 0 where all is well, 1 where something failed,
 //! 2 where it was asked for something that it cannot do.
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+pub mod claims;
 mod commands;
 pub mod compare;
 pub mod config_args;
 pub mod crowd;
+pub mod journal;
+pub mod launch;
 pub mod limits;
+pub mod machine;
 pub mod output;
 pub mod page;
+pub mod progress;
 #[cfg(target_os = "linux")]
 pub mod reference;
 mod spin;
+pub mod statistics;
 pub mod stress;
 
 pub use polyserve_load::data;

@@ -15,14 +15,14 @@ use super::entrants::{Baseline, Entrants};
 use super::stop;
 use super::workload::{WorkloadArgs, misuse, of_one};
 use crate::Misuse;
-use crate::compare::cores::Cores;
-use crate::compare::peers::{NAMES, Package, Peer};
-use crate::compare::progress::Progress;
-use crate::compare::record::Environment;
 use crate::compare::{Comparison, Instrument, Ranking, Record};
 use crate::config_args::ConfigArgs;
+use crate::launch::peers::{NAMES, Package, Peer};
 use crate::limits;
+use crate::machine::Environment;
+use crate::machine::cores::Cores;
 use crate::output::{print, print_json};
+use crate::progress::Progress;
 
 /// What `polyserve compare` is told.
 #[derive(Debug, clap::Args)]

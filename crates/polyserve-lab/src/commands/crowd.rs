@@ -15,15 +15,16 @@ use super::compare::chosen;
 use super::entrants::serve;
 use super::stop;
 use crate::Misuse;
+use crate::compare::Record;
 use crate::compare::contestant::{Contestant, Role, bound};
-use crate::compare::cores::Cores;
-use crate::compare::process::Failure;
-use crate::compare::record::{Environment, Record};
 use crate::config_args::ConfigArgs;
 use crate::crowd::bench::Guests;
 use crate::crowd::report::Slice;
 use crate::crowd::{Bench, Kind, Outcome, Report, Row};
+use crate::launch::process::Failure;
 use crate::limits;
+use crate::machine::Environment;
+use crate::machine::cores::Cores;
 use crate::output::{print, print_json, spinner};
 
 /// What `polyserve crowd` is told.

@@ -12,9 +12,9 @@ use polyserve_load::Usage;
 
 use crate::Misuse;
 use crate::compare::contestant::{Contestant, Role, bound};
-use crate::compare::launch::{AddressFrom, Launch};
-use crate::compare::peers::{self, PREFIX, Peer};
 use crate::compare::ranking::Failed;
+use crate::launch::peers::{self, PREFIX, Peer};
+use crate::launch::{AddressFrom, Launch};
 
 /// A server and a repo: `pool_server/mpsc_pool/two_level`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,11 +17,11 @@ use super::compare::chosen;
 use super::entrants::serve;
 use super::stop;
 use crate::Misuse;
-use crate::compare::cores::Cores;
-use crate::compare::process::Failure;
-use crate::compare::record::Environment;
 use crate::config_args::ConfigArgs;
+use crate::launch::process::Failure;
 use crate::limits;
+use crate::machine::Environment;
+use crate::machine::cores::Cores;
 use crate::output::{print, print_json, spinner};
 use crate::page::{Entrant, Experiment, Failed, Measured, table::write_csv};
 

@@ -11,12 +11,12 @@ use serde::Serialize;
 use super::compare::PlanArgs;
 use super::stop;
 use crate::Misuse;
-use crate::compare::cores::Cores;
-use crate::compare::progress::Progress;
 use crate::compare::ranking::Compared;
-use crate::compare::statistics::{LEAST_ROUNDS, Verdict};
 use crate::compare::{Comparison, Contestant, Record, Role};
+use crate::machine::cores::Cores;
 use crate::output::{Table, print, print_json};
+use crate::progress::Progress;
+use crate::statistics::{LEAST_ROUNDS, Verdict};
 
 /// What `polyserve trial` is told.
 #[derive(Debug, clap::Args)]
@@ -197,7 +197,7 @@ impl fmt::Display for Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::statistics::{Estimate, Interval};
+    use crate::statistics::{Estimate, Interval};
 
     fn tally(faster: usize, slower: usize, tie: usize, too_few: usize) -> Tally {
         let mut tally = Tally::default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use polyserve::{Connections, Server, ServerConfig};
 use serde::Serialize;
 
-use super::launch::Launch;
+use crate::launch::Launch;
 
 /// Somebody who is compared.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use polyserve_conformance::address::{self, AddressReport};
 use serde::Serialize;
 
 use super::contestant::Contestant;
-use super::cores::Cores;
-use super::process::{Failure, Process};
+use crate::launch::process::{Failure, Process};
+use crate::machine::cores::Cores;
 
 /// What was found.
 #[derive(Clone, Debug, Serialize)]

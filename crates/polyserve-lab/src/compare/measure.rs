@@ -16,11 +16,11 @@ use polyserve_load::{CpuOf, Load, LoadError, Pace, Report, Span, Traffic, Usage,
 use serde::Deserialize;
 
 use super::contestant::Contestant;
-use super::cores::Cores;
-use super::launch::AddressFrom;
-use super::proc::{self, Spent};
-use super::process::{Failure, Process};
 use super::turn::{Latency, Sum, Turn, microseconds};
+use crate::launch::AddressFrom;
+use crate::launch::process::{Failure, Process};
+use crate::machine::cores::Cores;
+use crate::machine::proc::{self, Spent};
 
 /// How turns are taken: alike for all.
 #[derive(Clone, Debug)]
@@ -336,7 +336,7 @@ pub(crate) fn check_drain(said: Option<&str>, answers: u64) -> Result<(), Failur
 mod tests {
     use super::*;
     use crate::compare::contestant::Role;
-    use crate::compare::launch::Launch;
+    use crate::launch::Launch;
 
     /// Whoever closes kept connections has its clients ask twice, and is spared the work of many connections.
     #[test]

@@ -12,24 +12,15 @@
 //!
 //! # Layout
 //!
-//! * [`contestant`]: who takes part, and the order of turns. [`launch`], [`process`]: how one is started and ended.
-//! * [`peers`]: other people's frameworks; [`contract`]: what they keep of ours.
-//! * [`measure`]: a turn; [`turn`]: its figures. [`proc`], [`cores`]: what the kernel knows.
-//! * [`statistics`]: what may be said of ratios. [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept.
-//! * [`progress`]: how far it is.
+//! * [`contestant`]: who takes part, and the order of turns. [`contract`]: what those who are not ours keep of ours.
+//! * [`measure`]: a turn; [`turn`]: its figures.
+//! * [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept.
 
 pub mod contestant;
 pub mod contract;
-pub mod cores;
-pub mod launch;
 pub mod measure;
-pub mod peers;
-pub mod proc;
-pub mod process;
-pub mod progress;
 pub mod ranking;
 pub mod record;
-pub mod statistics;
 pub mod table;
 pub mod turn;
 
@@ -43,12 +34,13 @@ pub use record::Record;
 pub use turn::Turn;
 
 use contract::Contract;
-use cores::Cores;
-use proc::Spent;
-use process::Failure;
-use progress::Progress;
 use ranking::{Entry, Failed, Rate};
-use statistics::median;
+
+use crate::launch::process::Failure;
+use crate::machine::Cores;
+use crate::machine::proc::Spent;
+use crate::progress::Progress;
+use crate::statistics::median;
 
 /// A comparison that is to be made.
 #[derive(Clone, Debug)]
@@ -337,7 +329,7 @@ impl<'a> Table<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use launch::{AddressFrom, Launch};
+    use crate::launch::{AddressFrom, Launch};
 
     fn contestant(role: Role) -> Contestant {
         let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };

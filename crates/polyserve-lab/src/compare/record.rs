@@ -7,17 +7,16 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::time::SystemTime;
 
 use anyhow::Context as _;
 use serde::Serialize;
 
 use super::contestant::Contestant;
 use super::contract::Contract;
-use super::cores::Cores;
 use super::ranking::Ranking;
 use super::turn::Turn;
 use crate::Misuse;
+use crate::machine::Environment;
 
 /// The name of the file.
 pub const FILE: &str = "compare.jsonl";
@@ -26,64 +25,6 @@ pub const FILE: &str = "compare.jsonl";
 #[derive(Debug)]
 pub struct Record {
     file: Option<File>,
-}
-
-/// Where and with what it was measured. What is not known says so.
-#[derive(Clone, Debug, Serialize)]
-pub struct Environment {
-    /// The processor's model.
-    pub cpu: String,
-    /// Cores that this process may use.
-    pub cores: usize,
-    /// The server's cores.
-    pub server_cores: String,
-    /// The client's cores.
-    pub client_cores: String,
-    /// The kernel's release.
-    pub kernel: String,
-    /// The compiler.
-    pub rustc: &'static str,
-    /// The cargo profile, or the one that it inherits from.
-    pub profile: &'static str,
-    /// The allocator of this program and of its servers, which are this program too.
-    pub allocator: &'static str,
-    /// The commit that it was built from; `+` where there were changes beside.
-    pub commit: &'static str,
-    /// The seed of data, draws and resamples.
-    pub seed: u64,
-    /// The command line.
-    pub command: Vec<String>,
-    /// When it began, in UTC.
-    pub date: String,
-}
-
-const UNKNOWN: &str = "unknown";
-
-impl Environment {
-    /// This one, with the cores of the servers and of the client. Only the program knows its `allocator`.
-    pub fn of(available: &Cores, [server, client]: [&Cores; 2], seed: u64, allocator: &'static str) -> Self {
-        let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        Self {
-            cpu: model(&cpu).unwrap_or(UNKNOWN).to_owned(),
-            cores: available.count(),
-            server_cores: server.to_string(),
-            client_cores: client.to_string(),
-            kernel: Some(kernel.trim()).filter(|text| !text.is_empty()).unwrap_or(UNKNOWN).to_owned(),
-            rustc: option_env!("POLYSERVE_BUILT_BY").unwrap_or(UNKNOWN),
-            profile: option_env!("POLYSERVE_BUILT_AS").unwrap_or(UNKNOWN),
-            allocator,
-            commit: option_env!("POLYSERVE_BUILT_FROM").unwrap_or(UNKNOWN),
-            seed,
-            command: std::env::args().collect(),
-            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        }
-    }
-}
-
-fn model(cpuinfo: &str) -> Option<&str> {
-    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
-    line.split_once(':').map(|(_, model)| model.trim()).filter(|model| !model.is_empty())
 }
 
 #[derive(Serialize)]
@@ -221,26 +162,5 @@ impl Record {
         let mut text = serde_json::to_string(line)?;
         text.push('\n');
         file.write_all(text.as_bytes()) // whole, in one write, past no buffer of ours
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_processors_model() {
-        assert_eq!(model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), Some("Some CPU @ 2 GHz"));
-        assert_eq!((model("model name\t:\n"), model("")), (None, None));
-    }
-
-    #[test]
-    fn the_environment_says_unknown_rather_than_nothing() {
-        let one = Cores::from(0);
-        let line = serde_json::to_value(Line::Environment(&Environment::of(&one, [&one; 2], 7, "any"))).unwrap();
-        assert_eq!((line["kind"].as_str(), line["seed"].as_u64()), (Some("environment"), Some(7)));
-        for field in ["cpu", "kernel", "rustc", "profile", "allocator", "commit", "date"] {
-            assert!(!line[field].as_str().unwrap().is_empty(), "{field}");
-        }
     }
 }

@@ -4,8 +4,8 @@ use std::fmt::{self, Write as _};
 
 use super::contestant::Role;
 use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, Row, Share, Side, Void};
-use super::statistics::{LEAST_ROUNDS, Verdict};
 use crate::output::Table;
+use crate::statistics::{LEAST_ROUNDS, Verdict};
 
 impl fmt::Display for Ranking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::compare::contract::Contract;
     use crate::compare::ranking::{Bands, Failed, Latencies, Rate};
-    use crate::compare::statistics::{Estimate, Interval};
+    use crate::statistics::{Estimate, Interval};
     use polyserve_conformance::address::{AddressReport, Failed as Broken, Group};
 
     fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> Row {

@@ -19,9 +19,9 @@ use super::report::{Beside, Idle, Memory, Phase, Place, Slice, Slow};
 use super::script::{LARGE, SMALL};
 use crate::compare::Contestant;
 use crate::compare::contestant::order;
-use crate::compare::cores::Cores;
-use crate::compare::proc::{self, Resident};
-use crate::compare::process::{Failure, Process};
+use crate::launch::process::{Failure, Process};
+use crate::machine::cores::Cores;
+use crate::machine::proc::{self, Resident};
 
 /// How servers are measured: alike for all.
 #[derive(Clone, Debug)]

@@ -23,7 +23,7 @@ use serde::Serialize;
 use super::Kind;
 use super::member::{End, Member, Step};
 use super::script::{Script, Then};
-use crate::compare::cores::Cores;
+use crate::machine::cores::Cores;
 
 /// A crowd that is to come.
 #[derive(Clone, Debug)]

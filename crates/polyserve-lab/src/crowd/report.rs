@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::Kind;
 use super::gathering::Counts;
 use crate::compare::ranking::Compared;
-use crate::compare::statistics::{Estimate, median, tie_band};
 use crate::compare::turn::microseconds;
+use crate::statistics::{Estimate, median, tie_band};
 
 /// Everything that was measured.
 #[derive(Clone, Debug, Serialize)]

@@ -6,8 +6,8 @@ use super::Kind;
 use super::gathering::Counts;
 use super::report::{Idle, Outcome, Phase, Report, Row};
 use crate::compare::ranking::Compared;
-use crate::compare::statistics::Verdict;
 use crate::output::Table;
+use crate::statistics::Verdict;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

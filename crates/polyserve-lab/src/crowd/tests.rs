@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use polyserve::Shutdown;
 
 use super::{Counts, Crowd, Kind, Plan};
-use crate::compare::cores::Cores;
+use crate::machine::cores::Cores;
 
 /// Only matters where something hangs.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -16,11 +16,11 @@ use polyserve::service::Page;
 use polyserve_load::{CpuOf, Exchange, Load, LoadError, Report, Span, Traffic, Usage, run};
 use serde::Serialize;
 
-use crate::compare::cores::Cores;
-use crate::compare::launch::Launch;
 use crate::compare::measure::check_drain;
-use crate::compare::process::{Failure, Process};
 use crate::compare::turn::microseconds;
+use crate::launch::Launch;
+use crate::launch::process::{Failure, Process};
+use crate::machine::cores::Cores;
 
 /// What is asked of every server.
 #[derive(Clone, Debug)]

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
 use polyserve_lab::compare::contestant::{Contestant, Role};
-use polyserve_lab::compare::cores::Cores;
-use polyserve_lab::compare::launch::{AddressFrom, Launch};
-use polyserve_lab::compare::progress::Progress;
 use polyserve_lab::compare::{Comparison, Instrument, Record};
 use polyserve_lab::data::Data;
+use polyserve_lab::launch::{AddressFrom, Launch};
+use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::progress::Progress;
 use polyserve_load::{Dist, Mix, Traffic, Usage};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -13,8 +13,8 @@ use polyserve_load::{CpuOf, Load, Mix, Pace, Progress, Span, Traffic, prefill_fo
 use super::stop;
 use super::workload::{WorkloadArgs, misuse};
 use crate::Misuse;
-use crate::compare::cores::Cores;
 use crate::limits;
+use crate::machine::cores::Cores;
 use crate::output::{print, print_json};
 use report::Shown;
 use url::Url;

@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use super::contestant::{Contestant, Role};
 use super::contract::Contract;
-use super::statistics::{Estimate, Interval, Verdict, median, tie_band};
 use super::turn::{Turn, microseconds};
+use crate::statistics::{Estimate, Interval, Verdict, median, tie_band};
 
 mod void;
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::compare::launch::{AddressFrom, Launch};
 use crate::compare::turn::Latency;
+use crate::launch::{AddressFrom, Launch};
 
 fn contestant(name: &str, role: Role) -> Contestant {
     let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };

@@ -10,7 +10,7 @@
 use serde::Serialize;
 
 use super::{BUSY, Row};
-use crate::compare::statistics::{Estimate, Interval};
+use crate::statistics::{Estimate, Interval};
 
 /// A cost counts only where the interval of the cheaper one's throughput beside the other's begins here or above.
 pub const LEAST_THROUGHPUT: f64 = 0.95;

@@ -1,4 +1,4 @@
-//! How far a comparison is: a bar where standard error is a terminal, otherwise a line there now and then.
+//! How far a measurement is: a bar where standard error is a terminal, otherwise a line there now and then.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
+    called: &'static str,
     terminal: bool,
     said: Instant,
 }
@@ -19,26 +20,37 @@ const LINES: Duration = Duration::from_secs(15);
 impl Progress {
     /// Of a run of so many turns.
     pub fn of(turns: usize) -> Self {
-        let style = ProgressStyle::with_template("{msg:40!} {wide_bar} {pos}/{len} turns, {eta} left");
+        Self::counting(turns, "turns")
+    }
+
+    /// Of a run of so many steps, which are called so in the plural.
+    pub fn counting(steps: usize, called: &'static str) -> Self {
+        let style =
+            ProgressStyle::with_template(&format!("{{msg:40!}} {{wide_bar}} {{pos}}/{{len}} {called}, {{eta}} left"));
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         // Where standard error is no terminal, it draws nothing.
-        let bar = ProgressBar::new(turns as u64).with_style(style);
-        Self { bar, terminal: std::io::stderr().is_terminal(), said: Instant::now() }
+        let bar = ProgressBar::new(steps as u64).with_style(style);
+        Self { bar, called, terminal: std::io::stderr().is_terminal(), said: Instant::now() }
     }
 
     /// A turn begins.
     pub fn turn(&mut self, round: usize, name: &str) {
         let round = if round == 0 { String::from("calibration") } else { format!("round {round}") };
-        self.bar.set_message(format!("{round}: {name}"));
+        self.begin(format!("{round}: {name}"));
+    }
+
+    /// A step begins.
+    pub fn begin(&mut self, what: String) {
+        self.bar.set_message(what);
         if !self.terminal && self.said.elapsed() >= LINES {
             self.said = Instant::now();
             let (over, all, left) = (self.bar.position(), self.bar.length().unwrap_or(0), self.bar.eta());
             let left = humantime::format_duration(Duration::from_secs(left.as_secs()));
-            self.say(&format!("{over} of {all} turns, about {left} left"));
+            self.say(&format!("{over} of {all} {}, about {left} left", self.called));
         }
     }
 
-    /// A turn is over, or was left out.
+    /// A step is over, or was left out.
     pub fn turn_over(&self) {
         self.bar.inc(1);
     }

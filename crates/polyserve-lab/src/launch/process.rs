@@ -19,8 +19,8 @@ use polyserve::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use super::cores::Cores;
-use super::launch::Launch;
+use crate::launch::Launch;
+use crate::machine::cores::Cores;
 
 /// A process that listens.
 pub struct Process {
@@ -265,7 +265,7 @@ impl fmt::Display for Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::launch::AddressFrom;
+    use crate::launch::AddressFrom;
 
     fn shell(script: &str) -> Launch {
         let args = ["-c", script].map(Into::into).to_vec();

@@ -1,0 +1,54 @@
+//! What the authors of the published experiments said of them, held against what was measured here.
+//!
+//! Invariant: a verdict comes with the figure that says so; where what was measured does not tell, it is undecided.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A published claim, and what is to be said of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The experiment.
+    pub experiment: String,
+    /// What is claimed, in one sentence.
+    pub claim: String,
+    /// Whether it holds here.
+    pub verdict: Verdict,
+    /// The figures that say so, or why there are none; with units.
+    pub figure: String,
+}
+
+/// What is to be said of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It holds here too.
+    Confirmed,
+    /// It does not hold here.
+    Refuted,
+    /// What was measured does not tell.
+    Undecided,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Confirmed => "confirmed",
+            Self::Refuted => "refuted",
+            Self::Undecided => "undecided",
+        })
+    }
+}
+
+impl Claim {
+    /// Says of what `experiment` claims whether it `holds`; `None` where that is not to be told.
+    pub fn new(experiment: &str, claim: &str, holds: Option<bool>, figure: String) -> Self {
+        let verdict = match holds {
+            Some(true) => Verdict::Confirmed,
+            Some(false) => Verdict::Refuted,
+            None => Verdict::Undecided,
+        };
+        Self { experiment: experiment.to_owned(), claim: claim.to_owned(), verdict, figure }
+    }
+}

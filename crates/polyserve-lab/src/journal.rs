@@ -1,0 +1,262 @@
+//! What a long measurement leaves behind: JSON lines, each on the disk's way as soon as it is there, so that a run that is
+//! ended early has left all that it had measured, and the next one goes on from there.
+//!
+//! The first line is a [`Header`]: the experiment, its plan, and where and with what it is measured. Every line has a
+//! field `kind`. A run that goes on adds a header of its own.
+//!
+//! Invariant: what one file holds was measured by one program on one machine under one plan; a line that was cut off is
+//! no line. Cost: a write a line.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Misuse;
+use crate::machine::Environment;
+
+/// What a file's name ends with.
+pub const EXTENSION: &str = "jsonl";
+
+/// A file's first line, and one more for each time that it was gone on with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// The experiment's name; the file has it too.
+    pub experiment: String,
+    /// What it is to measure, as its command was told.
+    pub plan: Value,
+    /// Where and with what.
+    #[serde(flatten)]
+    pub environment: Environment,
+}
+
+impl Header {
+    /// The `kind` of its line.
+    pub const KIND: &str = "environment";
+
+    /// Why what `self` says was measured cannot be gone on with by `now`.
+    fn differs_from(&self, now: &Self) -> Option<String> {
+        if self.experiment != now.experiment {
+            return Some(format!("it holds the experiment {}", self.experiment));
+        }
+        if self.plan != now.plan {
+            return Some(format!("it was told {}, and this is told {}", self.plan, now.plan));
+        }
+        let Environment { command: _, date: _, .. } = &self.environment;
+        let then = Environment {
+            command: now.environment.command.clone(),
+            date: now.environment.date.clone(),
+            ..self.environment.clone()
+        };
+        (then != now.environment).then(|| String::from("it is of another build, machine, seed, or of other cores"))
+    }
+}
+
+/// The lines of one experiment: those that are there already, and those to come.
+#[derive(Debug)]
+pub struct Journal {
+    file: Option<File>,
+    path: PathBuf,
+    before: Vec<Value>,
+}
+
+impl Journal {
+    /// One that keeps nothing.
+    pub fn none() -> Self {
+        Self { file: None, path: PathBuf::new(), before: Vec::new() }
+    }
+
+    /// `DIR/EXPERIMENT.jsonl`, made if need be; or gone on with, where it holds the same experiment under the same plan.
+    /// Without a `dir` nothing is kept.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse`](crate) where it holds anything else, which is not written over; or where it cannot be read or made.
+    pub fn open(dir: Option<&Path>, header: &Header) -> anyhow::Result<Self> {
+        let Some(dir) = dir else { return Ok(Self::none()) };
+        fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
+        let path = dir.join(&header.experiment).with_extension(EXTENSION);
+        let within = || path.display().to_string();
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).with_context(within)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).with_context(within)?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let before = parse(&text[..whole]).with_context(within)?;
+        if !before.is_empty() {
+            let then = first_header(&before).with_context(within)?;
+            if let Some(why) = then.differs_from(header) {
+                return Err(Misuse(format!("{} is not written over: {why}", path.display())).into());
+            }
+        }
+        file.set_len(whole as u64).with_context(within)?; // a line that was cut off goes
+        file.seek(SeekFrom::End(0)).with_context(within)?;
+        let mut journal = Self { file: Some(file), path, before };
+        journal.line(Header::KIND, header)?;
+        Ok(journal)
+    }
+
+    /// The lines of this kind that were there already.
+    ///
+    /// # Errors
+    ///
+    /// Where one of them is no `T`.
+    pub fn before<T: DeserializeOwned>(&self, kind: &str) -> anyhow::Result<Vec<T>> {
+        of_kind(&self.before, kind).with_context(|| self.path.display().to_string())
+    }
+
+    /// Adds a line of this kind.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written, or is no JSON.
+    pub fn line(&mut self, kind: &str, value: &impl Serialize) -> anyhow::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut text = serde_json::to_string(&Line { kind, value })?;
+        text.push('\n');
+        // Whole, in one write, past no buffer of ours.
+        file.write_all(text.as_bytes()).with_context(|| self.path.display().to_string())
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a, T> {
+    kind: &'a str,
+    #[serde(flatten)]
+    value: &'a T,
+}
+
+/// All lines of a file that was recorded, for those who read it later. A line that was cut off is left out.
+///
+/// # Errors
+///
+/// Where it cannot be read, or a line is no JSON.
+pub fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let within = || path.display().to_string();
+    let text = fs::read_to_string(path).with_context(within)?;
+    parse(&text[..text.rfind('\n').map_or(0, |end| end + 1)]).with_context(within)
+}
+
+/// The header of these lines.
+///
+/// # Errors
+///
+/// Where the first of them is none.
+pub fn first_header(lines: &[Value]) -> anyhow::Result<Header> {
+    let first = lines.first().context("there is no line in it")?;
+    serde_json::from_value(first.clone()).context("its first line does not say what was measured where")
+}
+
+/// Those of this kind.
+///
+/// # Errors
+///
+/// Where one of them is no `T`.
+pub fn of_kind<T: DeserializeOwned>(lines: &[Value], kind: &str) -> anyhow::Result<Vec<T>> {
+    let those = lines.iter().filter(|line| line["kind"] == kind);
+    those.map(|line| serde_json::from_value(line.clone()).with_context(|| format!("a line of kind {kind:?}"))).collect()
+}
+
+fn parse(text: &str) -> anyhow::Result<Vec<Value>> {
+    let lines = text.lines().zip(1..);
+    lines.map(|(line, number)| serde_json::from_str(line).with_context(|| format!("line {number}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Cores;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Cell {
+        size: u32,
+    }
+
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("polyserve-journal-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&dir);
+            Self(dir)
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn header(plan: Value) -> Header {
+        let one = Cores::from(0);
+        Header { experiment: "sizes".into(), plan, environment: Environment::of(&one, [&one; 2], 7, "any") }
+    }
+
+    fn plan() -> Value {
+        serde_json::json!({"most": 3})
+    }
+
+    #[test]
+    fn a_run_goes_on_where_the_last_one_ended() {
+        let dir = Dir::new("on");
+        let mut first = Journal::open(Some(&dir.0), &header(plan())).unwrap();
+        first.line("cell", &Cell { size: 1 }).unwrap();
+        first.line("note", &Cell { size: 9 }).unwrap();
+        drop(first);
+        let path = dir.0.join("sizes.jsonl");
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(br#"{"kind":"cell","si"#).unwrap(); // it was killed as it wrote
+        let mut later = header(plan());
+        later.environment.date = "another".into();
+        let mut second = Journal::open(Some(&dir.0), &later).unwrap();
+        assert_eq!(second.before::<Cell>("cell").unwrap(), [Cell { size: 1 }]);
+        second.line("cell", &Cell { size: 2 }).unwrap();
+        let lines = read(&path).unwrap();
+        assert_eq!(of_kind::<Cell>(&lines, "cell").unwrap(), [Cell { size: 1 }, Cell { size: 2 }]);
+        assert_eq!(of_kind::<Header>(&lines, Header::KIND).unwrap().len(), 2);
+        assert_eq!(first_header(&lines).unwrap(), header_as_read(&lines));
+    }
+
+    fn header_as_read(lines: &[Value]) -> Header {
+        serde_json::from_value(lines[0].clone()).unwrap()
+    }
+
+    #[test]
+    fn another_plan_or_build_is_not_mixed_in() {
+        let dir = Dir::new("other");
+        drop(Journal::open(Some(&dir.0), &header(plan())).unwrap());
+        let path = dir.0.join("sizes.jsonl");
+        let before = fs::read(&path).unwrap();
+        let mut rebuilt = header(plan());
+        rebuilt.environment.commit = "another".into();
+        for other in [header(serde_json::json!({"most": 4})), rebuilt] {
+            let error = Journal::open(Some(&dir.0), &other).unwrap_err();
+            assert!(error.is::<Misuse>() && error.to_string().contains("sizes.jsonl"), "{error}");
+        }
+        assert_eq!(fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn what_is_no_record_is_not_touched() {
+        let dir = Dir::new("none");
+        fs::create_dir_all(&dir.0).unwrap();
+        let path = dir.0.join("sizes.jsonl");
+        for text in ["a diary\n", "{\"kind\":\"cell\"}\n"] {
+            fs::write(&path, text).unwrap();
+            Journal::open(Some(&dir.0), &header(plan())).unwrap_err();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn without_a_directory_nothing_is_kept() {
+        let mut none = Journal::open(None, &header(plan())).unwrap();
+        none.line("cell", &Cell { size: 1 }).unwrap();
+        assert_eq!(none.before::<Cell>("cell").unwrap(), []);
+    }
+}

@@ -1,0 +1,87 @@
+//! Where and with what something was measured: every record begins with it.
+
+use std::fs;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::cores::Cores;
+
+/// Where and with what it was measured. What is not known says so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// The processor's model.
+    pub cpu: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// The server's cores.
+    pub server_cores: String,
+    /// The client's cores.
+    pub client_cores: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The compiler.
+    pub rustc: String,
+    /// The cargo profile, or the one that it inherits from.
+    pub profile: String,
+    /// The allocator of this program and of its servers, which are this program too.
+    pub allocator: String,
+    /// The commit that it was built from; `+` where there were changes beside.
+    pub commit: String,
+    /// The seed of data, draws and resamples.
+    pub seed: u64,
+    /// The command line.
+    pub command: Vec<String>,
+    /// When it began, in UTC.
+    pub date: String,
+}
+
+const UNKNOWN: &str = "unknown";
+
+impl Environment {
+    /// This one, with the cores of the servers and of the client. Only the program knows its `allocator`.
+    pub fn of(available: &Cores, [server, client]: [&Cores; 2], seed: u64, allocator: &str) -> Self {
+        let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            cpu: model(&cpu).unwrap_or(UNKNOWN).to_owned(),
+            cores: available.count(),
+            server_cores: server.to_string(),
+            client_cores: client.to_string(),
+            kernel: Some(kernel.trim()).filter(|text| !text.is_empty()).unwrap_or(UNKNOWN).to_owned(),
+            rustc: option_env!("POLYSERVE_BUILT_BY").unwrap_or(UNKNOWN).to_owned(),
+            profile: option_env!("POLYSERVE_BUILT_AS").unwrap_or(UNKNOWN).to_owned(),
+            allocator: allocator.to_owned(),
+            commit: option_env!("POLYSERVE_BUILT_FROM").unwrap_or(UNKNOWN).to_owned(),
+            seed,
+            command: std::env::args().collect(),
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        }
+    }
+}
+
+fn model(cpuinfo: &str) -> Option<&str> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    line.split_once(':').map(|(_, model)| model.trim()).filter(|model| !model.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processors_model() {
+        assert_eq!(model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), Some("Some CPU @ 2 GHz"));
+        assert_eq!((model("model name\t:\n"), model("")), (None, None));
+    }
+
+    #[test]
+    fn the_environment_says_unknown_rather_than_nothing() {
+        let one = Cores::from(0);
+        let line = serde_json::to_value(Environment::of(&one, [&one; 2], 7, "any")).unwrap();
+        assert_eq!(line["seed"].as_u64(), Some(7));
+        for field in ["cpu", "kernel", "rustc", "profile", "allocator", "commit", "date"] {
+            assert!(!line[field].as_str().unwrap().is_empty(), "{field}");
+        }
+    }
+}
