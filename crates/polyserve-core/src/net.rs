@@ -98,6 +98,17 @@ pub fn receive(stream: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(count)
 }
 
+/// Has a poller call `stream` readable only when at least `bytes` are there, its end has come, or an error; where enough is
+/// there already, who watches it is told. 1 is what a connection begins with. Elsewhere than on Linux it changes nothing:
+/// then it is readable earlier than need be.
+///
+/// # Errors
+///
+/// As `setsockopt(2)`.
+pub fn set_receive_low_water(stream: impl AsFd, bytes: usize) -> io::Result<()> {
+    if cfg!(target_os = "linux") { polyserve_sys::set_receive_low_water(stream, bytes) } else { Ok(()) }
+}
+
 /// Closes one direction of a connection, or both, for everybody who has it.
 ///
 /// # Errors
