@@ -29,10 +29,10 @@ pub fn defer_accept(_listener: &TcpListener, _timeout: Duration) -> io::Result<(
     Err(io::Error::new(io::ErrorKind::Unsupported, "deferred accept needs Linux"))
 }
 
-/// Asks the kernel to call `socket` readable only when at least `bytes` are there to be read (1 is what a socket begins with;
-/// 0 means 1, and the kernel bounds it by half of the largest receive buffer). An end of the input, an error, and a buffer that
-/// is full make it readable all the same. Who already watches it is told where enough is there now. Source: `socket(7)`,
-/// `SO_RCVLOWAT`, which `select`, `poll` and `epoll` heed since Linux 2.6.28.
+/// Asks the kernel to call `socket` readable only when at least `bytes` are there to be read. 1 is what a socket begins
+/// with; 0 means 1, and the kernel bounds it by half of the largest receive buffer. An end of the input, an error, and a
+/// buffer that is full make it readable all the same. Who watches it already is told where enough is there now. Source:
+/// `socket(7)`, `SO_RCVLOWAT`, which `select`, `poll` and `epoll` heed since Linux 2.6.28.
 ///
 /// # Errors
 ///

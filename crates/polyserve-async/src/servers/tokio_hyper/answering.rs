@@ -260,6 +260,7 @@ impl Work {
                     {
                         return self.turn_down(reply, *held);
                     }
+                    self.line.state().missing = held.incoming.size_hint().exact().unwrap_or(0);
                     self.state = State::Body(held);
                     return;
                 }

@@ -25,6 +25,7 @@ use polyserve_core::{BoxFuture, net};
 
 use super::io::Io;
 use super::line::{Line, Shared, Stage, without_blank};
+use super::mark::Mark;
 use super::output::{self, Output};
 use super::refusal;
 use crate::servers::connection::Connection as Departing;
@@ -69,6 +70,7 @@ pub(crate) struct Connection<S: Answers> {
     /// It speaks another protocol, and this serves it.
     other: Option<BoxFuture<()>>,
     waker: Option<Waker>,
+    mark: Mark,
     waiting: Waiting,
     deadline: Instant,
 }
@@ -112,6 +114,7 @@ impl<S: Answers> Connection<S> {
             departing: None,
             other: None,
             waker: None,
+            mark: Mark::new(),
             waiting: Waiting::Nothing,
             deadline: Instant::now(),
         };
@@ -150,6 +153,7 @@ impl<S: Answers> Connection<S> {
                 Step::End => return Poll::Ready(()),
             }
             if self.departing.is_some() || self.other.is_some() {
+                self.mark.lower(&self.line);
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -199,14 +203,16 @@ impl<S: Answers> Connection<S> {
             self.unsent = unsent;
             return Step::On;
         }
-        let requests = state.requests;
-        let stage = state.stage;
+        let (requests, stage, missing) = (state.requests, state.stage, state.missing);
         let stage = match stage {
             Stage::Done if !state.is_reading() => Stage::Body,
             Stage::Done if state.rests() => Stage::Idle,
             stage => stage,
         };
         drop(state);
+        if stage == Stage::Body && seen.dry {
+            self.mark.await_bytes(&self.line, missing);
+        }
         match stage {
             Stage::Done if !self.look_closely() => Step::On,
             // It may have begun after that look for more.
@@ -294,6 +300,9 @@ impl<S: Answers> Connection<S> {
                 Waiting::Parked(_) => return Step::End,
                 Waiting::Written | Waiting::Nothing => return self.give_up(),
             }
+        }
+        if !matches!(waiting, Waiting::Stage(_, Stage::Body)) {
+            self.mark.lower(&self.line);
         }
         self.shared().roll.watch(self.place(), self.deadline);
         self.place().set_busy(busy);

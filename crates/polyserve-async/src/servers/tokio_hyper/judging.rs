@@ -41,6 +41,7 @@ pub(super) fn judge_shown(
     let mut state = line.state();
     state.requests += 1;
     state.late = false;
+    state.missing = 0;
     state.stage = if is_bodiless { Stage::Answer } else { Stage::Body };
     let head = head::length(request, headers) as u64;
     state.tally.request(head.saturating_add(length), is_bodiless || length == 0);

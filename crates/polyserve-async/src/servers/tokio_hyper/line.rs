@@ -81,6 +81,9 @@ pub(super) struct State {
     pub(super) client_stays: bool,
     /// So many bytes are in the input still, which were read last.
     pub(super) fresh: usize,
+    /// Bytes of the present request's body that are awaited before the service is called; 0 where that is not known, or the
+    /// service reads the body itself.
+    pub(super) missing: u64,
     /// The service has a body of which hyper has not read the end.
     pub(super) body_is_open: bool,
     /// A part of the present answer may have left.
@@ -171,6 +174,7 @@ impl Line {
             late: false,
             client_stays: true,
             fresh: 0,
+            missing: 0,
             body_is_open: false,
             torn: false,
             gone: false,

@@ -1,0 +1,214 @@
+//! Bodies that come slowly to hyper's connections, which are not woken for each piece.
+#![cfg(feature = "hyper")]
+
+#[cfg(target_os = "linux")]
+use std::io::Write as _;
+#[cfg(target_os = "linux")]
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyserve_async::servers::TokioHyper;
+use polyserve_conformance::client::{Client, Ending};
+use polyserve_core::service::{Echo, EntityService};
+use polyserve_core::{Drain, Running, Server, ServerConfig, Service};
+use polyserve_memory::StdMutex;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
+    let config = ServerConfig::default().with(change);
+    TokioHyper::new(config).expect("it is honoured").serve(([127, 0, 0, 1], 0).into(), service).expect("it serves")
+}
+
+fn entities(change: impl FnOnce(&mut ServerConfig)) -> Running {
+    serve(EntityService::shared(StdMutex::default()), change)
+}
+
+fn echo(change: impl FnOnce(&mut ServerConfig)) -> Running {
+    serve(Arc::new(Echo), change)
+}
+
+fn client(running: &Running) -> Client {
+    Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
+}
+
+const ENTITY: &[u8] = br#"{"id":1,"description":"a","value":0.5}"#;
+const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn put(length: usize, more: &str) -> String {
+    format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{more}\r\n")
+}
+
+fn send(client: &mut Client, bytes: &[u8]) {
+    client.send(bytes).expect("it is taken");
+}
+
+/// Answers of another connection, one after the other: on a server of one worker what was sent before has been seen to by the
+/// first, and what wakes itself for that by those that follow.
+fn let_it_work(other: &mut Client) {
+    for _ in 0..3 {
+        send(other, GET);
+        other.receive().expect("an answer");
+    }
+}
+
+#[test]
+fn a_body_in_single_bytes_is_answered_and_so_is_what_comes_with_its_last() {
+    let running = entities(|config| config.workers = Some(1));
+    let (mut client, mut other) = (client(&running), client(&running));
+    send(&mut client, put(ENTITY.len(), "").as_bytes());
+    let (last, first) = ENTITY.split_last().expect("it is not empty");
+    for byte in first {
+        let_it_work(&mut other);
+        send(&mut client, &[*byte]);
+    }
+    send(&mut client, &[&[*last], GET, b"\r\n", GET].concat());
+    client.expect(201);
+    for _ in 0..2 {
+        assert_eq!(client.expect(200).body, ENTITY);
+    }
+}
+
+/// The mark of one request is not that of the next: neither for its head, nor for a body of another length, nor for one in
+/// chunks.
+#[test]
+fn after_a_slow_body_any_byte_counts_again() {
+    let running = entities(|config| config.workers = Some(1));
+    let (mut client, mut other) = (client(&running), client(&running));
+    let chunked = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for status in [201, 200] {
+        send(&mut client, put(ENTITY.len(), "").as_bytes());
+        let_it_work(&mut other);
+        client.ask(ENTITY, status);
+        for byte in GET {
+            let_it_work(&mut other);
+            send(&mut client, &[*byte]);
+        }
+        assert_eq!(client.expect(200).body, ENTITY);
+        send(&mut client, chunked.as_bytes());
+        for byte in ENTITY {
+            let_it_work(&mut other);
+            send(&mut client, &[b'1', b'\r', b'\n', *byte, b'\r', b'\n']);
+        }
+        let_it_work(&mut other);
+        client.ask(b"0\r\n\r\n", 200);
+        client.ask(&[put(2, "").as_bytes(), b"{}"].concat(), 422);
+    }
+}
+
+#[test]
+fn large_bodies_in_pieces_are_whole() {
+    let running = echo(|_| ());
+    let body: Vec<u8> = (0..40_000_u32).map(|n| (n % 251) as u8).collect();
+    for piece in [1, 5_000, 16 * 1024 + 1] {
+        let mut client = client(&running);
+        for _ in 0..2 {
+            send(&mut client, put(body.len(), "").as_bytes());
+            for bytes in body.chunks(piece) {
+                send(&mut client, bytes);
+            }
+            assert!(client.expect(200).body == body, "in pieces of {piece}");
+        }
+    }
+}
+
+/// Here each piece is in the kernel, and the server at rest, before the next one is sent.
+#[test]
+fn a_large_body_in_pieces_that_are_waited_for_is_whole() {
+    let running = echo(|config| config.workers = Some(1));
+    let body: Vec<u8> = (0..40_000_u32).map(|n| (n % 251) as u8).collect();
+    let mut other = client(&running);
+    for (at_first, piece) in [(0, 5_000), (1, 8_192), (9_000, 999)] {
+        let mut client = client(&running);
+        let (first, rest) = body.split_at(at_first);
+        send(&mut client, &[put(body.len(), "").as_bytes(), first].concat());
+        for bytes in rest.chunks(piece) {
+            let_it_work(&mut other);
+            send(&mut client, bytes);
+        }
+        assert!(client.expect(200).body == body, "{at_first}, then pieces of {piece}");
+    }
+}
+
+/// What was sent of the body before it was asked for is with hyper when the connection first waits.
+#[test]
+fn a_body_that_was_not_asked_for_yet_is_counted() {
+    let running = entities(|config| config.workers = Some(1));
+    let mut other = client(&running);
+    for at_first in [0, 1, ENTITY.len() - 1, ENTITY.len()] {
+        let mut client = client(&running);
+        let (first, rest) = ENTITY.split_at(at_first);
+        send(&mut client, &[put(ENTITY.len(), "Expect: 100-continue\r\n").as_bytes(), first].concat());
+        let_it_work(&mut other);
+        send(&mut client, rest);
+        let mut answer = client.receive().expect("an answer");
+        if answer.status == 100 {
+            answer = client.receive().expect("the final answer");
+        }
+        assert!(matches!(answer.status, 200 | 201), "{}", client.show());
+        client.ask(GET, 200);
+    }
+}
+
+#[test]
+fn a_body_that_ends_too_soon_is_not_waited_for() {
+    let running = entities(|config| config.workers = Some(1));
+    let mut other = client(&running);
+    let (head, body) = (put(ENTITY.len(), ""), &ENTITY[..5]);
+    for _ in 0..2 {
+        let mut client = client(&running);
+        send(&mut client, head.as_bytes());
+        let_it_work(&mut other);
+        send(&mut client, body);
+        client.half_close().expect("the connection stands");
+        let (answer, ending) = client.end();
+        assert!(answer.is_empty() && ending == Ending::Closed, "{ending:?}\n{}", client.show());
+    }
+}
+
+#[test]
+fn a_body_that_drips_past_its_time_is_told_so() {
+    let running = entities(|config| config.body_timeout = Duration::from_millis(100));
+    let mut client = client(&running);
+    send(&mut client, put(60_000, "").as_bytes());
+    send(&mut client, b"{ ");
+    client.expect_last(408);
+    drop(client);
+    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
+}
+
+/// A task that was woken for each byte took 20 to 57 ms from a good client, each second, where 500 others dripped. A connection
+/// that is not woken reads nothing: what has come of the body is with the kernel, which says so.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_body_that_drips_wakes_nobody() {
+    const DRIPPED: u64 = 20;
+    let running = entities(|config| config.workers = Some(1));
+    let mut other = client(&running);
+    let mut dripping = TcpStream::connect(running.local_addr()).expect("the server accepts connections");
+    let (server, port) = (running.local_addr().port(), dripping.local_addr().expect("it is connected").port());
+    dripping.set_nodelay(true).expect("the connection stands");
+    dripping.write_all(put(60_000, "").as_bytes()).expect("it is taken");
+    let_it_work(&mut other);
+    assert_eq!(unread(server, port), Some(0), "the head is read");
+    for _ in 0..DRIPPED {
+        dripping.write_all(b" ").expect("it is taken");
+        let_it_work(&mut other);
+    }
+    assert_eq!(unread(server, port), Some(DRIPPED));
+}
+
+/// Bytes that were sent from the port `remote` to the port `local` and are not read yet. Source: `proc_net_tcp` in the kernel's
+/// documentation: addresses and ports in hexadecimal digits, then the state, then `tx_queue:rx_queue`.
+#[cfg(target_os = "linux")]
+fn unread(local: u16, remote: u16) -> Option<u64> {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel lists its connections");
+    let (local, remote) = (format!(":{local:04X}"), format!(":{remote:04X}"));
+    table.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [_, from, to, _, queues, ..] = fields[..] else { return None };
+        let (_, received) = queues.split_once(':')?;
+        (from.ends_with(&local) && to.ends_with(&remote)).then(|| u64::from_str_radix(received, 16).ok())?
+    })
+}
