@@ -34,7 +34,7 @@ pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), St
     }
     let lines = child.stderr.take().map(lines);
     let said = lines.map(|lines| hear(&lines, &mut child, &spinner, notice, stop)).unwrap_or_default();
-    let status = child.wait().map_err(|error| format!("cargo cannot be waited for: {error}"))?;
+    let status = child.wait().map_err(|error| format!("it cannot be waited for: {error}"))?;
     spinner.finish_and_clear();
     match status.success() {
         true => Ok(()),
@@ -74,15 +74,15 @@ fn hear(
 fn lines(out: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     let read = move || {
-        // What is no text ends it; the pipe is closed then, and cargo writes to nobody.
+        // What is no text ends it; the pipe is closed then, and the command writes to nobody.
         BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
     };
     // Without a thread nothing is heard: the channel is closed at once.
-    let _ = thread::Builder::new().name("cargo".into()).spawn(read);
+    let _ = thread::Builder::new().name("build".into()).spawn(read);
     receiver
 }
 
-/// The first error that cargo names, and what it gives as its last cause.
+/// The first error that it names as such, or its last line; and what it gives as the last cause.
 fn reason(said: &VecDeque<String>) -> String {
     let full = || said.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
     let error = full().find(|line| line.starts_with("error")).or_else(|| full().next_back());
@@ -90,7 +90,7 @@ fn reason(said: &VecDeque<String>) -> String {
     match (error, cause) {
         (Some(error), Some(cause)) if cause != error => format!("{error}: {cause}"),
         (Some(error), _) => error.to_owned(),
-        (None, _) => String::from("cargo failed and did not say why"),
+        (None, _) => String::from("it failed and did not say why"),
     }
 }
 
@@ -103,6 +103,6 @@ mod tests {
         let said = |text: &str| text.lines().map(str::to_owned).collect::<VecDeque<_>>();
         let net = "   Updating index\nerror: failed to get `x`\n\nCaused by:\n  a\n\nCaused by:\n  no network\n";
         assert_eq!(reason(&said(net)), "error: failed to get `x`: no network");
-        assert_eq!(reason(&said("")), "cargo failed and did not say why");
+        assert_eq!(reason(&said("")), "it failed and did not say why");
     }
 }

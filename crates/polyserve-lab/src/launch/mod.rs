@@ -1,9 +1,11 @@
 //! How a contestant's process is started: a command line, an environment, and how it says where it listens. Anything
 //! that speaks HTTP can be one.
 //!
-//! [`process`]: its life. [`peers`]: other people's frameworks; [`build`](mod@build): how such are built.
+//! [`process`]: its life. [`peers`]: other people's frameworks; [`go`]: the programs in Go; [`build`](mod@build): how such
+//! are built.
 
 pub mod build;
+pub mod go;
 pub mod peers;
 pub mod process;
 
