@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"polyserve/peers/internal/run"
+	"polyserve/peers/internal/service"
+)
+
+// server is the service on fasthttp. Requests that fasthttp refuses by itself are not counted.
+type server struct {
+	http     fasthttp.Server
+	service  *service.Service
+	begun    atomic.Uint64
+	answered atomic.Uint64
+	ended    chan struct{}
+}
+
+func newServer(service_ *service.Service) *server {
+	s := &server{service: service_, ended: make(chan struct{})}
+	s.http = fasthttp.Server{
+		Handler:               s.answer,
+		Logger:                log.New(io.Discard, "", 0), // nobody else logs a request that makes no sense
+		NoDefaultServerHeader: true,
+		NoDefaultContentType:  true,
+		CloseOnShutdown:       true,
+		ReadBufferSize:        service.MaxHead,
+		MaxRequestBodySize:    service.MaxBody,
+		ReadTimeout:           30 * time.Second,
+		WriteTimeout:          30 * time.Second,
+		IdleTimeout:           60 * time.Second,
+	}
+	return s
+}
+
+// spaces are where answers are written, before fasthttp copies them.
+var spaces = sync.Pool{New: func() any { return new([]byte) }}
+
+func (s *server) answer(ctx *fasthttp.RequestCtx) {
+	s.begun.Add(1)
+	defer s.answered.Add(1)
+	space := spaces.Get().(*[]byte)
+	defer spaces.Put(space)
+	header := &ctx.Request.Header
+	reply := s.service.Answer(*space, method(header.Method()), target(ctx), contentType(header.ContentType()), ctx.PostBody())
+	*space = reply.Body[:0]
+	ctx.SetStatusCode(reply.Status)
+	if reply.ContentType != "" {
+		ctx.SetContentType(reply.ContentType)
+	}
+	if reply.Location != "" {
+		ctx.Response.Header.Set("Location", reply.Location)
+	}
+	if reply.Allow != "" {
+		ctx.Response.Header.Set("Allow", reply.Allow)
+	}
+	ctx.SetBody(reply.Body)
+}
+
+// method, target and contentType are strings without an allocation where they are the usual ones.
+func method(bytes []byte) string {
+	switch string(bytes) {
+	case "GET":
+		return "GET"
+	case "PUT":
+		return "PUT"
+	}
+	return string(bytes)
+}
+
+func target(ctx *fasthttp.RequestCtx) string {
+	if bytes.Equal(ctx.Request.Header.RequestURI(), []byte("*")) {
+		return "*"
+	}
+	switch path := ctx.Path(); string(path) {
+	case "/":
+		return "/"
+	case "/welcome":
+		return "/welcome"
+	default:
+		return string(path)
+	}
+}
+
+func contentType(bytes []byte) string {
+	if string(bytes) == service.JSON {
+		return service.JSON
+	}
+	return string(bytes)
+}
+
+// Serve accepts until the drain has ended.
+func (s *server) Serve(listener net.Listener) error {
+	if err := s.http.Serve(listener); err != nil {
+		return err
+	}
+	<-s.ended
+	return nil
+}
+
+// Drain is fasthttp's Shutdown. What it leaves when the grace is over ends with the process.
+func (s *server) Drain(grace time.Duration) run.Counts {
+	defer close(s.ended)
+	limit, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if err := s.http.ShutdownWithContext(limit); err != nil {
+		begun, answered := s.begun.Load(), s.answered.Load()
+		return run.Counts{Answered: answered, Cut: begun - answered}
+	}
+	return run.Counts{Answered: s.answered.Load()}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"polyserve/peers/internal/run"
+	"polyserve/peers/internal/service"
+)
+
+// server is the service on net/http. Requests that net/http refuses by itself are not counted.
+type server struct {
+	http     http.Server
+	service  *service.Service
+	begun    atomic.Uint64
+	answered atomic.Uint64
+	ended    chan struct{}
+}
+
+func newServer(service_ *service.Service) *server {
+	s := &server{service: service_, ended: make(chan struct{})}
+	s.http = http.Server{
+		Handler:           http.HandlerFunc(s.answer),
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       60 * time.Second,
+		MaxHeaderBytes:    service.MaxHead,
+	}
+	return s
+}
+
+// room is a request's: where its body is read to and its answer's written.
+type room struct {
+	body, space []byte
+}
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
+
+func (s *server) answer(w http.ResponseWriter, r *http.Request) {
+	s.begun.Add(1)
+	defer s.answered.Add(1)
+	room := rooms.Get().(*room)
+	defer rooms.Put(room)
+	reply := s.reply(room, w, r)
+	header := w.Header()
+	if reply.ContentType != "" {
+		header.Set("Content-Type", reply.ContentType)
+	}
+	if reply.Location != "" {
+		header.Set("Location", reply.Location)
+	}
+	if reply.Allow != "" {
+		header.Set("Allow", reply.Allow)
+	}
+	if reply.Status != http.StatusNoContent {
+		header.Set("Content-Length", strconv.Itoa(len(reply.Body)))
+	}
+	w.WriteHeader(reply.Status)
+	if r.Method != http.MethodHead {
+		w.Write(reply.Body) // a client that has gone away misses it
+	}
+}
+
+func (s *server) reply(room *room, w http.ResponseWriter, r *http.Request) service.Reply {
+	room.body = room.body[:0]
+	if r.ContentLength != 0 {
+		var err error
+		if room.body, err = read(room.body, http.MaxBytesReader(w, r.Body, service.MaxBody)); err != nil {
+			if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+				return service.Failure(room.space, 413, "the body is too long")
+			}
+			return service.Failure(room.space, 400, "the body cannot be read")
+		}
+	}
+	target := r.URL.Path
+	if r.RequestURI == "*" {
+		target = "*"
+	}
+	reply := s.service.Answer(room.space, r.Method, target, r.Header.Get("Content-Type"), room.body)
+	room.space = reply.Body[:0]
+	return reply
+}
+
+// read reads all of from behind what is in to.
+func read(to []byte, from io.Reader) ([]byte, error) {
+	for {
+		if len(to) == cap(to) {
+			to = append(to, make([]byte, 512)...)[:len(to)]
+		}
+		count, err := from.Read(to[len(to):cap(to)])
+		to = to[:len(to)+count]
+		if err == io.EOF {
+			return to, nil
+		}
+		if err != nil {
+			return to, err
+		}
+	}
+}
+
+// Serve accepts until the drain has ended.
+func (s *server) Serve(listener net.Listener) error {
+	if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	<-s.ended
+	return nil
+}
+
+// Drain is net/http's Shutdown, and its Close when the grace is over.
+func (s *server) Drain(grace time.Duration) run.Counts {
+	defer close(s.ended)
+	limit, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if s.http.Shutdown(limit) != nil {
+		s.http.Close()
+	}
+	answered := s.answered.Load()
+	return run.Counts{Answered: answered, Cut: s.begun.Load() - answered}
+}

@@ -1,0 +1,35 @@
+// Command twin is the twin of the published entity server: a channel of connections, N goroutines, and the entities behind
+// read-write locks or in a sync.Map.
+package main
+
+import (
+	"flag"
+	"os"
+	"runtime"
+
+	"polyserve/peers/internal/run"
+	"polyserve/peers/internal/service"
+	"polyserve/peers/internal/store"
+	"polyserve/peers/internal/twin"
+)
+
+// perCore is how many goroutines there are for each core, as polyserve's pools have threads.
+const perCore = 4
+
+func main() {
+	var kind string
+	flags := func(flags *flag.FlagSet) {
+		flags.StringVar(&kind, "store", "rwmutex", "where the entities are: rwmutex or syncmap")
+	}
+	os.Exit(run.Main("twin", flags, func(options run.Options) (run.Server, error) {
+		entities, err := store.New(kind)
+		if err != nil {
+			return nil, err
+		}
+		goroutines := options.Workers
+		if goroutines == 0 {
+			goroutines = runtime.GOMAXPROCS(0) * perCore
+		}
+		return twin.New(service.New(entities), goroutines), nil
+	}))
+}

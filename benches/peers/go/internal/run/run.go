@@ -1,0 +1,156 @@
+// Package run is how the servers begin and end: the command line, the line that says where they listen, and the drain.
+//
+// Invariant: the first SIGINT or SIGTERM drains and ends the process well, a second one ends it at once; with
+// -until-stdin-ends the end of standard input is a first one too, so that no server outlives whoever started it.
+package run
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Grace is how long a drain waits for what was begun.
+const Grace = 10 * time.Second
+
+// MostWorkers bounds -workers.
+const MostWorkers = 100_000
+
+// Counts is how a server ended.
+type Counts struct {
+	Answered uint64 `json:"answered"` // requests with a whole answer
+	Cut      uint64 `json:"cut"`      // connections with a request that had no answer when the grace was over
+	Stuck    uint64 `json:"stuck"`    // those that did not end even then
+}
+
+// Server is one that can be drained.
+type Server interface {
+	// Serve accepts from the listener until Drain begins, which closes it.
+	Serve(net.Listener) error
+	// Drain answers what was begun, within the grace, and says what came of it.
+	Drain(grace time.Duration) Counts
+}
+
+// Options is what the command line says of every server.
+type Options struct {
+	Listen         string
+	Workers        int // 0 where nothing was said
+	JSON           bool
+	UntilStdinEnds bool
+}
+
+// Parse reads a command line. extra adds the server's own flags. The environment's THREAD_POOL_SIZE and TCP_ADDRESS, those
+// of the published servers, count where a flag is not there.
+func Parse(name string, words []string, env func(string) string, extra func(*flag.FlagSet)) (Options, error) {
+	var options Options
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	listen := env("TCP_ADDRESS")
+	if listen == "" {
+		listen = "127.0.0.1:0"
+	}
+	flags.StringVar(&options.Listen, "listen", listen, "where it listens; port 0 is any that is free")
+	flags.IntVar(&options.Workers, "workers", 0, "how many serve; 0 is the server's own choice")
+	flags.BoolVar(&options.JSON, "json", false, "say the two lines as JSON")
+	flags.BoolVar(&options.UntilStdinEnds, "until-stdin-ends", false, "drain when standard input ends too")
+	if extra != nil {
+		extra(flags)
+	}
+	if err := flags.Parse(words); err != nil {
+		return options, err
+	}
+	if flags.NArg() > 0 {
+		return options, fmt.Errorf("%q is not known", flags.Arg(0))
+	}
+	if size := env("THREAD_POOL_SIZE"); size != "" && options.Workers == 0 {
+		workers, err := strconv.Atoi(size)
+		if err != nil || workers < 1 {
+			return options, fmt.Errorf("THREAD_POOL_SIZE cannot be %q", size)
+		}
+		options.Workers = workers
+	}
+	if options.Workers < 0 || options.Workers > MostWorkers {
+		return options, fmt.Errorf("-workers %d is not from 1 to %d", options.Workers, MostWorkers)
+	}
+	return options, nil
+}
+
+// Main runs a server as the command line says, and answers with the process's exit code: 2 where the command line makes no
+// sense, 1 where the server fails.
+func Main(name string, extra func(*flag.FlagSet), build func(Options) (Server, error)) int {
+	options, err := Parse(name, os.Args[1:], os.Getenv, extra)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	var server Server
+	if err == nil {
+		server, err = build(options)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return 2
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if options.UntilStdinEnds {
+		go func() {
+			io.Copy(io.Discard, os.Stdin) // an error is an end
+			signals <- syscall.SIGTERM
+		}()
+	}
+	if err := serve(server, options, signals, os.Stdout); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return 1
+	}
+	return 0
+}
+
+// serve says where it listens, serves until a signal, drains, and says what came of it.
+func serve(server Server, options Options, signals <-chan os.Signal, out io.Writer) error {
+	listener, err := net.Listen("tcp", options.Listen)
+	if err != nil {
+		return err
+	}
+	url := "http://" + listener.Addr().String()
+	said := any(struct {
+		Listening string `json:"listening"`
+	}{url})
+	if err := say(out, options.JSON, "listening on "+url, said); err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(listener) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("it stopped serving: %w", err)
+	case <-signals:
+	}
+	go func() {
+		<-signals
+		os.Exit(130)
+	}()
+	counts := server.Drain(Grace)
+	text := fmt.Sprintf("answered %d, cut %d, stuck %d", counts.Answered, counts.Cut, counts.Stuck)
+	return say(out, options.JSON, text, counts)
+}
+
+// say writes a line, as text or as JSON.
+func say(out io.Writer, asJSON bool, text string, value any) error {
+	buffered := bufio.NewWriter(out)
+	if asJSON {
+		if err := json.NewEncoder(buffered).Encode(value); err != nil {
+			return err
+		}
+		return buffered.Flush()
+	}
+	fmt.Fprintln(buffered, text)
+	return buffered.Flush()
+}

@@ -1,0 +1,148 @@
+// Package service answers the requests, alike on all servers: the entity service of polyserve's contract, and the page of
+// the "Welcome!" experiment.
+package service
+
+import (
+	"errors"
+	"mime"
+	"strconv"
+	"strings"
+
+	"polyserve/peers/internal/entity"
+	"polyserve/peers/internal/store"
+)
+
+// MaxBody is the longest body that is taken, in bytes.
+const MaxBody = 1 << 20
+
+// MaxHead is the longest head that is taken, in bytes.
+const MaxHead = 16 << 10
+
+// Media types of answers.
+const (
+	JSON    = "application/json"
+	Problem = "application/problem+json"
+)
+
+// Reply is an answer. A HEAD's has the body of the GET; whoever sends it sends only its length.
+type Reply struct {
+	Status      int
+	ContentType string // empty where there is no body
+	Location    string // of what was created, or empty
+	Allow       string // the path's methods, or empty
+	Body        []byte
+}
+
+// Service answers from a store.
+type Service struct {
+	store store.Store
+}
+
+// New is a service over that store.
+func New(store store.Store) *Service {
+	return &Service{store}
+}
+
+// Answer answers. The reply's body is written into space where it fits; contentType is the request's, or empty.
+func (s *Service) Answer(space []byte, method, target, contentType string, body []byte) Reply {
+	path, _, _ := strings.Cut(target, "?")
+	segment, ok := strings.CutPrefix(path, "/")
+	switch {
+	case path == "*" && method == "OPTIONS", segment == "" && ok:
+		return s.root(space, method, contentType, body)
+	case segment == "welcome":
+		return welcome(space, method)
+	case !ok || strings.Contains(segment, "/"):
+		return Failure(space, 404, "there is nothing at this path")
+	}
+	id, err := strconv.ParseInt(segment, 10, 64)
+	if err != nil || segment[0] == '+' {
+		return Failure(space, 400, "the path is no id: digits within 64 bits, with or without a minus")
+	}
+	return s.one(space, method, id, contentType, body)
+}
+
+func (s *Service) root(space []byte, method, contentType string, body []byte) Reply {
+	const allow = "OPTIONS, PUT"
+	switch method {
+	case "PUT":
+		return s.put(space, nil, contentType, body)
+	case "OPTIONS":
+		return Reply{Status: 204, Allow: allow}
+	default:
+		return notAllowed(space, allow)
+	}
+}
+
+func (s *Service) one(space []byte, method string, id int64, contentType string, body []byte) Reply {
+	const allow = "DELETE, GET, HEAD, OPTIONS, PUT"
+	switch method {
+	case "GET", "HEAD":
+		if shown, ok := s.store.AppendJSON(id, space[:0]); ok {
+			return Reply{Status: 200, ContentType: JSON, Body: shown}
+		}
+		return Failure(space, 404, "there is no entity of this id")
+	case "PUT":
+		return s.put(space, &id, contentType, body)
+	case "DELETE":
+		if s.store.Remove(id) {
+			return Reply{Status: 204}
+		}
+		return Failure(space, 404, "there is no entity of this id")
+	case "OPTIONS":
+		return Reply{Status: 204, Allow: allow}
+	default:
+		return notAllowed(space, allow)
+	}
+}
+
+func (s *Service) put(space []byte, id *int64, contentType string, body []byte) Reply {
+	if contentType != "" && contentType != JSON && !isJSON(contentType) {
+		return Failure(space, 415, "the Content-Type is not JSON")
+	}
+	read, err := entity.Decode(body)
+	switch {
+	case errors.Is(err, entity.ErrSyntax):
+		return Failure(space, 400, err.Error())
+	case err != nil:
+		return Failure(space, 422, err.Error())
+	case id != nil && *id != read.ID:
+		return Failure(space, 400, "the path and the entity have different ids")
+	case s.store.Put(read):
+		return Reply{Status: 201, Location: "/" + strconv.FormatInt(read.ID, 10)}
+	default:
+		return Reply{Status: 200}
+	}
+}
+
+func isJSON(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (media == JSON || strings.HasSuffix(media, "+json"))
+}
+
+func welcome(space []byte, method string) Reply {
+	const allow = "GET, HEAD, OPTIONS"
+	switch method {
+	case "GET", "HEAD":
+		return Reply{Status: 200, ContentType: JSON, Body: append(space[:0], "Welcome!"...)}
+	case "OPTIONS":
+		return Reply{Status: 204, Allow: allow}
+	default:
+		return notAllowed(space, allow)
+	}
+}
+
+func notAllowed(space []byte, allow string) Reply {
+	reply := Failure(space, 405, "this path has other methods")
+	reply.Allow = allow
+	return reply
+}
+
+// Failure is an error's answer: a problem of RFC 9457. why is a sentence of printable ASCII, which Go quotes as JSON does.
+func Failure(space []byte, status int, why string) Reply {
+	body := append(space[:0], `{"status":`...)
+	body = strconv.AppendInt(body, int64(status), 10)
+	body = append(body, `,"detail":`...)
+	body = strconv.AppendQuote(body, why)
+	return Reply{Status: status, ContentType: Problem, Body: append(body, '}')}
+}
