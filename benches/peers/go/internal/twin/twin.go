@@ -35,6 +35,7 @@ type Server struct {
 	waiting     atomic.Int64 // connections that no goroutine has taken yet
 	draining    atomic.Bool
 	workers     []*worker
+	turn        int // of the accept loop: who was interrupted last
 	running     sync.WaitGroup
 	listener    atomic.Pointer[net.TCPListener]
 	accepted    chan struct{} // closed when the accept loop has ended
@@ -117,10 +118,12 @@ func (s *Server) hand(connection net.Conn) {
 	}
 }
 
-// interruptOne ends the wait of one goroutine on a kept connection. One that begins to wait later sees that somebody waits.
+// interruptOne ends the wait of one goroutine on a kept connection, in turn. One that begins to wait later sees that
+// somebody waits.
 func (s *Server) interruptOne() {
-	for _, w := range s.workers {
-		if w.interrupt(kept) {
+	for range s.workers {
+		s.turn = (s.turn + 1) % len(s.workers)
+		if s.workers[s.turn].interrupt(kept) {
 			return
 		}
 	}

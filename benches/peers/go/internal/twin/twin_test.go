@@ -21,7 +21,7 @@ func start(t *testing.T, kind string, goroutines int) *kit.Serving {
 
 func TestTheContractAndTheDrain(t *testing.T) {
 	for _, kind := range []string{"rwmutex", "syncmap"} {
-		serving := start(t, kind, 4)
+		serving := start(t, kind, 16) // enough that nobody is let go of before the drain
 		kit.Drains(t, serving, kit.Contract(t, serving))
 	}
 }

@@ -134,28 +134,43 @@ func (w *worker) await(connection net.Conn, first bool) bool {
 	if first {
 		waits, timeout = fresh, headTimeout
 	}
-	connection.SetReadDeadline(time.Now().Add(timeout))
-	if !w.enter(waits, connection) {
-		return false
+	for end := time.Now().Add(timeout); ; {
+		connection.SetReadDeadline(end)
+		if !w.enter(waits, connection) {
+			return false
+		}
+		// Whoever came before this goroutine was seen to wait did not interrupt it.
+		if w.isToLetGo(first) {
+			w.interrupt(waits)
+		}
+		_, err := w.in.Peek(1)
+		if errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(end) {
+			err = w.lastLook(connection)
+			if errors.Is(err, os.ErrDeadlineExceeded) && !w.isToLetGo(first) {
+				continue // another has let go meanwhile
+			}
+		}
+		if err != nil || !w.enter(busy, connection) {
+			return false
+		}
+		connection.SetReadDeadline(time.Now().Add(headTimeout))
+		return true
 	}
-	// Whoever came before this goroutine was seen to wait did not interrupt it.
-	if w.server.draining.Load() || (!first && w.server.waiting.Load() > 0) {
-		w.interrupt(waits)
-	}
-	_, err := w.in.Peek(1)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = w.lastLook(connection)
-	}
-	if err != nil || !w.enter(busy, connection) {
-		return false
-	}
-	connection.SetReadDeadline(time.Now().Add(headTimeout))
-	return true
 }
 
-// lastLook sees whether a byte has come in the moment of the interrupt: then it is served.
+// isToLetGo tells whether an idle connection is to be let go of. One that has not said a word yet is left its time.
+func (w *worker) isToLetGo(first bool) bool {
+	return w.server.draining.Load() || (!first && w.server.waiting.Load() > 0)
+}
+
+// lastLook waits a little longer where a connection is to be let go of: what a client that does not pause has under way
+// is served, and the end is announced with its answer.
 func (w *worker) lastLook(connection net.Conn) error {
-	connection.SetReadDeadline(time.Now().Add(time.Millisecond))
+	wait := 50 * time.Millisecond
+	if w.server.draining.Load() {
+		wait = 5 * time.Millisecond
+	}
+	connection.SetReadDeadline(time.Now().Add(wait))
 	_, err := w.in.Peek(1)
 	return err
 }
