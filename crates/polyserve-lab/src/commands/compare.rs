@@ -1,6 +1,5 @@
 //! `polyserve compare`: servers and repos side by side, each pair in a process of its own.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,13 +10,14 @@ use polyserve::catalog::Catalog;
 use polyserve_load::{Load, Mix};
 use serde::Serialize;
 
-use super::entrants::{Baseline, Entrants};
+use super::entrants::{self, ALL, Baseline, Entrants};
 use super::stop;
 use super::workload::{WorkloadArgs, misuse, of_one};
 use crate::Misuse;
+use crate::compare::ranking::Failed;
 use crate::compare::{Comparison, Instrument, Ranking, Record};
 use crate::config_args::ConfigArgs;
-use crate::launch::peers::{NAMES, Package, Peer};
+use crate::launch::foreign::{self, Foreign, Guest, Sources};
 use crate::limits;
 use crate::machine::Environment;
 use crate::machine::cores::Cores;
@@ -29,13 +29,16 @@ use crate::progress::Progress;
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     plan: PlanArgs,
-    /// Other people's frameworks beside ours, with commas between them, or all; they are built first, which takes minutes
-    /// the first time.
+    /// Other people's servers beside ours, with commas between them, or all: frameworks in Rust such as hyper, servers in Go
+    /// such as go/nethttp and go/twin-rwmutex, and nginx. They are built first, which takes minutes the first time.
     #[arg(long, value_name = "P,...", value_delimiter = ',')]
     peers: Vec<String>,
-    /// The sources of the peers. [default: benches/peers/rust of this command's sources]
+    /// The sources of the frameworks in Rust. [default: benches/peers/rust of this command's sources]
     #[arg(long, value_name = "DIR")]
     peers_dir: Option<PathBuf>,
+    /// The sources of the servers in Go. [default: benches/peers/go of this command's sources]
+    #[arg(long, value_name = "DIR")]
+    go_dir: Option<PathBuf>,
     /// A directory to record every turn in, as JSON lines.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -50,7 +53,7 @@ pub(crate) struct PlanArgs {
     /// The repos, with commas between them. [default: all]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     repos: Vec<String>,
-    /// What the others are compared with: a server over a repo, a reference such as null_epoll, or peer/hyper.
+    /// What the others are compared with: a server over a repo, a reference such as null_epoll, peer/hyper or go/nethttp.
     /// [default: the first server over the first repo]
     #[arg(long, value_name = "S/R")]
     baseline: Option<Baseline>,
@@ -93,18 +96,18 @@ pub(crate) fn run(
 ) -> anyhow::Result<ExitCode> {
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
-    let names = asked_peers(&args.peers, args.plan.baseline.as_ref())?;
+    let asked = asked_peers(&args.peers, args.plan.baseline.as_ref())?;
     // What cannot be done is said before anything is built.
-    let unbuilt = |name: &&'static str| Peer { name, program: Ok(PathBuf::new()) };
-    let peers: Vec<Peer> = names.iter().map(unbuilt).collect();
-    let mut comparison = args.plan.comparison(catalog, &peers, &available, &stop)?;
+    let mut guests: Vec<Guest> = asked.iter().copied().map(Guest::unbuilt).collect();
+    let mut comparison = args.plan.comparison(catalog, &guests, &available, &stop)?;
     let mut record = match &args.out {
         Some(dir) => Record::within(dir)?,
         None => Record::none(),
     };
-    if !names.is_empty() {
-        let peers = Package::new(args.peers_dir.as_deref(), allocator).build(&names, &stop);
-        comparison = args.plan.comparison(catalog, &peers, &available, &stop)?;
+    if !asked.is_empty() {
+        let sources = Sources { peers: args.peers_dir.as_deref(), go: args.go_dir.as_deref() };
+        guests = foreign::build(&asked, sources, allocator, &stop);
+        comparison = args.plan.comparison(catalog, &guests, &available, &stop)?;
     }
     let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
     let environment = Environment::of(&available, [server_cores, client_cores], comparison.seed, allocator);
@@ -121,27 +124,30 @@ pub(crate) fn run(
     } else {
         print(&ranking.to_string())
     }?;
-    Ok(exit_code(&ranking))
+    Ok(exit_code(&ranking, &excused(&args.peers, &guests)))
 }
 
 /// The peers that are asked for, the baseline too where it is one, each once.
-fn asked_peers(asked: &[String], baseline: Option<&Baseline>) -> Result<Vec<&'static str>, Misuse> {
-    let baseline = baseline.and_then(|baseline| if let Baseline::Peer(name) = baseline { Some(name) } else { None });
-    let mut names = Vec::new();
-    for asked in asked.iter().chain(baseline) {
-        let named: Vec<&'static str> = NAMES.into_iter().filter(|name| asked == name || asked == ALL).collect();
-        if named.is_empty() {
-            return Err(Misuse(format!("there is no peer {asked:?}: they are {}, or {ALL}", NAMES.join(", "))));
+fn asked_peers(asked: &[String], baseline: Option<&Baseline>) -> Result<Vec<Foreign>, Misuse> {
+    let mut peers = Vec::new();
+    for asked in asked {
+        match Foreign::named(asked) {
+            Some(peer) => peers.push(peer),
+            None if asked == ALL => peers.extend(Foreign::all()),
+            None => return Err(Misuse(entrants::unknown(asked))),
         }
-        names.extend(named);
     }
-    let mut seen = HashSet::new();
-    names.retain(|name| seen.insert(*name));
-    Ok(names)
+    if let Some(Baseline::Foreign(baseline)) = baseline {
+        peers.push(*baseline);
+    }
+    let mut once: Vec<Foreign> = Vec::new();
+    peers.into_iter().for_each(|peer| {
+        if !once.contains(&peer) {
+            once.push(peer);
+        }
+    });
+    Ok(once)
 }
-
-/// All peers.
-const ALL: &str = "all";
 
 /// What is printed as JSON.
 #[derive(Serialize)]
@@ -151,8 +157,17 @@ struct Outcome<'a> {
     ranking: &'a Ranking,
 }
 
-fn exit_code(ranking: &Ranking) -> ExitCode {
-    if ranking.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// Who may be missing: whoever is not installed or has no use here, and was asked for as one of all only.
+fn excused(asked: &[String], guests: &[Guest]) -> Vec<String> {
+    let is_named = |guest: &Guest| asked.iter().any(|name| Foreign::named(name) == Some(guest.who));
+    let excused = guests.iter().filter(|guest| (guest.is_absent || !guest.who.keeps_entities()) && !is_named(guest));
+    excused.map(|guest| guest.who.title()).collect()
+}
+
+fn exit_code(ranking: &Ranking, excused: &[String]) -> ExitCode {
+    // One that took part and failed is no good, whoever it is.
+    let is_excused = |failed: &Failed| failed.round == 0 && excused.contains(&failed.name);
+    if ranking.failed.iter().all(is_excused) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Descriptors for anything but connections.
@@ -171,7 +186,7 @@ impl PlanArgs {
     pub(crate) fn comparison(
         &self,
         catalog: &Catalog,
-        peers: &[Peer],
+        guests: &[Guest],
         available: &Cores,
         stop: &Shutdown,
     ) -> anyhow::Result<Comparison> {
@@ -185,7 +200,7 @@ impl PlanArgs {
             catalog,
             servers: &self.servers,
             repos: &self.repos,
-            peers,
+            guests,
             baseline: self.baseline.as_ref(),
             quick: self.quick,
             slowed: self.slowed,
@@ -193,6 +208,7 @@ impl PlanArgs {
             flags: self.config.flags(),
             connections: self.workload.connections,
             usage: self.workload.usage(),
+            mix: self.workload.asked(KEYS, MIX).1,
         };
         let (contestants, refused) = entrants.enter()?;
         let instrument = self.instrument(available, stop)?;

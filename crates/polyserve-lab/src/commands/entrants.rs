@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::anyhow;
-use polyserve::Connections;
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::env::{SETTINGS, Settings};
-use polyserve_load::Usage;
+use polyserve_load::{Mix, Usage};
 
 use crate::Misuse;
-use crate::compare::contestant::{Contestant, Role, bound};
+use crate::compare::contestant::{Contestant, Role, bound, bound_of};
 use crate::compare::ranking::Failed;
-use crate::launch::peers::{self, PREFIX, Peer};
+use crate::launch::foreign::{Foreign, Guest};
+use crate::launch::go;
+use crate::launch::peers::PREFIX;
 use crate::launch::{AddressFrom, Launch};
 
 /// A server and a repo: `pool_server/mpsc_pool/two_level`.
@@ -41,8 +42,8 @@ impl FromStr for Pair {
 pub(crate) enum Baseline {
     /// A server and a repo.
     Pair(Pair),
-    /// A peer, by its name: `peer/hyper` is `hyper`.
-    Peer(String),
+    /// Somebody else's server: `peer/hyper`, `go/nethttp`.
+    Foreign(Foreign),
     /// A reference, by its name, which has no slash.
     Reference(String),
 }
@@ -51,12 +52,24 @@ impl FromStr for Baseline {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(peer) = text.strip_prefix(PREFIX) {
-            return Ok(Self::Peer(peer.to_owned()));
+        if let Some(foreign) = Foreign::named(text).filter(|foreign| text == foreign.title()) {
+            return Ok(Self::Foreign(foreign));
+        }
+        if text.starts_with(PREFIX) || text.starts_with(go::PREFIX) {
+            return Err(unknown(text));
         }
         Ok(text.parse().map_or_else(|_: String| Self::Reference(text.to_owned()), Self::Pair))
     }
 }
+
+/// What is said where nobody has the name.
+pub(crate) fn unknown(name: &str) -> String {
+    let names: Vec<_> = Foreign::all().into_iter().map(Foreign::name).collect();
+    format!("there is no peer {name:?}: they are {}, or {ALL}", names.join(", "))
+}
+
+/// All peers.
+pub(crate) const ALL: &str = "all";
 
 impl Pair {
     fn name(&self) -> String {
@@ -71,7 +84,7 @@ pub(crate) struct Entrants<'a> {
     pub(crate) servers: &'a [String],
     pub(crate) repos: &'a [String],
     /// Those of other people, the baseline among them where it is one.
-    pub(crate) peers: &'a [Peer],
+    pub(crate) guests: &'a [Guest],
     pub(crate) baseline: Option<&'a Baseline>,
     pub(crate) quick: bool,
     pub(crate) slowed: Option<f64>,
@@ -79,6 +92,7 @@ pub(crate) struct Entrants<'a> {
     pub(crate) flags: Vec<String>,
     pub(crate) connections: usize,
     pub(crate) usage: Usage,
+    pub(crate) mix: Mix,
 }
 
 /// Servers and repos of a quick comparison.
@@ -118,10 +132,10 @@ impl Entrants<'_> {
                 Err(error) => refused.push(Failed { name: pair.name(), round: 0, why: error.to_string() }),
             }
         }
-        for peer in self.peers.iter().filter(|peer| !self.is_baseline(peer)) {
-            match self.foreign(peer) {
+        for guest in self.guests.iter().filter(|guest| !self.is_baseline(guest)) {
+            match self.foreign(guest) {
                 Ok(contestant) => contestants.push(contestant),
-                Err(why) => refused.push(Failed { name: peer.title(), round: 0, why }),
+                Err(why) => refused.push(Failed { name: guest.who.title(), round: 0, why }),
             }
         }
         let Some(baseline) = contestants.first_mut() else {
@@ -175,30 +189,44 @@ impl Entrants<'_> {
         Ok(pairs)
     }
 
-    fn is_baseline(&self, peer: &Peer) -> bool {
-        matches!(self.baseline, Some(Baseline::Peer(name)) if name == peer.name)
+    fn is_baseline(&self, guest: &Guest) -> bool {
+        self.baseline == Some(&Baseline::Foreign(guest.who))
     }
 
-    /// A peer as a contestant; or why it is none.
-    fn foreign(&self, peer: &Peer) -> Result<Contestant, String> {
-        let launch = peers::launch(peer.program.as_ref().map_err(String::clone)?, self.settings.config.workers);
-        Ok(Contestant::new(&peer.title(), Role::Ranked, launch).with(|one| {
-            (one.is_foreign, one.shape) = (true, Some(Connections::Multiplexed));
+    /// A guest as a contestant; or why it is none.
+    fn foreign(&self, guest: &Guest) -> Result<Contestant, String> {
+        let (who, workers) = (guest.who, self.settings.config.workers);
+        if self.mix.put > 0 && !who.keeps_entities() {
+            return Err(format!("not run: {} has a fixed answer, and keeps nothing that is put", who.title()));
+        }
+        let launch = guest.launch(workers)?;
+        let bound = match who {
+            Foreign::Go(server) => {
+                server.at_once(workers).and_then(|at_once| bound_of(at_once, go::HEAD_TIMEOUT, self.connections))
+            }
+            Foreign::Peer(_) | Foreign::Nginx => None,
+        };
+        Ok(Contestant::new(&who.title(), Role::Ranked, launch).with(|one| {
+            (one.is_foreign, one.keeps_entities) = (true, who.keeps_entities());
+            (one.shape, one.bound) = (Some(who.shape()), bound);
         }))
     }
 
-    /// The baseline where it is a peer.
+    /// The baseline where it is somebody else's.
     fn foreign_baseline(&self) -> anyhow::Result<Option<Contestant>> {
-        let Some(Baseline::Peer(name)) = self.baseline else { return Ok(None) };
-        let Some(peer) = self.peers.iter().find(|peer| self.is_baseline(peer)) else {
-            return Err(Misuse(format!("--baseline {PREFIX}{name}: only compare has peers")).into());
+        let Some(Baseline::Foreign(who)) = self.baseline else { return Ok(None) };
+        let title = who.title();
+        if !who.keeps_entities() {
+            let why = "runs once at a time, for its port is chosen beforehand, and a baseline runs twice";
+            return Err(Misuse(format!("--baseline {title}: it {why}")).into());
+        }
+        let Some(guest) = self.guests.iter().find(|guest| self.is_baseline(guest)) else {
+            return Err(Misuse(format!("--baseline {title}: only compare has peers")).into());
         };
         if self.slowed.is_some() {
-            return Err(
-                Misuse(format!("--slowed needs a server of ours for a baseline: {PREFIX}{name} is none")).into()
-            );
+            return Err(Misuse(format!("--slowed needs a server of ours for a baseline: {title} is none")).into());
         }
-        let contestant = self.foreign(peer).map_err(|why| anyhow!("the baseline {PREFIX}{name}: {why}"))?;
+        let contestant = self.foreign(guest).map_err(|why| anyhow!("the baseline {title}: {why}"))?;
         Ok(Some(contestant))
     }
 
@@ -275,7 +303,9 @@ mod tests {
         let pair: Pair = "pool_server/mpsc_pool/two_level".parse().unwrap();
         assert_eq!((pair.server.as_str(), pair.repo.as_str()), ("pool_server/mpsc_pool", "two_level"));
         assert!("two_level".parse::<Pair>().unwrap_err().contains("SERVER/REPO"));
-        assert_eq!("peer/hyper".parse(), Ok(Baseline::Peer("hyper".into())));
+        assert_eq!("peer/hyper".parse(), Ok(Baseline::Foreign(Foreign::Peer("hyper"))));
+        assert_eq!("nginx".parse(), Ok(Baseline::Foreign(Foreign::Nginx)));
+        assert!("go/none".parse::<Baseline>().unwrap_err().contains("go/nethttp"));
         assert_eq!("null_epoll".parse(), Ok(Baseline::Reference("null_epoll".into())));
         assert_eq!("pool_server/mpsc_pool/two_level".parse(), Ok(Baseline::Pair(pair)));
     }

@@ -60,9 +60,14 @@ impl Contestant {
 /// The longest that a new connection waits where idle ones hold others up: the head's timeout for each ahead of it.
 /// `None` where an idle connection holds nobody up, or as many are served at a time as there are connections.
 pub fn bound(server: &dyn Server, config: &ServerConfig, connections: usize) -> Option<String> {
-    let ahead = connections.checked_sub(server.at_once()?).filter(|ahead| *ahead > 0)?;
     let timeout = Duration::from_millis(config.head_timeout.as_millis().try_into().unwrap_or(u64::MAX));
-    Some(format!("{} x {ahead}", humantime::format_duration(timeout)))
+    bound_of(server.at_once()?, timeout, connections)
+}
+
+/// The same for a server of which only this is known.
+pub fn bound_of(at_once: usize, head_timeout: Duration, connections: usize) -> Option<String> {
+    let ahead = connections.checked_sub(at_once).filter(|ahead| *ahead > 0)?;
+    Some(format!("{} x {ahead}", humantime::format_duration(head_timeout)))
 }
 
 /// The order of contestants in a pass: a Williams design, every other row backwards. Over `2 * count` passes everybody

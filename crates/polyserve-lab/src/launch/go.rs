@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use polyserve::Shutdown;
 
@@ -18,6 +19,12 @@ pub const PREFIX: &str = "go/";
 
 /// The program of the tasks, which is no server.
 pub const TASKS: &str = "tasks";
+
+/// How long a new connection may keep a goroutine of a twin to itself before it says a word.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The program of the twins.
+const TWIN: &str = "twin";
 
 /// A server in Go: a program, and how it is told to be this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +38,8 @@ pub struct Server {
 
 /// The servers: the twin of the published one with either store, and two that stand on libraries.
 pub const SERVERS: [Server; 4] = [
-    Server { name: "go/twin-rwmutex", program: "twin", args: &["-store=rwmutex"] },
-    Server { name: "go/twin-syncmap", program: "twin", args: &["-store=syncmap"] },
+    Server { name: "go/twin-rwmutex", program: TWIN, args: &["-store=rwmutex"] },
+    Server { name: "go/twin-syncmap", program: TWIN, args: &["-store=syncmap"] },
     Server { name: "go/nethttp", program: "nethttp", args: &[] },
     Server { name: "go/fasthttp", program: "fasthttp", args: &[] },
 ];
@@ -43,8 +50,19 @@ impl Server {
         SERVERS.iter().find(|server| server.name == name)
     }
 
-    /// How it is started from its built `program`, with so many workers, if that was said: goroutines of a twin, threads
-    /// of the others. Otherwise it has four for each core, or one.
+    /// Whether it is a twin of the published server: a goroutine for each connection that is served at a time.
+    pub fn is_twin(&self) -> bool {
+        self.program == TWIN
+    }
+
+    /// How many connections it serves at a time, if that is bounded: with so many workers, if that was said.
+    pub fn at_once(&self, workers: Option<usize>) -> Option<usize> {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.is_twin().then(|| workers.unwrap_or_else(|| cores() * 4))
+    }
+
+    /// How it is started from its built `program`, with so many workers, if that was said: goroutines of a twin, four
+    /// for each core otherwise; what Go may use of the cores for the others.
     pub fn launch(&self, program: &Path, workers: Option<usize>) -> Launch {
         launch(program, self.args, workers)
     }

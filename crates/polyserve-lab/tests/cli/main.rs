@@ -4,6 +4,7 @@ mod compare;
 mod crowd;
 mod data;
 mod drain;
+mod go;
 mod list;
 mod load;
 mod page;

@@ -203,8 +203,24 @@ func isTarget(text string) bool {
 
 // isHost tells whether text may be a host and a port; an empty one is allowed, as RFC 9110 says.
 func isHost(text string) bool {
-	return !strings.ContainsAny(text, " \t,/?#@\\<>\"{}|^`")
+	host, port := text, ""
+	if at := strings.LastIndexByte(text, ':'); at > strings.LastIndexByte(text, ']') {
+		host, port = text[:at], text[at+1:]
+	}
+	for i := 0; i < len(port); i++ {
+		if port[i] < '0' || port[i] > '9' {
+			return false
+		}
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		return ok && !strings.ContainsAny(inner, "[]"+noHost)
+	}
+	return !strings.ContainsAny(host, "[]:"+noHost)
 }
+
+// noHost is what no host has in it.
+const noHost = " \t,/?#@\\<>\"{}|^`"
 
 // clean tells whether text has no control byte but tabs.
 func clean(text string) bool {

@@ -134,6 +134,19 @@ func TestAContinueIsSaidOnceAndBeforeTheBody(t *testing.T) {
 	}
 }
 
+func TestHosts(t *testing.T) {
+	for _, host := range []string{"", "a", "a:", "a:80", "127.0.0.1:8001", "[::1]", "[::1]:80", "a-b.c_d"} {
+		if !isHost(host) {
+			t.Errorf("%q is a host", host)
+		}
+	}
+	for _, host := range []string{"a b", "a:b", "user@a", "a/b", "::1", "[::1", "[[::1]]", "a,b", "[::1]:x", "a:80:80"} {
+		if isHost(host) {
+			t.Errorf("%q is no host", host)
+		}
+	}
+}
+
 func TestReplies(t *testing.T) {
 	now := time.Date(1994, 11, 6, 8, 49, 37, 0, time.UTC)
 	const dated = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"

@@ -1,0 +1,186 @@
+//! Everybody who is not ours and takes part where they are asked for: other people's frameworks in Rust, the programs in Go,
+//! and nginx. Who they are, how they are made ready, and how each is started.
+//!
+//! Invariant: one that cannot take part is named with the reason and keeps nobody else out. Cost: the builds.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use polyserve::{Connections, Shutdown};
+
+use super::{Launch, go, nginx, peers};
+
+/// Somebody else's server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// One of [`peers::NAMES`].
+    Peer(&'static str),
+    /// A server in Go.
+    Go(&'static go::Server),
+    /// nginx with a fixed answer.
+    Nginx,
+}
+
+/// Where their sources are; `None`: beside this crate's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sources<'a> {
+    /// The package of the frameworks in Rust.
+    pub peers: Option<&'a Path>,
+    /// The module of the programs in Go.
+    pub go: Option<&'a Path>,
+}
+
+impl Foreign {
+    /// All of them.
+    pub fn all() -> Vec<Self> {
+        let rust = peers::NAMES.into_iter().map(Self::Peer);
+        rust.chain(go::SERVERS.iter().map(Self::Go)).chain([Self::Nginx]).collect()
+    }
+
+    /// The one of this name, as flags and tables have it: `hyper`, `peer/hyper`, `go/nethttp`, `nginx`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|one| name == one.name() || name == one.title())
+    }
+
+    /// Its name in flags.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Peer(name) => name,
+            Self::Go(server) => server.name,
+            Self::Nginx => nginx::NAME,
+        }
+    }
+
+    /// Its name in tables.
+    pub fn title(self) -> String {
+        match self {
+            Self::Peer(name) => format!("{}{name}", peers::PREFIX),
+            Self::Go(_) | Self::Nginx => self.name().to_owned(),
+        }
+    }
+
+    /// What its shape can do with connections: a goroutine of the twin keeps one.
+    pub fn shape(self) -> Connections {
+        match self {
+            Self::Go(server) if server.is_twin() => Connections::OnePerThread,
+            Self::Peer(_) | Self::Go(_) | Self::Nginx => Connections::Multiplexed,
+        }
+    }
+
+    /// Whether it keeps entities. nginx has one answer.
+    pub fn keeps_entities(self) -> bool {
+        self != Self::Nginx
+    }
+}
+
+/// One that was asked for.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// Who it is.
+    pub who: Foreign,
+    /// Its program, or why it is not run.
+    pub program: Result<PathBuf, String>,
+    /// Whether it is missing because it is not installed.
+    pub is_absent: bool,
+    site: Option<Arc<nginx::Site>>,
+}
+
+impl Guest {
+    /// One of which nothing is built: for a look whether what is asked makes sense.
+    pub fn unbuilt(who: Foreign) -> Self {
+        Self { who, program: Ok(PathBuf::new()), is_absent: false, site: None }
+    }
+
+    /// How it is started: with so many workers, if that was said.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not run.
+    pub fn launch(&self, workers: Option<usize>) -> Result<Launch, String> {
+        let program = self.program.as_ref().map_err(String::clone)?;
+        match self.who {
+            Foreign::Peer(_) => Ok(peers::launch(program, workers)),
+            Foreign::Go(server) => Ok(server.launch(program, workers)),
+            Foreign::Nginx if workers.is_some_and(|workers| workers > 1) => {
+                Err(String::from("not run: nginx is one process here, which has one worker"))
+            }
+            Foreign::Nginx => match &self.site {
+                Some(site) => site.launch(program).map_err(|error| format!("not run: nginx: {error}")),
+                None => Ok(peers::launch(program, workers)), // unbuilt: it is never started
+            },
+        }
+    }
+}
+
+/// Makes them ready, and says on standard error what is built. In the order of [`Foreign::all`], each once.
+pub fn build(asked: &[Foreign], sources: Sources<'_>, allocator: &str, stop: &Shutdown) -> Vec<Guest> {
+    let is_asked = |one: &Foreign| asked.contains(one);
+    let names: Vec<_> = peers::NAMES.into_iter().filter(|name| is_asked(&Foreign::Peer(name))).collect();
+    let servers: Vec<_> = go::SERVERS.iter().filter(|server| is_asked(&Foreign::Go(server))).collect();
+    let programs: Vec<_> = servers.iter().map(|server| server.program).collect();
+
+    let mut guests: Vec<Guest> = peers::Package::new(sources.peers, allocator)
+        .build(&names, stop)
+        .into_iter()
+        .map(|peer| Guest { program: peer.program, ..Guest::unbuilt(Foreign::Peer(peer.name)) })
+        .collect();
+    let built = go::Module::new(sources.go).build(&programs, stop);
+    let no_go = !servers.is_empty() && go::is_installed().is_err();
+    guests.extend(servers.into_iter().map(|server| {
+        let file = built.iter().find(|(name, _)| *name == server.program);
+        let program = file.map_or_else(|| Err(String::from("not run: it was not built")), |(_, file)| file.clone());
+        Guest { program, is_absent: no_go, ..Guest::unbuilt(Foreign::Go(server)) }
+    }));
+    guests.extend(is_asked(&Foreign::Nginx).then(nginx));
+    guests
+}
+
+fn nginx() -> Guest {
+    let program = nginx::program();
+    let is_absent = program.is_err();
+    match program.and_then(|program| Ok((program, nginx::Site::new().map_err(|error| format!("not run: {error}"))?))) {
+        Ok((program, site)) => {
+            Guest { program: Ok(program), site: Some(Arc::new(site)), ..Guest::unbuilt(Foreign::Nginx) }
+        }
+        Err(why) => Guest { program: Err(why), is_absent, ..Guest::unbuilt(Foreign::Nginx) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_a_name_of_its_own() {
+        let all = Foreign::all();
+        for one in &all {
+            assert_eq!(Foreign::named(one.name()), Some(*one));
+            assert_eq!(Foreign::named(&one.title()), Some(*one));
+        }
+        assert_eq!(all.len(), peers::NAMES.len() + go::SERVERS.len() + 1);
+        assert_eq!((Foreign::named("peer/nginx"), Foreign::named("twin-rwmutex")), (None, None));
+        assert_eq!(Foreign::named("go/twin-syncmap").map(Foreign::shape), Some(Connections::OnePerThread));
+        assert_eq!(Foreign::named("go/fasthttp").map(Foreign::shape), Some(Connections::Multiplexed));
+    }
+
+    #[test]
+    fn whoever_has_no_sources_is_named() {
+        let nowhere = Some(Path::new("/nonexistent"));
+        let sources = Sources { peers: nowhere, go: nowhere };
+        let asked = ["go/twin-syncmap", "warp", "go/twin-rwmutex"].map(|name| Foreign::named(name).unwrap());
+        let guests = build(&asked, sources, "system", &Shutdown::new());
+        let names: Vec<_> = guests.iter().map(|guest| guest.who.title()).collect();
+        assert_eq!(names, ["peer/warp", "go/twin-rwmutex", "go/twin-syncmap"]);
+        for guest in guests {
+            let why = guest.launch(None).unwrap_err();
+            assert!(why.starts_with("not run: ") && why.contains("holds no "), "{why}");
+        }
+    }
+
+    #[test]
+    fn nginx_has_one_worker() {
+        let guest = Guest::unbuilt(Foreign::Nginx);
+        assert!(guest.launch(Some(2)).unwrap_err().contains("one worker"));
+        guest.launch(Some(1)).unwrap();
+    }
+}

@@ -1,0 +1,64 @@
+//! The servers in Go, built by the command itself. Where there is no Go these tests say that they did not run.
+
+use std::io::Write as _;
+
+use polyserve_lab::launch::go;
+use serde_json::Value;
+
+use super::{misused, polyserve, printed, text};
+
+/// Whether there is Go; says who is not run where there is none.
+fn is_here(name: &str) -> bool {
+    let here = go::is_installed();
+    if let Err(why) = &here {
+        let _ = writeln!(std::io::stderr(), "not run: {name}: {why}"); // past the harness's capture
+    }
+    here.is_ok()
+}
+
+const TINY: [&str; 8] = [
+    "--servers=thread_per_connection",
+    "--repos=two_level",
+    "--rounds=1",
+    "--slice=30ms",
+    "--warm-up=20ms",
+    "--connections=4",
+    "--no-latency",
+    "--json",
+];
+
+#[test]
+fn they_are_compared_and_what_they_keep_of_the_contract_is_told() {
+    if !is_here("they_are_compared_and_what_they_keep_of_the_contract_is_told") {
+        return;
+    }
+    let names = go::SERVERS.map(|server| server.name);
+    let peers = format!("--peers={}", names.join(","));
+    let args = [&["compare", "--mix=get=3,put=1", peers.as_str()], &TINY[..]].concat();
+    let ranking: Value = serde_json::from_str(&printed(&args)).unwrap();
+    for name in names {
+        let row = ranking["rows"].as_array().unwrap().iter().find(|row| row["name"] == name);
+        assert!(row.is_some(), "{name}: {ranking}");
+        let contract = ranking["contracts"].as_array().unwrap().iter().find(|contract| contract["name"] == name);
+        assert!(contract.is_some(), "{name}: {ranking}");
+        let twin = name.starts_with("go/twin");
+        assert!(!twin || contract.unwrap()["failed"].as_array().unwrap().is_empty(), "{name}: {ranking}");
+    }
+}
+
+#[test]
+fn without_go_they_are_named_as_not_run() {
+    let args = [&["compare", "--peers=go/nethttp"], &TINY[..]].concat();
+    let output = polyserve(&args).env("PATH", "").output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let ranking: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let failed = &ranking["failed"];
+    assert_eq!((&failed[0]["name"], &failed[0]["why"]), (&"go/nethttp".into(), &"not run: go is not installed".into()));
+    assert!(ranking["rows"].as_array().unwrap().iter().any(|row| row["name"] == "thread_per_connection/two_level"));
+}
+
+#[test]
+fn one_that_nobody_knows_is_refused() {
+    assert!(misused(&["compare", "--peers=go/gin"]).contains("go/fasthttp"));
+    assert!(misused(&["compare", "--baseline=go/gin"]).contains("go/fasthttp"));
+}
