@@ -138,7 +138,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
         Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),
         Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),
-        Command::Stress(args) => commands::stress::run(catalog, args, cli.json),
+        Command::Stress(args) => commands::stress::run(catalog, args, cli.json, allocator),
     }
 }
 

@@ -1,27 +1,29 @@
-//! `polyserve stress`: the stress scenario against one server over one repo.
+//! `polyserve stress`: the stress scenario against one server over one repo, or against somebody else's server.
 
 use std::process::ExitCode;
 
-use polyserve::ServerConfig;
+use anyhow::{Context as _, anyhow};
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
+use polyserve::{ServerConfig, Shutdown};
 
 use crate::Misuse;
 use crate::config_args::ConfigArgs;
 use crate::data::Data;
+use crate::launch::foreign::{Foreign, Sources, build};
 use crate::limits;
 use crate::output::{print, print_json};
-use crate::stress::{self, Contestant, Mode, Scenario, Use};
+use crate::stress::{self, Contestant, Mode, Scenario, Subject, Use};
 
 /// What `polyserve stress` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StressArgs {
-    /// The server. See `polyserve list`.
+    /// The server: see `polyserve list`; or somebody else's, such as go/twin-rwmutex, which is built first.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
-    /// The repo.
-    #[arg(long, value_name = "R", default_value = "two_level")]
-    repo: String,
+    /// The repo. [default: two_level; somebody else's server has a store of its own]
+    #[arg(long, value_name = "R")]
+    repo: Option<String>,
     /// So many times the published 40 000 requests; below 1 too.
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     scale: f64,
@@ -53,22 +55,63 @@ enum Rounds {
 
 const LARGEST_SCALE: f64 = 10_000.0;
 
+/// The repo where none is named.
+const REPO: &str = "two_level";
+
 /// Runs the scenario.
-pub(crate) fn run(catalog: &Catalog, args: &StressArgs, json: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(
+    catalog: &Catalog,
+    args: &StressArgs,
+    json: bool,
+    allocator: &'static str,
+) -> anyhow::Result<ExitCode> {
     if !(args.scale > 0.0 && args.scale <= LARGEST_SCALE) {
         return Err(Misuse(format!("--scale {} is not above 0 and at most {LARGEST_SCALE}", args.scale)).into());
     }
     let settings = args.config.settings(None)?;
-    let (server, repo) = (catalog.server(&args.server)?, catalog.repo(&args.repo)?);
-    let modes = modes(args)?;
-    let config = settings.make(|config| {
-        let config = if args.burst { config.clone() } else { roomy(&settings, config, args.connections) };
-        (server.make)(&config).map(|_| config)
-    })?;
-    let contestant = Contestant { server: server.clone(), repo: repo.clone(), config };
-    let report = stress::run(&contestant, &Scenario::new(args.scale, Data::new(args.seed)), &modes)?;
+    let foreign = Foreign::named(&args.server).filter(|foreign| args.server == foreign.title());
+    // What cannot be done is said before anything is built.
+    let modes = modes(args, if foreign.is_some() { 1 } else { 2 })?;
+    let subject = match foreign {
+        Some(foreign) => self::foreign(args, foreign, &settings, allocator)?,
+        None => own(catalog, args, &settings)?,
+    };
+    let report = stress::run(&subject, &Scenario::new(args.scale, Data::new(args.seed)), &modes)?;
     if json { print_json(&report) } else { print(&report.to_string()) }?;
     Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A server of ours.
+fn own(catalog: &Catalog, args: &StressArgs, settings: &Settings) -> anyhow::Result<Subject> {
+    let (server, repo) = (catalog.server(&args.server)?, catalog.repo(args.repo.as_deref().unwrap_or(REPO))?);
+    let config = settings.make(|config| {
+        let config = if args.burst { config.clone() } else { roomy(settings, config, args.connections) };
+        (server.make)(&config).map(|_| config)
+    })?;
+    Ok(Contestant { server: server.clone(), repo: repo.clone(), config }.into())
+}
+
+/// Somebody else's, built.
+fn foreign(
+    args: &StressArgs,
+    foreign: Foreign,
+    settings: &Settings,
+    allocator: &'static str,
+) -> anyhow::Result<Subject> {
+    let name = foreign.title();
+    if !foreign.keeps_entities() {
+        return Err(Misuse(format!("--server {name}: it has a fixed answer, and keeps nothing that is put")).into());
+    }
+    if let Some(repo) = &args.repo {
+        return Err(Misuse(format!("--repo {repo}: {name} has a store of its own")).into());
+    }
+    if let Some(flag) = args.config.flags().iter().find(|flag| !flag.starts_with("--workers=")) {
+        return Err(Misuse(format!("{flag}: {name} takes --workers, and no other setting")).into());
+    }
+    let guests = build(&[foreign], Sources::default(), allocator, &Shutdown::new());
+    let guest = guests.first().with_context(|| format!("{name} was not built"))?;
+    let launch = guest.launch(settings.config.workers).map_err(|why| anyhow!("{name}: {why}"))?;
+    Ok(Subject::Apart { name, launch })
 }
 
 /// A 503 is an error outside a burst, so what was not limited on purpose is made to hold all connections.
@@ -88,9 +131,9 @@ fn roomy(settings: &Settings, config: &ServerConfig, connections: u16) -> Server
 /// Descriptors for anything but connections.
 const SPARE: u64 = 256;
 
-fn modes(args: &StressArgs) -> Result<Vec<Mode>, Misuse> {
-    // A connection takes one here and one in the server, which is in this process.
-    let room = limits::connections(SPARE, 2);
+/// The rounds; so many ends of each connection are in this process.
+fn modes(args: &StressArgs, ends: u64) -> Result<Vec<Mode>, Misuse> {
+    let room = limits::connections(SPARE, ends);
     let clients = usize::from(args.connections);
     if args.burst {
         let size = room.min(limits::ports());

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use polyserve::Drain;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::client::{Errors, Tally};
 use super::round::Mode;
@@ -42,8 +42,10 @@ pub struct Round {
     pub reconnects: u64,
     /// What was left in the store.
     pub final_state: Final,
-    /// How the server ended, as it says.
-    pub drain: Counts,
+    /// How many entities the store counts in the end; `None` where it is in another process, which nobody can ask that.
+    pub store_count: Option<u64>,
+    /// How the server ended, as it says; `None` where it says nothing of that.
+    pub drain: Option<Counts>,
     /// The whole answers that the clients counted; as many as the server's.
     pub answers: u64,
     /// How many things were wrong.
@@ -96,11 +98,14 @@ impl Final {
 }
 
 /// A [`Drain`].
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Counts {
-    answered: u64,
-    cut: u64,
-    stuck: u64,
+    /// Whole answers.
+    pub answered: u64,
+    /// Connections that were cut.
+    pub cut: u64,
+    /// Threads that were left behind.
+    pub stuck: u64,
 }
 
 impl From<Drain> for Counts {
@@ -111,7 +116,15 @@ impl From<Drain> for Counts {
 
 impl Round {
     /// A round's report; `groups` as [`Phase::ALL`] has them.
-    pub fn new(mode: Mode, groups: [Tally; 3], left: Final, drain: Drain, answers: u64, errors: &Errors) -> Self {
+    pub fn new(
+        mode: Mode,
+        groups: [Tally; 3],
+        left: Final,
+        store_count: Option<u64>,
+        drain: Option<Counts>,
+        answers: u64,
+        errors: &Errors,
+    ) -> Self {
         let mut total = Tally::default();
         groups.iter().for_each(|group| total.add(group));
         let named = Phase::ALL.iter().map(|phase| phase.name()).zip(&groups).chain([("total", &total)]);
@@ -126,7 +139,8 @@ impl Round {
             connections: total.connections,
             reconnects: total.reconnects,
             final_state: left,
-            drain: drain.into(),
+            store_count,
+            drain,
             answers,
             error_count: errors.count(),
             errors: errors.first(),
@@ -161,7 +175,7 @@ impl fmt::Display for Report {
 
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, connections_at_once, connections, reconnects, final_state, drain, answers, .. } = self;
+        let Self { mode, connections_at_once, connections, reconnects, final_state, answers, .. } = self;
         writeln!(
             f,
             "{mode}: {connections_at_once} connections at once, {connections} opened, {reconnects} reconnects"
@@ -183,8 +197,16 @@ impl fmt::Display for Round {
         write!(f, "{table}")?;
         let Final { checked, present, wrong } = final_state;
         writeln!(f, "final state: {checked} ids checked, {present} present, {wrong} wrong")?;
-        let Counts { answered, cut, stuck } = drain;
-        writeln!(f, "server: answered {answered}, cut {cut}, stuck {stuck}; clients: {answers} whole answers")?;
+        if self.store_count.is_none() {
+            writeln!(f, "not asked: how many the store counts, for it is in a process of its own")?;
+        }
+        match self.drain {
+            Some(Counts { answered, cut, stuck }) => {
+                write!(f, "server: answered {answered}, cut {cut}, stuck {stuck}; ")?;
+            }
+            None => write!(f, "server: it does not say what it answered; ")?,
+        }
+        writeln!(f, "clients: {answers} whole answers")?;
         self.errors.iter().try_for_each(|error| writeln!(f, "error: {error}"))?;
         let more = self.error_count - self.errors.len() as u64;
         if more > 0 { writeln!(f, "and {more} errors more") } else { Ok(()) }

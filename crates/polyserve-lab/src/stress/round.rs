@@ -1,24 +1,21 @@
-//! One round: a new server over a new repo, the clients, a look at what is left, and the end of the server.
+//! One round: a new server over a new store, the clients, a look at what is left, and the end of the server.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, RwLock};
+use std::sync::{Barrier, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use polyserve::catalog::{RepoEntry, ServerEntry};
-use polyserve::service::EntityService;
 use polyserve::sync::{read, write};
-use polyserve::{Connections, EntityRepo, ServerConfig};
 
 use super::client::{self, Errors, Shared, Tally, Use};
 use super::connection::{Connection, PATIENCE, Response};
-use super::report::{Final, Round};
+use super::report::{Counts, Final, Round};
 use super::scenario::{Phase, Scenario};
+use super::subject::Subject;
 use super::verify::Ledger;
-use crate::data::Draw;
 
 /// What a round is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,17 +37,6 @@ impl Mode {
     }
 }
 
-/// What is tested.
-#[derive(Clone, Debug)]
-pub struct Contestant {
-    /// The server.
-    pub server: ServerEntry,
-    /// The repo.
-    pub repo: RepoEntry,
-    /// The server's limits.
-    pub config: ServerConfig,
-}
-
 /// A thread that formats a request and parses an answer needs little.
 const STACK: usize = 256 * 1024;
 
@@ -59,42 +45,35 @@ const STACK: usize = 256 * 1024;
 /// # Errors
 ///
 /// Where it cannot be run at all; what went wrong in it is in the report.
-pub fn run(contestant: &Contestant, scenario: &Scenario, mode: Mode) -> anyhow::Result<Round> {
-    let server = (contestant.server.make)(&contestant.config)?;
-    let repo = (contestant.repo.make)().context("the repo cannot be made")?;
-    fill(&*repo, scenario).context("the repo cannot be filled")?;
-    let service = EntityService::shared(Arc::clone(&repo));
-    let running = server.serve(([127, 0, 0, 1], 0).into(), service).context("the server cannot be started")?;
-
+pub fn run(subject: &Subject, scenario: &Scenario, mode: Mode) -> anyhow::Result<Round> {
+    let stage = subject.start(scenario)?;
     let (ledger, errors, bar) = (Ledger::new(scenario), Errors::default(), progress(scenario, mode));
     let may_refuse = matches!(mode, Mode::Burst(..));
-    let addr = running.local_addr();
-    let shared = Shared { scenario, addr, ledger: &ledger, may_refuse, errors: &errors, bar: &bar };
+    let shared = Shared { scenario, addr: stage.addr(), ledger: &ledger, may_refuse, errors: &errors, bar: &bar };
+    let filled = stage.fill(&shared)?;
     let groups = match mode {
         Mode::Groups(connections, clients) => grouped(&shared, connections, clients)?,
         Mode::Burst(size, threads) => bursts(&shared, size, threads)?,
     };
     bar.finish_and_clear();
-    let lookers = if may_refuse || server.connections() == Connections::One { 1 } else { LOOKERS };
+    let lookers = if may_refuse || stage.is_single() { 1 } else { LOOKERS };
     let (left, look) = if errors.is_hopeless() { Default::default() } else { look(&shared, lookers)? };
-    count(&*repo, &left, &errors);
+    let counted = stage.count(&shared);
+    if let Some(len) = counted.filter(|len| *len != left.present && left.wrong == 0) {
+        errors.note(|| format!("the repo counts {len} entities, of which {} were seen", left.present));
+    }
 
-    let drain = running.shutdown().context("the server failed")?;
-    let answers = groups.iter().map(|group| group.answers).sum::<u64>() + look.answers;
-    if drain.answered != answers {
-        errors.note(|| format!("the server counted {} answers, the clients {answers}", drain.answered));
+    let drain = stage.end(&shared)?;
+    let answers = groups.iter().map(|group| group.answers).sum::<u64>() + look.answers + filled;
+    if let Some(Counts { answered, cut, stuck }) = drain {
+        if answered != answers {
+            errors.note(|| format!("the server counted {answered} answers, the clients {answers}"));
+        }
+        if (cut, stuck) != (0, 0) {
+            errors.note(|| format!("the server was idle and did not end so: cut {cut}, stuck {stuck}"));
+        }
     }
-    if (drain.cut, drain.stuck) != (0, 0) {
-        errors.note(|| format!("the server was idle and did not end so: {drain}"));
-    }
-    Ok(Round::new(mode, groups, left, drain, answers, &errors))
-}
-
-fn fill(repo: &dyn EntityRepo, scenario: &Scenario) -> anyhow::Result<()> {
-    for id in 0..scenario.ids().cast_signed() {
-        let _ = repo.put(scenario.data.row(id, Draw::New).entity).wait()?;
-    }
-    Ok(())
+    Ok(Round::new(mode, groups, left, counted, drain, answers, &errors))
 }
 
 fn progress(scenario: &Scenario, mode: Mode) -> ProgressBar {
@@ -147,7 +126,7 @@ fn bursts(shared: &Shared<'_>, size: u64, threads: usize) -> anyhow::Result<[Tal
 }
 
 /// Runs each of `works` on a thread of its own, all from the same instant on.
-fn together<T, W>(works: impl Iterator<Item = W>) -> anyhow::Result<Vec<T>>
+pub(super) fn together<T, W>(works: impl Iterator<Item = W>) -> anyhow::Result<Vec<T>>
 where
     W: FnOnce(Instant) -> T + Send,
     T: Send,
@@ -190,8 +169,8 @@ where
     })
 }
 
-/// Connections that look at what is left.
-const LOOKERS: usize = 8;
+/// Connections that look at what is left, or fill a store.
+pub(super) const LOOKERS: usize = 8;
 
 /// Asks for every id, and checks what is there.
 fn look(shared: &Shared<'_>, lookers: usize) -> anyhow::Result<(Final, Tally)> {
@@ -238,14 +217,5 @@ fn look_at(shared: &Shared<'_>, id: i64, kept: &mut Option<Connection>, tally: &
             return result;
         }
         thread::sleep(AGAIN);
-    }
-}
-
-/// Compares what the repo counts with what was seen.
-fn count(repo: &dyn EntityRepo, left: &Final, errors: &Errors) {
-    match repo.len().wait() {
-        Ok(len) if len == left.present || left.wrong > 0 => {}
-        Ok(len) => errors.note(|| format!("the repo counts {len} entities, of which {} were seen", left.present)),
-        Err(error) => errors.note(|| format!("the repo cannot count its entities: {error}")),
     }
 }

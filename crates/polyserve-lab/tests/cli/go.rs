@@ -62,3 +62,41 @@ fn one_that_nobody_knows_is_refused() {
     assert!(misused(&["compare", "--peers=go/gin"]).contains("go/fasthttp"));
     assert!(misused(&["compare", "--baseline=go/gin"]).contains("go/fasthttp"));
 }
+
+/// Every answer is verified, and what is left; what a process cannot be asked is not claimed.
+#[test]
+fn they_bear_the_stress_scenario() {
+    if !is_here("they_bear_the_stress_scenario") {
+        return;
+    }
+    for server in go::SERVERS.map(|server| server.name) {
+        let args = ["stress", "--server", server, "--scale=0.01", "--connections=5", "--workers=4", "--json"];
+        let report: Value = serde_json::from_str(&printed(&args)).unwrap();
+        assert_eq!((&report["passed"], &report["server"]), (&true.into(), &server.into()), "{report}");
+        for round in report["rounds"].as_array().unwrap() {
+            assert_eq!(round["drain"]["answered"], 700, "100 PUTs before, 400 requests, a look at 200 ids: {round}");
+            assert_eq!(
+                (&round["store_count"], &round["final_state"]["present"]),
+                (&Value::Null, &200.into()),
+                "{round}"
+            );
+        }
+    }
+    let report = printed(&["stress", "--server=go/twin-rwmutex", "--scale=0.002", "--mode=close"]);
+    for part in ["go/twin-rwmutex over its own store", "not asked: how many the store counts", "answered 140", "passed"]
+    {
+        assert!(report.contains(part), "{report}");
+    }
+}
+
+#[test]
+fn a_stress_that_makes_no_sense_is_refused() {
+    let refused = |more: &[&str]| misused(&[&["stress", "--server=go/nethttp"], more].concat());
+    assert!(refused(&["--repo=dashmap"]).contains("a store of its own"));
+    assert!(refused(&["--queue=5"]).contains("--workers, and no other"));
+    assert!(misused(&["stress", "--server=nginx"]).contains("a fixed answer"));
+    assert!(misused(&["stress", "--server=go/gin"]).contains("go/gin"));
+    let output = polyserve(&["stress", "--server=go/nethttp"]).env("PATH", "").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("go/nethttp: not run: go is not installed"), "{}", text(&output.stderr));
+}

@@ -56,7 +56,7 @@ fn stressed(repo: impl Fn() -> Broken + Send + Sync + 'static, mode: Mode, confi
         repo: Entry::repo("broken", "wrong in one way", &[], move || Ok(Arc::new(repo()))),
         config,
     };
-    stress::run(&contestant, &Scenario::new(0.005, Data::new(1)), &[mode]).unwrap()
+    stress::run(&contestant.into(), &Scenario::new(0.005, Data::new(1)), &[mode]).unwrap()
 }
 
 /// A burst finds a small server full; what it refuses leaves no trace, and that is right.
