@@ -207,7 +207,8 @@ impl Entrants<'_> {
             Foreign::Peer(_) | Foreign::Nginx => None,
         };
         Ok(Contestant::new(&who.title(), Role::Ranked, launch).with(|one| {
-            (one.is_foreign, one.keeps_entities) = (true, who.keeps_entities());
+            // What a fixed answer keeps of the contract says nothing.
+            (one.is_foreign, one.keeps_entities) = (who.keeps_entities(), who.keeps_entities());
             (one.shape, one.bound) = (Some(who.shape()), bound);
         }))
     }
