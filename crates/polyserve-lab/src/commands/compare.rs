@@ -296,4 +296,19 @@ mod tests {
         let error = chosen("--any", Some(&cores("1")), None, &two).unwrap_err().to_string();
         assert!(error.contains("--any 1: there is no core 1, only 0,2"), "{error}");
     }
+    /// On a machine without Go or nginx `--peers all` is no failure; to ask for one of them by name is.
+    #[test]
+    fn only_who_was_named_must_be_there() {
+        let guest = |name: &str, is_absent| {
+            let mut guest = Guest::unbuilt(Foreign::named(name).unwrap());
+            guest.is_absent = is_absent;
+            guest
+        };
+        let guests = [guest("hyper", false), guest("go/nethttp", true), guest("nginx", false)];
+        let excused =
+            |asked: &[&str]| super::excused(&asked.iter().map(ToString::to_string).collect::<Vec<_>>(), &guests);
+        assert_eq!(excused(&["all"]), ["go/nethttp", "nginx"]);
+        assert_eq!(excused(&["all", "go/nethttp"]), ["nginx"]);
+        assert!(excused(&["hyper", "go/nethttp", "nginx"]).is_empty());
+    }
 }

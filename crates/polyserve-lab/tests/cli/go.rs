@@ -1,8 +1,9 @@
-//! The servers in Go, built by the command itself. Where there is no Go these tests say that they did not run.
+//! The servers in Go, built by the command itself, and nginx. Where there is no Go, or no nginx, these tests say that they did
+//! not run.
 
 use std::io::Write as _;
 
-use polyserve_lab::launch::go;
+use polyserve_lab::launch::{go, nginx};
 use serde_json::Value;
 
 use super::{misused, polyserve, printed, text};
@@ -99,4 +100,26 @@ fn a_stress_that_makes_no_sense_is_refused() {
     let output = polyserve(&["stress", "--server=go/nethttp"]).env("PATH", "").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("go/nethttp: not run: go is not installed"), "{}", text(&output.stderr));
+}
+
+/// nginx answers reads where it is installed. What it cannot do is said, and is no failure where all were asked for.
+#[test]
+fn nginx_takes_part_in_reads() {
+    let args = [&["compare", "--peers=nginx"], &TINY[..]].concat();
+    let output = polyserve(&args).output().unwrap();
+    let ranking: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    match nginx::program() {
+        Ok(_) => {
+            assert!(output.status.success(), "{ranking}");
+            assert!(ranking["rows"].as_array().unwrap().iter().any(|row| row["name"] == "nginx"), "{ranking}");
+        }
+        Err(why) => {
+            let _ = writeln!(std::io::stderr(), "nginx_takes_part_in_reads: {why}"); // past the harness's capture
+            assert_eq!((output.status.code(), &ranking["failed"][0]["why"]), (Some(1), &why.into()), "{ranking}");
+        }
+    }
+    let output = polyserve(&[&args[..], &["--mix=put=1"]].concat()).output().unwrap();
+    let ranking: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let why = ranking["failed"][0]["why"].as_str().unwrap();
+    assert!(output.status.code() == Some(1) && why.contains("keeps nothing that is put"), "{ranking}");
 }
