@@ -19,6 +19,7 @@
 //! * [`compare`]: strategies side by side, with an interval for every ratio.
 //! * [`page`]: the experiment of a page that sometimes waits.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
+//! * [`tasks`]: the experiment of CPU tasks at once.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
 //! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios. [`claims`]: of what was published.
@@ -46,6 +47,7 @@ pub mod reference;
 mod spin;
 pub mod statistics;
 pub mod stress;
+pub mod tasks;
 
 pub use polyserve_load::data;
 
@@ -60,7 +62,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
     compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, load::LoadArgs, page::PageArgs, serve::ServeArgs,
-    stress::StressArgs, trial::TrialArgs,
+    stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -95,6 +97,11 @@ enum Command {
     Crowd(CrowdArgs),
     /// Load the published page that sometimes waits: what a pool's size means where its workers wait.
     Page(PageArgs),
+    /// Run CPU tasks at once on every executor, on scoped threads and in Go: what that costs and gains.
+    Tasks(TasksArgs),
+    /// Run tasks as standard input asks for them: a contestant of `tasks`.
+    #[command(hide = true)]
+    TaskRunner(RunnerArgs),
     /// Put a server and a repo under the published stress scenario, and verify every answer and the final state.
     Stress(StressArgs),
 }
@@ -138,6 +145,8 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
         Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),
         Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),
+        Command::Tasks(args) => commands::tasks::run(catalog, args, cli.json, allocator),
+        Command::TaskRunner(args) => commands::tasks::run_tasks(catalog, args),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json, allocator),
     }
 }

@@ -283,7 +283,7 @@ fn chosen<M>(
 }
 
 /// This very program, as it was when it started: a later build of it takes no part.
-fn this_program() -> PathBuf {
+pub(crate) fn this_program() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }
 }

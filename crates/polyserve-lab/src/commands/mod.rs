@@ -10,5 +10,6 @@ pub(crate) mod page;
 pub(crate) mod serve;
 pub(crate) mod stop;
 pub(crate) mod stress;
+pub(crate) mod tasks;
 pub(crate) mod trial;
 pub(crate) mod workload;

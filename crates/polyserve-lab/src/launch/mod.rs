@@ -1,10 +1,11 @@
 //! How a contestant's process is started: a command line, an environment, and how it says where it listens. Anything
 //! that speaks HTTP can be one.
 //!
-//! [`process`]: its life. [`foreign`]: everybody who is not ours: [`peers`] in Rust, [`go`], [`nginx`];
-//! [`build`](mod@build): how such are built.
+//! [`process`]: its life; [`conversation`]: that of one which is talked to. [`foreign`]: everybody who is not ours:
+//! [`peers`] in Rust, [`go`], [`nginx`]; [`build`](mod@build): how such are built.
 
 pub mod build;
+pub mod conversation;
 pub mod foreign;
 pub mod go;
 pub mod nginx;

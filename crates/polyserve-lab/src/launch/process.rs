@@ -192,7 +192,7 @@ impl fmt::Debug for Process {
 }
 
 /// Starts the program from a thread that is on the cores already: the program never runs elsewhere.
-fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Failure> {
+pub(super) fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Failure> {
     let program = launch.program.display();
     let start = || {
         cores.pin().map_err(|error| Failure(format!("it cannot be pinned to the cores {cores}: {error}")))?;
@@ -212,7 +212,7 @@ fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Failure> {
 const LONGEST_LINE: u64 = 4096;
 
 /// Hands `out` on by the line, on a thread of its own, until it ends.
-fn reader(
+pub(super) fn reader(
     name: &str,
     out: impl Read + Send + 'static,
     mut give: impl FnMut(String) + Send + 'static,
@@ -233,18 +233,18 @@ fn reader(
 }
 
 /// Nobody listens any more where the process is being dropped.
-fn send(sender: &Sender<String>, line: String) {
+pub(super) fn send(sender: &Sender<String>, line: String) {
     let _ = sender.send(line);
 }
 
 /// The last lines of a standard error.
 #[derive(Clone, Debug, Default)]
-struct Tail(Arc<Mutex<VecDeque<String>>>);
+pub(super) struct Tail(Arc<Mutex<VecDeque<String>>>);
 
 impl Tail {
     const LINES: usize = 5;
 
-    fn push(&self, line: String) {
+    pub(super) fn push(&self, line: String) {
         let mut lines = lock(&self.0);
         if lines.len() == Self::LINES {
             lines.pop_front();

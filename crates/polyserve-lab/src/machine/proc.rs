@@ -44,6 +44,16 @@ pub fn descriptors(pid: u32) -> io::Result<u64> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64)
 }
 
+/// How many threads process `pid` has.
+///
+/// # Errors
+///
+/// Where there is no such process, or the system has no proc(5).
+pub fn threads(pid: u32) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    field(&status, "Threads").ok_or_else(|| no_field("Threads"))
+}
+
 /// Context switches of the threads that process `pid` has now, of both kinds, since each began. Threads that have ended
 /// are not in it: the kernel forgets theirs.
 ///
@@ -163,12 +173,18 @@ mod tests {
         let (send, receive) = std::sync::mpsc::channel::<()>();
         let waiting = std::thread::spawn(move || receive.recv());
         assert!(context_switches(pid).is_ok());
+        assert!(threads(pid).unwrap() > 1);
         drop(send);
         assert!(waiting.join().unwrap().is_err());
     }
 
     #[test]
     fn a_process_that_is_not_there_is_an_error() {
-        assert!(resident(u32::MAX).is_err() && context_switches(u32::MAX).is_err() && descriptors(u32::MAX).is_err());
+        assert!(
+            threads(u32::MAX).is_err()
+                && resident(u32::MAX).is_err()
+                && context_switches(u32::MAX).is_err()
+                && descriptors(u32::MAX).is_err()
+        );
     }
 }

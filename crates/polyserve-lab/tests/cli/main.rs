@@ -10,6 +10,7 @@ mod load;
 mod page;
 mod serve;
 mod stress;
+mod tasks;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,0 +1,144 @@
+//! A process that answers: it is told a line on its standard input, and says lines on its standard output.
+//!
+//! Invariant: no process outlives its [`Conversation`]: it is killed, and waited for. It is in a process group of its own,
+//! so a Ctrl-C at the terminal does not reach it; one that heeds the end of its standard input ends even if we are killed.
+//! Cost: a thread for each of its two outputs.
+
+use std::fmt;
+use std::io::Write as _;
+use std::process::{Child, ChildStdin};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use super::Launch;
+use super::process::{Failure, Tail, reader, send, spawn};
+use crate::machine::cores::Cores;
+
+/// A process that is talked to.
+pub struct Conversation {
+    child: Child,
+    says: ChildStdin,
+    lines: Receiver<String>,
+    errors: Tail,
+    /// Disconnected when its standard error has ended.
+    all_errors: Receiver<()>,
+}
+
+impl Conversation {
+    /// Starts `launch` on `cores`. That it listens nowhere is no matter.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be started.
+    pub fn start(launch: &Launch, cores: &Cores) -> Result<Self, Failure> {
+        let mut child = spawn(launch, cores)?;
+        let outputs = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(says), Some(out), Some(err)) = outputs else {
+            return Err(Failure(String::from("it has no standard input and outputs")));
+        };
+        let (sender, lines) = channel();
+        let (not_all, all_errors) = channel();
+        let errors = Tail::default();
+        let conversation = Self { child, says, lines, errors: errors.clone(), all_errors };
+        let keep = move |line| {
+            let _open: &std::sync::mpsc::Sender<()> = &not_all;
+            errors.push(line);
+        };
+        reader("stdout", out, move |line| send(&sender, line))
+            .and_then(|()| reader("stderr", err, keep))
+            .map_err(|error| Failure(format!("its output cannot be read: {error}")))?;
+        Ok(conversation)
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells it a line.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not read any more.
+    pub fn tell(&mut self, line: &str) -> Result<(), Failure> {
+        let told = self.says.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.says.flush());
+        told.map_err(|error| match self.ended() {
+            Some(died) => died,
+            None => Failure(format!("it does not listen: {error}")),
+        })
+    }
+
+    /// The next line that it says, if that comes within `time`. Longer ones than 4 096 bytes are cut.
+    ///
+    /// # Errors
+    ///
+    /// Where it will say no more: with the last of its standard error.
+    pub fn hear(&mut self, time: Duration) -> Result<Option<String>, Failure> {
+        match self.lines.recv_timeout(time) {
+            Ok(line) => Ok(Some(line)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(self.ended().unwrap_or_else(|| Failure(format!("it closed its output{}", self.errors))))
+            }
+        }
+    }
+
+    /// That it has ended, if it does so now.
+    fn ended(&mut self) -> Option<Failure> {
+        // What it said last may still be on its way; whoever inherited its standard error may hold it open.
+        let _ = self.all_errors.recv_timeout(Duration::from_secs(1));
+        let status = self.child.try_wait().ok().flatten()?;
+        Some(Failure(format!("it ended by itself: {status}{}", self.errors)))
+    }
+}
+
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // nothing where it has ended
+        let _ = self.child.wait();
+    }
+}
+
+impl fmt::Debug for Conversation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conversation").field("pid", &self.pid()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::AddressFrom;
+
+    /// Only matters where something hangs.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn start(script: &str) -> Conversation {
+        let args = ["-c", script].map(Into::into).to_vec();
+        let launch = Launch { program: "/bin/sh".into(), args, env: Vec::new(), address: AddressFrom::Json };
+        Conversation::start(&launch, &Cores::available().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn it_answers_what_it_is_told() {
+        let mut talk = start("while read line; do echo \"not $line\"; echo more; done");
+        assert_eq!(talk.hear(Duration::ZERO), Ok(None), "it was told nothing");
+        for word in ["one", "two"] {
+            talk.tell(word).unwrap();
+            assert_eq!(talk.hear(PATIENCE), Ok(Some(format!("not {word}"))));
+            assert_eq!(talk.hear(PATIENCE), Ok(Some("more".into())));
+        }
+        let pid = talk.pid();
+        drop(talk);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn one_that_ends_is_named_with_the_last_of_its_standard_error() {
+        let mut talk = start("read line; echo $line; echo no more >&2; exit 3");
+        talk.tell("last").unwrap();
+        assert_eq!(talk.hear(PATIENCE), Ok(Some("last".into())));
+        let Failure(why) = talk.hear(PATIENCE).unwrap_err();
+        assert!(why.contains("no more"), "{why}");
+    }
+}

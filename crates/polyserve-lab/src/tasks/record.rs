@@ -1,0 +1,369 @@
+//! The lines of a record of the experiment, and the two published files.
+//!
+//! Kinds: `calibration` once; `sequence`, one a task number; `single`, one a run of a task alone; `cell`, one an
+//! observation, with its schedule; `failure`, one a contestant that has no figure.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::figures::{Alone, Figures};
+use super::sequence::{Limit, Order, Terms};
+use crate::journal::of_kind;
+use crate::statistics::median;
+
+/// The experiment's name, and its record's.
+pub const EXPERIMENT: &str = "tasks";
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Who takes part, those among them too who cannot.
+    pub contestants: Vec<String>,
+    /// About how long one task takes, in milliseconds.
+    pub task_ms: f64,
+    /// How many tasks at once, in turn.
+    pub counts: Vec<usize>,
+    /// Batches of so many, at the multiples of it among the counts; 0 for none.
+    pub series: usize,
+    /// The starting terms' seed.
+    pub seed: u64,
+    /// The order of the recurrence.
+    pub order: Order,
+    /// The contestants' cores.
+    pub cores: String,
+    /// How many these are.
+    pub core_count: usize,
+    /// The workers of those that have some.
+    pub workers: usize,
+}
+
+/// How many steps a task has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Steps, for every contestant the same.
+    pub steps: u64,
+    /// What a task took of a contestant then, in milliseconds.
+    pub measured_ms: f64,
+    /// Which contestant that was.
+    pub contestant: String,
+}
+
+/// What was found of a task's sequence, on no clock.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sequence {
+    /// The task's number.
+    pub task: usize,
+    /// Its starting terms.
+    pub first: f64,
+    /// The second.
+    pub second: f64,
+    /// The third.
+    pub third: f64,
+    /// The term that it must answer.
+    pub last: f64,
+    /// Its limit, where it converges.
+    pub limit: Option<f64>,
+    /// Where it is reached.
+    pub step: Option<u64>,
+}
+
+impl Sequence {
+    /// Of a task with these starting terms.
+    pub fn new(task: usize, [first, second, third]: Terms, last: f64, found: Option<Limit>) -> Self {
+        let (limit, step) = (found.map(|found| found.limit), found.map(|found| found.step));
+        Self { task, first, second, third, last, limit, step }
+    }
+}
+
+/// When single runs are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// Before all observations: d1.
+    Before,
+    /// After them, for the drift.
+    After,
+}
+
+/// A task that ran alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Single {
+    /// Whose.
+    pub contestant: String,
+    /// When.
+    pub when: When,
+    /// Which of them, from 1.
+    pub run: usize,
+    /// Its duration.
+    pub duration_ms: f64,
+    /// What it took of a core's time.
+    pub cpu_ms: f64,
+}
+
+/// A task of an observation; times are from its first task's start.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scheduled {
+    /// Its number.
+    pub task: usize,
+    /// When it was handed over; that may be before the first task's start.
+    pub submitted_ms: f64,
+    /// When it began.
+    pub started_ms: f64,
+    /// When it was done.
+    pub finished_ms: f64,
+    /// What its thread spent on it; `None` where threads change under a task.
+    pub cpu_ms: Option<f64>,
+}
+
+impl Scheduled {
+    /// From its start to its end.
+    pub fn duration_ms(&self) -> f64 {
+        self.finished_ms - self.started_ms
+    }
+}
+
+/// An observation: so many tasks of one contestant at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// How many tasks.
+    pub tasks: usize,
+    /// Whose.
+    pub contestant: String,
+    /// Batches of so many; 0 is all at once.
+    pub series: usize,
+    /// What was computed of it.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// What the task takes alone.
+    #[serde(flatten)]
+    pub alone: Alone,
+    /// Whether `cpu_ms` is of the tasks' own threads, or of the whole process.
+    pub cpu_of: CpuOf,
+    /// The most threads that the process was seen to have.
+    pub threads: Option<u64>,
+    /// The tasks, by number.
+    pub schedule: Vec<Scheduled>,
+}
+
+/// Whose processor time it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CpuOf {
+    /// Of the threads that ran the tasks, while they did.
+    Tasks,
+    /// Of the contestant's process.
+    Process,
+}
+
+/// A contestant that has no figure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// Its name.
+    pub contestant: String,
+    /// At how many tasks; `None` where it did not take part at all.
+    pub tasks: Option<usize>,
+    /// In batches of so many; 0 is all at once.
+    #[serde(default)]
+    pub series: usize,
+    /// Why.
+    pub why: String,
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Measured {
+    /// What was to be measured.
+    pub plan: Option<Plan>,
+    /// How long a task is.
+    pub calibration: Option<Calibration>,
+    /// What was found of the sequences.
+    pub sequences: Vec<Sequence>,
+    /// The single runs.
+    pub singles: Vec<Single>,
+    /// The observations.
+    pub cells: Vec<Cell>,
+    /// Who has none, and why.
+    pub failed: Vec<Failed>,
+    /// Whether it was ended early.
+    pub interrupted: bool,
+}
+
+impl Measured {
+    /// What a record holds. Of a failure, only what was not measured since.
+    ///
+    /// # Errors
+    ///
+    /// Where a line is not what its kind says.
+    pub fn read(lines: &[Value]) -> anyhow::Result<Self> {
+        let plan = match lines.first() {
+            Some(header) => Some(serde_json::from_value(header["plan"].clone()).context("the plan")?),
+            None => None,
+        };
+        let cells: Vec<Cell> = of_kind(lines, "cell")?;
+        let mut failed: Vec<Failed> = of_kind(lines, "failure")?;
+        let is_there = |cell: &Cell, failed: &Failed| {
+            let same = failed.tasks.is_none_or(|tasks| (tasks, failed.series) == (cell.tasks, cell.series));
+            same && cell.contestant == failed.contestant
+        };
+        failed.retain(|failed| !cells.iter().any(|cell| is_there(cell, failed)));
+        failed.dedup_by(|one, other| one.contestant == other.contestant); // one that fails is out of its run
+        let calibration = of_kind(lines, "calibration")?.pop();
+        let (sequences, singles) = (of_kind(lines, "sequence")?, of_kind(lines, "single")?);
+        let mut read = Self { plan, calibration, sequences, singles, cells, failed, interrupted: false };
+        read.sort();
+        Ok(read)
+    }
+
+    /// Puts the observations in the order of their number of tasks, and within that of the contestants, for a run that was
+    /// gone on with may have made them in another.
+    pub fn sort(&mut self) {
+        let names = self.plan.as_ref().map(|plan| plan.contestants.as_slice()).unwrap_or_default();
+        let place = |name: &String| names.iter().position(|other| other == name);
+        self.cells.sort_by_key(|cell| (cell.tasks, cell.series, place(&cell.contestant)));
+        self.sequences.sort_by_key(|sequence| sequence.task);
+    }
+
+    /// What a contestant's task took alone; `None` without such runs.
+    pub fn alone(&self, contestant: &str, when: When) -> Option<Alone> {
+        let those = || self.singles.iter().filter(|single| single.contestant == contestant && single.when == when);
+        those().next()?;
+        let middle = |of: fn(&Single) -> f64| median(&mut those().map(of).collect::<Vec<_>>());
+        Some(Alone { d1_ms: middle(|single| single.duration_ms), cpu1_ms: middle(|single| single.cpu_ms) })
+    }
+
+    /// By how much a contestant's task took longer at the end than at the start, in percent.
+    pub fn drift_pct(&self, contestant: &str) -> Option<f64> {
+        let (before, after) = (self.alone(contestant, When::Before)?, self.alone(contestant, When::After)?);
+        Some(100.0 * (after.d1_ms / before.d1_ms - 1.0))
+    }
+
+    /// The observation of so many tasks.
+    pub fn cell(&self, contestant: &str, tasks: usize, series: usize) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.tasks == tasks && cell.series == series && cell.contestant == contestant)
+    }
+
+    /// A contestant's observations of all at once, by the number of tasks.
+    pub fn all_at_once(&self, contestant: &str) -> Vec<&Cell> {
+        let mut cells: Vec<&Cell> =
+            self.cells.iter().filter(|cell| cell.series == 0 && cell.contestant == contestant).collect();
+        cells.sort_by_key(|cell| cell.tasks);
+        cells
+    }
+
+    /// Who has observations, in their order.
+    pub fn contestants(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for cell in &self.cells {
+            if !names.contains(&cell.contestant.as_str()) {
+                names.push(&cell.contestant);
+            }
+        }
+        names
+    }
+}
+
+/// A row of `tasks.csv`.
+#[derive(Serialize)]
+struct Row<'a> {
+    tasks: usize,
+    mean_duration_ms: f64,
+    std_dev_ms: f64,
+    total_duration_ms: f64,
+    cost_pct: f64,
+    profit_pct: f64,
+    contestant: &'a str,
+    series: usize,
+    d1_ms: f64,
+    cpu1_ms: f64,
+    cpu_ms: f64,
+    cpu_of: CpuOf,
+    working_pct: f64,
+    waiting_pct: f64,
+    overhead_pct: f64,
+    threads: Option<u64>,
+}
+
+/// A row of `tasks_schedule.csv`.
+#[derive(Serialize)]
+struct ScheduleRow<'a> {
+    tasks: usize,
+    task: usize,
+    submitted_ms: f64,
+    started_ms: f64,
+    finished_ms: f64,
+    duration_ms: f64,
+    contestant: &'a str,
+    series: usize,
+    cpu_ms: Option<f64>,
+}
+
+/// Writes `tasks.csv` and `tasks_schedule.csv` into `dir`, the published columns first.
+///
+/// # Errors
+///
+/// Where they cannot be written.
+pub fn write_csv(cells: &[Cell], dir: &Path) -> anyhow::Result<()> {
+    let write = |name: &str, rows: fn(&[Cell], File) -> io::Result<()>| {
+        let path = dir.join(name);
+        File::create(&path).and_then(|file| rows(cells, file)).with_context(|| path.display().to_string())
+    };
+    write("tasks.csv", write_rows)?;
+    write("tasks_schedule.csv", write_schedules)
+}
+
+fn write_rows(cells: &[Cell], out: File) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    for Cell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule: _ } in cells {
+        let row = Row {
+            tasks: *tasks,
+            mean_duration_ms: figures.mean_duration_ms,
+            std_dev_ms: figures.std_dev_ms,
+            total_duration_ms: figures.total_duration_ms,
+            cost_pct: figures.cost_pct,
+            profit_pct: figures.profit_pct,
+            contestant,
+            series: *series,
+            d1_ms: alone.d1_ms,
+            cpu1_ms: alone.cpu1_ms,
+            cpu_ms: figures.cpu_ms,
+            cpu_of: *cpu_of,
+            working_pct: figures.working_pct,
+            waiting_pct: figures.waiting_pct,
+            overhead_pct: figures.overhead_pct,
+            threads: *threads,
+        };
+        csv.serialize(row).map_err(io::Error::other)?;
+    }
+    csv.flush()
+}
+
+fn write_schedules(cells: &[Cell], out: File) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    for cell in cells {
+        for task in &cell.schedule {
+            let row = ScheduleRow {
+                tasks: cell.tasks,
+                task: task.task,
+                submitted_ms: task.submitted_ms,
+                started_ms: task.started_ms,
+                finished_ms: task.finished_ms,
+                duration_ms: round(task.duration_ms()),
+                contestant: &cell.contestant,
+                series: cell.series,
+                cpu_ms: task.cpu_ms,
+            };
+            csv.serialize(row).map_err(io::Error::other)?;
+        }
+    }
+    csv.flush()
+}
+
+/// To a thousandth: microseconds where it is milliseconds.
+pub(super) fn round(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}

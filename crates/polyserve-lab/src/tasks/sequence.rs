@@ -1,0 +1,189 @@
+//! The task: a recurrence that keeps one core busy and nothing else, A(n) = A(n-1) + A(n-2) - A(n-3), or the reciprocal
+//! of that where its absolute value is not below 1.
+//!
+//! Invariant: the same order, terms and number of steps give the same last term, bit for bit, in every language that
+//! computes with IEEE 754 and does not fuse operations. Cost: about a nanosecond a step, and no memory. Each term needs
+//! the ones before it, so nothing of it can be done side by side.
+
+use std::hint::black_box;
+
+use polyserve::Shutdown;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+use serde::{Deserialize, Serialize};
+
+/// The three terms that a task starts with.
+pub type Terms = [f64; 3];
+
+/// In which order a term is made of those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// A(n-1) + A(n-2) - A(n-3), as the text of the experiment has it.
+    #[default]
+    AsDescribed,
+    /// A(n-3) + A(n-2) - A(n-1), as its published code has it.
+    AsPublished,
+}
+
+/// Where a sequence stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// The term that it ends at.
+    pub limit: f64,
+    /// The first of the three terms in a row that equal their successors; the starting terms are 1, 2 and 3.
+    pub step: u64,
+}
+
+/// What a look at a whole sequence finds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// Its last term.
+    pub last: f64,
+    /// Its limit, where it was found to converge.
+    pub limit: Option<Limit>,
+}
+
+/// Terms that differ by no more than this are equal.
+const EQUAL: f64 = 1e-15;
+/// So many terms in a row that equal their successors are a limit.
+const IN_A_ROW: u64 = 3;
+/// After so many steps it is looked whether the run is to end: some milliseconds.
+const LOOK: u64 = 1 << 22;
+
+#[inline(always)]
+fn next<const AS_PUBLISHED: bool>([third, second, first]: Terms) -> Terms {
+    let sum = if AS_PUBLISHED { third + second - first } else { first + second - third };
+    [second, first, if sum.abs() >= 1.0 { 1.0 / sum } else { sum }]
+}
+
+/// The last of `steps` terms more: the task itself. What it is given and what it answers are hidden from the compiler, so
+/// that every step is taken.
+pub fn last(order: Order, start: Terms, steps: u64) -> f64 {
+    match order {
+        Order::AsDescribed => walk::<false>(start, steps),
+        Order::AsPublished => walk::<true>(start, steps),
+    }
+}
+
+// Never inlined: all contestants run the same instructions.
+#[inline(never)]
+fn walk<const AS_PUBLISHED: bool>(start: Terms, steps: u64) -> f64 {
+    let mut terms = black_box(start);
+    for _ in 0..black_box(steps) {
+        terms = next::<AS_PUBLISHED>(terms);
+    }
+    black_box(terms)[2]
+}
+
+/// The same with a look at every term, for no clock: where the sequence stands still, and what its task must answer.
+/// `None` where the run was ended meanwhile.
+pub fn look(order: Order, start: Terms, steps: u64, stop: &Shutdown) -> Option<Seen> {
+    match order {
+        Order::AsDescribed => watch::<false>(start, steps, stop),
+        Order::AsPublished => watch::<true>(start, steps, stop),
+    }
+}
+
+fn watch<const AS_PUBLISHED: bool>(start: Terms, steps: u64, stop: &Shutdown) -> Option<Seen> {
+    let equal = |one: f64, other: f64| (one - other).abs() <= EQUAL;
+    let mut row = match (equal(start[0], start[1]), equal(start[1], start[2])) {
+        (true, true) => 2,
+        (false, true) => 1,
+        (_, false) => 0,
+    };
+    let (mut terms, mut limit, mut done) = (start, None, 0);
+    while done < steps {
+        if stop.is_begun() {
+            return None;
+        }
+        let end = steps.min(done + LOOK);
+        for step in done..end {
+            let [_, _, before] = terms;
+            terms = next::<AS_PUBLISHED>(terms);
+            row = if equal(before, terms[2]) { row + 1 } else { 0 };
+            if row == IN_A_ROW && limit.is_none() {
+                // The newest term is number `step + 4`, and the fourth of those that are equal.
+                limit = Some(Limit { limit: terms[2], step: step + 1 });
+            }
+        }
+        done = end;
+    }
+    Some(Seen { last: terms[2], limit })
+}
+
+/// The starting terms of the tasks 1 to `count`, each above 0 and below 1: the first of a longer list are those of a
+/// shorter one.
+pub fn starts(seed: u64, count: usize) -> Vec<Terms> {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut random = ChaCha8Rng::from_seed(key);
+    // 52 bits and a half: neither 0 nor, rounded, 1.
+    let mut term = || ((random.next_u64() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
+    (0..count).map(|_| std::array::from_fn(|_| term())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(order: Order, start: Terms, steps: u64) -> Seen {
+        look(order, start, steps, &Shutdown::new()).unwrap()
+    }
+
+    #[test]
+    fn a_few_terms_by_hand() {
+        // 0.5 + 0.25 - 0.125 = 0.625; 0.625 + 0.5 - 0.25 = 0.875; 0.875 + 0.625 - 0.5 = 1, its reciprocal.
+        let terms = [0.625, 0.875, 1.0, 1.0 / 1.25];
+        for (steps, term) in (1..).zip(terms) {
+            assert_eq!(last(Order::AsDescribed, [0.125, 0.25, 0.5], steps), term, "{steps}");
+        }
+        // 0.125 + 0.25 - 0.5 = -0.125; 0.25 + 0.5 + 0.125 = 0.875; 0.5 - 0.125 - 0.875 = -0.5.
+        for (steps, term) in (1..).zip([-0.125, 0.875, -0.5]) {
+            assert_eq!(last(Order::AsPublished, [0.125, 0.25, 0.5], steps), term, "{steps}");
+        }
+        assert_eq!(last(Order::AsDescribed, [0.1, 0.2, 0.3], 0), 0.3);
+    }
+
+    #[test]
+    fn what_is_looked_at_is_what_is_run() {
+        for order in [Order::AsDescribed, Order::AsPublished] {
+            for start in starts(7, 5) {
+                let Seen { last: looked, .. } = seen(order, start, 100_000);
+                assert_eq!(looked.to_bits(), last(order, start, 100_000).to_bits(), "{order:?} {start:?}");
+                assert!(looked.abs() <= 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn limits_are_found_with_their_step() {
+        let still = Some(Limit { limit: 0.5, step: 1 });
+        assert_eq!(seen(Order::AsDescribed, [0.5; 3], 10).limit, still, "it stands still from the first term on");
+        // 0.25, 0.5, 0.5, then 0.75, 0.75, 1, 1, 1/1.25: never three in a row.
+        assert_eq!(seen(Order::AsDescribed, [0.25, 0.5, 0.5], 6).limit, None);
+        // -0.5, 0.5, 0.5 the other way round: -0.5, 0.5, 0.5 again and again; two in a row are no limit.
+        assert_eq!(seen(Order::AsPublished, [-0.5, 0.5, 0.5], 3).limit, None);
+        // 0.75, 0.5, 0.5 -> 0.25, 0.25 -> 0 ... is none either, but 0.5 with nothing between is.
+        let nearly = [0.5, 0.5 + 4e-16, 0.5];
+        assert!(seen(Order::AsDescribed, nearly, 5).limit.is_some_and(|found| found.step == 1));
+        assert_eq!(seen(Order::AsDescribed, [0.5; 3], 0).limit, None, "two of three");
+    }
+
+    #[test]
+    fn a_look_ends_where_the_run_does() {
+        let stop = Shutdown::new();
+        stop.begin(std::time::Instant::now());
+        assert_eq!(look(Order::AsDescribed, [0.1, 0.2, 0.3], 10, &stop), None);
+    }
+
+    #[test]
+    fn a_seed_gives_one_list_of_starts() {
+        let many = starts(3, 200);
+        assert_eq!(starts(3, 50), many[..50]);
+        assert_ne!(starts(4, 1), many[..1]);
+        assert!(many.iter().flatten().all(|term| *term > 0.0 && *term < 1.0));
+        let mean = many.iter().flatten().sum::<f64>() / 600.0;
+        assert!((0.4..0.6).contains(&mean), "{mean}");
+    }
+}

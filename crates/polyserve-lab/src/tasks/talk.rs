@@ -1,0 +1,84 @@
+//! What the lab and a contestant say to each other: a line of JSON that asks for tasks, a line for each task that was run,
+//! and one that ends the answer. Ours and the program in Go speak it alike.
+
+use serde::{Deserialize, Serialize};
+
+use super::sequence::{Order, Terms};
+
+/// Tasks to be run at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// The starting terms, a task each.
+    pub starts: Vec<Terms>,
+    /// Steps of each.
+    pub steps: u64,
+    /// In which order the terms are made.
+    pub order: Order,
+    /// So many at a time; 0 is all at once.
+    pub batch: usize,
+}
+
+/// A line of the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Said {
+    /// A task that was run.
+    Ran(Ran),
+    /// All were.
+    Done(Done),
+    /// They could not be.
+    Failed(Failed),
+}
+
+/// A task that was run. Times are in nanoseconds from a moment of the contestant's choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ran {
+    /// Its number, from 1.
+    pub task: usize,
+    /// When it was handed over.
+    pub submitted_ns: i64,
+    /// When it began, taken inside it.
+    pub started_ns: i64,
+    /// When it was done, taken inside it.
+    pub finished_ns: i64,
+    /// What its thread spent of a core's time on it; `None` where that cannot be said of a thread.
+    pub cpu_ns: Option<i64>,
+    /// The bits of its last term.
+    pub bits: u64,
+}
+
+/// The end of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// What the whole process spent of the cores' time meanwhile.
+    pub process_cpu_ns: i64,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// In a few words.
+    pub error: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_are_told_apart() {
+        let ran =
+            r#"{"task":1,"submitted_ns":1,"started_ns":2,"finished_ns":3,"cpu_ns":null,"bits":18446744073709551615}"#;
+        let said: Said = serde_json::from_str(ran).unwrap();
+        assert!(matches!(said, Said::Ran(Ran { task: 1, cpu_ns: None, bits: u64::MAX, .. })), "{said:?}");
+        let said: Said = serde_json::from_str(r#"{"process_cpu_ns":5}"#).unwrap();
+        assert_eq!(said, Said::Done(Done { process_cpu_ns: 5 }));
+        let said: Said = serde_json::from_str(r#"{"error":"no"}"#).unwrap();
+        assert_eq!(said, Said::Failed(Failed { error: "no".into() }));
+        assert!(serde_json::from_str::<Said>(r#"{"task":1}"#).is_err());
+        // The program in Go reads these names.
+        let request = Request { starts: vec![[0.5; 3]], steps: 3, order: Order::AsPublished, batch: 8 };
+        let line = r#"{"starts":[[0.5,0.5,0.5]],"steps":3,"order":"as_published","batch":8}"#;
+        assert_eq!(serde_json::to_string(&request).unwrap(), line);
+    }
+}
