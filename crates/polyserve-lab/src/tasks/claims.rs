@@ -1,8 +1,8 @@
 //! The published claims on tasks at once, each judged by a rule that its function states.
 //!
 //! What a claim says of 8 cores is judged per core: `c` cores can gain a profit of `1 - 1/c` at most. Where a task took
-//! less than [`LEAST_TASK_MS`] alone, or [`MOST_DRIFT_PCT`] more or less at the end than at the start, nothing is decided;
-//! the figure is given nevertheless.
+//! less than [`LEAST_TASK_MS`] alone, was at work for less than [`LEAST_WORK_PCT`] of that, or took [`MOST_DRIFT_PCT`] more or
+//! less at the end than at the start, nothing is decided; the figure is given nevertheless.
 
 use serde_json::Value;
 
@@ -15,6 +15,8 @@ use crate::statistics::median;
 
 /// A shorter task is a few of a scheduler's time slices, and does not tell how many of them are shared out.
 pub const LEAST_TASK_MS: f64 = 100.0;
+/// A task that waits longer for a core though it is alone has others beside it.
+pub const LEAST_WORK_PCT: f64 = 90.0;
 /// A machine that changed by more in between has measured itself.
 pub const MOST_DRIFT_PCT: f64 = 10.0;
 
@@ -68,6 +70,10 @@ impl Judge<'_> {
                 (None, _) => format!("{name} has no figures"),
                 (Some(cell), _) if cell.alone.d1_ms < LEAST_TASK_MS => {
                     format!("a task of {:.0} ms is too short to tell", cell.alone.d1_ms)
+                }
+                (Some(cell), _) if 100.0 * cell.alone.cpu1_ms < LEAST_WORK_PCT * cell.alone.d1_ms => {
+                    let work = 100.0 * cell.alone.cpu1_ms / cell.alone.d1_ms;
+                    format!("others were at work: a task alone worked for {work:.0} % of its time")
                 }
                 (_, None) => format!("the drift of {name} is not known"),
                 (_, Some(drift)) if drift.abs() > MOST_DRIFT_PCT => format!("{name} drifted by {drift:+.1} %"),

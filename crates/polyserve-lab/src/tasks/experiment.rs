@@ -320,3 +320,6 @@ impl Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

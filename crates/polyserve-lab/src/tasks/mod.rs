@@ -5,7 +5,7 @@
 //!
 //! * [`sequence`]: the task. [`talk`]: how a contestant is asked for some. [`runner`]: our contestants' side.
 //! * [`experiment`]: calibration, single runs and observations, in turn. [`figures`]: what is computed of them.
-//! * [`record`]: lines and files. [`table`], [`claims`]: what is said of them.
+//! * [`record`]: a record's lines. [`files`]: the published ones. [`table`], [`claims`]: what is said of them.
 //!
 //! Invariant: every last term is what was computed beforehand, bit for bit, in Go too; otherwise there is no figure. All
 //! contestants have the same steps and the same starting terms. Cost: `t (t + 1) / 2` tasks on the cores, each contestant.
@@ -13,6 +13,7 @@
 pub mod claims;
 pub mod experiment;
 pub mod figures;
+pub mod files;
 mod member;
 pub mod record;
 pub mod runner;

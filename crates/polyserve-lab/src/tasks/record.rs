@@ -1,11 +1,7 @@
-//! The lines of a record of the experiment, and the two published files.
+//! The lines of a record of the experiment, and what they are when they are read.
 //!
 //! Kinds: `calibration` once; `sequence`, one a task number; `single`, one a run of a task alone; `cell`, one an
 //! observation, with its schedule; `failure`, one a contestant that has no figure.
-
-use std::fs::File;
-use std::io;
-use std::path::Path;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
@@ -267,103 +263,44 @@ impl Measured {
     }
 }
 
-/// A row of `tasks.csv`.
-#[derive(Serialize)]
-struct Row<'a> {
-    tasks: usize,
-    mean_duration_ms: f64,
-    std_dev_ms: f64,
-    total_duration_ms: f64,
-    cost_pct: f64,
-    profit_pct: f64,
-    contestant: &'a str,
-    series: usize,
-    d1_ms: f64,
-    cpu1_ms: f64,
-    cpu_ms: f64,
-    cpu_of: CpuOf,
-    working_pct: f64,
-    waiting_pct: f64,
-    overhead_pct: f64,
-    threads: Option<u64>,
-}
-
-/// A row of `tasks_schedule.csv`.
-#[derive(Serialize)]
-struct ScheduleRow<'a> {
-    tasks: usize,
-    task: usize,
-    submitted_ms: f64,
-    started_ms: f64,
-    finished_ms: f64,
-    duration_ms: f64,
-    contestant: &'a str,
-    series: usize,
-    cpu_ms: Option<f64>,
-}
-
-/// Writes `tasks.csv` and `tasks_schedule.csv` into `dir`, the published columns first.
-///
-/// # Errors
-///
-/// Where they cannot be written.
-pub fn write_csv(cells: &[Cell], dir: &Path) -> anyhow::Result<()> {
-    let write = |name: &str, rows: fn(&[Cell], File) -> io::Result<()>| {
-        let path = dir.join(name);
-        File::create(&path).and_then(|file| rows(cells, file)).with_context(|| path.display().to_string())
-    };
-    write("tasks.csv", write_rows)?;
-    write("tasks_schedule.csv", write_schedules)
-}
-
-fn write_rows(cells: &[Cell], out: File) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
-    for Cell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule: _ } in cells {
-        let row = Row {
-            tasks: *tasks,
-            mean_duration_ms: figures.mean_duration_ms,
-            std_dev_ms: figures.std_dev_ms,
-            total_duration_ms: figures.total_duration_ms,
-            cost_pct: figures.cost_pct,
-            profit_pct: figures.profit_pct,
-            contestant,
-            series: *series,
-            d1_ms: alone.d1_ms,
-            cpu1_ms: alone.cpu1_ms,
-            cpu_ms: figures.cpu_ms,
-            cpu_of: *cpu_of,
-            working_pct: figures.working_pct,
-            waiting_pct: figures.waiting_pct,
-            overhead_pct: figures.overhead_pct,
-            threads: *threads,
-        };
-        csv.serialize(row).map_err(io::Error::other)?;
-    }
-    csv.flush()
-}
-
-fn write_schedules(cells: &[Cell], out: File) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
-    for cell in cells {
-        for task in &cell.schedule {
-            let row = ScheduleRow {
-                tasks: cell.tasks,
-                task: task.task,
-                submitted_ms: task.submitted_ms,
-                started_ms: task.started_ms,
-                finished_ms: task.finished_ms,
-                duration_ms: round(task.duration_ms()),
-                contestant: &cell.contestant,
-                series: cell.series,
-                cpu_ms: task.cpu_ms,
-            };
-            csv.serialize(row).map_err(io::Error::other)?;
-        }
-    }
-    csv.flush()
-}
-
 /// To a thousandth: microseconds where it is milliseconds.
 pub(super) fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claims::tests::{Made, lines};
+    use super::*;
+    use crate::tasks::runner::{RAYON, STD_THREADS};
+
+    #[test]
+    fn a_failure_is_forgotten_when_it_was_made_good() {
+        let failure = |tasks: Option<usize>, series: usize| {
+            let failed = Failed { contestant: STD_THREADS.into(), tasks, series, why: "any".into() };
+            let mut line = serde_json::to_value(failed).unwrap();
+            line["kind"] = "failure".into();
+            line
+        };
+        for (tasks, series, is_there) in
+            [(None, 0, false), (Some(9), 0, false), (Some(9), 8, true), (Some(99), 0, true)]
+        {
+            let mut lines = lines(&Made::fair());
+            lines.push(failure(tasks, series));
+            let failed = Measured::read(&lines).unwrap().failed;
+            assert_eq!(failed.len(), 1 + usize::from(is_there), "{failed:?}");
+            assert_eq!(failed[0].contestant, RAYON);
+        }
+    }
+
+    #[test]
+    fn observations_are_in_the_order_of_their_number_of_tasks() {
+        let mut lines = lines(&Made::fair());
+        lines[1..].reverse();
+        let measured = Measured::read(&lines).unwrap();
+        let at: Vec<_> = measured.cells.iter().map(|cell| (cell.tasks, cell.series)).collect();
+        assert!(at.is_sorted() && at.len() == 88, "{at:?}");
+        assert_eq!(measured.cells[0].contestant, STD_THREADS);
+        assert_eq!(measured.drift_pct(STD_THREADS).map(round), Some(1.0));
+    }
 }

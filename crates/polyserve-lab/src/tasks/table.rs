@@ -53,7 +53,9 @@ fn shown(measured: &Measured) -> anyhow::Result<Vec<(String, Table)>> {
     }
     tables.extend(batches(measured).map(|table| (String::from("In batches, and all at once"), table)));
     if !measured.cells.is_empty() {
-        tables.push((format!("Published on {PUBLISHED_CORES} cores, and here"), beside_published(measured)?));
+        let cores = measured.plan.as_ref().map_or(0, |plan| plan.core_count);
+        let name = format!("Published on {PUBLISHED_CORES} cores, and here on {cores}");
+        tables.push((name, beside_published(measured)?));
     }
     if !measured.sequences.is_empty() {
         tables.push((String::from("Sequences that converge"), limits(measured)));
@@ -133,18 +135,16 @@ fn batches(measured: &Measured) -> Option<Table> {
 
 fn beside_published(measured: &Measured) -> anyhow::Result<Table> {
     let [rust, go] = published()?;
-    let cores = measured.plan.as_ref().map_or(0, |plan| plan.core_count);
-    let here = [format!("RUST, {cores} CORES"), format!("GO, {cores} CORES")];
     let mut table = Table::of_numbers(&[
         "TASKS",
-        "PROFIT: RUST, 8 CORES",
-        here[0].as_str(),
-        "GO, 8 CORES",
-        here[1].as_str(),
-        "COST: RUST, 8 CORES",
-        here[0].as_str(),
-        "GO, 8 CORES",
-        here[1].as_str(),
+        "RUST'S PROFIT, PUBLISHED",
+        "HERE",
+        "GO'S PROFIT, PUBLISHED",
+        "HERE",
+        "RUST'S COST, PUBLISHED",
+        "HERE",
+        "GO'S COST, PUBLISHED",
+        "HERE",
     ]);
     for (rust, go) in rust.iter().zip(&go) {
         let ours = [STD_THREADS, GO].map(|name| measured.cell(name, rust.tasks, 0).map(|cell| cell.figures));
@@ -243,7 +243,7 @@ mod tests {
             "10 tasks at once",
             "40 tasks at once",
             "In batches, and all at once",
-            "Published on 8 cores, and here",
+            "Published on 8 cores, and here on 2",
             "Sequences that converge",
             "Without figures",
         ];

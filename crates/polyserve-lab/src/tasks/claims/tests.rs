@@ -17,6 +17,8 @@ pub(in crate::tasks) struct Made {
     pub(in crate::tasks) name: &'static str,
     pub(in crate::tasks) d1_ms: f64,
     pub(in crate::tasks) d1_after_ms: f64,
+    /// How much of d1 a core works.
+    pub(in crate::tasks) work: f64,
     /// Tasks that are done per d1 and core at full load.
     pub(in crate::tasks) per_core: f64,
     /// How much longer a core works for a task than for a single one.
@@ -39,6 +41,7 @@ impl Made {
             name: STD_THREADS,
             d1_ms: 500.0,
             d1_after_ms: 505.0,
+            work: 1.0,
             per_core: 0.95,
             extra: 0.02,
             in_steps: false,
@@ -67,7 +70,7 @@ impl Made {
                 Scheduled { task, submitted_ms: 0.0, started_ms, finished_ms, cpu_ms: None }
             })
             .collect();
-        let alone = Alone { d1_ms: self.d1_ms, cpu1_ms: self.d1_ms };
+        let alone = Alone { d1_ms: self.d1_ms, cpu1_ms: self.d1_ms * self.work };
         let cpu_ms = tasks as f64 * self.d1_ms * (1.0 + self.extra);
         let figures =
             Figures { total_duration_ms: total, mean_duration_ms: mean, ..Figures::of(&schedule, cpu_ms, alone) };
@@ -103,7 +106,10 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
     for made in made {
         for (when, duration_ms) in [(When::Before, made.d1_ms), (When::After, made.d1_after_ms)] {
             let contestant = made.name.to_owned();
-            lines.push(line("single", &Single { contestant, when, run: 1, duration_ms, cpu_ms: made.d1_ms }));
+            lines.push(line(
+                "single",
+                &Single { contestant, when, run: 1, duration_ms, cpu_ms: made.d1_ms * made.work },
+            ));
         }
         lines.extend((1..=MOST).map(|tasks| line("cell", &made.cell(tasks, 0))));
         lines.extend([16, 24, 32, 40].map(|tasks| line("cell", &made.cell(tasks, 8))));
@@ -156,11 +162,14 @@ fn a_record_where_nothing_is_as_claimed() {
 
 /// Only how many threads there are does not depend on time.
 #[test]
-fn what_is_too_short_drifts_or_is_missing_decides_nothing() {
+fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
     let but_threads = [Undecided, Undecided, Undecided, Undecided, Undecided, Undecided, Confirmed, Undecided];
     let mut short = Made::fair();
     short.iter_mut().for_each(|made| (made.d1_ms, made.d1_after_ms) = (25.0, 25.0));
     assert_eq!(verdicts(&short), but_threads);
+    let mut disturbed = Made::fair();
+    disturbed.iter_mut().for_each(|made| made.work = 0.5);
+    assert_eq!(verdicts(&disturbed), but_threads);
     let mut drifted = Made::fair();
     drifted.iter_mut().for_each(|made| made.d1_after_ms = made.d1_ms * 1.2);
     assert_eq!(verdicts(&drifted), but_threads);
