@@ -34,6 +34,6 @@ pub use dist::Dist;
 pub use error::LoadError;
 pub use load::{CpuOf, Load, Pace, Span, Usage};
 pub use prefill::{prefill, prefill_for};
-pub use report::{Failures, Progress, Report};
+pub use report::{Failures, Parts, Progress, Report};
 pub use run::run;
 pub use traffic::{Exchange, Mix, Traffic};

@@ -21,6 +21,9 @@ pub struct Progress {
     pub answered: u64,
     /// Failures so far.
     pub failed: u64,
+    /// The clock and the processor time of [`Load::cpu`](crate::Load::cpu), where there is one: what lies between two of them is
+    /// what they tell.
+    pub server_cpu: Option<(Duration, Duration)>,
 }
 
 /// What a load has measured.
@@ -59,6 +62,8 @@ pub struct Report {
     /// counts as free from when its answer may have been there, not from when the client read it.
     #[serde(serialize_with = "maybe_quantiles")]
     pub lateness: Option<Histogram<u64>>,
+    /// Where every request has a connection of its own: the two parts of its time there.
+    pub parts: Option<Parts>,
     /// Open loop: due within the span and never sent, not even after its end, for want of a free connection.
     pub unsent: u64,
     /// Begun within the span and not answered when a load that was stopped early gave up. Without a stop they are timeouts.
@@ -76,6 +81,32 @@ pub struct Report {
     pub client_busy: f64,
     /// The server's processor time in cores.
     pub server_busy: Option<f64>,
+}
+
+/// Where the time goes of a request that has a connection of its own, of right answers begun in the span: with what an
+/// answer may wait for in the client, from when it has arrived until it is read. In nanoseconds.
+#[derive(Clone, Serialize)]
+#[non_exhaustive]
+pub struct Parts {
+    /// From when connecting began until the connection was established, as far as this end knows: it has taken the request.
+    #[serde(serialize_with = "quantiles")]
+    pub connect: Histogram<u64>,
+    /// From then until the answer's last byte was read.
+    #[serde(serialize_with = "quantiles")]
+    pub processing: Histogram<u64>,
+}
+
+impl Parts {
+    pub(crate) fn new() -> Self {
+        Self { connect: histogram(), processing: histogram() }
+    }
+}
+
+impl fmt::Debug for Parts {
+    /// How many there are: a histogram's own form is thousands of counts.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("count", &self.connect.len()).finish_non_exhaustive()
+    }
 }
 
 /// Requests without a right answer, by kind.

@@ -13,7 +13,7 @@ use crate::clock::{self, Meter, Reading};
 use crate::error::LoadError;
 use crate::learn;
 use crate::load::{CpuOf, Load, Pace, Span, Usage};
-use crate::report::{Failures, Progress, Report, histogram};
+use crate::report::{Failures, Parts, Progress, Report, histogram};
 use crate::script::Script;
 
 /// Runs `load`: opens its connections, warms up, measures. Calls `on_progress` about ten times a second.
@@ -162,7 +162,10 @@ impl Watch<'_> {
             Span::Requests(all) => (answered + failed) as f64 / all as f64,
         };
         let warming = now < self.times.counted;
-        Progress { warming, elapsed: Duration::from_nanos(elapsed), share: share.min(1.0), answered, failed }
+        let (at, cpu) = self.meter.read();
+        let server_cpu = cpu.map(|cpu| (Duration::from_nanos(at), Duration::from_nanos(cpu)));
+        let (elapsed, share) = (Duration::from_nanos(elapsed), share.min(1.0));
+        Progress { warming, elapsed, share, answered, failed, server_cpu }
     }
 
     fn report(&self, tallies: &[&Tally]) -> Report {
@@ -189,6 +192,7 @@ impl Watch<'_> {
             latency: histogram(),
             latency_kind: kind,
             lateness,
+            parts: (self.load.usage == Usage::Close).then(Parts::new),
             unsent: 0,
             unfinished: 0,
             client_cpu: Duration::ZERO,
@@ -235,5 +239,9 @@ fn add(report: &mut Report, tally: &Tally) {
     report.latency.add(&tally.latency).expect("equal bounds");
     if let (Some(sum), Some(lateness)) = (&mut report.lateness, &tally.lateness) {
         sum.add(lateness).expect("equal bounds");
+    }
+    if let (Some(sum), Some(parts)) = (&mut report.parts, &tally.parts) {
+        sum.connect.add(&parts.connect).expect("equal bounds");
+        sum.processing.add(&parts.processing).expect("equal bounds");
     }
 }

@@ -70,6 +70,8 @@ pub(crate) struct Connection {
     pub(crate) since: u64,
     /// Since when it may have been free: what it had to wait for can have been there from then on.
     pub(crate) free_since: u64,
+    /// Where every request has its own connection: when connecting began, and when it was over.
+    pub(crate) connected: (u64, u64),
     /// Failures in a row.
     pub(crate) failures: u32,
     /// Whether the pending requests were not sent, because this machine had no port or descriptor.
@@ -95,6 +97,7 @@ impl Connection {
             reader: Reader::default(),
             since: 0,
             free_since: 0,
+            connected: (0, 0),
             failures: 0,
             is_short: false,
             short_since: None,

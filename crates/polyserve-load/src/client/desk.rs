@@ -186,13 +186,21 @@ impl Desk {
     /// Sends `out`, on a new socket where there is none.
     fn send(&mut self, connection: &mut Connection, index: usize) {
         let is_new = connection.socket.is_none();
-        if is_new && let Err(error) = self.open(connection) {
-            return self.cannot_open(connection, index, error);
+        if is_new {
+            if self.closes {
+                connection.connected.0 = clock::now();
+            }
+            if let Err(error) = self.open(connection) {
+                return self.cannot_open(connection, index, error);
+            }
         }
         match connection.send(&self.out) {
             Ok(sent) => {
                 self.count_sent(sent);
                 connection.unsent.extend_from_slice(self.out.get(sent..).unwrap_or_default());
+                if is_new && self.closes && !connection.is_connecting {
+                    connection.connected.1 = clock::now(); // it has taken the request, so it is
+                }
             }
             Err(error) if connection.is_connecting => return self.cannot_open(connection, index, error),
             Err(_) => self.suspects.push((index, connection.generation)),
@@ -252,6 +260,9 @@ impl Desk {
                 return self.cannot_open(connection, index, error);
             }
             connection.is_connecting = false;
+            if self.closes {
+                connection.connected.1 = clock::now();
+            }
             if connection.state == State::Opening {
                 connection.state = State::Free;
                 self.opening -= 1;

@@ -161,16 +161,29 @@ impl Desk {
         if is_answered {
             self.busy -= 1;
         }
+        if closes || self.closes {
+            self.last_answer(connection, closes, is_right);
+        } else if is_answered {
+            connection.state = State::Free;
+            self.free.push_back(index as u32);
+        }
+    }
+
+    /// The connection has had its last answer, by the server's word or because every request has a connection of its own.
+    fn last_answer(&mut self, connection: &mut Connection, closes: bool, is_right: bool) {
+        let last = connection.pending.get(connection.next.saturating_sub(1));
+        if let Some(parts) = self.tally.parts.as_mut().filter(|_| is_right && last.is_some_and(|last| last.counts)) {
+            let (begun, established) = connection.connected;
+            parts.connect.saturating_record(established.saturating_sub(begun).max(1));
+            parts.processing.saturating_record(self.now.saturating_sub(established).max(1));
+        }
         if closes {
             connection.state = State::Closing;
-        } else if self.closes {
+        } else {
             connection.state = State::Leaving;
             if self.must_close {
                 self.unannounced(connection);
             }
-        } else if is_answered {
-            connection.state = State::Free;
-            self.free.push_back(index as u32);
         }
     }
 }

@@ -3,8 +3,8 @@
 use hdrhistogram::Histogram;
 
 use crate::clock::Reading;
-use crate::load::{Load, Pace};
-use crate::report::{Failures, histogram};
+use crate::load::{Load, Pace, Usage};
+use crate::report::{Failures, Parts, histogram};
 
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -20,6 +20,7 @@ pub(crate) struct Tally {
     pub(crate) retried: u64,
     pub(crate) latency: Histogram<u64>,
     pub(crate) lateness: Option<Histogram<u64>>,
+    pub(crate) parts: Option<Parts>,
     pub(crate) unsent: u64,
     pub(crate) unfinished: u64,
     /// When the last counted request was settled.
@@ -56,6 +57,7 @@ impl Tally {
             retried: 0,
             latency: histogram(),
             lateness: matches!(load.pace, Pace::Rate(_)).then(histogram),
+            parts: (load.usage == Usage::Close).then(Parts::new),
             unsent: 0,
             unfinished: 0,
             last: 0,

@@ -21,6 +21,13 @@ fn counted(config: ServerConfig, mix: &str, change: impl FnOnce(&mut Load)) {
     let drain = running.shutdown().unwrap();
     assert_eq!(drain.answered, KEYS + report.answered + report.answered_late, "{report:?}");
     assert_eq!(report.latency.len(), report.answered + report.answered_late);
+    assert_eq!(report.parts.is_some(), load.usage == Usage::Close);
+    if let Some(parts) = &report.parts {
+        assert_eq!((parts.connect.len(), parts.processing.len()), (report.latency.len(), report.latency.len()));
+        // Connecting is begun after the request is, and the answer is read at the same time for both.
+        let whole = report.latency.mean() * 1.01;
+        assert!(parts.connect.mean() + parts.processing.mean() <= whole, "{parts:?} {whole}");
+    }
     if let Span::Requests(count) = load.span {
         assert_eq!((report.answered, report.unsent, report.unfinished), (count, 0, 0));
     }

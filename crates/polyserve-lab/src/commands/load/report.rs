@@ -82,6 +82,10 @@ impl<'a> Shown<'a> {
         if !self.report.latency.is_empty() {
             row("  answers", &self.report.latency);
         }
+        if let Some(parts) = self.report.parts.as_ref().filter(|parts| !parts.connect.is_empty()) {
+            row("  of it connecting", &parts.connect);
+            row("  of it from then on", &parts.processing);
+        }
         if let Some(lateness) = self.report.lateness.as_ref().filter(|lateness| !lateness.is_empty()) {
             row("  of it the client's lateness", lateness);
         }
