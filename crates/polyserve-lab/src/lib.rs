@@ -17,6 +17,7 @@
 //! * [`crowd`]: a server beside many connections that do nothing useful.
 //! * [`data`]: the entities that all of them use.
 //! * [`compare`]: strategies side by side, with an interval for every ratio.
+//! * [`matrix`]: the experiment of an entity server, pool size against connections.
 //! * [`page`]: the experiment of a page that sometimes waits.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`tasks`]: the experiment of CPU tasks at once.
@@ -39,6 +40,7 @@ pub mod journal;
 pub mod launch;
 pub mod limits;
 pub mod machine;
+pub mod matrix;
 pub mod output;
 pub mod page;
 pub mod progress;
@@ -61,8 +63,8 @@ use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
-    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, load::LoadArgs, page::PageArgs, serve::ServeArgs,
-    stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
+    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs,
+    serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -95,6 +97,8 @@ enum Command {
     Trial(TrialArgs),
     /// Measure what many idle or slow connections cost servers and a good client beside them.
     Crowd(CrowdArgs),
+    /// Measure the published matrix: pools of every size against connections, GET and PUT, beside the twins in Go.
+    Matrix(MatrixArgs),
     /// Load the published page that sometimes waits: what a pool's size means where its workers wait.
     Page(PageArgs),
     /// Run CPU tasks at once on every executor, on scoped threads and in Go: what that costs and gains.
@@ -144,6 +148,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Compare(args) => commands::compare::run(catalog, args, cli.json, allocator),
         Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
         Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),
+        Command::Matrix(args) => commands::matrix::run(catalog, args, cli.json, allocator),
         Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),
         Command::Tasks(args) => commands::tasks::run(catalog, args, cli.json, allocator),
         Command::TaskRunner(args) => commands::tasks::run_tasks(catalog, args),

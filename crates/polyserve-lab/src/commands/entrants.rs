@@ -264,7 +264,7 @@ fn limit(name: &str) -> Contestant {
 
 /// All of `entries`, or the `most` that matter most: those of the program's own, the last added first, then the built-in
 /// ones, but `later` ones last. In the order of the catalog.
-fn chosen<M>(
+pub(crate) fn chosen<M>(
     entries: &[Entry<M>],
     most: Option<usize>,
     is_own: impl Fn(&str) -> bool,

@@ -1,4 +1,5 @@
-//! The commands, one a module; and what they share: `entrants` of a comparison, the flags of a `workload`, how to `stop`.
+//! The commands, one a module; and what they share: `entrants` of a comparison, the flags of a `workload`, how much
+//! `room` a server is given, how to `stop`.
 
 pub(crate) mod compare;
 pub(crate) mod crowd;
@@ -6,7 +7,10 @@ pub(crate) mod data;
 pub(crate) mod entrants;
 pub(crate) mod list;
 pub(crate) mod load;
+pub(crate) mod matrix;
+mod matrix_field;
 pub(crate) mod page;
+pub(crate) mod room;
 pub(crate) mod serve;
 pub(crate) mod stop;
 pub(crate) mod stress;

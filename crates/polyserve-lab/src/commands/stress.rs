@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
+use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
-use polyserve::{ServerConfig, Shutdown};
 
+use super::room::roomy;
 use crate::Misuse;
 use crate::config_args::ConfigArgs;
 use crate::data::Data;
@@ -84,8 +85,9 @@ pub(crate) fn run(
 /// A server of ours.
 fn own(catalog: &Catalog, args: &StressArgs, settings: &Settings) -> anyhow::Result<Subject> {
     let (server, repo) = (catalog.server(&args.server)?, catalog.repo(args.repo.as_deref().unwrap_or(REPO))?);
+    let groups = usize::from(args.connections) * 3;
     let config = settings.make(|config| {
-        let config = if args.burst { config.clone() } else { roomy(settings, config, args.connections) };
+        let config = if args.burst { config.clone() } else { roomy(settings, config, groups) };
         (server.make)(&config).map(|_| config)
     })?;
     Ok(Contestant { server: server.clone(), repo: repo.clone(), config }.into())
@@ -112,20 +114,6 @@ fn foreign(
     let guest = guests.first().with_context(|| format!("{name} was not built"))?;
     let launch = guest.launch(settings.config.workers).map_err(|why| anyhow!("{name}: {why}"))?;
     Ok(Subject::Apart { name, launch })
-}
-
-/// A 503 is an error outside a burst, so what was not limited on purpose is made to hold all connections.
-fn roomy(settings: &Settings, config: &ServerConfig, connections: u16) -> ServerConfig {
-    let all = usize::from(connections) * 3;
-    config.clone().with(|config| {
-        if !settings.is_given("queue") {
-            config.queue = config.queue.max(all);
-        }
-        if !settings.is_given("max_connections") {
-            // One that is closing still counts while its successor opens.
-            config.max_connections = config.max_connections.max(all * 2);
-        }
-    })
 }
 
 /// Descriptors for anything but connections.

@@ -320,10 +320,11 @@ struct Drained {
     stuck: u64,
 }
 
-/// Nobody asked for anything any more, so nothing was to be cut; and every answer that was seen has been given.
-pub(crate) fn check_drain(said: Option<&str>, answers: u64) -> Result<(), Failure> {
+/// Nobody asked for anything any more, so nothing was to be cut; and every answer that was seen has been given. Answers how
+/// many the server says that it gave.
+pub(crate) fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Failure> {
     match said.map(serde_json::from_str) {
-        Some(Ok(Drained { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(()),
+        Some(Ok(Drained { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(answered),
         Some(Ok(Drained { answered, cut, stuck })) => {
             let ended = format!("answered {answered}, cut {cut}, stuck {stuck}");
             Err(Failure(format!("it ended with {ended} where the client has {answers} answers or more")))

@@ -34,6 +34,16 @@ pub fn resident(pid: u32) -> io::Result<Resident> {
     Ok(Resident { now, peak, anonymous: field("RssAnon") })
 }
 
+/// The memory of this machine, in bytes.
+///
+/// # Errors
+///
+/// Where the system has no proc(5).
+pub fn memory() -> io::Result<u64> {
+    let all = fs::read_to_string("/proc/meminfo")?;
+    field(&all, "MemTotal").map(|kibibytes| kibibytes * 1024).ok_or_else(|| no_field("MemTotal"))
+}
+
 /// How many descriptors process `pid` has open: a connection that it has closed is not among them, though its kernel may
 /// go on sending.
 ///
@@ -169,6 +179,7 @@ mod tests {
     fn this_process_has_memory_and_its_threads_switch() {
         let pid = std::process::id();
         let Resident { now, peak, anonymous } = resident(pid).unwrap();
+        assert!(memory().unwrap() > now);
         assert!(now > 4096 && peak >= now && anonymous.is_none_or(|part| part <= peak), "{now} {peak} {anonymous:?}");
         let (send, receive) = std::sync::mpsc::channel::<()>();
         let waiting = std::thread::spawn(move || receive.recv());

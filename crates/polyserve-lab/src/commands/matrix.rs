@@ -1,0 +1,287 @@
+//! `polyserve matrix`: the published matrix of pool sizes and connections, all contestants cell by cell.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use polyserve::catalog::Catalog;
+use polyserve::config::MAX_WORKERS;
+use polyserve::env::Settings;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::compare::chosen;
+use super::matrix_field::{Field, Line};
+use super::stop;
+use crate::Misuse;
+use crate::claims::Claim;
+use crate::config_args::ConfigArgs;
+use crate::journal::{Header, Journal};
+use crate::launch::process::Failure;
+use crate::limits;
+use crate::machine::Environment;
+use crate::machine::cores::Cores;
+use crate::matrix::plan::{Grid, Step, steps};
+use crate::matrix::{Cell, Entrant, Experiment, Failed, FailedCell, Key, Method, NAME, claims, table, write_csv};
+use crate::output::{print, print_json};
+use crate::progress::Progress;
+
+/// What `polyserve matrix` is told. The pools' sizes are the servers' workers.
+#[derive(Debug, clap::Args)]
+#[command(mut_arg("workers", |arg| arg.hide(true)))]
+pub(crate) struct MatrixArgs {
+    /// The servers, with commas between them; go/twin-rwmutex, go/twin-syncmap, go/nethttp and go/fasthttp too.
+    /// [default: all of the catalog and both twins; quick: five]
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    pub(super) servers: Vec<String>,
+    /// The repos of our servers, with commas between them.
+    #[arg(long, value_name = "R,...", value_delimiter = ',', default_value = "two_level")]
+    pub(super) repos: Vec<String>,
+    /// Sizes of pools, with commas between them. A server that does not let its workers be chosen takes part once for
+    /// each number of connections. [default: 2,4,8,16,32,64; quick: 2,8,32]
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    pools: Vec<usize>,
+    /// Connections at a time, each for one request, with commas between them. [default: 10,100,1000]
+    #[arg(long, short, value_name = "C,...", value_delimiter = ',')]
+    connections: Vec<usize>,
+    /// Requests of each cell. [default: 100000, quick: 10000]
+    #[arg(long, short = 'n', value_name = "R", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    requests: Option<u64>,
+    /// What is asked, with commas between them.
+    #[arg(long, value_enum, value_name = "M,...", value_delimiter = ',', default_value = "get,put")]
+    methods: Vec<Method>,
+    /// Repetitions of the whole matrix.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Fewer contestants, pools and requests: about two minutes.
+    #[arg(long)]
+    pub(super) quick: bool,
+    /// The sources of the programs in Go. [default: benches/peers/go of this command's sources]
+    #[arg(long, value_name = "DIR")]
+    pub(super) peers_dir: Option<PathBuf>,
+    /// A directory to record every cell in, and the CSV files; what is there already is not measured again.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The servers' cores: 0, or 0-3,6. [default: the first]
+    #[arg(long, value_name = "CORES")]
+    server_cores: Option<Cores>,
+    /// The load generator's cores. [default: the next]
+    #[arg(long, value_name = "CORES")]
+    client_cores: Option<Cores>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// The published sizes, and those of a quick run.
+const POOLS: [usize; 6] = [2, 4, 8, 16, 32, 64];
+const QUICK_POOLS: [usize; 3] = [2, 8, 32];
+const CONNECTIONS: [usize; 3] = [10, 100, 1000];
+const REQUESTS: u64 = 100_000;
+const QUICK_REQUESTS: u64 = 10_000;
+/// Descriptors for anything but connections.
+const SPARE: u64 = 64;
+
+/// Measures.
+pub(crate) fn run(
+    catalog: &Catalog,
+    args: &MatrixArgs,
+    json: bool,
+    allocator: &'static str,
+) -> anyhow::Result<ExitCode> {
+    let stop = stop::on_signal()?;
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    let (grid, settings) = (args.grid()?, args.settings()?);
+    let (own, others) = (args.server_cores.as_ref(), args.client_cores.as_ref());
+    let server_cores = chosen("--server-cores", own, others, &available)?;
+    let client_cores = chosen("--client-cores", others, Some(&server_cores), &available)?;
+    let requests = args.requests.unwrap_or(if args.quick { QUICK_REQUESTS } else { REQUESTS });
+    let environment = Environment::of(&available, [&server_cores, &client_cores], 0, allocator);
+    let profile = environment.profile.clone();
+    let most = grid.connections.iter().copied().max().unwrap_or(0);
+    let flags = args.config.flags();
+    let field = Field { args, flags: &flags, settings: &settings, profile: &profile, most };
+    let lines = field.lines(catalog, &grid.pools)?;
+    let plan = json!({
+        "contestants": lines.iter().map(Line::name).collect::<Vec<_>>(),
+        "pools": grid.pools, "connections": grid.connections, "requests": requests,
+        "methods": grid.methods, "rounds": grid.rounds, "quick": args.quick, "settings": flags,
+    });
+    let header = Header { experiment: NAME.into(), plan, environment };
+    let journal = Journal::open(args.out.as_deref(), &header)?;
+    let (entrants, absent) = field.enter(lines, &stop);
+    let experiment = Experiment { server_cores, client_cores, requests, stop };
+    let mut run = Run { experiment, entrants, grid, failed: Vec::new(), cells: journal.before(Cell::KIND)?, journal };
+    run.note(absent)?;
+    run.measure()?;
+    let measured = run.measured(header)?;
+    if let Some(dir) = &args.out {
+        for method in &run.grid.methods {
+            let path = dir.join(format!("{NAME}_{}.csv", method.name()));
+            let within = || path.display().to_string();
+            write_csv(&measured.cells, *method, File::create(&path).with_context(within)?).with_context(within)?;
+        }
+    }
+    if json { print_json(&measured) } else { print(&measured.shown()?) }?;
+    let is_good = measured.interrupted || measured.failed.iter().all(|failed| failed.cell.is_none());
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl MatrixArgs {
+    fn grid(&self) -> anyhow::Result<Grid> {
+        let usual: &[usize] = if self.quick { &QUICK_POOLS } else { &POOLS };
+        let or = |given: &[usize], usual: &[usize]| once(if given.is_empty() { usual } else { given });
+        let (pools, connections) = (or(&self.pools, usual), or(&self.connections, &CONNECTIONS));
+        if let Some(size) = pools.iter().find(|size| !(1..=MAX_WORKERS).contains(*size)) {
+            return Err(Misuse(format!("--pools {size} is not from 1 to {MAX_WORKERS}")).into());
+        }
+        if connections.contains(&0) {
+            return Err(Misuse("--connections 0 asks for nothing".into()).into());
+        }
+        let most = connections.iter().copied().max().unwrap_or(0);
+        limits::enough(most, limits::connections(SPARE, 1))?;
+        Ok(Grid { pools, connections, methods: once(&self.methods), rounds: self.rounds })
+    }
+
+    fn settings(&self) -> anyhow::Result<Settings> {
+        if self.config.clone().take("workers").is_some() {
+            return Err(Misuse("--workers are the pools' sizes here: --pools 2,4,8".into()).into());
+        }
+        Ok(self.config.settings(None)?)
+    }
+}
+
+/// `all`, each once.
+fn once<T: Copy + Eq>(all: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in all {
+        if !once.contains(one) {
+            once.push(*one);
+        }
+    }
+    once
+}
+
+/// A run under way.
+#[derive(Debug)]
+struct Run {
+    experiment: Experiment,
+    entrants: Vec<Entrant>,
+    grid: Grid,
+    journal: Journal,
+    cells: Vec<Cell>,
+    failed: Vec<Failed>,
+}
+
+impl Run {
+    /// Notes who takes no part, unless that is because the run is to end.
+    fn note(&mut self, absent: Vec<Failed>) -> anyhow::Result<()> {
+        for failed in absent.into_iter().filter(|_| !self.experiment.stop.is_begun()) {
+            self.journal.line(Failed::KIND, &failed)?;
+            self.failed.push(failed);
+        }
+        Ok(())
+    }
+
+    /// Measures what was not recorded before, until all is or the run is to end.
+    fn measure(&mut self) -> anyhow::Result<()> {
+        let before: HashSet<Key> = self.cells.iter().map(Cell::key).collect();
+        let all = steps(&self.grid, &self.entrants);
+        let is_new = |step: &Step| step.key(&self.entrants).is_some_and(|key| !before.contains(&key));
+        let left: Vec<Step> = all.into_iter().filter(is_new).collect();
+        let mut progress = Progress::counting(left.len(), "cells");
+        for step in left {
+            if self.experiment.stop.is_begun() {
+                break;
+            }
+            self.step(step, &mut progress)?;
+        }
+        progress.finish();
+        Ok(())
+    }
+
+    fn step(&mut self, Step { entrant, pool, point }: Step, progress: &mut Progress) -> anyhow::Result<()> {
+        let Some(Entrant { contestant, pools }) = self.entrants.get(entrant) else { return Ok(()) };
+        let Some((size, launch)) = pools.get(pool) else { return Ok(()) };
+        let with = size.map_or_else(String::new, |size| format!(", {size} workers"));
+        let method = point.method.name().to_uppercase();
+        progress.begin(format!("{method}, {} connections{with}: {}", point.connections, contestant.contestant));
+        let cell = self.experiment.cell(contestant, (*size, launch), point);
+        if self.experiment.stop.is_begun() {
+            return Ok(()); // whatever it is, it is not the whole cell
+        }
+        match cell {
+            Ok(cell) => {
+                self.journal.line(Cell::KIND, &cell)?;
+                self.cells.push(cell);
+            }
+            Err(Failure(why)) => {
+                let cell = FailedCell {
+                    method: point.method,
+                    connections: point.connections,
+                    pool_size: *size,
+                    round: point.round,
+                };
+                let failed = Failed { who: contestant.clone(), cell: Some(cell), why };
+                self.journal.line(Failed::KIND, &failed)?;
+                self.failed.push(failed);
+            }
+        }
+        progress.turn_over();
+        Ok(())
+    }
+
+    /// Everything that was measured, now and before.
+    fn measured(&mut self, header: Header) -> anyhow::Result<Measured> {
+        let (cells, failed) = (std::mem::take(&mut self.cells), std::mem::take(&mut self.failed));
+        let mut lines = vec![line(Header::KIND, &header)?];
+        for cell in &cells {
+            lines.push(line(Cell::KIND, cell)?);
+        }
+        for failed in &failed {
+            lines.push(line(Failed::KIND, failed)?);
+        }
+        let claims = claims::claims(&lines)?;
+        let interrupted = self.experiment.stop.is_begun();
+        Ok(Measured { header, cells, failed, claims, interrupted, lines })
+    }
+}
+
+/// A line as the journal has it.
+fn line(kind: &str, value: &impl Serialize) -> anyhow::Result<Value> {
+    let mut line = serde_json::to_value(value)?;
+    line["kind"] = kind.into();
+    Ok(line)
+}
+
+/// What is printed as JSON.
+#[derive(Debug, Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    header: Header,
+    cells: Vec<Cell>,
+    failed: Vec<Failed>,
+    claims: Vec<Claim>,
+    interrupted: bool,
+    #[serde(skip)]
+    lines: Vec<Value>,
+}
+
+impl Measured {
+    /// For people.
+    fn shown(&self) -> anyhow::Result<String> {
+        let mut text = table::cells(&self.lines)?.to_string();
+        for failed in &self.failed {
+            text.push_str(&format!("no figures: {}\n", table::failed(failed)));
+        }
+        text.push('\n');
+        for Claim { claim, verdict, figure, .. } in &self.claims {
+            text.push_str(&format!("{verdict}: {claim}\n    {figure}\n"));
+        }
+        if self.interrupted {
+            text.push_str("ended early\n");
+        }
+        Ok(text)
+    }
+}

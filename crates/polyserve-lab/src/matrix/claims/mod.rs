@@ -1,0 +1,278 @@
+//! The claims of the first experiment, judged by the classic pool and its twin in Go, as published: [`CLASSIC`] over
+//! [`REPO`], and [`TWIN`].
+//!
+//! Each claim is about ratios of cells that differ in one thing; what may be said of them is `judge`'s. By processor time
+//! is meant its per cent of the run's time, as published; where the servers' cores were full in a fifth of the cells, it
+//! cannot tell, and the processor time of a request stands for it. The same is asked of the published tables, and stands
+//! beside as context; there every difference counts, for they have no control.
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use super::judge::{Band, How, LEAST, Votes, trend};
+use super::seen::{Lang, Measure, Seen, Table};
+use super::{Cell, Method, NAME};
+use crate::claims::{Claim, Verdict};
+use crate::journal::{first_header, of_kind};
+use crate::machine::Cores;
+use crate::statistics::median;
+
+/// The published server's strategy.
+pub const CLASSIC: &str = "pool_server/mpsc_pool";
+/// The published store's.
+pub const REPO: &str = "two_level";
+/// The published server in Go.
+pub const TWIN: &str = "go/twin-rwmutex";
+
+/// The share of cells with full cores from which per cent say too little.
+const TOO_FULL: f64 = 0.2;
+/// Connections from which the published ones are many.
+const MANY: usize = 1000;
+/// A jump is by more than this, where connections are ten times as many.
+const JUMP: f64 = 2.0;
+
+/// Whether a claim holds, and the figures that say so.
+struct Said(Option<bool>, String);
+
+type Ask = fn(&Table) -> Said;
+
+/// Every claim, and how it is judged.
+const CLAIMS: [(&str, Ask); 11] = [
+    ("CPU grows with the pool", cpu_grows),
+    ("Rust uses less CPU until the pool exceeds the cores, then Go does", cpu_of_both),
+    ("CPU falls as connections grow", cpu_falls),
+    ("Memory grows with the pool", memory_grows),
+    ("Memory grows with the pool more steeply in Rust", memory_steeper),
+    ("Rust always uses less memory", memory_less),
+    ("Rust answers faster", faster),
+    ("Rust nearly always transfers more", transfers),
+    ("At 1000 connections latency jumps", jumps),
+    ("At 1000 connections latency (connecting) is lower in Go, while processing is slower there", apart),
+    ("PUT costs more than GET", put_costs),
+];
+
+/// What is to be said of each claim, by the lines of a record.
+///
+/// # Errors
+///
+/// Where the lines are no record of this experiment.
+pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
+    let cores: Cores =
+        first_header(lines)?.environment.server_cores.parse().map_err(anyhow::Error::msg).context("server_cores")?;
+    let cells: Vec<Cell> = of_kind(lines, Cell::KIND)?;
+    let classic = format!("{CLASSIC}/{REPO}");
+    let (ours, published) = (Table::measured(&cells, [&classic, TWIN], cores.count()), Table::published()?);
+    let claim = |(claim, ask): &(&str, Ask)| {
+        let (Said(holds, figure), Said(then, published)) = (ask(&ours), ask(&published));
+        let then = Claim::new(NAME, claim, then, String::new()).verdict;
+        let said = match then {
+            Verdict::Confirmed => "bear it out",
+            Verdict::Refuted => "say otherwise",
+            Verdict::Undecided => "do not tell",
+        };
+        Claim::new(NAME, claim, holds, format!("{figure}. The published tables {said}: {published}"))
+    };
+    Ok(CLAIMS.iter().map(claim).collect())
+}
+
+impl Table {
+    /// What stands for processor time, and its name.
+    fn cpu(&self) -> (Measure, String) {
+        let full = self.full();
+        if full < TOO_FULL {
+            return (Measure::CpuPct, "CPU %".into());
+        }
+        (
+            Measure::CpuPerRequest,
+            format!("CPU time of a request, for the cores were full in {:.0} % of the cells", full * 100.0),
+        )
+    }
+
+    /// Judges ratios that are claimed to be above 1.
+    fn ask(&self, ratios: &[(Seen, f64)], measure: Measure, how: How) -> Said {
+        let (Some(band), false) = (self.band(measure), ratios.is_empty()) else { return nothing(ratios.len()) };
+        let votes = Votes::of(ratios.iter().map(|(_, ratio)| *ratio), band);
+        Said(votes.tell(how, band), self.counted(ratios, band))
+    }
+
+    /// In how many cells it is so.
+    fn counted(&self, ratios: &[(Seen, f64)], band: Band) -> String {
+        let of = |method: Option<Method>| {
+            let those = ratios.iter().filter(|(seen, _)| method.is_none_or(|method| seen.method == method));
+            Votes::of(those.map(|(_, ratio)| *ratio), band)
+        };
+        let (all, get, put) = (of(None), of(Some(Method::Get)), of(Some(Method::Put)));
+        let mut figures: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).filter(|ratio| ratio.is_finite()).collect();
+        let mut text = format!("so in {} of {} cells", all.above, all.all());
+        if get.all() > 0 && put.all() > 0 {
+            text.push_str(&format!(" (GET {} of {}, PUT {} of {})", get.above, get.all(), put.above, put.all()));
+        }
+        text.push_str(&format!(", otherwise in {}, median ratio {:.3}", all.below, median(&mut figures)));
+        if band != Band::NONE {
+            text.push_str(&format!("; noise is {:.1} %", band.pct()));
+        }
+        text
+    }
+
+    /// Judges whether both grow over a series, and says by how much; `down` where they are claimed to fall.
+    fn trends(&self, of: impl Fn(Lang) -> Vec<f64>, down: bool) -> Said {
+        let mut holds = Some(true);
+        let mut texts = Vec::new();
+        for (lang, name) in [(Lang::Rust, "Rust"), (Lang::Go, "Go")] {
+            let mut factors = of(lang);
+            let votes = Votes::of(factors.iter().copied(), Band::NONE);
+            let so = if down { votes.below } else { votes.above };
+            holds = both(holds, trend(&factors).map(|up| up != down));
+            let middle = median(&mut factors);
+            texts.push(match votes.all() {
+                0 => format!("{name}: no series of 3"),
+                all => format!("{name}: so in {so} of {all} series, median factor {middle:.3}"),
+            });
+        }
+        Said(holds, texts.join("; "))
+    }
+}
+
+/// Where there is too little to say anything.
+fn nothing(cells: usize) -> Said {
+    Said(None, format!("{cells} pairs of cells, and too few of the control: {LEAST} of each are needed"))
+}
+
+/// Whether both hold; one that does not refutes both.
+fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    }
+}
+
+fn values<K>(factors: std::collections::BTreeMap<K, f64>) -> Vec<f64> {
+    factors.into_values().collect()
+}
+
+fn cpu_grows(table: &Table) -> Said {
+    let (measure, name) = table.cpu();
+    let Said(holds, text) = table.trends(|lang| values(table.over_pools(lang, measure)), false);
+    Said(holds, format!("{name} from the smallest pool to the largest: {text}"))
+}
+
+fn cpu_of_both(table: &Table) -> Said {
+    let (measure, name) = table.cpu();
+    let part = |of, to, is_part: fn(usize, usize) -> bool| {
+        let all = table.ratios(of, to, measure).into_iter();
+        let those: Vec<_> = all.filter(|(seen, _)| is_part(seen.pool, table.cores)).collect();
+        match those.is_empty() {
+            true => Said(None, "no such pool".into()),
+            false => table.ask(&those, measure, How::Mostly),
+        }
+    };
+    let Said(small, first) = part(Lang::Go, Lang::Rust, |pool, cores| pool <= cores);
+    let Said(large, second) = part(Lang::Rust, Lang::Go, |pool, cores| pool > cores);
+    let text =
+        format!("{name}: Go more than Rust up to {} workers: {first}; Rust more than Go beyond: {second}", table.cores);
+    Said(both(small, large), text)
+}
+
+fn cpu_falls(table: &Table) -> Said {
+    let (measure, name) = table.cpu();
+    let Said(holds, text) = table.trends(|lang| values(table.over_connections(lang, measure)), true);
+    Said(holds, format!("{name} from the fewest connections to the most: {text}"))
+}
+
+fn memory_grows(table: &Table) -> Said {
+    let Said(holds, text) = table.trends(|lang| values(table.over_pools(lang, Measure::Memory)), false);
+    Said(holds, format!("resident memory from the smallest pool to the largest: {text}"))
+}
+
+fn memory_steeper(table: &Table) -> Said {
+    let [rust, go] = [Lang::Rust, Lang::Go].map(|lang| table.over_pools(lang, Measure::Memory));
+    let mut ratios: Vec<f64> = rust.iter().filter_map(|(key, rust)| Some(rust / go.get(key)?)).collect();
+    if ratios.is_empty() {
+        return nothing(0);
+    }
+    let Votes { above, .. } = Votes::of(ratios.iter().copied(), Band::NONE);
+    let (holds, all) = (trend(&ratios), ratios.len());
+    let text =
+        format!("so in {above} of {all} series, Rust's factor is {:.3} of Go's in the median", median(&mut ratios));
+    Said(holds, text)
+}
+
+fn memory_less(table: &Table) -> Said {
+    let Said(holds, text) =
+        table.ask(&table.ratios(Lang::Go, Lang::Rust, Measure::Memory), Measure::Memory, How::Always);
+    Said(holds, format!("resident memory, Go to Rust: {text}"))
+}
+
+fn faster(table: &Table) -> Said {
+    let ratios = table.ratios(Lang::Go, Lang::Rust, Measure::PerRequest);
+    let Said(holds, text) = table.ask(&ratios, Measure::PerRequest, How::Mostly);
+    Said(holds, format!("time of a request, Go to Rust: {text}"))
+}
+
+fn transfers(table: &Table) -> Said {
+    let ratios = table.ratios(Lang::Rust, Lang::Go, Measure::Received);
+    let Said(holds, text) = table.ask(&ratios, Measure::Received, How::NearlyAlways);
+    Said(holds, format!("kB received a second, Rust to Go: {text}"))
+}
+
+/// The most connections, where they are as many as published, to the next fewer.
+fn jumps(table: &Table) -> Said {
+    let mut counts: Vec<usize> = table.seen.iter().map(|seen| seen.connections).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let [.., fewer, most] = counts.as_slice() else { return Said(None, "one number of connections".into()) };
+    if *most < MANY {
+        return Said(None, format!("{most} connections at most were measured"));
+    }
+    let same = |one: &Seen, other: &Seen| {
+        (one.lang, one.method, one.pool, one.round) == (other.lang, other.method, other.pool, other.round)
+    };
+    let with = |connections: usize| table.seen.iter().filter(move |seen| seen.connections == connections);
+    let ratios = |measure| -> Vec<(Seen, f64)> {
+        let pair = |seen: &Seen| {
+            let before = with(*fewer).find(|before| same(before, seen))?;
+            Some((*seen, seen.figure(measure) / before.figure(measure)))
+        };
+        with(*most).filter_map(pair).collect()
+    };
+    let whole = ratios(Measure::PerRequest);
+    let votes = Votes::of(whole.iter().map(|(_, ratio)| *ratio), Band::factor(JUMP));
+    let middle = |measure| {
+        let mut those: Vec<f64> =
+            ratios(measure).into_iter().map(|(_, ratio)| ratio).filter(|one| one.is_finite()).collect();
+        median(&mut those)
+    };
+    let (mean, connect) = (middle(Measure::PerRequest), middle(Measure::Connect));
+    let text = format!(
+        "time of a request at {most} connections to that at {fewer}: above {JUMP} in {} of {} cells, median {mean:.1}; connecting alone {connect:.1}. As many requests wait as there are connections",
+        votes.above,
+        votes.all()
+    );
+    let holds = (votes.all() >= LEAST).then(|| votes.above * 5 >= votes.all() * 4);
+    Said(holds, text)
+}
+
+fn apart(table: &Table) -> Said {
+    let many = |of, to, measure| {
+        let all = table.ratios(of, to, measure).into_iter();
+        let those: Vec<_> = all.filter(|(seen, _)| seen.connections >= MANY).collect();
+        match those.is_empty() {
+            true => Said(None, format!("nothing was measured at {MANY} connections")),
+            false => table.ask(&those, measure, How::Mostly),
+        }
+    };
+    let Said(connect, first) = many(Lang::Rust, Lang::Go, Measure::Connect);
+    let Said(processing, second) = many(Lang::Go, Lang::Rust, Measure::Processing);
+    Said(both(connect, processing), format!("connecting longer in Rust: {first}; processing longer in Go: {second}"))
+}
+
+fn put_costs(table: &Table) -> Said {
+    let ratios = table.put_to_get(Measure::CpuPerRequest);
+    let Said(holds, text) = table.ask(&ratios, Measure::CpuPerRequest, How::Mostly);
+    let mut times: Vec<f64> = table.put_to_get(Measure::PerRequest).into_iter().map(|(_, ratio)| ratio).collect();
+    Said(holds, format!("CPU time of a request, PUT to GET: {text}; its time {:.3}", median(&mut times)))
+}
+
+#[cfg(test)]
+mod tests;

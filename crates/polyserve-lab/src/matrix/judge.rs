@@ -1,0 +1,182 @@
+//! What may be said of many ratios, each of one cell to another, where a claim says that they are above 1.
+//!
+//! A ratio counts only where it is beyond the band: the factor within which 95 % of the control's ratios lie, for the same
+//! server measured twice differs by as much. Those that count are put to the exact sign test, at 5 %: it asks for nothing
+//! but that noise falls on either side alike. Of less than six that count it never says anything.
+//!
+//! * mostly: confirmed where the test says above, refuted where it says below.
+//! * nearly always: confirmed where the test says above and four fifths of all are; refuted where the test says below, or
+//!   a fifth of all are.
+//! * always: confirmed where the test says above, four fifths of all are, and none is below; refuted where more are below
+//!   than the band lets through by chance, two at least.
+//! * A trend: each series counts by its sign alone, for it was fitted through several cells; see [`trend`].
+//! * Any of them is refuted where four fifths of six or more are within a band of a tenth: there is no such difference.
+//!
+//! Invariant: without a control, and of less than six, nothing is said.
+
+/// The factor within which two measurements of the same differ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Band(f64);
+
+/// How often something is claimed to be so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    Mostly,
+    NearlyAlways,
+    Always,
+}
+
+/// How many are above the band, within and below.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Votes {
+    pub(super) above: usize,
+    pub(super) within: usize,
+    pub(super) below: usize,
+}
+
+/// What chance does less often than this, it has not done.
+const CHANCE: f64 = 0.05;
+/// Fewer never decide: all on one side, chance puts six so in 3 %.
+pub(super) const LEAST: usize = 6;
+/// A band that is wider than this hides too much to say that there is no difference.
+const NARROW: f64 = 1.1;
+const MOST: f64 = 0.8;
+
+impl Band {
+    /// Where every difference counts: of what was published there is no control.
+    pub(super) const NONE: Self = Self(1.0);
+
+    /// A band of this factor, 1 or more.
+    pub(super) fn factor(factor: f64) -> Self {
+        Self(factor.max(1.0))
+    }
+
+    /// That of the control's ratios; `None` where they are too few.
+    pub(super) fn of(ratios: &[f64]) -> Option<Self> {
+        let mut factors: Vec<f64> =
+            ratios.iter().copied().filter(is_ratio).map(|ratio| ratio.max(1.0 / ratio)).collect();
+        factors.sort_unstable_by(f64::total_cmp);
+        let place = (factors.len() as f64 * (1.0 - CHANCE)).ceil() as usize;
+        (factors.len() >= LEAST).then(|| factors.get(place.saturating_sub(1)).copied().map(Self::factor))?
+    }
+
+    /// In per cent, to each side.
+    pub(super) fn pct(self) -> f64 {
+        (self.0 - 1.0) * 100.0
+    }
+}
+
+fn is_ratio(ratio: &f64) -> bool {
+    ratio.is_finite() && *ratio > 0.0
+}
+
+impl Votes {
+    pub(super) fn of(ratios: impl IntoIterator<Item = f64>, Band(factor): Band) -> Self {
+        let mut votes = Self::default();
+        for ratio in ratios.into_iter().filter(is_ratio) {
+            match ratio {
+                ratio if ratio > factor => votes.above += 1,
+                ratio if ratio < 1.0 / factor => votes.below += 1,
+                _ => votes.within += 1,
+            }
+        }
+        votes
+    }
+
+    pub(super) fn all(self) -> usize {
+        self.above + self.within + self.below
+    }
+
+    /// Whether the claim holds; `None` where they do not tell.
+    pub(super) fn tell(self, how: How, band: Band) -> Option<bool> {
+        let Self { above, within, below } = self;
+        let share = |count: usize| count as f64 / self.all().max(1) as f64;
+        let side = sign_test(above, below);
+        if side != Some(true) && self.all() >= LEAST && share(within) >= MOST && band.0 <= NARROW {
+            return Some(false);
+        }
+        let is_refuted = match how {
+            How::Mostly => side == Some(false),
+            How::NearlyAlways => side == Some(false) || (self.all() >= LEAST && share(below) >= 1.0 - MOST),
+            How::Always => side == Some(false) || (self.all() >= LEAST && below >= 2 && share(below) > CHANCE),
+        };
+        let is_confirmed = side == Some(true)
+            && match how {
+                How::Mostly => true,
+                How::NearlyAlways => share(above) >= MOST,
+                How::Always => share(above) >= MOST && below == 0,
+            };
+        if is_refuted { Some(false) } else { is_confirmed.then_some(true) }
+    }
+}
+
+/// Whether a trend goes up, by the factors of its series; `None` where they do not tell.
+pub(super) fn trend(factors: &[f64]) -> Option<bool> {
+    let Votes { above, below, .. } = Votes::of(factors.iter().copied(), Band::NONE);
+    sign_test(above, below)
+}
+
+/// Which side is favoured, where chance alone would favour one so seldom: two-sided, exact.
+fn sign_test(above: usize, below: usize) -> Option<bool> {
+    let (count, more) = (above + below, above.max(below));
+    // Of `count` throws, `more` or more: by the ratio of a binomial coefficient to the one before.
+    let (mut term, mut tail) = (0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)), 0.0);
+    for heads in (0..=count).rev() {
+        if heads < more {
+            break;
+        }
+        tail += term;
+        term *= heads as f64 / (count - heads + 1) as f64;
+    }
+    (above != below && 2.0 * tail < CHANCE).then_some(above > below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_is_not_taken_for_a_side() {
+        for (above, below, side) in [
+            (5, 0, None),
+            (6, 0, Some(true)),
+            (0, 6, Some(false)),
+            (7, 1, None),
+            (8, 1, Some(true)),
+            (10, 10, None),
+            (0, 0, None),
+            (15, 5, Some(true)),
+            (14, 6, None),
+            (36, 0, Some(true)),
+        ] {
+            assert_eq!(sign_test(above, below), side, "{above} to {below}");
+        }
+    }
+
+    #[test]
+    fn a_band_is_what_the_control_shows() {
+        assert_eq!(Band::of(&[1.0; 5]), None);
+        assert_eq!(Band::of(&[1.0, 1.02, 1.0 / 1.04, 1.01, 1.0, f64::NAN]), None);
+        let band = Band::of(&[1.0, 1.02, 1.0 / 1.04, 1.01, 1.0, 1.0]).unwrap();
+        assert!((band.pct() - 4.0).abs() < 1e-9, "{band:?}");
+        let ratios: Vec<f64> = (0..40).map(|at| if at == 7 { 3.0 } else { 1.01 }).collect();
+        assert!(Band::of(&ratios).unwrap().pct() < 2.0, "one of forty is chance");
+    }
+
+    #[test]
+    fn how_often_it_is_so() {
+        let band = Band::factor(1.05);
+        let tell = |above, within, below, how| Votes { above, within, below }.tell(how, band);
+        assert_eq!(tell(30, 0, 6, How::Mostly), Some(true));
+        assert_eq!(tell(30, 0, 6, How::NearlyAlways), Some(true));
+        assert_eq!(tell(30, 0, 6, How::Always), Some(false));
+        assert_eq!(tell(26, 0, 10, How::NearlyAlways), Some(false));
+        assert_eq!(tell(20, 12, 4, How::NearlyAlways), None);
+        assert_eq!(tell(35, 0, 1, How::Always), None, "one is chance, and it is not none");
+        assert_eq!(tell(33, 3, 0, How::Always), Some(true));
+        assert_eq!(tell(3, 33, 0, How::Always), Some(false), "there is no difference");
+        assert_eq!(Votes { above: 3, within: 33, below: 0 }.tell(How::Mostly, Band::factor(1.5)), None);
+        assert_eq!(tell(5, 0, 0, How::Mostly), None);
+        assert_eq!(tell(1, 0, 9, How::Mostly), Some(false));
+    }
+}

@@ -1,0 +1,60 @@
+//! The published matrix, as it is beside ours.
+
+use anyhow::Context as _;
+use serde::Deserialize;
+
+use super::Method;
+
+/// A published line.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Row {
+    /// `rust` or `go`.
+    pub(super) lang: String,
+    pub(super) pool_size: usize,
+    pub(super) requests: u64,
+    pub(super) connections: usize,
+    pub(super) avg_cpu_pct: f64,
+    pub(super) avg_mem_pct: f64,
+    pub(super) total_s: f64,
+    pub(super) per_request_ms: f64,
+    #[serde(rename = "received_kB_s")]
+    pub(super) received_kb_s: f64,
+    pub(super) connect_ms: f64,
+    pub(super) processing_ms: f64,
+}
+
+const GET: &str = include_str!("../../published/paper_matrix_get.csv");
+const PUT: &str = include_str!("../../published/paper_matrix_put.csv");
+
+/// The lines of both files.
+///
+/// # Errors
+///
+/// Where a file is not what it was.
+pub(super) fn rows() -> anyhow::Result<Vec<(Method, Row)>> {
+    let mut rows = Vec::new();
+    for (method, text) in [(Method::Get, GET), (Method::Put, PUT)] {
+        for row in ::csv::Reader::from_reader(text.as_bytes()).deserialize() {
+            rows.push((method, row.with_context(|| format!("the published {} matrix", method.name()))?));
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a column means is told by the columns beside it.
+    #[test]
+    fn the_columns_are_what_they_are_taken_for() {
+        let rows = rows().unwrap();
+        assert_eq!(rows.len(), 72);
+        for (_, row) in rows {
+            let mean = row.total_s * 1000.0 * row.connections as f64 / row.requests as f64;
+            assert!((mean - row.per_request_ms).abs() < 0.01 * mean + 0.001, "{row:?}");
+            // They are means: the parts, each rounded to a millisecond, are the whole.
+            assert!((row.connect_ms + row.processing_ms - row.per_request_ms).abs() <= 2.0, "{row:?}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The cells as tables: one of all for whoever ran it, and those for documents, as a reader of the published ones looks
+//! for them.
+//!
+//! Invariant: a figure is the median of its rounds, and stands beside their interval where there are several.
+
+use std::fmt::Write as _;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use super::claims::{CLASSIC, REPO, TWIN};
+use super::published::{self, Row};
+use super::{Cell, Failed, FailedCell, Key, Method};
+use crate::journal::of_kind;
+use crate::output::Table;
+use crate::statistics::{Estimate, median};
+
+/// The rounds of a cell.
+struct Rounds<'a>(Vec<&'a Cell>);
+
+/// A figure of a cell, by its title.
+type Figure = (&'static str, fn(&Cell) -> f64);
+
+/// A published figure and ours, by their title.
+type Column = (&'static str, fn(&Row) -> f64, fn(&Cell) -> f64);
+
+/// What a reader of the published tables looks for.
+const FIGURES: [Figure; 4] = [
+    ("total time in s", |cell| cell.total_s),
+    ("CPU in %", |cell| cell.avg_cpu_pct),
+    ("resident memory in kB", |cell| cell.avg_resident_kb),
+    ("time of a request in ms", |cell| cell.per_request_ms),
+];
+
+impl<'a> Rounds<'a> {
+    /// The cells, those that differ by their round alone together: by method, by contestant in the order of the lines,
+    /// by connections, by pool.
+    fn of(cells: &'a [Cell]) -> Vec<Self> {
+        let names = names(cells);
+        let place = |cell: &Cell| names.iter().position(|name| *name == name_of(cell));
+        let mut sorted: Vec<&Cell> = cells.iter().collect();
+        sorted.sort_by_key(|cell| (cell.method, place(cell), cell.connections, cell.pool_size, cell.round));
+        let without_round = |cell: &Cell| Key { round: 0, ..cell.key() };
+        let same = sorted.chunk_by(|one, next| without_round(one) == without_round(next));
+        same.map(|rounds| Self(rounds.to_vec())).collect()
+    }
+
+    fn first(&self) -> Option<&'a Cell> {
+        self.0.first().copied()
+    }
+
+    fn median(&self, figure: impl Fn(&Cell) -> f64) -> f64 {
+        median(&mut self.0.iter().map(|cell| figure(cell)).collect::<Vec<_>>())
+    }
+
+    /// The median, and its interval where there are several rounds.
+    fn text(&self, figure: impl Fn(&Cell) -> f64) -> String {
+        let mut text = short(self.median(&figure));
+        let values: Vec<f64> = self.0.iter().map(|cell| figure(cell)).collect();
+        if let Some(Estimate { interval, rounds: 2.., .. }) = Estimate::of(&values, 0) {
+            let _ = write!(text, " [{}, {}]", short(interval.low), short(interval.high)); // a string takes it
+        }
+        text
+    }
+}
+
+/// A contestant's name, the control told apart.
+fn name_of(cell: &Cell) -> String {
+    format!("{}{}", cell.who.contestant, if cell.who.control { " (again)" } else { "" })
+}
+
+/// The contestants' names, the control last.
+fn names(cells: &[Cell]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let (own, control): (Vec<&Cell>, Vec<&Cell>) = cells.iter().partition(|cell| !cell.who.control);
+    for name in own.into_iter().chain(control).map(name_of) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Three significant digits or more.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        size if size >= 0.01 || size == 0.0 => format!("{value:.3}"),
+        _ => format!("{value:.5}"),
+    }
+}
+
+fn pool(size: Option<usize>) -> String {
+    size.map_or_else(|| "-".into(), |size| size.to_string())
+}
+
+/// A failure, in a line.
+pub fn failed(Failed { who, cell, why }: &Failed) -> String {
+    let again = if who.control { " (again)" } else { "" };
+    let name = &who.contestant;
+    let Some(FailedCell { method, connections, pool_size, round }) = cell else {
+        return format!("{name}{again}: {why}");
+    };
+    let with = pool_size.map_or_else(String::new, |size| format!(", {size} workers"));
+    format!("{name}{again}, {}, {connections} connections{with}, round {round}: {why}", method.name().to_uppercase())
+}
+
+/// Every cell, for people.
+///
+/// # Errors
+///
+/// Where the lines are no record of this experiment.
+pub fn cells(lines: &[Value]) -> anyhow::Result<Table> {
+    let cells: Vec<Cell> = of_kind(lines, Cell::KIND)?;
+    let mut table = Table::of_numbers(&[
+        "CONTESTANT",
+        "METHOD",
+        "CONNECTIONS",
+        "POOL",
+        "REQUESTS/S",
+        "TOTAL S",
+        "REQUEST MS",
+        "CPU %",
+        "MAX %",
+        "KB",
+        "CONNECT MS",
+        "PROCESSING MS",
+        "CLIENT %",
+    ]);
+    for rounds in Rounds::of(&cells) {
+        let Some(cell) = rounds.first() else { continue };
+        let max = rounds.0.iter().filter_map(|cell| cell.max_cpu_pct).reduce(f64::max);
+        table.row(vec![
+            name_of(cell),
+            cell.method.name().to_uppercase(),
+            cell.connections.to_string(),
+            pool(cell.pool_size),
+            short(rounds.median(|cell| cell.requests_per_s)),
+            rounds.text(|cell| cell.total_s),
+            short(rounds.median(|cell| cell.per_request_ms)),
+            short(rounds.median(|cell| cell.avg_cpu_pct)),
+            max.map_or_else(|| "-".into(), short),
+            short(rounds.median(|cell| cell.avg_resident_kb)),
+            short(rounds.median(|cell| cell.connect_ms)),
+            short(rounds.median(|cell| cell.processing_ms)),
+            short(rounds.median(|cell| cell.client_busy_pct)),
+        ]);
+    }
+    Ok(table)
+}
+
+/// The tables for documents: for each method and figure every contestant's pools against connections; the published
+/// cells beside ours; and who has none.
+///
+/// # Errors
+///
+/// Where the lines are no record of this experiment.
+pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
+    let cells: Vec<Cell> = of_kind(lines, Cell::KIND)?;
+    let rounds = Rounds::of(&cells);
+    let mut tables = Vec::new();
+    for method in [Method::Get, Method::Put] {
+        let of_method = || rounds.iter().filter(move |rounds| rounds.first().is_some_and(|cell| cell.method == method));
+        let Some(first) = of_method().find_map(Rounds::first) else { continue };
+        let (name, requests) = (method.name().to_uppercase(), first.requests);
+        for (title, figure) in FIGURES {
+            let title = format!("{name}, {requests} requests: {title}, by connections");
+            tables.push((title, by_connections(&of_method().collect::<Vec<_>>(), figure)));
+        }
+        for (lang, who) in [("rust", format!("{CLASSIC}/{REPO}")), ("go", TWIN.into())] {
+            let title = format!("{name}, {who} (each: published with 100000 requests / here with {requests})");
+            let ours = of_method().filter(|rounds| rounds.first().is_some_and(|cell| name_of(cell) == who));
+            if let Some(table) = beside(method, lang, &ours.collect::<Vec<_>>())? {
+                tables.push((title, table));
+            }
+        }
+    }
+    let missing = missing(lines, &cells)?;
+    if !missing.is_empty() {
+        let mut table = Table::of_texts(&["contestant", "why it has no figures"]);
+        missing.iter().for_each(|failed| table.row(vec![who_and_where(failed), failed.why.clone()]));
+        tables.push(("Without figures".into(), table));
+    }
+    Ok(tables)
+}
+
+fn who_and_where(failed: &Failed) -> String {
+    let of_none = Failed { why: String::new(), ..failed.clone() };
+    self::failed(&of_none).trim_end_matches(": ").to_owned()
+}
+
+/// Failures for which no figures came later, each once, as it was last.
+fn missing(lines: &[Value], cells: &[Cell]) -> anyhow::Result<Vec<Failed>> {
+    let mut missing: Vec<Failed> = Vec::new();
+    for failed in of_kind::<Failed>(lines, Failed::KIND)? {
+        let is_same = |cell: &Cell| {
+            let place = FailedCell {
+                method: cell.method,
+                connections: cell.connections,
+                pool_size: cell.pool_size,
+                round: cell.round,
+            };
+            cell.who == failed.who && failed.cell.as_ref().is_none_or(|failed| *failed == place)
+        };
+        missing.retain(|before| (&before.who, &before.cell) != (&failed.who, &failed.cell));
+        if !cells.iter().any(is_same) {
+            missing.push(failed);
+        }
+    }
+    Ok(missing)
+}
+
+/// A row for each contestant and pool, a column for each number of connections.
+fn by_connections(of: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
+    let cells: Vec<&Cell> = of.iter().filter_map(|rounds| rounds.first()).collect();
+    let mut connections: Vec<usize> = cells.iter().map(|cell| cell.connections).collect();
+    connections.sort_unstable();
+    connections.dedup();
+    let header: Vec<String> = connections.iter().map(ToString::to_string).collect();
+    let header: Vec<&str> = ["contestant", "pool"].into_iter().chain(header.iter().map(String::as_str)).collect();
+    let mut table = Table::of_numbers(&header);
+    let mut rows: Vec<(String, Option<usize>)> = Vec::new();
+    for cell in cells {
+        let row = (name_of(cell), cell.pool_size);
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    for (name, size) in rows {
+        let at = |connections: &usize| {
+            let is_it =
+                |cell: &Cell| (name_of(cell), cell.pool_size, cell.connections) == (name.clone(), size, *connections);
+            let rounds = of.iter().find(|rounds| rounds.first().is_some_and(is_it));
+            rounds.map_or_else(|| "-".into(), |rounds| rounds.text(figure))
+        };
+        let figures: Vec<String> = connections.iter().map(at).collect();
+        table.row([vec![name.clone(), pool(size)], figures].concat());
+    }
+    table
+}
+
+/// What was published and what was measured, in one cell each; `None` where nothing was measured.
+fn beside(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Option<Table>> {
+    let columns: [Column; 7] = [
+        ("total s", |row| row.total_s, |cell| cell.total_s),
+        ("request ms", |row| row.per_request_ms, |cell| cell.per_request_ms),
+        ("CPU %", |row| row.avg_cpu_pct, |cell| cell.avg_cpu_pct),
+        ("memory %", |row| row.avg_mem_pct, |cell| cell.avg_mem_pct),
+        ("received kB/s", |row| row.received_kb_s, |cell| cell.received_kb_s),
+        ("connect ms", |row| row.connect_ms, |cell| cell.connect_ms),
+        ("processing ms", |row| row.processing_ms, |cell| cell.processing_ms),
+    ];
+    let header: Vec<&str> = ["connections", "pool"].into_iter().chain(columns.map(|(title, _, _)| title)).collect();
+    let (mut table, mut is_any) = (Table::of_numbers(&header), false);
+    let published = published::rows().context("the published figures")?;
+    for (_, row) in published.iter().filter(|(of, row)| *of == method && row.lang == lang) {
+        let is_it = |cell: &Cell| cell.pool_size == Some(row.pool_size) && cell.connections == row.connections;
+        let Some(rounds) = ours.iter().find(|rounds| rounds.first().is_some_and(is_it)) else { continue };
+        let figures = columns.map(|(_, then, now)| format!("{} / {}", short(then(row)), short(rounds.median(now))));
+        table.row([vec![row.connections.to_string(), row.pool_size.to_string()], figures.to_vec()].concat());
+        is_any = true;
+    }
+    Ok(is_any.then_some(table))
+}
