@@ -32,7 +32,7 @@ use crate::compare::turn::microseconds;
 use crate::launch::Launch;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
-use crate::machine::proc;
+use crate::machine::proc::{self, Resident};
 
 pub use self::csv::write as write_csv;
 
@@ -173,6 +173,10 @@ pub struct Cell {
     /// The most of it.
     #[serde(rename = "max_resident_kB")]
     pub max_resident_kb: f64,
+    /// What of `avg_resident_kB` is of no file, heaps and stacks, where the system tells it apart: all of our servers are one
+    /// large program, whose pages count as theirs.
+    #[serde(rename = "avg_anonymous_kB")]
+    pub avg_anonymous_kb: Option<f64>,
     /// How often the process was looked at.
     pub samples: usize,
     /// Answers that the server says it gave, those of the warm-up too. The client had as many.
@@ -380,14 +384,14 @@ fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<
 struct Samples {
     /// Its processor time, when the load generator's clock was at the first.
     cpu: Vec<(Duration, Duration)>,
-    /// Its resident memory in bytes.
-    resident: Vec<u64>,
+    /// Its resident memory.
+    resident: Vec<Resident>,
 }
 
 impl Samples {
     fn look(&mut self, cpu: Option<(Duration, Duration)>, pid: u32) {
         self.cpu.extend(cpu);
-        self.resident.extend(proc::resident(pid).ok().map(|resident| resident.now));
+        self.resident.extend(proc::resident(pid).ok());
     }
 
     /// The most that it took between two looks, in per cent of a core.
@@ -402,12 +406,21 @@ impl Samples {
     }
 
     fn mean_resident(&self) -> f64 {
-        self.resident.iter().sum::<u64>() as f64 / self.resident.len().max(1) as f64
+        mean(self.resident.iter().map(|resident| resident.now)).unwrap_or(0.0)
     }
 
     fn max_resident(&self) -> u64 {
-        self.resident.iter().copied().max().unwrap_or(0)
+        self.resident.iter().map(|resident| resident.now).max().unwrap_or(0)
     }
+
+    fn mean_anonymous(&self) -> Option<f64> {
+        mean(self.resident.iter().filter_map(|resident| resident.anonymous))
+    }
+}
+
+fn mean(bytes: impl Iterator<Item = u64>) -> Option<f64> {
+    let (sum, count) = bytes.fold((0, 0), |(sum, count), bytes| (sum + bytes, count + 1));
+    (count > 0).then(|| sum as f64 / f64::from(count))
 }
 
 /// A cell as it comes from the load generator.
@@ -463,6 +476,7 @@ impl Taken {
             client_busy_pct: report.client_busy * 100.0,
             avg_resident_kb: mean / 1024.0,
             max_resident_kb: max / 1024.0,
+            avg_anonymous_kb: samples.mean_anonymous().map(|bytes| bytes / 1024.0),
             samples: samples.resident.len(),
             server_answered,
         })

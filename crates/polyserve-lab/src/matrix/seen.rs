@@ -20,6 +20,8 @@ pub(super) enum Measure {
     CpuPct,
     CpuPerRequest,
     Memory,
+    /// Of no file; not known of what was published.
+    Anonymous,
     PerRequest,
     Received,
     Connect,
@@ -34,16 +36,17 @@ pub(super) struct Seen {
     pub(super) pool: usize,
     pub(super) connections: usize,
     pub(super) round: u32,
-    figures: [f64; 7],
+    figures: [f64; 8],
 }
 
 impl Seen {
     pub(super) fn figure(&self, measure: Measure) -> f64 {
-        let [cpu, per_request, memory, mean, received, connect, processing] = self.figures;
+        let [cpu, per_request, memory, anonymous, mean, received, connect, processing] = self.figures;
         match measure {
             Measure::CpuPct => cpu,
             Measure::CpuPerRequest => per_request,
             Measure::Memory => memory,
+            Measure::Anonymous => anonymous,
             Measure::PerRequest => mean,
             Measure::Received => received,
             Measure::Connect => connect,
@@ -78,6 +81,7 @@ impl Table {
                 cell.avg_cpu_pct,
                 cell.server_cpu_us_per_request,
                 cell.avg_mem_pct,
+                cell.avg_anonymous_kb.unwrap_or(f64::NAN),
                 cell.per_request_ms,
                 cell.received_kb_s,
                 cell.connect_ms,
@@ -110,6 +114,7 @@ impl Table {
                 row.avg_cpu_pct,
                 row.avg_cpu_pct / 100.0 * row.total_s * 1e6 / row.requests as f64,
                 row.avg_mem_pct,
+                f64::NAN,
                 row.per_request_ms,
                 row.received_kb_s,
                 row.connect_ms,

@@ -7,6 +7,7 @@ mod drain;
 mod go;
 mod list;
 mod load;
+mod matrix;
 mod page;
 mod serve;
 mod stress;

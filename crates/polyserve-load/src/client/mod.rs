@@ -156,6 +156,7 @@ impl Client {
         self.desk.start(Schedule::new(load, seat.thread, times));
         self.looked = self.desk.now;
         let mut cpu = Cpu { meter: seat.meter, ..Cpu::default() };
+        cpu.look(&self.desk); // without a warm-up the first requests, of all connections at once, count
         loop {
             self.desk.dispatch(&mut self.connections);
             while let Some((index, generation)) = self.desk.suspects.pop() {

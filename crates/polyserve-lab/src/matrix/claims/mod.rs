@@ -201,7 +201,13 @@ fn memory_steeper(table: &Table) -> Said {
 fn memory_less(table: &Table) -> Said {
     let Said(holds, text) =
         table.ask(&table.ratios(Lang::Go, Lang::Rust, Measure::Memory), Measure::Memory, How::Always);
-    Said(holds, format!("resident memory, Go to Rust: {text}"))
+    let of_no_file = table.ratios(Lang::Go, Lang::Rust, Measure::Anonymous).into_iter().map(|(_, ratio)| ratio);
+    let mut of_no_file: Vec<f64> = of_no_file.filter(|ratio| ratio.is_finite()).collect();
+    let beside = match of_no_file.is_empty() {
+        true => String::new(),
+        false => format!("; of what is of no file {:.3}", median(&mut of_no_file)),
+    };
+    Said(holds, format!("resident memory, Go to Rust: {text}{beside}"))
 }
 
 fn faster(table: &Table) -> Said {

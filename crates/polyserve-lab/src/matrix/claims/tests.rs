@@ -1,1 +1,193 @@
+//! Verdicts on records that are made up so that it is known what they must be.
 
+use serde_json::{Value, json};
+
+use super::*;
+use crate::claims::Verdict::{self, Confirmed, Refuted, Undecided};
+
+/// What is set of a cell; the rest is the same for all.
+#[derive(Clone, Copy)]
+struct Figures {
+    cpu_pct: f64,
+    cpu_us: f64,
+    memory: f64,
+    request_ms: f64,
+    connect_ms: f64,
+    received: f64,
+}
+
+/// Where a cell is.
+#[derive(Clone, Copy)]
+struct At {
+    is_go: bool,
+    is_put: bool,
+    pool: usize,
+    connections: usize,
+}
+
+/// Every claim of the article is true of these.
+fn as_claimed(at: At) -> Figures {
+    let (pool, connections) = (at.pool as f64, at.connections as f64);
+    let (go, put) = (f64::from(u8::from(at.is_go)), f64::from(u8::from(at.is_put)));
+    let many = if at.connections >= 1000 { 1.0 } else { 0.0 };
+    // Up to 4 cores Rust takes less, beyond Go does.
+    let steep = if at.is_go { 0.05 } else { 0.3 };
+    Figures {
+        cpu_pct: 100.0 * (1.0 + steep * (pool / 5.5).ln()) / connections.powf(0.02),
+        cpu_us: 20.0 + 5.0 * put,
+        memory: (0.1 + 0.2 * go) * pool.powf(if at.is_go { 0.1 } else { 0.3 }),
+        request_ms: connections * (1.0 + 0.2 * go),
+        connect_ms: 1.0 - 0.3 * go * many,
+        received: 1000.0 - 200.0 * go,
+    }
+}
+
+const ROUNDS: u32 = 2;
+
+fn cell(at: At, control: bool, round: u32, figures: Figures) -> Value {
+    // Two measurements of the same differ by a hundredth, to either side.
+    let noise = if control { 1.0 + 0.01 * f64::from(round % 2) } else { 1.0 };
+    let Figures { cpu_pct, cpu_us, memory, request_ms, connect_ms, received } = figures;
+    let (name, lang) = if at.is_go { (TWIN.to_owned(), "go") } else { (format!("{CLASSIC}/{REPO}"), "rust") };
+    json!({
+        "kind": "cell", "contestant": name, "lang": lang, "server": "any", "executor": "any", "repo": "any",
+        "variant": "any", "control": control, "method": if at.is_put { "put" } else { "get" }, "pool_size": at.pool,
+        "requests": 100_000, "connections": at.connections, "round": round, "avg_cpu_pct": cpu_pct * noise,
+        "max_cpu_pct": null, "avg_mem_pct": memory * noise, "max_mem_pct": null, "total_s": 5.0,
+        "per_request_ms": request_ms * noise, "received_kB_s": received * noise, "sent_kB_s": 1.0,
+        "connect_ms": connect_ms * noise, "processing_ms": (request_ms - connect_ms) * noise, "requests_per_s": 1.0,
+        "connect_p50_ms": 1.0, "processing_p50_ms": 1.0, "processing_p99_ms": 1.0,
+        "server_cpu_us_per_request": cpu_us * noise, "client_busy_pct": 50.0, "avg_resident_kB": 5000.0,
+        "max_resident_kB": 5000.0, "avg_anonymous_kB": null, "samples": 9, "server_answered": 105_001,
+    })
+}
+
+fn header() -> Value {
+    json!({
+        "kind": "environment", "experiment": NAME, "plan": {}, "cpu": "any", "cores": 8, "server_cores": "0,1,2,3",
+        "client_cores": "4", "kernel": "any", "rustc": "any", "profile": "release", "allocator": "system",
+        "commit": "any", "seed": 0, "command": ["polyserve"], "date": "2026-01-01T00:00:00Z",
+    })
+}
+
+/// A record of the published matrix.
+fn record(figures: impl Fn(At) -> Figures) -> Vec<Value> {
+    let mut lines = vec![header()];
+    for round in 1..=ROUNDS {
+        for connections in [10, 100, 1000] {
+            for pool in [2, 4, 8, 16, 32, 64] {
+                for is_put in [false, true] {
+                    for (is_go, control) in [(false, false), (true, false), (false, true)] {
+                        let at = At { is_go, is_put, pool, connections };
+                        lines.push(cell(at, control, round, figures(at)));
+                    }
+                }
+            }
+        }
+    }
+    lines
+}
+
+fn verdicts(lines: &[Value]) -> Vec<Verdict> {
+    claims(lines).unwrap().iter().map(|claim| claim.verdict).collect()
+}
+
+#[test]
+fn what_is_so_is_confirmed() {
+    let claims = claims(&record(as_claimed)).unwrap();
+    assert_eq!(claims.len(), 11);
+    for claim in claims {
+        assert_eq!((claim.experiment.as_str(), claim.verdict), (NAME, Confirmed), "{claim:?}");
+        assert!(claim.figure.contains("The published tables"), "{claim:?}");
+    }
+}
+
+/// The opposite of each: what grows falls, and Go and Rust change places.
+#[test]
+fn what_is_the_other_way_round_is_refuted() {
+    let turned = |at: At| {
+        let Figures { cpu_pct, cpu_us, memory, received, .. } =
+            as_claimed(At { is_go: !at.is_go, is_put: !at.is_put, ..at });
+        let request_ms = 10.0 - f64::from(u8::from(at.is_go));
+        let connect_ms = 1.0 + f64::from(u8::from(at.is_go));
+        let (cpu_pct, memory) = (9000.0 / cpu_pct / (at.connections as f64).powf(0.04), 1.0 / memory);
+        Figures {
+            cpu_pct,
+            cpu_us,
+            memory: memory * if at.is_go { 0.001 } else { 1.0 },
+            request_ms,
+            connect_ms,
+            received,
+        }
+    };
+    let lines = record(|at| {
+        let figures = turned(at);
+        // More per cent with more connections.
+        Figures { cpu_pct: figures.cpu_pct * (at.connections as f64).powf(0.1), ..figures }
+    });
+    for claim in claims(&lines).unwrap() {
+        let steeper = claim.claim.contains("steeply");
+        let of_both = claim.claim.contains("until the pool exceeds");
+        // Falling less steeply is steeper; and turned upside down, less is less on the other side of the cores.
+        let wanted = if steeper || of_both { claim.verdict } else { Refuted };
+        assert_eq!(claim.verdict, wanted, "{claim:?}");
+    }
+    let one = |change: fn(At, &mut Figures), name: &str| {
+        let lines = record(|at| {
+            let mut figures = as_claimed(at);
+            change(at, &mut figures);
+            figures
+        });
+        let all = claims(&lines).unwrap();
+        let claim = all.iter().find(|claim| claim.claim.contains(name)).unwrap();
+        assert_eq!(claim.verdict, Refuted, "{claim:?}");
+    };
+    one(|at, figures| figures.memory = (at.pool as f64).powf(if at.is_go { 0.3 } else { 0.1 }), "steeply");
+    one(|at, figures| figures.cpu_pct = if at.is_go { 50.0 } else { 90.0 }, "until the pool exceeds");
+}
+
+#[test]
+fn of_too_little_nothing_is_said() {
+    let all = record(as_claimed);
+    let without = |leave_out: fn(&Value) -> bool| -> Vec<Value> {
+        all.iter().filter(|line| line["kind"] != "cell" || !leave_out(line)).cloned().collect()
+    };
+    let alone = verdicts(&without(|line| line["lang"] == "go"));
+    assert!(alone.iter().take(8).all(|verdict| *verdict == Undecided), "{alone:?}");
+    let few = verdicts(&without(|line| line["round"] != 1 || line["connections"] != 10 || line["pool_size"] != 2));
+    assert_eq!(few, [Undecided; 11]);
+    assert_eq!(verdicts(&[header()]), [Undecided; 11]);
+    assert!(claims(&[]).is_err() && claims(&all[1..]).is_err());
+}
+
+/// Without the control nobody knows what a difference is worth.
+#[test]
+fn without_a_control_no_difference_counts() {
+    let lines: Vec<Value> = record(as_claimed).into_iter().filter(|line| line["control"] != true).collect();
+    for claim in claims(&lines).unwrap() {
+        if ["less memory", "faster", "transfers", "PUT"].iter().any(|name| claim.claim.contains(name)) {
+            assert_eq!(claim.verdict, Undecided, "{claim:?}");
+        }
+    }
+}
+
+/// What differs by less than the control does is no difference.
+#[test]
+fn what_is_within_the_noise_is_not_told() {
+    let alike = |at: At| Figures { request_ms: 5.0 + 0.01 * f64::from(u8::from(at.is_go)), ..as_claimed(at) };
+    let mut lines = record(alike);
+    let verdict =
+        |lines: &[Value]| claims(lines).unwrap().into_iter().find(|claim| claim.claim.contains("faster")).unwrap();
+    assert_eq!(verdict(&lines).verdict, Refuted, "they are alike, to a hundredth");
+    for line in lines.iter_mut().filter(|line| line["control"] == true) {
+        line["per_request_ms"] = json!(9.0);
+    }
+    assert_eq!(verdict(&lines).verdict, Undecided, "nobody knows, where noise is so loud");
+}
+
+#[test]
+fn where_the_cores_are_full_the_time_of_a_request_stands_for_them() {
+    let full = |at: At| Figures { cpu_pct: 399.0, cpu_us: 10.0 + at.pool as f64, ..as_claimed(at) };
+    let all = claims(&record(full)).unwrap();
+    assert!(all[0].figure.contains("full in 100 %") && all[0].verdict == Confirmed, "{:?}", all[0]);
+}

@@ -1,0 +1,163 @@
+//! `polyserve matrix`: cells, files and what is gone on with, not how fast anybody is.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{misused, polyserve, printed, text};
+
+const TINY: [&str; 5] = ["matrix", "--pools=2,4", "--connections=3,20", "--requests=60", "--json"];
+const PUBLISHED: &str = "lang,pool_size,requests,connections,avg_cpu_pct,max_cpu_pct,avg_mem_pct,max_mem_pct,total_s,\
+    per_request_ms,received_kB_s,sent_kB_s,connect_ms,processing_ms,server,executor,repo,variant";
+
+/// A directory of its own, that is not there yet.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("matrix-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        Self(dir)
+    }
+
+    fn out(&self) -> String {
+        format!("--out={}", self.0.display())
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.0.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn matrix(args: &[&str]) -> Value {
+    let said = printed(&[&TINY[..], args].concat());
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+fn figure(cell: &Value, name: &str) -> f64 {
+    cell[name].as_f64().unwrap_or_else(|| panic!("{name}: {cell}"))
+}
+
+/// Two of ours, one of which has no workers to choose, in every cell; and what is left is all that a second run measures.
+#[test]
+fn every_cell_is_measured_once_and_recorded() {
+    let dir = Dir::new("cells");
+    let args = ["--servers=pool_server,thread_per_connection", &dir.out()];
+    let measured = matrix(&args);
+    assert_eq!((&measured["failed"], &measured["interrupted"]), (&Value::Array(Vec::new()), &false.into()));
+    let cells = measured["cells"].as_array().unwrap();
+    let of = |name: &str, control: bool| {
+        let those = cells.iter().filter(|cell| cell["contestant"] == name && cell["control"] == control);
+        those.map(|cell| (cell["pool_size"].as_u64(), cell["connections"].as_u64().unwrap(), &cell["method"])).count()
+    };
+    let classic = "pool_server/mpsc_pool/two_level";
+    let counts = (of(classic, false), of(classic, true), of("thread_per_connection/two_level", false));
+    assert_eq!((cells.len(), counts), (20, (8, 8, 4)));
+    for cell in cells {
+        let (total, connections) = (figure(cell, "total_s"), figure(cell, "connections"));
+        assert!((figure(cell, "per_request_ms") - total * 1000.0 * connections / 60.0).abs() < 1e-9, "{cell}");
+        assert!(figure(cell, "connect_ms") > 0.0 && figure(cell, "processing_ms") > 0.0, "{cell}");
+        // The one that was stored, a warm-up, the cell, and a look at what was put.
+        let warm_up = figure(cell, "connections").max(3.0);
+        let puts = f64::from(u8::from(cell["method"] == "put"));
+        assert_eq!(figure(cell, "server_answered"), 1.0 + warm_up + 60.0 + puts, "{cell}");
+        assert!(figure(cell, "avg_mem_pct") > 0.0 && figure(cell, "avg_cpu_pct") >= 0.0, "{cell}");
+    }
+    assert_eq!(measured["claims"].as_array().unwrap().len(), 11);
+    for file in ["matrix_get.csv", "matrix_put.csv"] {
+        let csv = dir.read(file);
+        assert!(csv.starts_with(PUBLISHED) && csv.lines().count() == 1 + 6, "{csv}");
+        let ours = csv.lines().nth(1).unwrap();
+        assert!(ours.starts_with("rust,2,60,3,") && ours.contains(",pool_server,mpsc_pool,two_level,"), "{csv}");
+        let alone = csv.lines().nth(5).unwrap();
+        assert!(alone.starts_with("rust,,60,3,") && alone.contains(",thread_per_connection,,two_level,"), "{csv}");
+    }
+    again_measures_what_is_missing(&dir, &args);
+}
+
+fn again_measures_what_is_missing(dir: &Dir, args: &[&str]) {
+    let lines =
+        |text: &str, kind: &str| text.lines().filter(|line| line.starts_with(&format!(r#"{{"kind":"{kind}""#))).count();
+    let whole = dir.read("matrix.jsonl");
+    assert_eq!((lines(&whole, "environment"), lines(&whole, "cell")), (1, 20));
+    assert_eq!(matrix(args)["cells"].as_array().unwrap().len(), 20);
+    let second = dir.read("matrix.jsonl");
+    assert_eq!((lines(&second, "environment"), lines(&second, "cell")), (2, 20), "nothing was measured anew");
+    // One that was killed as it wrote its last cell.
+    let cut = &whole[..whole.len() - 100];
+    fs::File::create(dir.0.join("matrix.jsonl")).unwrap().write_all(cut.as_bytes()).unwrap();
+    let third = matrix(args);
+    assert_eq!(third["cells"].as_array().unwrap().len(), 20);
+    let text = dir.read("matrix.jsonl");
+    assert_eq!((lines(&text, "environment"), lines(&text, "cell")), (2, 20));
+    assert!(text.starts_with(&cut[..cut.rfind('\n').unwrap()]), "what was recorded stays");
+    let out = dir.out();
+    assert!(misused(&[&TINY[..], &["--servers=pool_server", &out]].concat()).contains("not written over"));
+}
+
+/// Where Go or its sources are not there, the twins have a line with the reason, and that is no failure of the run.
+#[test]
+fn who_cannot_run_is_named() {
+    let nowhere = ["--servers=go/twin-rwmutex,sequential", "--peers-dir=/nonexistent", "--methods=get"];
+    let measured = matrix(&nowhere);
+    let failed = measured["failed"].as_array().unwrap();
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert_eq!((&failed[0]["contestant"], &failed[0]["cell"]), (&"go/twin-rwmutex".into(), &Value::Null));
+    assert!(failed[0]["why"].as_str().unwrap().starts_with("not run: "), "{failed:?}");
+    let cells = measured["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4, "the other one, and once more as the control: {cells:?}");
+    assert!(cells.iter().all(|cell| cell["pool_size"].is_null() && cell["server"] == "sequential"), "{cells:?}");
+}
+
+/// More connections than a pool's workers and queue would hold by default: nobody is turned away.
+#[test]
+fn nobody_is_turned_away() {
+    let args =
+        ["matrix", "--servers=pool_server", "--pools=2", "--connections=1200", "--requests=1300", "--methods=put"];
+    let said = printed(&args);
+    assert!(said.contains("1200") && !said.contains("no figures"), "{said}");
+    assert!(said.contains("undecided: PUT costs more than GET"), "{said}");
+}
+
+/// A cell in which a limit was set on purpose has no figures, and says why.
+#[test]
+fn a_cell_with_a_wrong_answer_has_no_figures() {
+    let limited = ["--servers=pool_server", "--methods=put", "--max-body=5"];
+    let output = polyserve(&[&TINY[..], &limited].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let measured: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let failed = measured["failed"].as_array().unwrap();
+    assert_eq!((failed.len(), measured["cells"].as_array().unwrap().len()), (8, 0), "{failed:?}");
+    assert!(failed[0]["why"].as_str().unwrap().contains("status 413"), "{failed:?}");
+    assert_eq!(failed[0]["cell"]["method"], "put", "{failed:?}");
+}
+
+#[test]
+fn what_cannot_be_done_is_a_misuse() {
+    for (args, why) in [
+        (&["--servers=nobody"][..], "no server \"nobody\""),
+        (&["--servers=go/nobody"], "no server \"go/nobody\" in Go"),
+        (&["--repos=nothing"], "no repo \"nothing\""),
+        (&["--pools=0"], "--pools 0"),
+        (&["--pools=x"], "--pools"),
+        (&["--connections=0"], "--connections 0"),
+        (&["--connections=900000"], "--connections may be"),
+        (&["--requests=0"], "--requests"),
+        (&["--methods=delete"], "--methods"),
+        (&["--rounds=0"], "--rounds"),
+        (&["--workers=2"], "--pools"),
+        (&["--client-cores=1000"], "there is no core 1000"),
+        (&["--max-body=x"], "--max-body"),
+    ] {
+        let said = misused(&[&["matrix"], args].concat());
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+}
