@@ -482,3 +482,30 @@ impl Taken {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(cpu_ms: &[u64]) -> Samples {
+        let at = |(place, cpu): (usize, &u64)| (Duration::from_millis(place as u64 * 100), Duration::from_millis(*cpu));
+        let resident = |now: u64| Resident { now, peak: 9000, anonymous: (now > 1000).then_some(now / 2) };
+        Samples { cpu: cpu_ms.iter().enumerate().map(at).collect(), resident: [1000, 3000, 2000].map(resident).into() }
+    }
+
+    #[test]
+    fn a_maximum_needs_five_samples() {
+        assert_eq!(samples(&[0, 50, 150, 170, 190]).max_cpu_pct(), None);
+        let most = samples(&[0, 50, 170, 170, 190, 200]).max_cpu_pct().unwrap();
+        assert!((most - 120.0).abs() < 1e-9, "{most}");
+        assert_eq!(Samples::default().max_cpu_pct(), None);
+    }
+
+    #[test]
+    fn memory_is_the_mean_and_the_most_of_what_was_seen() {
+        let seen = samples(&[]);
+        assert_eq!((seen.mean_resident(), seen.max_resident(), seen.mean_anonymous()), (2000.0, 3000, Some(1250.0)));
+        let none = Samples::default();
+        assert_eq!((none.mean_resident(), none.max_resident(), none.mean_anonymous()), (0.0, 0, None));
+    }
+}

@@ -264,3 +264,73 @@ fn beside(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Op
     }
     Ok(is_any.then_some(table))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn line(kind: &str, name: &str, round: u32, total_s: f64) -> Value {
+        let (control, lang, variant) = (name.ends_with('+'), if name == TWIN { "go" } else { "rust" }, "any");
+        json!({
+            "kind": kind, "contestant": name.trim_end_matches('+'), "lang": lang, "server": "any", "executor": "any",
+            "repo": "any", "variant": variant, "control": control, "method": "get", "pool_size": 4, "requests": 1000,
+            "connections": 10, "round": round, "avg_cpu_pct": 90.0, "max_cpu_pct": null, "avg_mem_pct": 0.5,
+            "max_mem_pct": null, "total_s": total_s, "per_request_ms": 0.25, "received_kB_s": 1.0, "sent_kB_s": 1.0,
+            "connect_ms": 0.005, "processing_ms": 0.2, "requests_per_s": 1.0, "connect_p50_ms": 1.0,
+            "processing_p50_ms": 1.0, "processing_p99_ms": 1.0, "server_cpu_us_per_request": 1.0, "client_busy_pct": 1.0,
+            "avg_resident_kB": 1.0, "max_resident_kB": 1.0, "avg_anonymous_kB": null, "samples": 9, "server_answered": 1,
+        })
+    }
+
+    fn record() -> Vec<Value> {
+        let classic = format!("{CLASSIC}/{REPO}");
+        let again = format!("{classic}+");
+        let cell = |name: &str, round, total_s| line("cell", name, round, total_s);
+        let mut lines =
+            vec![cell(&again, 1, 8.0), cell(&classic, 2, 3.0), cell(&classic, 1, 1.0), cell(&classic, 3, 2.0)];
+        lines.push(cell(TWIN, 1, 4.0));
+        let failure = |name: &str, cell: Value, why: &str| {
+            let mut line = line("failure", name, 1, 1.0);
+            (line["cell"], line["why"]) = (cell, why.into());
+            line
+        };
+        let place = json!({"method": "get", "connections": 10, "pool_size": 4, "round": 1});
+        let other = json!({"method": "put", "connections": 10, "pool_size": 4, "round": 1});
+        lines.push(failure(TWIN, place, "it was measured later"));
+        lines.push(failure(TWIN, other.clone(), "first"));
+        lines.push(failure(TWIN, other, "last"));
+        lines.push(failure("absent", Value::Null, "not run: for want of anything"));
+        lines
+    }
+
+    #[test]
+    fn rounds_are_one_row_and_the_control_is_told_apart() {
+        let said = cells(&record()).unwrap().to_string();
+        let rows: Vec<&str> = said.lines().skip(1).collect();
+        assert_eq!(rows.len(), 3, "{said}");
+        assert!(rows[0].starts_with("pool_server/mpsc_pool/two_level ") && rows[0].contains("2.00 ["), "{said}");
+        assert!(rows[1].starts_with(TWIN) && rows[1].contains("4.00"), "{said}");
+        assert!(rows[2].starts_with("pool_server/mpsc_pool/two_level (again)"), "{said}");
+    }
+
+    #[test]
+    fn the_published_cells_stand_beside_ours() {
+        let tables = tables(&record()).unwrap();
+        let table = |start: &str| {
+            let found = tables.iter().find(|(title, _)| title.starts_with(start));
+            found.unwrap_or_else(|| panic!("{start}")).1.to_string()
+        };
+        assert_eq!(tables.len(), 4 + 2 + 1);
+        let total = table("GET, 1000 requests: total time in s");
+        assert!(total.contains(TWIN) && total.lines().count() == 4, "{total}");
+        // The published cell of 4 workers and 10 connections.
+        let ours = table("GET, pool_server/mpsc_pool/two_level");
+        assert!(ours.contains("7.47 / 2.00") && ours.lines().count() == 2, "{ours}");
+        assert!(table("GET, go/twin-rwmutex").contains("10.4 / 4.00"));
+        let missing = table("Without figures");
+        assert!(missing.contains("absent  ") && missing.contains("not run: for want of anything"), "{missing}");
+        assert!(missing.contains("last") && !missing.contains("first") && !missing.contains("later"), "{missing}");
+    }
+}

@@ -3,10 +3,13 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Instant;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{misused, polyserve, printed, text};
+use super::{PATIENCE, misused, polyserve, printed, text};
 
 const TINY: [&str; 5] = ["matrix", "--pools=2,4", "--connections=3,20", "--requests=60", "--json"];
 const PUBLISHED: &str = "lang,pool_size,requests,connections,avg_cpu_pct,max_cpu_pct,avg_mem_pct,max_mem_pct,total_s,\
@@ -55,8 +58,7 @@ fn every_cell_is_measured_once_and_recorded() {
     assert_eq!((&measured["failed"], &measured["interrupted"]), (&Value::Array(Vec::new()), &false.into()));
     let cells = measured["cells"].as_array().unwrap();
     let of = |name: &str, control: bool| {
-        let those = cells.iter().filter(|cell| cell["contestant"] == name && cell["control"] == control);
-        those.map(|cell| (cell["pool_size"].as_u64(), cell["connections"].as_u64().unwrap(), &cell["method"])).count()
+        cells.iter().filter(|cell| cell["contestant"] == name && cell["control"] == control).count()
     };
     let classic = "pool_server/mpsc_pool/two_level";
     let counts = (of(classic, false), of(classic, true), of("thread_per_connection/two_level", false));
@@ -101,6 +103,42 @@ fn again_measures_what_is_missing(dir: &Dir, args: &[&str]) {
     assert!(text.starts_with(&cut[..cut.rfind('\n').unwrap()]), "what was recorded stays");
     let out = dir.out();
     assert!(misused(&[&TINY[..], &["--servers=pool_server", &out]].concat()).contains("not written over"));
+}
+
+/// The first SIGINT ends it within a cell: what was recorded stays, and the files are written of it.
+#[test]
+fn a_signal_leaves_what_was_recorded() {
+    let dir = Dir::new("signal");
+    let args = [
+        "matrix",
+        "--servers=pool_server",
+        "--pools=2",
+        "--connections=2",
+        "--requests=1000",
+        "--rounds=1000",
+        "--json",
+    ];
+    let out = dir.out();
+    let args = [&args[..], &[&out]].concat();
+    let child = polyserve(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let recorded = || fs::read_to_string(dir.0.join("matrix.jsonl")).map_or(0, |text| text.lines().count());
+    let deadline = Instant::now() + PATIENCE;
+    while recorded() < 4 {
+        assert!(Instant::now() < deadline, "nothing is recorded");
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(measured["interrupted"], true);
+    let cells = measured["cells"].as_array().unwrap().len();
+    assert!((3..4000).contains(&cells), "{cells}");
+    let text = dir.read("matrix.jsonl");
+    assert_eq!(text.lines().count(), 1 + cells, "each of them, and the header");
+    assert!(text.ends_with('\n') && text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{text}");
+    let rows = |file| dir.read(file).lines().count() - 1;
+    assert!(rows("matrix_get.csv") + rows("matrix_put.csv") <= cells, "without the control");
 }
 
 /// Where Go or its sources are not there, the twins have a line with the reason, and that is no failure of the run.
