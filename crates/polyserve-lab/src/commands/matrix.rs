@@ -46,7 +46,7 @@ pub(crate) struct MatrixArgs {
     /// Connections at a time, each for one request, with commas between them. [default: 10,100,1000]
     #[arg(long, short, value_name = "C,...", value_delimiter = ',')]
     connections: Vec<usize>,
-    /// Requests of each cell. [default: 100000, quick: 10000]
+    /// Requests of each cell. [default: 100000, quick: 20000]
     #[arg(long, short = 'n', value_name = "R", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     requests: Option<u64>,
     /// What is asked, with commas between them.
@@ -79,7 +79,7 @@ const POOLS: [usize; 6] = [2, 4, 8, 16, 32, 64];
 const QUICK_POOLS: [usize; 3] = [2, 8, 32];
 const CONNECTIONS: [usize; 3] = [10, 100, 1000];
 const REQUESTS: u64 = 100_000;
-const QUICK_REQUESTS: u64 = 10_000;
+const QUICK_REQUESTS: u64 = 20_000;
 /// Descriptors for anything but connections.
 const SPARE: u64 = 64;
 

@@ -1,5 +1,7 @@
 //! Who takes part in `polyserve matrix`: servers of the catalog over repos, and the servers in Go.
 
+use std::collections::HashSet;
+
 use polyserve::catalog::{Catalog, RepoEntry, ServerEntry};
 use polyserve::env::Settings;
 use polyserve::{ServerConfig, Shutdown};
@@ -62,7 +64,7 @@ impl Field<'_> {
         for name in &self.args.repos {
             repos.push(catalog.repo(name)?);
         }
-        let mut lines = Vec::new();
+        let mut lines: Vec<Line> = Vec::new();
         for name in self.servers(catalog) {
             if name.starts_with(go::PREFIX) {
                 let server = go::Server::named(&name).ok_or_else(|| nobody(&name))?;
@@ -74,6 +76,9 @@ impl Field<'_> {
                 lines.push(self.ours(entry, repo, pools)?);
             }
         }
+        // Whoever is named twice takes part once.
+        let mut names = HashSet::new();
+        lines.retain(|line| names.insert(line.name().to_owned()));
         Ok(lines)
     }
 

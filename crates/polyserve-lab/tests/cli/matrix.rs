@@ -53,7 +53,7 @@ fn figure(cell: &Value, name: &str) -> f64 {
 #[test]
 fn every_cell_is_measured_once_and_recorded() {
     let dir = Dir::new("cells");
-    let args = ["--servers=pool_server,thread_per_connection", &dir.out()];
+    let args = ["--servers=pool_server,thread_per_connection,pool_server/mpsc_pool", &dir.out()];
     let measured = matrix(&args);
     assert_eq!((&measured["failed"], &measured["interrupted"]), (&Value::Array(Vec::new()), &false.into()));
     let cells = measured["cells"].as_array().unwrap();
