@@ -242,7 +242,7 @@ impl Run {
         for failed in &failed {
             lines.push(line(Failed::KIND, failed)?);
         }
-        let claims = claims::claims(&lines)?;
+        let (claims, cells) = (claims::claims(&lines)?, table::in_order(&lines)?);
         let interrupted = self.experiment.stop.is_begun();
         Ok(Measured { header, cells, failed, claims, interrupted, lines })
     }

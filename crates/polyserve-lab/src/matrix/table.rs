@@ -96,6 +96,21 @@ fn pool(size: Option<usize>) -> String {
     size.map_or_else(|| "-".into(), |size| size.to_string())
 }
 
+/// The cells of a record, contestant by contestant as its plan names them: they were measured with somebody else first
+/// each time.
+///
+/// # Errors
+///
+/// Where one of the lines is no cell.
+pub fn in_order(lines: &[Value]) -> anyhow::Result<Vec<Cell>> {
+    let mut cells: Vec<Cell> = of_kind(lines, Cell::KIND)?;
+    let names = lines.first().and_then(|header| header["plan"]["contestants"].as_array());
+    let names: Vec<&str> = names.map_or_else(Vec::new, |names| names.iter().filter_map(Value::as_str).collect());
+    // Whoever is in no plan comes last.
+    cells.sort_by_key(|cell| names.iter().position(|name| *name == cell.who.contestant).unwrap_or(names.len()));
+    Ok(cells)
+}
+
 /// A failure, in a line.
 pub fn failed(Failed { who, cell, why }: &Failed) -> String {
     let again = if who.control { " (again)" } else { "" };
@@ -113,7 +128,7 @@ pub fn failed(Failed { who, cell, why }: &Failed) -> String {
 ///
 /// Where the lines are no record of this experiment.
 pub fn cells(lines: &[Value]) -> anyhow::Result<Table> {
-    let cells: Vec<Cell> = of_kind(lines, Cell::KIND)?;
+    let cells = in_order(lines)?;
     let mut table = Table::of_numbers(&[
         "CONTESTANT",
         "METHOD",
@@ -158,7 +173,7 @@ pub fn cells(lines: &[Value]) -> anyhow::Result<Table> {
 ///
 /// Where the lines are no record of this experiment.
 pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
-    let cells: Vec<Cell> = of_kind(lines, Cell::KIND)?;
+    let cells = in_order(lines)?;
     let rounds = Rounds::of(&cells);
     let mut tables = Vec::new();
     for method in [Method::Get, Method::Put] {
@@ -288,9 +303,15 @@ mod tests {
         let classic = format!("{CLASSIC}/{REPO}");
         let again = format!("{classic}+");
         let cell = |name: &str, round, total_s| line("cell", name, round, total_s);
-        let mut lines =
-            vec![cell(&again, 1, 8.0), cell(&classic, 2, 3.0), cell(&classic, 1, 1.0), cell(&classic, 3, 2.0)];
-        lines.push(cell(TWIN, 1, 4.0));
+        let header = json!({"kind": "environment", "plan": {"contestants": [classic, TWIN]}});
+        let mut lines = vec![
+            header,
+            cell(TWIN, 1, 4.0),
+            cell(&again, 1, 8.0),
+            cell(&classic, 2, 3.0),
+            cell(&classic, 1, 1.0),
+            cell(&classic, 3, 2.0),
+        ];
         let failure = |name: &str, cell: Value, why: &str| {
             let mut line = line("failure", name, 1, 1.0);
             (line["cell"], line["why"]) = (cell, why.into());
