@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use polyserve::catalog::Catalog;
@@ -55,7 +56,7 @@ pub(crate) struct MatrixArgs {
     /// Repetitions of the whole matrix.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Fewer contestants, pools and requests: about two minutes.
+    /// Fewer contestants, pools and requests: about a minute, and never three.
     #[arg(long)]
     pub(super) quick: bool,
     /// The sources of the programs in Go. [default: benches/peers/go of this command's sources]
@@ -80,6 +81,8 @@ const QUICK_POOLS: [usize; 3] = [2, 8, 32];
 const CONNECTIONS: [usize; 3] = [10, 100, 1000];
 const REQUESTS: u64 = 100_000;
 const QUICK_REQUESTS: u64 = 20_000;
+/// A quick run begins no cell after this, however slow the machine is; unless it was told how many requests.
+const QUICK_TIME: Duration = Duration::from_secs(150);
 /// Descriptors for anything but connections.
 const SPARE: u64 = 64;
 
@@ -112,9 +115,10 @@ pub(crate) fn run(
     let journal = Journal::open(args.out.as_deref(), &header)?;
     let (entrants, absent) = field.enter(lines, &stop);
     let experiment = Experiment { server_cores, client_cores, requests, stop };
-    let mut run = Run { experiment, entrants, grid, failed: Vec::new(), cells: journal.before(Cell::KIND)?, journal };
+    let cells = journal.before(Cell::KIND)?;
+    let mut run = Run { experiment, entrants, grid, failed: Vec::new(), cells, journal, left: 0 };
     run.note(absent)?;
-    run.measure()?;
+    run.measure(args.quick && args.requests.is_none())?;
     let measured = run.measured(header)?;
     if let Some(dir) = &args.out {
         for method in &run.grid.methods {
@@ -172,6 +176,8 @@ struct Run {
     journal: Journal,
     cells: Vec<Cell>,
     failed: Vec<Failed>,
+    /// Cells that are to be measured yet.
+    left: usize,
 }
 
 impl Run {
@@ -184,15 +190,16 @@ impl Run {
         Ok(())
     }
 
-    /// Measures what was not recorded before, until all is or the run is to end.
-    fn measure(&mut self) -> anyhow::Result<()> {
+    /// Measures what was not recorded before, until all is, the run is to end, or one that is quick has no more time.
+    fn measure(&mut self, is_quick: bool) -> anyhow::Result<()> {
         let before: HashSet<Key> = self.cells.iter().map(Cell::key).collect();
         let all = steps(&self.grid, &self.entrants);
         let is_new = |step: &Step| step.key(&self.entrants).is_some_and(|key| !before.contains(&key));
         let left: Vec<Step> = all.into_iter().filter(is_new).collect();
-        let mut progress = Progress::counting(left.len(), "cells");
+        let (mut progress, start) = (Progress::counting(left.len(), "cells"), Instant::now());
+        self.left = left.len();
         for step in left {
-            if self.experiment.stop.is_begun() {
+            if self.experiment.stop.is_begun() || (is_quick && start.elapsed() >= QUICK_TIME) {
                 break;
             }
             self.step(step, &mut progress)?;
@@ -228,6 +235,7 @@ impl Run {
                 self.failed.push(failed);
             }
         }
+        self.left -= 1;
         progress.turn_over();
         Ok(())
     }
@@ -243,8 +251,8 @@ impl Run {
             lines.push(line(Failed::KIND, failed)?);
         }
         let (claims, cells) = (claims::claims(&lines)?, table::in_order(&lines)?);
-        let interrupted = self.experiment.stop.is_begun();
-        Ok(Measured { header, cells, failed, claims, interrupted, lines })
+        let (interrupted, left) = (self.experiment.stop.is_begun(), self.left);
+        Ok(Measured { header, cells, failed, claims, interrupted, left, lines })
     }
 }
 
@@ -264,6 +272,8 @@ struct Measured {
     failed: Vec<Failed>,
     claims: Vec<Claim>,
     interrupted: bool,
+    /// Cells that were not measured, for want of time or because it was interrupted.
+    left: usize,
     #[serde(skip)]
     lines: Vec<Value>,
 }
@@ -279,8 +289,11 @@ impl Measured {
         for Claim { claim, verdict, figure, .. } in &self.claims {
             text.push_str(&format!("{verdict}: {claim}\n    {figure}\n"));
         }
-        if self.interrupted {
-            text.push_str("ended early\n");
+        if self.left > 0 {
+            text.push_str(&format!(
+                "ended early: {} cells are left; with --out a rerun goes on with them\n",
+                self.left
+            ));
         }
         Ok(text)
     }

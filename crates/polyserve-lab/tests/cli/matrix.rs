@@ -56,6 +56,7 @@ fn every_cell_is_measured_once_and_recorded() {
     let args = ["--servers=pool_server,thread_per_connection,pool_server/mpsc_pool", &dir.out()];
     let measured = matrix(&args);
     assert_eq!((&measured["failed"], &measured["interrupted"]), (&Value::Array(Vec::new()), &false.into()));
+    assert_eq!(measured["left"], 0);
     let cells = measured["cells"].as_array().unwrap();
     let of = |name: &str, control: bool| {
         cells.iter().filter(|cell| cell["contestant"] == name && cell["control"] == control).count()
@@ -133,6 +134,7 @@ fn a_signal_leaves_what_was_recorded() {
     let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(measured["interrupted"], true);
     let cells = measured["cells"].as_array().unwrap().len();
+    assert_eq!(measured["left"], 4000 - cells);
     assert!((3..4000).contains(&cells), "{cells}");
     let text = dir.read("matrix.jsonl");
     assert_eq!(text.lines().count(), 1 + cells, "each of them, and the header");
