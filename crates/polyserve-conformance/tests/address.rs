@@ -58,7 +58,7 @@ fn fails(flaw: Flaw, property: &str, group: Group) {
     let failed = failed.unwrap_or_else(|| panic!("{flaw:?} does not fail {property}: {report}"));
     assert_eq!(failed.group, group);
     assert!(!failed.why.is_empty() && !failed.why.contains('\n'), "{:?}", failed.why);
-    let of = report.failed.iter().filter(|failed| failed.group == group).map(|failed| failed.property);
+    let of = report.failed.iter().filter(|failed| failed.group == group).map(|failed| &*failed.property);
     let listed = format!("{}: {}", group.name(), of.collect::<Vec<_>>().join(", "));
     assert!(report.to_string().contains(&listed), "{report}");
     if group == Group::Framing {

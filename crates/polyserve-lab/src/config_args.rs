@@ -6,6 +6,7 @@ use clap::builder::Arg;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use polyserve::ServerConfig;
 use polyserve::env::{LISTEN, PUBLISHED_WORKERS, SETTINGS, Setting, SettingError, Settings};
+use serde_json::Value;
 
 /// The settings that flags have set, as text: what they say is [`Settings`]' business, wherever they come from.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,17 @@ impl ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// The settings that a flag or the environment has set, for a record's header.
+    ///
+    /// # Errors
+    ///
+    /// As [`settings`](Self::settings).
+    pub fn given(&self) -> Result<Value, SettingError> {
+        let settings = self.settings(None)?;
+        let given = SETTINGS.iter().filter(|setting| settings.is_given(setting.name()));
+        Ok(given.map(|setting| (setting.name().to_owned(), Value::from(setting.show(&settings.config)))).collect())
+    }
+
     /// Takes the text of the setting `name` out, where its flag was given: for a command that reads more into it.
     pub fn take(&mut self, name: &str) -> Option<String> {
         self.flags.remove(name)

@@ -77,9 +77,19 @@ impl Journal {
     ///
     /// [`Misuse`](crate) where it holds anything else, which is not written over; or where it cannot be read or made.
     pub fn open(dir: Option<&Path>, header: &Header) -> anyhow::Result<Self> {
+        Self::named(dir, &header.experiment, header)
+    }
+
+    /// [`open`](Self::open), but `DIR/NAME.jsonl`: so that one directory holds an experiment several times, under several
+    /// plans. What the experiment is still stands in its header. `name` is as [`file_name`] takes it.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn named(dir: Option<&Path>, name: &str, header: &Header) -> anyhow::Result<Self> {
         let Some(dir) = dir else { return Ok(Self::none()) };
         fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
-        let path = dir.join(&header.experiment).with_extension(EXTENSION);
+        let path = dir.join(format!("{name}.{EXTENSION}"));
         let within = || path.display().to_string();
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).with_context(within)?;
@@ -98,6 +108,11 @@ impl Journal {
         let mut journal = Self { file: Some(file), path, before };
         journal.line(Header::KIND, header)?;
         Ok(journal)
+    }
+
+    /// All lines that were there already, headers too.
+    pub fn lines_before(&self) -> &[Value] {
+        &self.before
     }
 
     /// The lines of this kind that were there already.
@@ -121,6 +136,23 @@ impl Journal {
         // Whole, in one write, past no buffer of ours.
         file.write_all(text.as_bytes()).with_context(|| self.path.display().to_string())
     }
+}
+
+/// A name for [`Journal::named`], for command lines: it stays within its directory, and needs no quotes.
+///
+/// # Errors
+///
+/// Where it does not begin with a letter or digit, has anything else but dots, hyphens and underscores beside, or is
+/// longer than 100 bytes.
+pub fn file_name(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if begins && text.len() <= 100 && text.bytes().all(is_plain) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "{text:?} is no name of letters, digits, dots, hyphens and underscores that begins with one of the first two"
+    ))
 }
 
 #[derive(Serialize)]
@@ -250,6 +282,21 @@ mod tests {
             fs::write(&path, text).unwrap();
             Journal::open(Some(&dir.0), &header(plan())).unwrap_err();
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn one_directory_holds_an_experiment_under_several_names() {
+        let dir = Dir::new("named");
+        for (name, most) in [("sizes-1.5", 1), ("sizes-1.6", 2)] {
+            Journal::named(Some(&dir.0), name, &header(serde_json::json!({"most": most}))).unwrap();
+            let lines = read(&dir.0.join(format!("{name}.jsonl"))).unwrap();
+            assert_eq!(first_header(&lines).unwrap().experiment, "sizes");
+        }
+        for (name, is_one) in
+            [("a", true), ("get-1.5_b", true), ("", false), ("../a", false), (".a", false), ("a b", false)]
+        {
+            assert_eq!(file_name(name).is_ok(), is_one, "{name:?}");
         }
     }
 

@@ -55,6 +55,12 @@ impl Progress {
         self.bar.inc(1);
     }
 
+    /// So many steps were over before this run; they tell nothing of how long the others take.
+    pub fn were_over(&self, steps: usize) {
+        self.bar.inc(steps as u64);
+        self.bar.reset_eta();
+    }
+
     /// There is a turn more than was thought.
     pub fn one_more(&self) {
         self.bar.inc_length(1);

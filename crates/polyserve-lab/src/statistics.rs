@@ -15,7 +15,7 @@ use std::fmt;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Fewer rounds than these decide nothing.
 pub const LEAST_ROUNDS: usize = 10;
@@ -24,7 +24,7 @@ pub const LEAST_ROUNDS: usize = 10;
 pub const RESAMPLES: usize = 10_000;
 
 /// From `low` to `high`, both included.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The lower end.
     pub low: f64,
@@ -46,7 +46,7 @@ impl fmt::Display for Interval {
 }
 
 /// A ratio to the baseline over some rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The median of the rounds' ratios.
     pub ratio: f64,
@@ -57,7 +57,7 @@ pub struct Estimate {
 }
 
 /// What may be said of a contestant beside the baseline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// More than the baseline, and not by chance.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How far a load is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,12 +110,13 @@ impl fmt::Debug for Parts {
 }
 
 /// Requests without a right answer, by kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failures {
     /// Answers that are not HTTP, or not the one expected, or bytes that nobody asked for.
     pub wrong: u64,
     /// Answers of another status than expected, by status.
+    #[serde(deserialize_with = "statuses")]
     pub status: BTreeMap<u16, u64>,
     /// Answers that took longer than the client's patience.
     pub timeouts: u64,
@@ -123,6 +124,13 @@ pub struct Failures {
     pub connect: u64,
     /// Connections that ended before the whole answer.
     pub broken: u64,
+}
+
+/// The keys of JSON are texts, which serde reads as numbers only where the map stands alone, not in a line with more fields.
+fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16, u64>, D::Error> {
+    let texts = BTreeMap::<String, u64>::deserialize(deserializer)?;
+    let number = |text: String| text.parse().map_err(serde::de::Error::custom);
+    texts.into_iter().map(|(status, count)| Ok((number(status)?, count))).collect()
 }
 
 impl Failures {

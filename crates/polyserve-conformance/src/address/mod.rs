@@ -30,15 +30,16 @@ mod framing;
 mod head;
 mod probe;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use probe::Probe;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a property is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
     /// Where a message ends, by what RFC 9112 demands: who fails one of these can be made to answer a request that nobody
@@ -141,10 +142,10 @@ properties! {
 }
 
 /// A property that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
     /// The property's name.
-    pub property: &'static str,
+    pub property: Cow<'static, str>,
     /// What it is about.
     pub group: Group,
     /// What was seen, in one line.
@@ -152,20 +153,23 @@ pub struct Failed {
 }
 
 /// What was found at an address.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressReport {
     /// The properties that hold, by name.
-    pub held: Vec<&'static str>,
+    pub held: Vec<Cow<'static, str>>,
     /// Those that do not.
     pub failed: Vec<Failed>,
     /// Those that were not looked at, for the time was over: a server that keeps silent takes all of it.
-    pub not_run: Vec<&'static str>,
+    pub not_run: Vec<Cow<'static, str>>,
 }
 
 impl AddressReport {
     /// Whether everything that the RFC demands of framing was looked at and holds.
     pub fn keeps_framing(&self) -> bool {
-        PROPERTIES.iter().filter(|property| property.group == Group::Framing).all(|it| self.held.contains(&it.name))
+        PROPERTIES
+            .iter()
+            .filter(|property| property.group == Group::Framing)
+            .all(|it| self.held.iter().any(|held| held == it.name))
     }
 
     /// Properties that were looked at.
@@ -209,12 +213,12 @@ pub fn check(addr: SocketAddr, patience: Duration) -> AddressReport {
     let mut report = AddressReport::default();
     for Property { name, group, run } in PROPERTIES {
         if Instant::now() >= until {
-            report.not_run.push(name);
+            report.not_run.push(Cow::Borrowed(name));
             continue;
         }
         match run(&Probe::new(addr, patience)) {
-            Ok(()) => report.held.push(name),
-            Err(why) => report.failed.push(Failed { property: name, group: *group, why }),
+            Ok(()) => report.held.push(Cow::Borrowed(name)),
+            Err(why) => report.failed.push(Failed { property: Cow::Borrowed(name), group: *group, why }),
         }
     }
     report

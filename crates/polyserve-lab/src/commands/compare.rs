@@ -15,8 +15,9 @@ use super::stop;
 use super::workload::{WorkloadArgs, misuse, of_one};
 use crate::Misuse;
 use crate::compare::ranking::Failed;
-use crate::compare::{Comparison, Instrument, Ranking, Record};
+use crate::compare::{Comparison, Instrument, Ranking, Record, record};
 use crate::config_args::ConfigArgs;
+use crate::journal::{Header, file_name};
 use crate::launch::foreign::{self, Foreign, Guest, Sources};
 use crate::limits;
 use crate::machine::Environment;
@@ -39,9 +40,12 @@ pub(crate) struct CompareArgs {
     /// The sources of the servers in Go. [default: benches/peers/go of this command's sources]
     #[arg(long, value_name = "DIR")]
     go_dir: Option<PathBuf>,
-    /// A directory to record every turn in, as JSON lines.
+    /// A directory to record every turn in, as JSON lines. A comparison that was recorded there in part goes on.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// What the record is called: a directory can hold several comparisons, as NAME.jsonl.
+    #[arg(long, value_name = "NAME", default_value = record::NAME, value_parser = file_name, requires = "out")]
+    name: String,
 }
 
 /// What a comparison is told.
@@ -100,18 +104,18 @@ pub(crate) fn run(
     // What cannot be done is said before anything is built.
     let mut guests: Vec<Guest> = asked.iter().copied().map(Guest::unbuilt).collect();
     let mut comparison = args.plan.comparison(catalog, &guests, &available, &stop)?;
-    let mut record = match &args.out {
-        Some(dir) => Record::within(dir)?,
-        None => Record::none(),
-    };
+    let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
+    let environment = Environment::of(&available, [server_cores, client_cores], comparison.seed, allocator);
+    let mut plan = comparison.plan();
+    plan["settings"] = args.plan.config.given()?;
+    let header = Header { experiment: record::NAME.into(), plan, environment };
+    let mut record = Record::open(args.out.as_deref(), &args.name, &header)?;
     if !asked.is_empty() {
         let sources = Sources { peers: args.peers_dir.as_deref(), go: args.go_dir.as_deref() };
         guests = foreign::build(&asked, sources, allocator, &stop);
         comparison = args.plan.comparison(catalog, &guests, &available, &stop)?;
     }
     let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
-    let environment = Environment::of(&available, [server_cores, client_cores], comparison.seed, allocator);
-    record.environment(&environment)?;
     let mut progress = Progress::of(comparison.turns());
     if server_cores.share_one_with(client_cores) {
         progress.say("client and server share a core: what one takes the other has not");
@@ -120,7 +124,7 @@ pub(crate) fn run(
     progress.finish();
     let ranking = result?;
     if json {
-        print_json(&Outcome { environment: &environment, ranking: &ranking })
+        print_json(&Outcome { environment: &header.environment, ranking: &ranking })
     } else {
         print(&ranking.to_string())
     }?;

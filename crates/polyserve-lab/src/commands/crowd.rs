@@ -5,27 +5,28 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use indicatif::ProgressBar;
 use polyserve::ServerConfig;
 use polyserve::catalog::Catalog;
 use polyserve::env::{SETTINGS, Settings};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::compare::chosen;
 use super::entrants::serve;
 use super::stop;
 use crate::Misuse;
-use crate::compare::Record;
 use crate::compare::contestant::{Contestant, Role, bound};
 use crate::config_args::ConfigArgs;
 use crate::crowd::bench::Guests;
-use crate::crowd::report::Slice;
+use crate::crowd::report::{NAME, ROW, RowLine, SLICE, SliceLine, rows_of};
 use crate::crowd::{Bench, Kind, Outcome, Report, Row};
+use crate::journal::{Header, Journal, file_name};
 use crate::launch::process::Failure;
 use crate::limits;
 use crate::machine::Environment;
 use crate::machine::cores::Cores;
-use crate::output::{print, print_json, spinner};
+use crate::output::{print, print_json};
+use crate::progress::Progress;
 
 /// What `polyserve crowd` is told.
 #[derive(Debug, clap::Args)]
@@ -76,15 +77,16 @@ pub(crate) struct CrowdArgs {
     /// The cores of the good client and of the crowd. [default: the next]
     #[arg(long, value_name = "CORES")]
     client_cores: Option<Cores>,
-    /// A directory to record every slice and row in, as JSON lines.
+    /// A directory to record every slice and row in, as JSON lines. What was recorded there in part goes on.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// What the record is called: a directory can hold several, as NAME.jsonl.
+    #[arg(long, value_name = "NAME", default_value = NAME, value_parser = file_name, requires = "out")]
+    name: String,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
-/// The name of the record.
-const FILE: &str = "crowd.jsonl";
 /// Descriptors for anything but connections.
 const SPARE: u64 = 64;
 /// Times that make sense, all but the interval; and those of the interval.
@@ -108,28 +110,33 @@ pub(crate) fn run(
     let bench = args.bench(&available, &settings, stop)?;
     let crowds = args.crowds(&settings)?;
     let servers = args.servers(catalog)?;
-    let mut record = match &args.out {
-        Some(dir) => Record::named(dir, FILE)?,
-        None => Record::none(),
-    };
     let environment = Environment::of(&available, [&bench.server_cores, &bench.client_cores], args.seed, allocator);
-    record.environment(&environment)?;
-    let mut measuring = Measuring { args, catalog, settings: &settings, bench: &bench, bar: spinner(), record };
+    let header = Header { experiment: NAME.into(), plan: args.plan(&bench, &crowds, &servers)?, environment };
+    let journal = Journal::named(args.out.as_deref(), &args.name, &header)?;
+    let progress = Progress::counting(crowds.len() * servers.len(), "rows");
+    let mut measuring = Measuring { args, catalog, settings: &settings, bench: &bench, progress, journal };
+    let before = rows_of(measuring.journal.lines_before())?;
     let mut rows = Vec::new();
     for guests in &crowds {
         for (server, repo) in &servers {
-            if !bench.stop.is_begun()
-                && let Some(row) = measuring.row(server, repo, *guests)?
-            {
-                rows.push(row);
+            let name = name(server, repo);
+            let before = before.iter().find(|row| row.name == name && row.kind == guests.kind).cloned();
+            if before.as_ref().is_some_and(|row| !row.outcome.is_failure()) {
+                measuring.progress.were_over(1);
+                rows.extend(before);
+            } else if !bench.stop.is_begun() {
+                // A failure is tried again.
+                rows.extend(measuring.row(server, repo, *guests)?.or(before));
+            } else {
+                rows.extend(before);
             }
         }
     }
-    measuring.bar.finish_and_clear();
+    measuring.progress.finish();
     let interrupted = bench.stop.is_begun();
     let report = Report { rate: bench.rate, connections: bench.connections, rows, interrupted };
     if json {
-        print_json(&Printed { environment: &environment, report: &report })
+        print_json(&Printed { environment: &header.environment, report: &report })
     } else {
         print(&report.to_string())
     }?;
@@ -145,18 +152,8 @@ struct Printed<'a> {
     report: &'a Report,
 }
 
-/// A line of the record.
-#[derive(Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-enum Line<'a> {
-    Slice {
-        name: &'a str,
-        #[serde(flatten)]
-        slice: &'a Slice,
-    },
-    Row {
-        row: &'a Row,
-    },
+fn name(server: &str, repo: &str) -> String {
+    format!("{server}/{repo}")
 }
 
 /// A run under way.
@@ -165,15 +162,14 @@ struct Measuring<'a> {
     catalog: &'a Catalog,
     settings: &'a Settings,
     bench: &'a Bench,
-    bar: ProgressBar,
-    record: Record,
+    progress: Progress,
+    journal: Journal,
 }
 
 impl Measuring<'_> {
     /// A server beside a crowd; `None` where it was stopped meanwhile.
     fn row(&mut self, server: &str, repo: &str, guests: Guests) -> anyhow::Result<Option<Row>> {
-        let name = format!("{server}/{repo}");
-        self.bar.set_prefix(format!("{} {name}", guests.kind.name()));
+        let name = name(server, repo);
         let (contestant, bound) = match self.contestant(&name, server, repo, guests) {
             Ok(entered) => entered,
             Err(error) if !self.args.servers.is_empty() => return Err(error),
@@ -182,8 +178,8 @@ impl Measuring<'_> {
                 return self.done(name, guests, outcome).map(Some);
             }
         };
-        let bar = self.bar.clone();
-        let mut say = |text: &str| bar.set_message(text.to_owned());
+        let progress = &mut self.progress;
+        let mut say = |text: &str| progress.begin(format!("{name}: {text}"));
         let outcome = match (bound, guests.kind) {
             (Some(bound), _) => Ok(Outcome::Bound { bound }),
             (None, Kind::Idle) => {
@@ -201,11 +197,12 @@ impl Measuring<'_> {
     fn done(&mut self, name: String, guests: Guests, outcome: Outcome) -> anyhow::Result<Row> {
         if let Outcome::Idle(idle) = &outcome {
             for slice in &idle.slices {
-                self.record.line(&Line::Slice { name: &name, slice })?;
+                self.journal.line(SLICE, &SliceLine { name: name.clone(), slice: *slice })?;
             }
         }
         let row = Row { name, kind: guests.kind, crowd_of: guests.connections, outcome };
-        self.record.line(&Line::Row { row: &row })?;
+        self.journal.line(ROW, &RowLine { row: row.clone() })?;
+        self.progress.turn_over();
         Ok(row)
     }
 
@@ -275,6 +272,28 @@ impl CrowdArgs {
             ports: usize::try_from(limits::ports()).unwrap_or(usize::MAX),
             stop,
         })
+    }
+
+    /// What is to be measured, for the record's header.
+    fn plan(&self, bench: &Bench, crowds: &[Guests], servers: &[(String, String)]) -> anyhow::Result<Value> {
+        let seconds = |time: Duration| time.as_secs_f64();
+        let crowd = |guests: &Guests| {
+            let Guests { kind, connections, interval, stay } = guests;
+            let (interval_s, stay_s) = (seconds(*interval), stay.map(seconds));
+            json!({"kind": kind, "connections": connections, "interval_s": interval_s, "stay_s": stay_s})
+        };
+        Ok(json!({
+            "servers": servers.iter().map(|(server, repo)| name(server, repo)).collect::<Vec<_>>(),
+            "crowds": crowds.iter().map(crowd).collect::<Vec<_>>(),
+            "connections": bench.connections,
+            "rate": bench.rate,
+            "rounds": bench.rounds,
+            "warm_up_s": seconds(bench.warm_up),
+            "slice_s": seconds(bench.slice),
+            "phase_s": seconds(bench.phase),
+            "description_bytes": bench.description,
+            "settings": self.config.given()?,
+        }))
     }
 
     /// The crowds that are asked for, as many of them as there are descriptors for. Says where they are fewer.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use polyserve::{Connections, Server, ServerConfig};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::launch::Launch;
 
@@ -27,7 +27,7 @@ pub struct Contestant {
 }
 
 /// As what a contestant is there.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// What the others are compared with.

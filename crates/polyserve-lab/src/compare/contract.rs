@@ -7,14 +7,14 @@ use std::fmt;
 use std::time::Duration;
 
 use polyserve_conformance::address::{self, AddressReport};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::contestant::Contestant;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 
 /// What was found.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Contract {
     /// The contestant's name.
     pub name: String,

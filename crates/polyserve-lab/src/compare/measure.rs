@@ -16,7 +16,7 @@ use polyserve_load::{CpuOf, Load, LoadError, Pace, Report, Span, Traffic, Usage,
 use serde::Deserialize;
 
 use super::contestant::Contestant;
-use super::turn::{Latency, Sum, Turn, microseconds};
+use super::turn::{Latency, Sum, Turn, coarse, microseconds};
 use crate::launch::AddressFrom;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
@@ -229,7 +229,7 @@ impl Instrument {
             p99_us: microseconds(&report.latency, 0.99),
             p999_us: microseconds(&report.latency, 0.999),
             lateness_p99_us: report.lateness.as_ref().map_or(0.0, |late| microseconds(late, 0.99)),
-            histogram: report.latency,
+            histogram: coarse(&report.latency),
         })
     }
 

@@ -13,19 +13,22 @@
 //! # Layout
 //!
 //! * [`contestant`]: who takes part, and the order of turns. [`contract`]: what those who are not ours keep of ours.
-//! * [`measure`]: a turn; [`turn`]: its figures.
-//! * [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept.
+//! * [`measure`]: a turn; [`turn`]: its figures; `seats`: the turns of a round.
+//! * [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept; [`claims`]: none.
 
+pub mod claims;
 pub mod contestant;
 pub mod contract;
 pub mod measure;
 pub mod ranking;
 pub mod record;
+mod seats;
 pub mod table;
 pub mod turn;
 
 use anyhow::bail;
 use polyserve_load::Usage;
+use serde_json::{Value, json};
 
 pub use contestant::{Contestant, Role};
 pub use measure::{Instrument, Seat};
@@ -35,6 +38,7 @@ pub use turn::Turn;
 
 use contract::Contract;
 use ranking::{Entry, Failed, Rate};
+use seats::Seats;
 
 use crate::launch::process::Failure;
 use crate::machine::Cores;
@@ -83,10 +87,32 @@ impl Comparison {
         let begun = Spent::on(&cores);
         let result = Run::new(self).run(record, progress);
         before.pin()?;
-        let mut ranking = result?;
-        ranking.others = begun.zip(Spent::on(&cores)).map(|(begun, ended)| ended.others_since(&begun));
-        record.ranking(&ranking)?;
+        let (mut ranking, is_new) = result?;
+        let last = record.before().ranking();
+        if is_new || last.is_none_or(|last| last.interrupted) {
+            ranking.others = begun.zip(Spent::on(&cores)).map(|(begun, ended)| ended.others_since(&begun));
+            record.ranking(&ranking)?;
+        } else {
+            ranking.others = last.and_then(|last| last.others);
+        }
         Ok(ranking)
+    }
+
+    /// What is to be measured, for the record's header; the settings of the servers are its caller's to add.
+    pub fn plan(&self) -> Value {
+        let Instrument { usage, asked, warm_up, slice, latency_slice, .. } = &self.instrument;
+        let contestants = self.contestants.iter().map(|one| json!({"name": one.name, "role": one.role}));
+        json!({
+            "contestants": contestants.collect::<Vec<_>>(),
+            "refused": self.refused.iter().map(|refused| &refused.name).collect::<Vec<_>>(),
+            "asked": asked,
+            "connections": self.instrument.connections,
+            "pipeline": if let Usage::KeepAlive { pipeline } = usage { Some(pipeline) } else { None },
+            "rounds": self.rounds,
+            "warm_up_s": warm_up.as_secs_f64(),
+            "slice_s": slice.as_secs_f64(),
+            "latency_slice_s": self.latency.then_some(latency_slice.as_secs_f64()),
+        })
     }
 
     /// Turns of the whole run, those that calibrate included; a calibration may take more of them.
@@ -129,33 +155,60 @@ impl<'a> Run<'a> {
         Self { plan, contestants, turns, failed, rate: None, contracts: Vec::new() }
     }
 
-    fn run(mut self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<Ranking> {
+    /// The ranking, and whether anything was measured for it that was not there before.
+    fn run(mut self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<(Ranking, bool)> {
         for Failed { name, why, .. } in &self.plan.refused {
             record.refusal(name, why)?;
         }
         self.look_at_contracts(record, progress)?;
+        let (rounds, failed) = record.before().rounds(&self.contestants, self.plan.rounds);
+        self.failed = failed;
         for who in calibrations(&self.contestants, self.plan.latency) {
-            let mut turns = Vec::new();
-            for attempt in 0..ATTEMPTS {
-                if attempt >= CALIBRATIONS {
-                    progress.one_more();
-                }
-                turns.extend(self.round(0, &[who], record, progress)?.into_iter().flatten().filter(told));
-                if turns.len() == CALIBRATIONS || self.failed[who].is_some() || self.is_stopped() {
-                    break;
-                }
-            }
+            let turns = self.calibrating(who, !rounds.is_empty(), record, progress)?;
             self.calibrate(who, &turns);
         }
         let all: Vec<usize> = (0..self.contestants.len()).collect();
-        for round in 1..=self.plan.rounds {
+        progress.were_over(rounds.len() * all.len());
+        let first = rounds.len() + 1;
+        rounds.into_iter().for_each(|turns| self.round_over(turns));
+        for round in first..=self.plan.rounds {
             if self.is_stopped() {
                 break;
             }
             let turns = self.round(round, &all, record, progress)?;
-            self.turns.iter_mut().zip(turns).for_each(|(turns, turn)| turns.push(turn));
+            self.round_over(turns);
         }
-        Ok(self.ranking())
+        let is_new = first <= self.plan.rounds;
+        Ok((self.ranking(), is_new))
+    }
+
+    fn round_over(&mut self, turns: Vec<Option<Turn>>) {
+        self.turns.iter_mut().zip(turns).for_each(|(turns, turn)| turns.push(turn));
+    }
+
+    /// The turns in which `who` calibrates: those that were recorded, and where no round rests on them yet, as many more
+    /// as it takes.
+    fn calibrating(
+        &mut self,
+        who: usize,
+        are_settled: bool,
+        record: &mut Record,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Vec<Turn>> {
+        let name = self.contestants[who].name.clone();
+        let recorded = record.before().calibrating(&name).filter(|turn| told(turn)).take(CALIBRATIONS);
+        let mut turns: Vec<Turn> = recorded.cloned().collect();
+        progress.were_over(if are_settled { CALIBRATIONS } else { turns.len() });
+        for attempt in turns.len()..ATTEMPTS {
+            if are_settled || turns.len() == CALIBRATIONS || self.failed[who].is_some() || self.is_stopped() {
+                break;
+            }
+            if attempt >= CALIBRATIONS {
+                progress.one_more();
+            }
+            turns.extend(self.round(0, &[who], record, progress)?.into_iter().flatten().filter(told));
+        }
+        Ok(turns)
     }
 
     fn is_stopped(&self) -> bool {
@@ -168,6 +221,10 @@ impl<'a> Run<'a> {
         for contestant in self.plan.contestants.iter().filter(judged) {
             if self.is_stopped() {
                 break;
+            }
+            if let Some(contract) = record.before().contract(&contestant.name) {
+                self.contracts.push(contract.clone());
+                continue;
             }
             progress.turn(0, &contestant.name);
             if let Ok(contract) = contract::look(contestant, &self.plan.instrument.server_cores) {
@@ -188,26 +245,26 @@ impl<'a> Run<'a> {
     ) -> anyhow::Result<Vec<Option<Turn>>> {
         let instrument = &self.plan.instrument;
         let rate = self.rate.as_ref().filter(|_| round > 0).map(|rate| rate.requests_per_s);
-        let mut table = Table::new(who.len());
+        let mut seats = Seats::new(who.len());
         let order = |pass| contestant::order(pass, who.len()).into_iter();
         for place in order(round) {
             let contestant = &self.contestants[who[place]];
             progress.turn(round, &contestant.name);
             if self.failed[who[place]].is_none() && !self.is_stopped() {
-                table.seat(place, instrument.start(contestant));
+                seats.seat(place, instrument.start(contestant));
             }
         }
         // The passes of all rounds are one series: only so does everybody follow everybody equally often.
         let first = round.saturating_sub(1) * instrument.slices();
         for place in (first..first + instrument.slices()).flat_map(order) {
-            table.each(place, |seat| if self.is_stopped() { Ok(()) } else { instrument.measure(seat) });
+            seats.each(place, |seat| if self.is_stopped() { Ok(()) } else { instrument.measure(seat) });
         }
         for place in order(round) {
             if let Some(rate) = rate.filter(|_| !self.is_stopped()) {
-                table.each(place, |seat| instrument.take_latency(seat, rate));
+                seats.each(place, |seat| instrument.take_latency(seat, rate));
             }
         }
-        let results: Vec<_> = table.end(instrument).collect();
+        let results: Vec<_> = seats.end(instrument).collect();
         if self.is_stopped() {
             return Ok(vec![None; who.len()]); // it was cut short
         }
@@ -295,34 +352,6 @@ impl<'a> Run<'a> {
             interrupted,
             ..ranking
         }
-    }
-}
-
-/// The seats of a round. One that has failed is empty from then on.
-struct Table<'a> {
-    seats: Vec<Option<Result<Seat<'a>, Failure>>>,
-}
-
-impl<'a> Table<'a> {
-    fn new(count: usize) -> Self {
-        Self { seats: (0..count).map(|_| None).collect() }
-    }
-
-    fn seat(&mut self, place: usize, started: Result<Seat<'a>, Failure>) {
-        self.seats[place] = Some(started);
-    }
-
-    fn each(&mut self, place: usize, mut act: impl FnMut(&mut Seat<'a>) -> Result<(), Failure>) {
-        if let Some(Ok(seat)) = &mut self.seats[place]
-            && let Err(failure) = act(seat)
-        {
-            self.seats[place] = Some(Err(failure));
-        }
-    }
-
-    /// Ends the processes, in their places.
-    fn end(self, instrument: &Instrument) -> impl Iterator<Item = Option<Result<Turn, Failure>>> {
-        self.seats.into_iter().map(|seat| seat.map(|seat| seat.and_then(|seat| instrument.end(seat))))
     }
 }
 

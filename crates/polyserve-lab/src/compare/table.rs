@@ -2,8 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
+use serde_json::Value;
+
 use super::contestant::Role;
 use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, Row, Share, Side, Void};
+use super::record::Recorded;
 use crate::output::Table;
 use crate::statistics::{LEAST_ROUNDS, Verdict};
 
@@ -13,22 +16,7 @@ impl fmt::Display for Ranking {
         let ended = if *interrupted { ", ended early" } else { "" };
         writeln!(f, "beside {baseline}, {rounds} rounds{ended}; medians, 95 % intervals")?;
         writeln!(f, "asked: {asked}\n")?;
-        let limits: Vec<&str> =
-            rows.first().into_iter().flat_map(|row| &row.shares).map(|share| share.of.as_str()).collect();
-        let shares: Vec<String> = limits.iter().map(|limit| format!("of {limit}")).collect();
-        let latency = rows.iter().any(|row| row.latency.is_some());
-        let mut header = vec!["", "throughput", "", "", "req/s"];
-        header.extend(shares.iter().map(String::as_str));
-        header.extend(["cost", "", ""]);
-        if latency {
-            header.extend(["p50", "p99", "p99.9"]);
-        }
-        header.extend(["switches/req", "memory", "B/connection", "saturated"]);
-        let mut table = Table::of_numbers(&header);
-        for row in rows {
-            table.row(cells(row, &limits, latency));
-        }
-        write!(f, "{table}")?;
+        write!(f, "{}", table(rows))?;
         notes(f, self)?;
         if *rounds < LEAST_ROUNDS {
             writeln!(f, "too few rounds for a verdict: {rounds} of {LEAST_ROUNDS}")?;
@@ -36,6 +24,39 @@ impl fmt::Display for Ranking {
         contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
         failed.iter().try_for_each(|failed| writeln!(f, "not ranked: {}: {}", failed.name, failed.why))
     }
+}
+
+/// The last ranking of these lines, by what was asked; none where there is no ranking yet.
+///
+/// # Errors
+///
+/// Where a line is no ranking.
+pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
+    let recorded = Recorded::of(lines)?;
+    let named = recorded.ranking().map(|ranking| {
+        let Ranking { asked, baseline, rounds, rows, .. } = ranking;
+        (format!("{asked}; beside {baseline}, {rounds} rounds"), table(rows))
+    });
+    Ok(named.into_iter().collect())
+}
+
+fn table(rows: &[Row]) -> Table {
+    let limits: Vec<&str> =
+        rows.first().into_iter().flat_map(|row| &row.shares).map(|share| share.of.as_str()).collect();
+    let shares: Vec<String> = limits.iter().map(|limit| format!("of {limit}")).collect();
+    let latency = rows.iter().any(|row| row.latency.is_some());
+    let mut header = vec!["", "throughput", "", "", "req/s"];
+    header.extend(shares.iter().map(String::as_str));
+    header.extend(["cost", "", ""]);
+    if latency {
+        header.extend(["p50", "p99", "p99.9"]);
+    }
+    header.extend(["switches/req", "memory", "B/connection", "saturated"]);
+    let mut table = Table::of_numbers(&header);
+    for row in rows {
+        table.row(cells(row, &limits, latency));
+    }
+    table
 }
 
 /// From this share of the cores' time on, others are worth a line.
@@ -65,7 +86,7 @@ fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
     cells.push(or_nothing(row.switches_per_request.map(|switches| format!("{switches:.3}"))));
     cells.push(or_nothing(row.loaded_bytes.map(|bytes| format!("{:.1} MB", bytes / 1e6))));
     cells.push(or_nothing(row.bytes_per_connection.map(|bytes| format!("{bytes:.0}"))));
-    cells.push(row.saturated.to_owned());
+    cells.push(row.saturated.clone());
     cells
 }
 
@@ -215,7 +236,7 @@ mod tests {
             bytes_per_connection: None,
             server_busy: Some(0.99),
             client_busy: Some(0.5),
-            saturated: "server",
+            saturated: "server".into(),
         }
     }
 
@@ -230,9 +251,10 @@ mod tests {
         limit.shares.clear();
         limit.cost_void = Some(Void::ClientSaturated { side: Side::Own, busy: Some(0.6) });
         let band = Some(Interval { low: 0.985, high: 1.012 });
-        let failed = Broken { property: "two_hosts_are_refused", group: Group::Head, why: "200, not 400".into() };
+        let failed =
+            Broken { property: "two_hosts_are_refused".into(), group: Group::Head, why: "200, not 400".into() };
         let theirs =
-            AddressReport { held: vec!["a_length_is_digits"], failed: vec![failed], ..AddressReport::default() };
+            AddressReport { held: vec!["a_length_is_digits".into()], failed: vec![failed], ..AddressReport::default() };
         let ranking = Ranking {
             baseline: "base".into(),
             rounds: 12,
@@ -275,6 +297,13 @@ mod tests {
             assert!(lines.iter().any(|line| line == wanted), "{wanted}\nis not in\n{text}");
         }
         assert!(!text.contains("too few rounds"), "{text}");
+        // What is read back from a record is the same table.
+        let mut line = serde_json::to_value(&ranking).unwrap();
+        line["kind"] = "ranking".into();
+        let read = tables(&[line]).unwrap();
+        let [(name, table)] = read.as_slice() else { panic!("{read:?}") };
+        assert_eq!(name, "GET of one entity; beside base, 12 rounds");
+        assert!(text.contains(&table.to_string()), "{table}");
         let text = Ranking { rounds: 9, interrupted: true, ..ranking }.to_string();
         assert!(text.contains("too few rounds for a verdict: 9 of 10") && text.contains("ended early"), "{text}");
     }

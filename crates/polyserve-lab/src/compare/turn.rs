@@ -5,10 +5,10 @@
 
 use hdrhistogram::Histogram;
 use polyserve_load::Report;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a turn has shown.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Turn {
     /// Right answers in closed loop.
     pub answered: u64,
@@ -45,7 +45,7 @@ pub struct Turn {
 }
 
 /// Latencies from the intended start, at a fixed rate.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Latency {
     /// Requests a second that were due.
     pub rate: f64,
@@ -59,14 +59,55 @@ pub struct Latency {
     pub p999_us: f64,
     /// How late the load generator itself was, 99 %, in microseconds.
     pub lateness_p99_us: f64,
-    /// All of them, in nanoseconds.
-    #[serde(skip)]
+    /// All of them, in nanoseconds, to two digits: as they are recorded, so that a rerun computes what this run does.
+    #[serde(with = "counts")]
     pub histogram: Histogram<u64>,
 }
 
 /// A quantile in microseconds.
 pub fn microseconds(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1000.0
+}
+
+/// What a histogram keeps of a latency, in nanoseconds: ten minutes, two digits.
+const LONGEST: u64 = 600_000_000_000;
+const DIGITS: u8 = 2;
+
+/// An empty histogram of latencies, as records keep them.
+///
+/// # Panics
+///
+/// Never: its bounds are constants that are right.
+fn empty() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds are right")
+}
+
+/// `histogram` to two digits, within 1 % of it.
+pub fn coarse(histogram: &Histogram<u64>) -> Histogram<u64> {
+    let mut coarse = empty();
+    for bucket in histogram.iter_recorded() {
+        coarse.saturating_record_n(bucket.value_iterated_to(), bucket.count_at_value());
+    }
+    coarse
+}
+
+/// A histogram in a record: a list of `[nanoseconds, how many]`.
+mod counts {
+    use hdrhistogram::Histogram;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(histogram: &Histogram<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+        let buckets = histogram.iter_recorded();
+        serializer.collect_seq(buckets.map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value())))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Histogram<u64>, D::Error> {
+        let mut histogram = super::empty();
+        for (value, count) in Vec::<(u64, u64)>::deserialize(deserializer)? {
+            histogram.saturating_record_n(value, count);
+        }
+        Ok(histogram)
+    }
 }
 
 /// The measured slices together.
@@ -90,5 +131,28 @@ impl Sum {
         self.elapsed_s += elapsed_s;
         self.client_cpu_s += report.client_cpu.as_secs_f64();
         self.client_busy_s += report.client_busy * elapsed_s;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a rerun reads back must rank as what this run measured.
+    #[test]
+    fn a_latency_is_read_back_as_it_was_recorded() {
+        let mut fine = Histogram::new_with_bounds(1, LONGEST, 3).unwrap();
+        (1..5000_u64).for_each(|step| fine.record(step * 1777).unwrap());
+        let histogram = coarse(&fine);
+        let times = [1.0; 5];
+        let [rate, p50_us, p99_us, p999_us, lateness_p99_us] = times;
+        let latency = Latency { rate, behind: 3, p50_us, p99_us, p999_us, lateness_p99_us, histogram };
+        let read: Latency = serde_json::from_str(&serde_json::to_string(&latency).unwrap()).unwrap();
+        assert_eq!((&read.histogram, read.behind), (&latency.histogram, 3));
+        for quantile in [0.1, 0.5, 0.99, 0.999] {
+            let of = |histogram: &Histogram<u64>| microseconds(histogram, quantile);
+            assert!((of(&read.histogram) / of(&fine) - 1.0).abs() < 0.01, "{quantile}");
+        }
+        assert_eq!(read.histogram.len(), fine.len());
     }
 }

@@ -18,7 +18,7 @@ use polyserve::sync::lock;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Kind;
 use super::member::{End, Member, Step};
@@ -47,7 +47,7 @@ pub struct Plan {
 }
 
 /// How a crowd fares.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Members.
     pub connections: usize,

@@ -10,25 +10,26 @@
 //! # Layout
 //!
 //! * `script`: what the members of a crowd say. `member`: one connection. [`gathering`]: all of them, on their thread.
-//! * [`bench`](mod@bench): a server beside and without a crowd. [`report`]: what came of it; `table`: for people.
+//! * [`bench`](mod@bench): a server beside and without a crowd. [`report`]: what came of it; [`table`]: for people; [`claims`]: none.
 
 pub mod bench;
+pub mod claims;
 pub mod gathering;
 mod member;
 pub mod report;
 mod script;
-mod table;
+pub mod table;
 #[cfg(test)]
 mod tests;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use bench::Bench;
 pub use gathering::{Counts, Crowd, Plan};
 pub use report::{Outcome, Report, Row};
 
 /// What the members of a crowd do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Ask once, take the answer, and say nothing any more.

@@ -3,16 +3,18 @@
 //! Invariant: a ratio is taken within a round. Cost: an estimate or four a row.
 
 use polyserve_load::{Failures, Report as Loaded};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Kind;
 use super::gathering::Counts;
 use crate::compare::ranking::Compared;
 use crate::compare::turn::microseconds;
+use crate::journal::of_kind;
 use crate::statistics::{Estimate, median, tie_band};
 
 /// Everything that was measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// The good client's requests a second beside a slow crowd.
     pub rate: f64,
@@ -25,7 +27,7 @@ pub struct Report {
 }
 
 /// A server and a kind of crowd.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The server's name.
     pub name: String,
@@ -38,8 +40,49 @@ pub struct Row {
     pub outcome: Outcome,
 }
 
+/// The experiment's name, and its file's where no other was given.
+pub const NAME: &str = "crowd";
+/// The kind of a [`RowLine`].
+pub const ROW: &str = "row";
+/// The kind of a [`SliceLine`].
+pub const SLICE: &str = "slice";
+
+/// A row in a record: in a field of its own, for both have a kind.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RowLine {
+    /// The row.
+    pub row: Row,
+}
+
+/// A slice in a record; it comes before the row that rests on it. Of two of one server, round and place the later one
+/// counts: the run had ended before the row.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SliceLine {
+    /// The server's name.
+    pub name: String,
+    /// The slice.
+    #[serde(flatten)]
+    pub slice: Slice,
+}
+
+/// The rows of a record, the last one of each server and kind of crowd: one that failed is measured again by a rerun.
+///
+/// # Errors
+///
+/// Where a line is no row.
+pub fn rows_of(lines: &[Value]) -> anyhow::Result<Vec<Row>> {
+    let mut rows: Vec<Row> = Vec::new();
+    for RowLine { row } in of_kind(lines, ROW)? {
+        match rows.iter_mut().find(|other| other.name == row.name && other.kind == row.kind) {
+            Some(other) => *other = row,
+            None => rows.push(row),
+        }
+    }
+    Ok(rows)
+}
+
 /// What came of a server beside a crowd.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
     /// Beside one that is idle.
@@ -70,7 +113,7 @@ impl Outcome {
 }
 
 /// A server beside an idle crowd.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Idle {
     /// What its process takes.
     pub memory: Memory,
@@ -88,7 +131,7 @@ pub struct Idle {
 }
 
 /// The resident memory of a process, in bytes; the kernel's own memory for sockets is not in it.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Memory {
     /// Verified and warmed up.
     pub before_bytes: u64,
@@ -101,7 +144,7 @@ pub struct Memory {
 }
 
 /// Which of three processes of one server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// The one that holds the crowd.
@@ -118,7 +161,7 @@ impl Place {
 }
 
 /// A slice of the good client's.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Slice {
     /// The round, from 1.
     pub round: usize,
@@ -145,7 +188,7 @@ impl Slice {
 }
 
 /// What the good client noticed of an idle crowd: medians, and ratios of with to without.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Beside {
     /// Requests a second without.
     pub without_requests_per_s: f64,
@@ -199,7 +242,7 @@ impl Beside {
 }
 
 /// A server beside a slow crowd.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Slow {
     /// The good client before the crowd came.
     pub before: Phase,
@@ -214,7 +257,7 @@ pub struct Slow {
 }
 
 /// What the good client saw at a fixed rate; latencies in microseconds, from when a request was due.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Phase {
     /// Right answers.
     pub answered: u64,

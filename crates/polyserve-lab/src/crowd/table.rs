@@ -2,9 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
+use serde_json::Value;
+
 use super::Kind;
 use super::gathering::Counts;
-use super::report::{Idle, Outcome, Phase, Report, Row};
+use super::report::{Idle, Outcome, Phase, Report, Row, rows_of};
 use crate::compare::ranking::Compared;
 use crate::output::Table;
 use crate::statistics::Verdict;
@@ -35,7 +37,22 @@ impl fmt::Display for Report {
     }
 }
 
-fn idle(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
+/// The rows of a record: a table for each kind of crowd.
+///
+/// # Errors
+///
+/// Where a line is no row.
+pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
+    let rows = rows_of(lines)?;
+    let of = |kind: Kind| {
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
+        let name = format!("{}: {} connections", kind.name(), rows.first()?.crowd_of);
+        Some((name, if kind == Kind::Idle { idle_table(&rows) } else { slow_table(&rows) }))
+    };
+    Ok(Kind::ALL.into_iter().filter_map(of).collect())
+}
+
+fn idle_table(rows: &[&Row]) -> Table {
     let mut table = Table::of_numbers(&[
         "SERVER",
         "HELD",
@@ -73,7 +90,11 @@ fn idle(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
         }
         table.row(cells);
     }
-    write!(f, "{table}")?;
+    table
+}
+
+fn idle(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
+    write!(f, "{}", idle_table(rows))?;
     writeln!(f, "BYTES EACH: what the process grew by, for each connection held; sockets in the kernel are not in it")?;
     writeln!(
         f,
@@ -93,36 +114,40 @@ fn ratio(compared: Option<Compared>) -> [String; 3] {
     [format!("{:.3}", estimate.ratio), estimate.interval.to_string(), said.to_owned()]
 }
 
+fn slow_table(rows: &[&Row]) -> Table {
+    let mut table = Table::of_numbers(&[
+        "SERVER",
+        "CROWD",
+        "P50",
+        "P99",
+        "P99.9",
+        "MAX",
+        "ANSWERED",
+        "ERRORS",
+        "CPU",
+        "MEMORY",
+        "FDS",
+        "LATE",
+        "P99 < 10 MS",
+    ]);
+    for row in rows {
+        match &row.outcome {
+            Outcome::Slow(slow) => {
+                for (phase, name) in [(&slow.before, "before"), (&slow.with, "WITH"), (&slow.after, "after")] {
+                    let whose = if name == "before" { row.name.clone() } else { String::new() };
+                    table.row(cells(phase, slow.before.is_bearable, whose, name));
+                }
+            }
+            Outcome::Bound { bound } => table.row(vec![row.name.clone(), format!("<= {bound}")]),
+            Outcome::Idle(_) | Outcome::Failed { .. } => {}
+        }
+    }
+    table
+}
+
 impl Report {
     fn slow(&self, f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
-        let mut table = Table::of_numbers(&[
-            "SERVER",
-            "CROWD",
-            "P50",
-            "P99",
-            "P99.9",
-            "MAX",
-            "ANSWERED",
-            "ERRORS",
-            "CPU",
-            "MEMORY",
-            "FDS",
-            "LATE",
-            "P99 < 10 MS",
-        ]);
-        for row in rows {
-            match &row.outcome {
-                Outcome::Slow(slow) => {
-                    for (phase, name) in [(&slow.before, "before"), (&slow.with, "WITH"), (&slow.after, "after")] {
-                        let whose = if name == "before" { row.name.clone() } else { String::new() };
-                        table.row(cells(phase, slow.before.is_bearable, whose, name));
-                    }
-                }
-                Outcome::Bound { bound } => table.row(vec![row.name.clone(), format!("<= {bound}")]),
-                Outcome::Idle(_) | Outcome::Failed { .. } => {}
-            }
-        }
-        write!(f, "{table}")?;
+        write!(f, "{}", slow_table(rows))?;
         for row in rows {
             let Outcome::Slow(slow) = &row.outcome else { continue };
             let Counts { opened, held, refused, timed_out, cut, left, unreachable, .. } = slow.crowd;

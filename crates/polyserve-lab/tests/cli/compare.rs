@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
 use polyserve_lab::compare::contestant::{Contestant, Role};
-use polyserve_lab::compare::{Comparison, Instrument, Record};
+use polyserve_lab::compare::{Comparison, Instrument, Ranking, Record};
 use polyserve_lab::data::Data;
+use polyserve_lab::journal::Header;
 use polyserve_lab::launch::{AddressFrom, Launch};
+use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::progress::Progress;
 use polyserve_load::{Dist, Mix, Traffic, Usage};
@@ -77,9 +79,65 @@ fn a_tiny_comparison_says_that_it_decides_nothing_and_records_every_turn() {
         let verdict = &row["throughput"]["verdict"];
         assert!(verdict.is_null() || verdict == "too_few_rounds", "{row}");
     }
-    // What was recorded stays.
+    // What was recorded stays: with another plan there is nothing to go on with; with the same, nothing left to do.
     let again = misused(&[&pair[..], &TINY, &[&out]].concat());
     assert!(again.contains("not written over"), "{again}");
+    let recorded = fs::read_to_string(dir.join("compare.jsonl")).unwrap();
+    let same = printed(&[&pair[..], &TINY, &["--slowed=50", &out]].concat());
+    assert_eq!(same, said, "the ranking of the same turns");
+    let after = fs::read_to_string(dir.join("compare.jsonl")).unwrap();
+    let added = after.strip_prefix(&recorded).expect("lines are added only");
+    let kinds: Vec<Value> =
+        added.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["kind"].clone()).collect();
+    assert_eq!(kinds, ["environment"], "nothing was measured again");
+}
+
+/// As after a crash: the last round is not whole, and goes again; those before are kept, and so is the rate.
+#[test]
+fn a_comparison_goes_on_after_its_last_whole_round() {
+    let dir = fresh("goes-on");
+    let out = format!("--out={}", dir.display());
+    let args = ["compare", "--servers=pool_server", "--repos=two_level,std_mutex", "--rounds=2", "--name=get-1", &out];
+    let args = [&args[..], &TINY, &["--json"]].concat();
+    printed(&args);
+    let file = dir.join("get-1.jsonl");
+    let text = fs::read_to_string(&file).unwrap();
+    let all: Vec<&str> = text.lines().collect();
+    let is_of = |line: &&str, round: u64| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["kind"] == "turn" && line["round"] == round
+    };
+    let first = all.iter().position(|line| is_of(line, 2)).unwrap();
+    let kept = all[..=first].join("\n") + "\n";
+    fs::write(&file, format!("{kept}{{\"kind\":\"turn\",\"rou")).unwrap();
+    let ranking: Value = serde_json::from_str(&printed(&args)).unwrap();
+    assert_eq!((&ranking["rounds"], &ranking["interrupted"]), (&2.into(), &false.into()));
+    assert!(ranking["rows"].as_array().unwrap().iter().all(|row| row["throughput"]["rounds"] == 2), "{ranking}");
+    let after = fs::read_to_string(&file).unwrap();
+    let added: Vec<&str> = after.strip_prefix(&kept).expect("what was recorded stays").lines().collect();
+    let of = |round: u64| added.iter().filter(|line| is_of(line, round)).count();
+    assert_eq!((of(0), of(1), of(2)), (0, 0, 4), "{added:?}");
+    let rate = |line: &str| serde_json::from_str::<Value>(line).unwrap()["latency"]["rate"].clone();
+    let rates: Vec<_> =
+        all[first..].iter().chain(&added).filter(|line| is_of(line, 2)).map(|line| rate(line)).collect();
+    assert!(rates[0].is_f64() && rates.iter().all(|rate| *rate == rates[0]), "{rates:?}");
+}
+
+/// Whoever gave a wrong answer stays out: who is asked often enough may be lucky.
+#[test]
+fn who_was_out_stays_out() {
+    let dir = fresh("stays-out");
+    let comparison = comparison(vec![
+        serve("base", Role::Baseline, "thread_per_connection"),
+        serve("wrong", Role::Ranked, "null_epoll"),
+    ]);
+    let run = || comparison.run(&mut record(&dir, &comparison), &mut Progress::of(comparison.turns())).unwrap();
+    let why =
+        |ranking: &Ranking| ranking.failed.iter().map(|failed| (failed.round, failed.why.clone())).collect::<Vec<_>>();
+    let first = run();
+    let second = run();
+    assert!(why(&first).len() == 1 && why(&first) == why(&second), "{:?} {:?}", first.failed, second.failed);
+    assert_eq!(lines(&dir).iter().filter(|line| kind(line) == "failure").count(), 1);
 }
 
 #[test]
@@ -144,6 +202,8 @@ fn what_cannot_be_compared_is_named() {
     for wrong in ["--rounds=0", "--slice=0ms", "--warm-up=1us", "--connections=0", "--keys=0", "--mix=get=0,put=0"] {
         misused(&["compare", wrong]);
     }
+    assert!(misused(&["compare", "--out=/tmp", "--name=../x"]).contains("is no name of letters"));
+    assert!(misused(&["compare", "--name=x"]).contains("--out"));
     assert!(misused(&["trial"]).contains("--same"));
     assert!(misused(&["trial", "--times=3"]).contains("--slowed"));
     assert!(misused(&["trial", "--same=1", "--rounds=9"]).contains("--rounds 10 or more"));
@@ -203,7 +263,7 @@ fn what_others_keep_of_the_contract_is_recorded() {
     let dir = fresh("contract");
     let theirs = serve("theirs", Role::Ranked, "pool_server").with(|one| one.is_foreign = true);
     let comparison = comparison(vec![serve("base", Role::Baseline, "thread_per_connection"), theirs]);
-    let ranking = comparison.run(&mut Record::within(&dir).unwrap(), &mut Progress::of(comparison.turns())).unwrap();
+    let ranking = comparison.run(&mut record(&dir, &comparison), &mut Progress::of(comparison.turns())).unwrap();
     let [contract] = ranking.contracts.as_slice() else { panic!("{:?}", ranking.contracts) };
     assert!(contract.keeps_framing && contract.report.failed.is_empty(), "{contract}");
     assert!(ranking.to_string().contains("theirs holds all "), "{ranking}");
@@ -240,6 +300,13 @@ fn contestant(name: &str, role: Role, program: &str, args: &[&str]) -> Contestan
     Contestant::new(name, role, launch)
 }
 
+fn record(dir: &Path, comparison: &Comparison) -> Record {
+    let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
+    let environment = Environment::of(server_cores, [server_cores, client_cores], 1, "any");
+    let header = Header { experiment: "compare".into(), plan: comparison.plan(), environment };
+    Record::open(Some(dir), "compare", &header).unwrap()
+}
+
 fn comparison(contestants: Vec<Contestant>) -> Comparison {
     let cores = Cores::available().unwrap();
     let mix = Mix { get: 1, put: 0 };
@@ -272,7 +339,7 @@ fn who_fails_is_named_and_not_ranked() {
         serve("wrong", Role::Ranked, "null_epoll"),
         serve("good", Role::Ranked, "pool_server"),
     ]);
-    let ranking = comparison.run(&mut Record::within(&dir).unwrap(), &mut Progress::of(comparison.turns())).unwrap();
+    let ranking = comparison.run(&mut record(&dir, &comparison), &mut Progress::of(comparison.turns())).unwrap();
     let rows: BTreeSet<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(rows, BTreeSet::from(["base", "base again", "good"]));
     let why = |name: &str| ranking.failed.iter().find(|failed| failed.name == name).map(|failed| failed.why.clone());

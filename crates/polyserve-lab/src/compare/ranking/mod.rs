@@ -10,7 +10,7 @@
 //! Invariant: a ratio is taken within a round. Cost: an estimate or two a row.
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::contestant::{Contestant, Role};
 use super::contract::Contract;
@@ -28,7 +28,7 @@ pub const BUSY: f64 = 0.95;
 const MOST_BEHIND: f64 = 0.01;
 
 /// The result of a comparison.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ranking {
     /// The baseline's name.
     pub baseline: String,
@@ -53,7 +53,7 @@ pub struct Ranking {
 }
 
 /// The rate at which latencies were taken: half of what somebody reaches.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
     /// Requests a second.
     pub requests_per_s: f64,
@@ -62,7 +62,7 @@ pub struct Rate {
 }
 
 /// The bands of ties; none without the baseline's second entry.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Bands {
     /// Of requests a second.
     pub throughput: Option<Interval>,
@@ -71,7 +71,7 @@ pub struct Bands {
 }
 
 /// Somebody who is out.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failed {
     /// Its name.
     pub name: String,
@@ -82,7 +82,7 @@ pub struct Failed {
 }
 
 /// A ratio to the baseline, and what may be said of it.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Compared {
     /// The ratio.
     #[serde(flatten)]
@@ -92,7 +92,7 @@ pub struct Compared {
 }
 
 /// What a contestant reaches of a limit.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Share {
     /// The limit's name.
     pub of: String,
@@ -105,7 +105,7 @@ pub struct Share {
 }
 
 /// Latencies of all rounds together.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Latencies {
     /// Median, in microseconds.
     pub p50_us: f64,
@@ -119,7 +119,7 @@ pub struct Latencies {
 }
 
 /// A contestant's figures: medians over its rounds, where nothing else is said.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Its name.
     pub name: String,
@@ -154,7 +154,7 @@ pub struct Row {
     /// The client's CPU time as a share of what others left of its cores' time.
     pub client_busy: Option<f64>,
     /// Who had no time to spare: `server`, `client`, `both` or `neither`.
-    pub saturated: &'static str,
+    pub saturated: String,
 }
 
 /// A contestant, and its turns by round.
@@ -296,7 +296,7 @@ impl Row {
             }),
             server_busy,
             client_busy,
-            saturated: saturated(server_busy.unwrap_or(0.0), client_busy.unwrap_or(0.0)),
+            saturated: saturated(server_busy.unwrap_or(0.0), client_busy.unwrap_or(0.0)).to_owned(),
         }
     }
 

@@ -76,7 +76,7 @@ fn rows_are_sorted_and_compared_with_the_baseline_of_the_same_round() {
     assert!((fast.ratio() - 1.1).abs() < 1e-9 && (fast.shares[0].throughput.unwrap().ratio - 0.55).abs() < 1e-9);
     assert!((fast.shares[0].cost.unwrap().ratio - 0.55).abs() < 1e-9, "{:?}", fast.shares);
     assert_eq!((fast.shares[0].of.as_str(), fast.bytes_per_connection), ("null", Some(10_000.0)));
-    assert_eq!((fast.saturated, fast.cost_void), ("server", None));
+    assert_eq!((fast.saturated.as_str(), fast.cost_void), ("server", None));
     assert!(ranking.rows[4].shares.is_empty(), "a limit has no share of itself");
     assert_eq!((ranking.baseline.as_str(), ranking.rounds), ("base", 12));
 }

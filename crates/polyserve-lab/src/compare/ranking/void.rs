@@ -7,7 +7,7 @@
 //!
 //! Cost: none to speak of; the estimates are made already.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{BUSY, Row};
 use crate::statistics::{Estimate, Interval};
@@ -18,7 +18,7 @@ pub const LEAST_THROUGHPUT: f64 = 0.95;
 pub const MOST_LATENCY: f64 = 1.2;
 
 /// One of the two that are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// Whose row it is.
@@ -28,7 +28,7 @@ pub enum Side {
 }
 
 /// Why a cost does not count.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Void {
