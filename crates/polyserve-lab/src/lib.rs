@@ -20,6 +20,7 @@
 //! * [`matrix`]: the experiment of an entity server, pool size against connections.
 //! * [`page`]: the experiment of a page that sometimes waits.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
+//! * [`scale`]: how what servers and repos can do, and what they take, grows.
 //! * [`tasks`]: the experiment of CPU tasks at once.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
@@ -46,6 +47,7 @@ pub mod page;
 pub mod progress;
 #[cfg(target_os = "linux")]
 pub mod reference;
+pub mod scale;
 mod spin;
 pub mod statistics;
 pub mod stress;
@@ -64,7 +66,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
     compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs,
-    serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
+    scale::ScaleArgs, serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -101,6 +103,8 @@ enum Command {
     Matrix(MatrixArgs),
     /// Load the published page that sometimes waits: what a pool's size means where its workers wait.
     Page(PageArgs),
+    /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers and payload.
+    Scale(ScaleArgs),
     /// Run CPU tasks at once on every executor, on scoped threads and in Go: what that costs and gains.
     Tasks(TasksArgs),
     /// Run tasks as standard input asks for them: a contestant of `tasks`.
@@ -150,6 +154,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),
         Command::Matrix(args) => commands::matrix::run(catalog, args, cli.json, allocator),
         Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),
+        Command::Scale(args) => commands::scale::run(catalog, args, cli.json, allocator),
         Command::Tasks(args) => commands::tasks::run(catalog, args, cli.json, allocator),
         Command::TaskRunner(args) => commands::tasks::run_tasks(catalog, args),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json, allocator),

@@ -124,14 +124,12 @@ pub fn median(values: &mut [f64]) -> f64 {
 
 /// The percentile interval of the median. `values` is not empty.
 fn bootstrap(values: &[f64], seed: u64, resamples: usize) -> Interval {
-    let mut random = stream(seed);
+    let mut draws = Draws::new(seed);
     let mut drawn = vec![0.0; values.len()];
     let mut medians: Vec<f64> = (0..resamples)
         .map(|_| {
             for place in &mut drawn {
-                // The high half of a 32 by 32 bit product: uneven by less than 1 in 2^24 for any number of rounds.
-                let index = (u64::from(random.next_u32()) * values.len() as u64) >> 32;
-                *place = values[index as usize];
+                *place = values[draws.below(values.len())];
             }
             median(&mut drawn)
         })
@@ -139,6 +137,23 @@ fn bootstrap(values: &[f64], seed: u64, resamples: usize) -> Interval {
     medians.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| medians[((resamples - 1) as f64 * share).round() as usize];
     Interval { low: at(0.025), high: at(0.975) }
+}
+
+/// What a resample draws.
+#[derive(Debug)]
+pub(crate) struct Draws(ChaCha8Rng);
+
+impl Draws {
+    /// Those of a seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(stream(seed))
+    }
+
+    /// A number below `count`, which is not 0.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        // The high half of a 32 by 32 bit product: uneven by less than 1 in 2^24 for any number of rounds.
+        ((u64::from(self.0.next_u32()) * count as u64) >> 32) as usize
+    }
 }
 
 /// The ChaCha8 keystream of a seed; how a library makes a key of a number may change with its version.

@@ -15,6 +15,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 #[derive(Clone, Copy, Debug)]
 pub struct Data {
     seed: u64,
+    description: usize,
 }
 
 /// Which of an id's rows: every id has three.
@@ -43,7 +44,18 @@ const MILLION: u64 = 1_000_000;
 impl Data {
     /// The rows of `seed`.
     pub fn new(seed: u64) -> Self {
-        Self { seed }
+        Self { seed, description: DESCRIPTION }
+    }
+
+    /// These rows, but with descriptions of so many characters. Those of 15 are as published.
+    #[must_use]
+    pub fn with_description(self, characters: usize) -> Self {
+        Self { description: characters, ..self }
+    }
+
+    /// How many characters a description has.
+    pub fn description(&self) -> usize {
+        self.description
     }
 
     /// The seed.
@@ -58,7 +70,8 @@ impl Data {
         key[8] = draw as u8;
         let mut random = ChaCha8Rng::from_seed(key);
         random.set_stream(id.cast_unsigned());
-        let description = (0..DESCRIPTION).map(|_| char::from(CHARACTERS[below(&mut random, 62) as usize])).collect();
+        let description =
+            (0..self.description).map(|_| char::from(CHARACTERS[below(&mut random, 62) as usize])).collect();
         let power = u32::try_from(below(&mut random, 4)).expect("below 4");
         let millionths = below(&mut random, MILLION * 10_u64.pow(power));
         // Both are exact, so the quotient is the double nearest to the decimal: what a parser makes of it.
@@ -97,6 +110,13 @@ mod tests {
     use super::*;
 
     const DRAWS: [Draw; 3] = [Draw::New, Draw::FirstUpdate, Draw::SecondUpdate];
+
+    #[test]
+    fn descriptions_are_as_long_as_they_are_asked_to_be() {
+        let of = |length| Data::new(7).with_description(length).row(3, Draw::New).entity.description;
+        assert_eq!(of(15), Data::new(7).row(3, Draw::New).entity.description);
+        assert!(of(0).is_empty() && of(5000).len() == 5000 && of(5000).bytes().all(|b| b.is_ascii_alphanumeric()));
+    }
 
     #[test]
     fn rows_are_of_the_published_form() {

@@ -43,7 +43,7 @@ impl Rows {
                 bytes.extend_from_slice(
                     format!(r#"{{"id":{id},"description":{description},"value":{value}}}"#).as_bytes(),
                 );
-                // Within bounds: at most 10^7 rows of less than 100 bytes.
+                // Within bounds: `Traffic::entities` sees to it.
                 ends.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
             }
         }

@@ -61,6 +61,9 @@ pub struct Mix {
 pub(crate) const MOST_ANSWERS: usize = 32;
 /// The most rows that are kept: about 0.7 GB.
 const MOST_ROWS: u64 = 10_000_000;
+/// The most bytes of rows that are kept, and what a row has beside its description, at most.
+const MOST_BYTES: u64 = 1_500_000_000;
+const ROW: u64 = 85;
 
 impl Traffic {
     /// GETs of the ids `0..keys` and PUTs to them. Every id must have been put once: [`prefill`](crate::prefill()).
@@ -76,7 +79,7 @@ impl Traffic {
             0 => &[Draw::New],
             _ => &[Draw::New, Draw::FirstUpdate, Draw::SecondUpdate],
         };
-        let most = MOST_ROWS / draws.len() as u64;
+        let most = MOST_ROWS.min(MOST_BYTES / (data.description() as u64 + ROW)) / draws.len() as u64;
         let bounded = u32::try_from(keys).ok().filter(|keys| *keys > 0 && u64::from(*keys) <= most);
         let keys = bounded.ok_or_else(|| LoadError::setting(format!("keys {keys} is not between 1 and {most}")))?;
         if u64::from(mix.get) + u64::from(mix.put) == 0 {
@@ -299,6 +302,7 @@ mod tests {
         refused(Traffic::entities(&data, 0, Dist::Uniform, mix, 0), "keys 0");
         refused(Traffic::entities(&data, 10_000_001, Dist::Uniform, mix, 0), "10000000");
         refused(Traffic::entities(&data, 3_333_334, Dist::Uniform, Mix { get: 1, put: 1 }, 0), "3333333");
+        refused(Traffic::entities(&data.with_description(1_000_000), 1500, Dist::Uniform, mix, 0), "1499");
         refused(Traffic::entities(&data, 1, Dist::Uniform, Mix { get: 0, put: 0 }, 0), "mix");
         refused(Traffic::entities(&data, 1, Dist::Zipf(f64::NAN), mix, 0), "exponent");
         refused(Traffic::one("G T", "/", None, None), "method");

@@ -11,6 +11,7 @@ pub(crate) mod matrix;
 mod matrix_field;
 pub(crate) mod page;
 pub(crate) mod room;
+pub(crate) mod scale;
 pub(crate) mod serve;
 pub(crate) mod stop;
 pub(crate) mod stress;

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::{Connections, Shutdown};
-use polyserve_load::{CpuOf, Load, LoadError, Pace, Report, Span, Traffic, Usage, prefill_for};
+use polyserve_load::{CpuOf, Load, LoadError, Pace, Progress, Report, Span, Traffic, Usage, prefill_for};
 use serde::Deserialize;
 
 use super::contestant::Contestant;
@@ -284,8 +284,13 @@ struct Look {
 }
 
 /// Runs `load`; a single answer that is not right is a failure.
-fn run(load: &Load) -> Result<Report, Failure> {
-    let report = polyserve_load::run(load, &mut |_| {}).map_err(|error| unfit(&error))?;
+pub(crate) fn run(load: &Load) -> Result<Report, Failure> {
+    run_watched(load, &mut |_| {})
+}
+
+/// [`run`], with what is done about ten times a second meanwhile.
+pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&Progress)) -> Result<Report, Failure> {
+    let report = polyserve_load::run(load, watch).map_err(|error| unfit(&error))?;
     // A slice without an answer is clean too: the machine may have had no time for us. A server that keeps silent is
     // told by the client's patience, or by what it left unfinished.
     let (failed, first) = (report.failed.total(), report.first_failure.as_deref().unwrap_or("no reason is known"));

@@ -1,0 +1,238 @@
+//! `polyserve scale`: how what servers can do, and what they take, grows along four axes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polyserve::catalog::Catalog;
+use polyserve_load::Mix;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::compare::chosen;
+use super::stop;
+use crate::Misuse;
+use crate::config_args::ConfigArgs;
+use crate::journal::{Header, Journal, file_name};
+use crate::machine::Environment;
+use crate::machine::cores::Cores;
+use crate::output::{print, print_json};
+use crate::progress::Progress;
+use crate::scale::bench::Bench;
+use crate::scale::operations::{Operations, Processes};
+use crate::scale::report::Lines;
+use crate::scale::run::{Experiment, Instrument};
+use crate::scale::{Axis, Mode, NAME, Place, Report, table};
+
+mod field;
+
+use field::Field;
+
+/// What `polyserve scale` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScaleArgs {
+    /// What grows, with commas between. [default: all; in process all but connections]
+    #[arg(long, value_enum, value_name = "AXIS,...", value_delimiter = ',')]
+    axis: Vec<Axis>,
+    /// The points of the only axis, with commas between them.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    points: Vec<u64>,
+    /// The servers, with commas between them. [default: pool_server, thread_per_connection, tokio_tcp, tokio_per_core; quick:
+    /// pool_server, tokio_tcp; and a catalog's own]
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    servers: Vec<String>,
+    /// The repos, with commas between them. [default: two_level; in process two_level, std_mutex, dashmap, quick: the first
+    /// and the last; and a catalog's own]
+    #[arg(long, value_name = "R,...", value_delimiter = ',')]
+    repos: Vec<String>,
+    /// No HTTP: threads get and put, straight on the repos.
+    #[arg(long, conflicts_with = "servers")]
+    in_process: bool,
+    /// Connections at a time, on the other axes.
+    #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+    /// Entities that are stored, on the other axes.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    keys: u64,
+    /// Bytes of an entity's description, on the other axes.
+    #[arg(long, value_name = "BYTES", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    payload: u32,
+    /// Weights of reading and writing. [default: get=1; in process get=95,put=5]
+    #[arg(long, value_name = "get=95,put=5")]
+    mix: Option<Mix>,
+    /// Rounds; the intervals of fewer than 10 are too narrow. [default: 10, quick: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rounds: Option<u32>,
+    /// How long a point is measured in closed loop, and half as long again at a fixed rate. [default: 500ms, quick: 250ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    slice: Option<Duration>,
+    /// Fewer contestants, points and rounds, and shorter slices: less than three minutes.
+    #[arg(long)]
+    quick: bool,
+    /// The seed of data, draws and resamples.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// The servers' cores: 0, or 0-3,6. [default: the first]
+    #[arg(long, value_name = "CORES")]
+    server_cores: Option<Cores>,
+    /// The load generator's cores. [default: the next]
+    #[arg(long, value_name = "CORES")]
+    client_cores: Option<Cores>,
+    /// A directory to record every point in, as JSON lines, and as CSV in the end. What was recorded there in part goes on.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// What the record is called: a directory can hold several, as NAME.jsonl. [default: scale; in process
+    /// scale-in-process]
+    #[arg(long, value_name = "NAME", value_parser = file_name, requires = "out")]
+    name: Option<String>,
+    /// One point of a repo, told as JSON, in this very process.
+    #[arg(long, value_name = "JSON", hide = true)]
+    cell: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Slices that make sense.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(3600);
+/// How long a repo may take for a point beside the slice: the storing of its entities.
+const STORING: Duration = Duration::from_secs(300);
+
+/// Measures.
+pub(crate) fn run(
+    catalog: &Catalog,
+    args: &ScaleArgs,
+    json: bool,
+    allocator: &'static str,
+) -> anyhow::Result<ExitCode> {
+    if let Some(cell) = &args.cell {
+        return one_cell(catalog, cell);
+    }
+    let stop = stop::on_signal()?;
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    let cores = args.cores(&available)?;
+    let (mix, slice) = (args.mix(), args.slice()?);
+    let settings = args.config.settings(None)?;
+    let field = Field { args, catalog, settings: &settings, mix, slice, cores: available.count() };
+    let axes = field.axes()?;
+    let (jobs, not_run) = field.jobs(&axes)?;
+    let experiment = Experiment { jobs, not_run, rounds: args.rounds(), stop: stop.clone() };
+    let [server, client] = &cores;
+    let environment = Environment::of(&available, [server, client], args.seed, allocator);
+    let header = Header { experiment: NAME.into(), plan: args.plan(&experiment, &axes, mix, slice)?, environment };
+    let name =
+        args.name.clone().unwrap_or_else(|| if args.in_process { format!("{NAME}-in-process") } else { NAME.into() });
+    let mut journal = Journal::named(args.out.as_deref(), &name, &header)?;
+    let mut instrument: Box<dyn Instrument> = if args.in_process {
+        Box::new(Processes { stop: stop.clone(), patience: slice * 2 + STORING })
+    } else {
+        client.pin()?;
+        Box::new(Bench::new(cores, [slice / 2, slice, slice / 2], mix, args.seed, stop.clone()))
+    };
+    let mut progress = Progress::counting(experiment.steps(&*instrument), "points");
+    let result = experiment.run(&mut *instrument, &mut journal, &mut progress);
+    progress.finish();
+    let lines = result?;
+    let report = Report::of(args.mode(), &lines, args.seed, stop.is_begun());
+    if let Some(dir) = &args.out {
+        write_csv(dir, &name, &lines, &report)?;
+    }
+    if json {
+        print_json(&Printed { environment: &header.environment, report: &report })
+    } else {
+        print(&report.to_string())
+    }?;
+    Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Printed<'a> {
+    environment: &'a Environment,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// A point of a repo, here: the process was started for it.
+fn one_cell(catalog: &Catalog, cell: &str) -> anyhow::Result<ExitCode> {
+    let operations: Operations =
+        serde_json::from_str(cell).map_err(|error| Misuse(format!("--cell {cell:?} is no point: {error}")))?;
+    let entry = catalog.repo(&operations.repo)?;
+    print_json(&operations.run(|| (entry.make)())?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the cells and the curves beside the record, over those of the last run.
+fn write_csv(dir: &Path, name: &str, lines: &Lines, report: &Report) -> anyhow::Result<()> {
+    let create = |name: String| {
+        let path = dir.join(name);
+        File::create(&path).with_context(|| format!("{} cannot be made", path.display()))
+    };
+    table::write_cells(lines, create(format!("{name}.csv"))?)?;
+    table::write_growth(&report.growth, create(format!("{name}-growth.csv"))?)?;
+    Ok(())
+}
+
+impl ScaleArgs {
+    fn mode(&self) -> Mode {
+        if self.in_process { Mode::InProcess } else { Mode::Http }
+    }
+
+    fn mix(&self) -> Mix {
+        self.mix.unwrap_or(if self.in_process { Mix { get: 95, put: 5 } } else { Mix { get: 1, put: 0 } })
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 3 } else { 10 }) as usize
+    }
+
+    fn slice(&self) -> Result<Duration, Misuse> {
+        let usual = Duration::from_millis(if self.quick { 250 } else { 500 });
+        let slice = self.slice.unwrap_or(usual);
+        if (SHORTEST..=LONGEST).contains(&slice) {
+            return Ok(slice);
+        }
+        Err(Misuse(format!("--slice {slice:?} is not from 10 ms to an hour")))
+    }
+
+    fn cores(&self, available: &Cores) -> anyhow::Result<[Cores; 2]> {
+        let (own, others) = (self.server_cores.as_ref(), self.client_cores.as_ref());
+        let server = chosen("--server-cores", own, others, available)?;
+        let client = chosen("--client-cores", others, Some(&server), available)?;
+        Ok([server, client])
+    }
+
+    /// Where the other axes are while one grows.
+    fn base(&self, workers: Option<usize>) -> Place {
+        Place { connections: self.connections as usize, keys: self.keys, workers, payload_bytes: self.payload as usize }
+    }
+
+    /// What is to be measured, for the record's header.
+    fn plan(
+        &self,
+        experiment: &Experiment,
+        axes: &[(Axis, Vec<u64>)],
+        mix: Mix,
+        slice: Duration,
+    ) -> anyhow::Result<Value> {
+        let mut names: Vec<&str> = Vec::new();
+        for job in &experiment.jobs {
+            if !names.contains(&job.name.as_str()) {
+                names.push(&job.name);
+            }
+        }
+        let axes = axes.iter().map(|(axis, points)| json!({"axis": axis, "points": points}));
+        Ok(json!({
+            "mode": self.mode(),
+            "contestants": names,
+            "axes": axes.collect::<Vec<_>>(),
+            "base": self.base(None),
+            "mix": mix.to_string(),
+            "rounds": experiment.rounds,
+            "slice_s": slice.as_secs_f64(),
+            "settings": self.config.given()?,
+        }))
+    }
+}

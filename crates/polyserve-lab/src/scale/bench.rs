@@ -1,0 +1,168 @@
+//! A point of a server: a process of its own, loaded in closed loop, then at a fixed rate.
+//!
+//! Invariant: no figure of a process that gave one wrong answer, or that did not say in the end that it gave as many as
+//! were read. Cost: the times below, 50 us more for each connection, and what it takes to store the entities.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use polyserve::Shutdown;
+use polyserve_load::data::Data;
+use polyserve_load::{CpuOf, Dist, Load, LoadError, Mix, Pace, Report, Span, Traffic, prefill_for};
+
+use super::Place;
+use super::report::Shown;
+use super::run::{Instrument, Job};
+use crate::compare::measure::{check_drain, run, run_watched};
+use crate::compare::turn::microseconds;
+use crate::launch::process::{Failure, Process};
+use crate::machine::cores::Cores;
+use crate::machine::proc;
+
+/// How servers are measured: alike for all.
+#[derive(Debug)]
+pub struct Bench {
+    /// The servers' cores.
+    pub server_cores: Cores,
+    /// The client's cores.
+    pub client_cores: Cores,
+    /// How long a server is loaded before it counts.
+    pub warm_up: Duration,
+    /// The closed loop.
+    pub slice: Duration,
+    /// The part at a fixed rate.
+    pub latency_slice: Duration,
+    /// Reading and writing.
+    pub mix: Mix,
+    /// Of the data.
+    pub seed: u64,
+    /// Begun where the run is to end now.
+    pub stop: Shutdown,
+    traffics: HashMap<(u64, usize), Traffic>,
+}
+
+/// By how much more a load is warmed up and measured for each connection: with 10 000 of them an answer in closed loop
+/// takes half a second, and each should have had a few.
+const PER_CONNECTION: Duration = Duration::from_micros(50);
+/// What the part at a fixed rate begins with and does not count.
+const RAMP: Duration = Duration::from_millis(50);
+/// More requests than this share that were due and not sent: the rate was too much.
+const MOST_BEHIND: f64 = 0.01;
+/// From this share of the closed loop on its memory is looked at.
+const SETTLED: f64 = 0.5;
+
+impl Bench {
+    /// One of these parts, in the order of the fields.
+    #[allow(clippy::too_many_arguments)] // each is a field
+    pub fn new(
+        [server_cores, client_cores]: [Cores; 2],
+        [warm_up, slice, latency_slice]: [Duration; 3],
+        mix: Mix,
+        seed: u64,
+        stop: Shutdown,
+    ) -> Self {
+        let traffics = HashMap::new();
+        Self { server_cores, client_cores, warm_up, slice, latency_slice, mix, seed, stop, traffics }
+    }
+
+    /// What is asked where so many entities of so many bytes are stored. It is kept: a million rows take a second to make.
+    fn traffic(&mut self, place: &Place) -> Result<Traffic, Failure> {
+        let Place { keys, payload_bytes, .. } = *place;
+        if let Some(traffic) = self.traffics.get(&(keys, payload_bytes)) {
+            return Ok(traffic.clone());
+        }
+        let data = Data::new(self.seed).with_description(payload_bytes);
+        let traffic =
+            Traffic::entities(&data, keys, Dist::Uniform, self.mix, self.seed).map_err(|error| unfit(&error))?;
+        self.traffics.insert((keys, payload_bytes), traffic.clone());
+        Ok(traffic)
+    }
+
+    fn load(&self, place: &Place, process: &Process, traffic: Traffic) -> Load {
+        Load::new(process.addr(), traffic).with(|load| {
+            load.connections = place.connections;
+            load.threads = self.client_cores.count().min(place.connections);
+            load.cores = self.client_cores.numbers().to_vec();
+            load.cpu = CpuOf::Process(process.pid());
+            load.stop = self.stop.clone();
+        })
+    }
+
+    fn look(&self, process: &Process, load: &Load, place: &Place, rate: Option<f64>) -> Result<(Shown, u64), Failure> {
+        let resident = || proc::resident(process.pid()).ok().map(|resident| resident.now);
+        let start_bytes = resident();
+        let mut answers = prefill_for(load).map_err(|error| unfit(&error))?;
+        let filled_bytes = resident();
+        let more = PER_CONNECTION * u32::try_from(place.connections).unwrap_or(u32::MAX);
+        let closed =
+            load.clone().with(|load| (load.warm_up, load.span) = (self.warm_up + more, Span::Time(self.slice + more)));
+        let mut loaded_bytes = None;
+        let report = run_watched(&closed, &mut |progress| {
+            if progress.share >= SETTLED {
+                loaded_bytes = resident();
+            }
+        })?;
+        answers += report.answered;
+        let cores = self.server_cores.count() as f64;
+        let mut shown = Shown {
+            answered: report.answered,
+            elapsed_s: report.elapsed.as_secs_f64(),
+            per_s: report.per_second(),
+            cpu_us: report
+                .server_cpu
+                .map(|cpu| cpu.as_secs_f64() * 1e6 / report.answered as f64)
+                .filter(|cpu| cpu.is_finite()),
+            server_busy_pct: report.server_busy.map(|busy| busy / cores * 100.0),
+            client_busy_pct: Some(report.client_busy * 100.0),
+            start_bytes,
+            filled_bytes,
+            loaded_bytes,
+            ..Shown::default()
+        };
+        if let Some(rate) = rate.filter(|_| !self.stop.is_begun()) {
+            let paced = load.clone().with(|load| {
+                (load.warm_up, load.span) = (RAMP, Span::Time(self.latency_slice));
+                load.pace = Pace::Rate(rate);
+            });
+            let report = run(&paced)?;
+            answers += report.answered;
+            shown.take_latency(&report, rate, place.connections);
+        }
+        Ok((shown, answers))
+    }
+}
+
+impl Shown {
+    fn take_latency(&mut self, report: &Report, rate: f64, connections: usize) {
+        let behind = report.answered_late.saturating_sub(connections as u64) + report.unsent + report.unfinished;
+        let due = report.latency.len() + report.unsent;
+        self.rate_per_s = Some(rate);
+        self.overloaded = behind as f64 > MOST_BEHIND * due as f64;
+        self.p50_us = Some(microseconds(&report.latency, 0.5));
+        self.p99_us = Some(microseconds(&report.latency, 0.99));
+        self.lateness_p99_us = report.lateness.as_ref().map(|late| microseconds(late, 0.99));
+    }
+}
+
+impl Instrument for Bench {
+    fn measure(&mut self, job: &Job, rate: Option<f64>) -> Result<Shown, Failure> {
+        let traffic = self.traffic(&job.place)?;
+        let mut process = Process::start(&job.launch, &self.server_cores)?;
+        let load = self.load(&job.place, &process, traffic);
+        let looked = self.look(&process, &load, &job.place, rate);
+        let (shown, answers) = looked.map_err(|failure| process.explain(failure))?;
+        let said = process.end()?;
+        if !self.stop.is_begun() {
+            check_drain(said.as_deref(), answers)?;
+        }
+        Ok(shown)
+    }
+
+    fn is_paced(&self) -> bool {
+        true
+    }
+}
+
+fn unfit(error: &LoadError) -> Failure {
+    Failure(error.to_string())
+}

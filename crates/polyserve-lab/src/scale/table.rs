@@ -1,0 +1,292 @@
+//! A report for people, and its cells and curves as CSV.
+
+use std::fmt::{self, Write as _};
+use std::io;
+
+use serde_json::Value;
+
+use super::report::{Cell, Growth, Law, Lines, Metric, Mode, Point, Report};
+use super::{Axis, Place};
+use crate::journal::first_header;
+use crate::output::Table;
+use crate::statistics::LEAST_ROUNDS;
+
+/// Below this R² a curve says little.
+const LITTLE: f64 = 0.5;
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for axis in Axis::ALL {
+            let points: Vec<&Point> = self.points.iter().filter(|point| point.axis == axis).collect();
+            let left_out = self.not_run.iter().filter(|not_run| not_run.axis == axis);
+            let failed = self.failed.iter().filter(|failed| failed.key.axis == axis);
+            if !points.is_empty() {
+                writeln!(f, "{axis}: medians of {} rounds", self.rounds)?;
+                write!(f, "{}", points_table(self.mode, axis, &points))?;
+                if let Some(rate) = self.rates.iter().find(|rate| rate.axis == axis) {
+                    let (rate, half_of, x) = (rate.requests_per_s, &rate.half_of, rate.x);
+                    writeln!(
+                        f,
+                        "P50, P99: from the intended start at {rate:.0} requests/s, half of {half_of}'s at {x}"
+                    )?;
+                }
+                self.growth
+                    .iter()
+                    .filter(|growth| growth.axis == axis)
+                    .try_for_each(|growth| writeln!(f, "{growth}"))?;
+            }
+            for not_run in left_out {
+                let at = not_run.x.map_or_else(String::new, |x| format!(" at {x}"));
+                writeln!(f, "not run: {}{at} {axis}: {}", not_run.name, not_run.why)?;
+            }
+            for failed in failed {
+                writeln!(f, "no figures: {} at {} {axis}: {}", failed.key.name, failed.key.x, failed.why)?;
+            }
+            if !points.is_empty() {
+                f.write_char('\n')?;
+            }
+        }
+        if self.rounds < LEAST_ROUNDS && !self.growth.is_empty() {
+            writeln!(
+                f,
+                "{} rounds: intervals of fewer than {LEAST_ROUNDS} are narrower than they should be",
+                self.rounds
+            )?;
+        }
+        if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
+    }
+}
+
+/// In words: `CPU per request of tokio_tcp/two_level grows as connections^0.08 [0.05, 0.11] (R² 0.97): 20.1 us at 10, 24.3 us
+/// at 10000`.
+impl fmt::Display for Growth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { axis, name, metric, law, fit, ends: [(first, from), (last, to)] } = self;
+        let (interval, what) = (fit.interval, in_words(*metric));
+        let does = match (interval.low > 0.0, interval.high < 0.0) {
+            (true, _) => "grows",
+            (_, true) => "falls",
+            (false, false) => "is level",
+        };
+        match law {
+            Law::Power => {
+                let (b, low, high) = (fit.b, interval.low, interval.high);
+                write!(f, "{what} of {name} {does} as {axis}^{b:.2} [{low:.2}, {high:.2}]")?;
+            }
+            Law::Line => {
+                let each = if *axis == Axis::Connections { "connection" } else { "entity" };
+                let (b, low, high) = (fit.b, interval.low, interval.high);
+                write!(f, "{what} of {name} {does} by {b:.0} [{low:.0}, {high:.0}] bytes per {each}")?;
+            }
+        }
+        write!(f, " (R² {:.2}): {} at {first}, {} at {last}", fit.r2, shown(*metric, *from), shown(*metric, *to))?;
+        let is_odd = fit.r2 < LITTLE && does != "is level";
+        if is_odd { write!(f, "; hardly {}", if *law == Law::Power { "a power" } else { "a line" }) } else { Ok(()) }
+    }
+}
+
+fn in_words(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Throughput => "throughput",
+        Metric::PerThread => "throughput per thread",
+        Metric::Cpu => "CPU per request",
+        Metric::P99 => "p99",
+        Metric::Memory => "memory",
+    }
+}
+
+fn shown(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::Throughput | Metric::PerThread => format!("{value:.0}/s"),
+        Metric::Cpu => format!("{value:.2} us"),
+        Metric::P99 => time(value),
+        Metric::Memory => format!("{:.1} MB", value / 1e6),
+    }
+}
+
+/// A time given in microseconds.
+fn time(microseconds: f64) -> String {
+    if microseconds < 1000.0 { format!("{microseconds:.0} us") } else { format!("{:.1} ms", microseconds / 1000.0) }
+}
+
+fn points_table(mode: Mode, axis: Axis, points: &[&Point]) -> Table {
+    let (who, what, axis) = match mode {
+        Mode::Http => ("SERVER", "REQUESTS/S", axis.name().to_uppercase()),
+        Mode::InProcess => ("REPO", "OPERATIONS/S", axis.name().to_uppercase()),
+    };
+    let mut header = vec![who, &axis, what];
+    match mode {
+        Mode::Http => header.extend(["CPU/REQUEST", "P50", "P99", "MEMORY", "SERVER", "CLIENT"]),
+        Mode::InProcess => header.extend(["EACH THREAD", "CPU/OPERATION", "MEMORY", "CPU"]),
+    }
+    let mut table = Table::of_numbers(&header);
+    for point in points {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+        let mut cells = vec![point.name.clone(), point.x.to_string(), format!("{:.0}", point.per_s)];
+        if mode == Mode::InProcess {
+            cells.push(or_dash(point.per_thread_s.map(|per_s| format!("{per_s:.0}"))));
+        }
+        cells.push(or_dash(point.cpu_us.map(|cpu| shown(Metric::Cpu, cpu))));
+        if mode == Mode::Http {
+            cells.extend(match (point.overloaded, point.p50_us, point.p99_us) {
+                (true, ..) => ["overloaded".into(), String::new()],
+                (false, p50, p99) => [p50, p99].map(|latency| or_dash(latency.map(time))),
+            });
+        }
+        cells.push(or_dash(point.loaded_bytes.map(|bytes| shown(Metric::Memory, bytes))));
+        cells.push(or_dash(point.server_busy_pct.map(|busy| format!("{busy:.0} %"))));
+        if mode == Mode::Http {
+            cells.push(or_dash(point.client_busy_pct.map(|busy| format!("{busy:.0} %"))));
+        }
+        table.row(cells);
+    }
+    table
+}
+
+fn growth_table(growth: &[&Growth]) -> Table {
+    let mut table =
+        Table::of_numbers(&["", "figure", "grows as", "95 % interval", "R²", "points", "rounds", "from", "to"]);
+    for Growth { axis, name, metric, law, fit, ends: [(_, from), (_, to)] } in growth.iter().copied() {
+        let (digits, curve) = match law {
+            Law::Power => (2, format!("{axis}^{:.2}", fit.b)),
+            Law::Line => (0, format!("{:.0} bytes each", fit.b)),
+        };
+        table.row(vec![
+            name.clone(),
+            in_words(*metric).to_owned(),
+            curve,
+            format!("[{:.digits$}, {:.digits$}]", fit.interval.low, fit.interval.high),
+            format!("{:.2}", fit.r2),
+            fit.points.to_string(),
+            fit.rounds.to_string(),
+            shown(*metric, *from),
+            shown(*metric, *to),
+        ]);
+    }
+    table
+}
+
+/// The report that these lines make: with their header's mode and seed.
+///
+/// # Errors
+///
+/// Where there is no header, or a line is not what it should be.
+pub fn report(lines: &[Value]) -> anyhow::Result<Report> {
+    let header = first_header(lines)?;
+    let mode = serde_json::from_value(header.plan["mode"].clone())?;
+    Ok(Report::of(mode, &Lines::of(lines)?, header.environment.seed, false))
+}
+
+/// For each axis its points, and how they grow.
+///
+/// # Errors
+///
+/// As [`report`].
+pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
+    let report = report(lines)?;
+    let mut tables = Vec::new();
+    for axis in Axis::ALL {
+        let points: Vec<&Point> = report.points.iter().filter(|point| point.axis == axis).collect();
+        let growth: Vec<&Growth> = report.growth.iter().filter(|growth| growth.axis == axis).collect();
+        if !points.is_empty() {
+            tables.push((format!("{axis}: points"), points_table(report.mode, axis, &points)));
+        }
+        if !growth.is_empty() {
+            tables.push((format!("{axis}: growth"), growth_table(&growth)));
+        }
+    }
+    Ok(tables)
+}
+
+/// Writes every cell as CSV, with a header. What is not known is empty.
+///
+/// # Errors
+///
+/// Where `out` fails.
+pub fn write_cells(lines: &Lines, out: impl io::Write) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record([
+        "axis",
+        "x",
+        "name",
+        "round",
+        "connections",
+        "keys",
+        "workers",
+        "payload_bytes",
+        "answered",
+        "elapsed_s",
+        "per_s",
+        "per_thread_s",
+        "cpu_us",
+        "server_busy_pct",
+        "client_busy_pct",
+        "rate_per_s",
+        "p50_us",
+        "p99_us",
+        "lateness_p99_us",
+        "overloaded",
+        "start_bytes",
+        "filled_bytes",
+        "loaded_bytes",
+    ])?;
+    for Cell { key, place, shown } in lines.cells.iter().filter_map(|(_, cell)| cell.as_ref().ok()) {
+        let Place { connections, keys, workers, payload_bytes } = place;
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        let bytes = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
+        csv.write_record([
+            key.axis.to_string(),
+            key.x.to_string(),
+            key.name.clone(),
+            key.round.to_string(),
+            connections.to_string(),
+            keys.to_string(),
+            workers.map_or_else(String::new, |workers| workers.to_string()),
+            payload_bytes.to_string(),
+            shown.answered.to_string(),
+            shown.elapsed_s.to_string(),
+            shown.per_s.to_string(),
+            number(shown.per_thread_s),
+            number(shown.cpu_us),
+            number(shown.server_busy_pct),
+            number(shown.client_busy_pct),
+            number(shown.rate_per_s),
+            number(shown.p50_us),
+            number(shown.p99_us),
+            number(shown.lateness_p99_us),
+            shown.overloaded.to_string(),
+            bytes(shown.start_bytes),
+            bytes(shown.filled_bytes),
+            bytes(shown.loaded_bytes),
+        ])?;
+    }
+    csv.flush()
+}
+
+/// Writes every curve as CSV, with a header.
+///
+/// # Errors
+///
+/// Where `out` fails.
+pub fn write_growth(growth: &[Growth], out: impl io::Write) -> io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(["axis", "name", "metric", "law", "a", "b", "low", "high", "r2", "points", "rounds"])?;
+    for Growth { axis, name, metric, law, fit, .. } in growth {
+        // The names that the records give them.
+        let named = |value: Value| value.as_str().unwrap_or_default().to_owned();
+        csv.write_record([
+            axis.to_string(),
+            name.clone(),
+            named(serde_json::to_value(metric)?),
+            named(serde_json::to_value(law)?),
+            fit.a.to_string(),
+            fit.b.to_string(),
+            fit.interval.low.to_string(),
+            fit.interval.high.to_string(),
+            fit.r2.to_string(),
+            fit.points.to_string(),
+            fit.rounds.to_string(),
+        ])?;
+    }
+    csv.flush()
+}

@@ -1,0 +1,194 @@
+//! `polyserve scale`: that what is measured is whole, kept and gone on from, not how anything grows.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{misused, printed, run, text};
+
+const TINY: [&str; 4] = ["scale", "--slice=150ms", "--rounds=2", "--keys=20"];
+
+fn fresh(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("scale-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    dir
+}
+
+fn scale(args: &[&str]) -> Value {
+    let said = printed(&[&TINY[..], &["--json"], args].concat());
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+fn lines(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).expect("there is a record");
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+fn count(lines: &[Value], kind: &str) -> usize {
+    lines.iter().filter(|line| line["kind"] == kind).count()
+}
+
+#[test]
+fn points_are_recorded_and_a_rerun_goes_on() {
+    let dir = fresh("record");
+    let (out, file) = (format!("--out={}", dir.display()), dir.join("scale.jsonl"));
+    let args = ["--axis=connections", "--points=2,8", "--servers=pool_server,tokio_tcp", &out];
+    let report = scale(&args);
+    assert_eq!(
+        (&report["mode"], &report["rounds"], &report["interrupted"]),
+        (&"http".into(), &2.into(), &false.into())
+    );
+    assert_eq!((&report["failed"], &report["not_run"]), (&Value::Array(vec![]), &Value::Array(vec![])));
+    let points = report["points"].as_array().unwrap();
+    assert_eq!(points.len(), 4);
+    for point in points {
+        for figure in ["per_s", "cpu_us", "p50_us", "p99_us", "loaded_bytes", "server_busy_pct", "client_busy_pct"] {
+            assert!(point[figure].as_f64() > Some(0.0), "{figure}: {point}");
+        }
+    }
+    let of = |metric: &str, law: &str| {
+        let growth = report["growth"].as_array().unwrap().iter();
+        growth.filter(|growth| growth["metric"] == metric && growth["law"] == law).count()
+    };
+    assert_eq!((of("throughput", "power"), of("cpu", "power"), of("memory", "line")), (2, 2, 2), "{report}");
+    let recorded = lines(&file);
+    assert_eq!(
+        (recorded[0]["kind"].as_str(), count(&recorded, "rate"), count(&recorded, "cell")),
+        (Some("environment"), 1, 8)
+    );
+    let rate = &recorded.iter().find(|line| line["kind"] == "rate").unwrap()["requests_per_s"];
+    let cells = || recorded.iter().filter(|line| line["kind"] == "cell");
+    assert!(cells().all(|cell| cell["rate_per_s"] == *rate && cell["connections"] == cell["x"]), "{recorded:?}");
+    let csv = fs::read_to_string(dir.join("scale.csv")).unwrap();
+    assert!(
+        csv.starts_with("axis,x,name,round,connections,keys,workers,payload_bytes,answered,elapsed_s,per_s,"),
+        "{csv}"
+    );
+    assert_eq!(
+        (csv.lines().count(), csv.contains("connections,8,tokio_tcp/two_level,2,8,20,,15,")),
+        (9, true),
+        "{csv}"
+    );
+    let growth = fs::read_to_string(dir.join("scale-growth.csv")).unwrap();
+    assert!(growth.contains("connections,tokio_tcp/two_level,memory,line,"), "{growth}");
+
+    // As after a crash: the last cell is lost, and nothing else is measured again.
+    let text = fs::read_to_string(&file).unwrap();
+    let kept = &text[..text.trim_end().rfind('\n').unwrap() + 1];
+    fs::write(&file, format!("{kept}{{\"kind\":\"ce")).unwrap();
+    let again = scale(&args);
+    assert_eq!(again["points"].as_array().unwrap().len(), 4);
+    let added = lines(&file)[kept.lines().count()..].to_vec();
+    assert_eq!((added.len(), count(&added, "environment"), count(&added, "cell")), (2, 1, 1), "{added:?}");
+    let same = scale(&args);
+    assert_eq!((&same["points"], &same["growth"]), (&again["points"], &again["growth"]));
+    assert!(misused(&[&TINY[..], &args, &["--seed=9"]].concat()).contains("not written over"));
+}
+
+#[test]
+fn every_axis_moves_what_it_is_named_after() {
+    let dir = fresh("axes");
+    let out = format!("--out={}", dir.display());
+    for (axis, points, field) in
+        [("keys", "10,30", "keys"), ("workers", "1,2", "workers"), ("payload", "15,2000", "payload_bytes")]
+    {
+        let name = format!("--name={axis}-1");
+        let args = [&format!("--axis={axis}")[..], &format!("--points={points}"), "--servers=tokio_tcp", "--rounds=1"];
+        let report: Value = serde_json::from_str(&printed(
+            &[&["scale", "--slice=50ms", "--keys=20", "--json", "--connections=3", &out, &name], &args[..]].concat(),
+        ))
+        .unwrap();
+        assert_eq!(report["points"].as_array().unwrap().len(), 2, "{report}");
+        let recorded = lines(&dir.join(format!("{axis}-1.jsonl")));
+        for cell in recorded.iter().filter(|line| line["kind"] == "cell") {
+            assert_eq!((&cell[field], &cell["connections"]), (&cell["x"], &3.into()), "{cell}");
+        }
+    }
+}
+
+/// Who does not let its workers be chosen is named on that axis, and measured on the others.
+#[test]
+fn who_is_left_out_is_named() {
+    let args = ["--axis=workers,connections", "--servers=thread_per_connection,sequential", "--rounds=1", "--quick"];
+    let said = printed(&[&TINY[..2], &["--keys=5", "--connections=4", "--json"], &args[..]].concat());
+    let report: Value = serde_json::from_str(&said).unwrap();
+    let not_run = report["not_run"].as_array().unwrap();
+    let why = |axis: &str, name: &str| {
+        let is_it = |one: &&Value| one["axis"] == axis && one["name"] == name;
+        not_run.iter().filter(is_it).map(|one| one["why"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(why("workers", "thread_per_connection/two_level")[0].contains("workers"), "{not_run:?}");
+    let bounds = why("connections", "sequential/two_level");
+    assert!(!bounds.is_empty() && bounds.iter().all(|why| why.contains("another connection may wait")), "{bounds:?}");
+    assert_eq!(why("connections", "thread_per_connection/two_level"), [] as [String; 0]);
+    assert!(report["points"].as_array().unwrap().iter().all(|point| point["axis"] == "connections"), "{report}");
+}
+
+#[test]
+fn repos_are_measured_without_http() {
+    let dir = fresh("alone");
+    let out = format!("--out={}", dir.display());
+    let args = ["scale", "--in-process", "--slice=20ms", "--rounds=2", "--repos=two_level,dashmap"];
+    let said = printed(&[&args[..], &["--axis=keys", "--points=10,1000", "--mix=get=1,put=1", &out]].concat());
+    for wanted in ["REPO", "OPERATIONS/S", "EACH THREAD", "throughput of dashmap", "bytes per entity"] {
+        assert!(said.contains(wanted), "{wanted} is not in\n{said}");
+    }
+    let recorded = lines(&dir.join("scale-in-process.jsonl"));
+    assert_eq!(
+        (recorded[0]["experiment"].as_str(), count(&recorded, "cell"), count(&recorded, "rate")),
+        (Some("scale"), 8, 0)
+    );
+    for cell in recorded.iter().filter(|line| line["kind"] == "cell") {
+        assert!(cell["per_thread_s"].as_f64() > Some(0.0) && cell["filled_bytes"].as_u64() > Some(0), "{cell}");
+        assert!(cell["p99_us"].is_null() && cell["keys"] == cell["x"], "{cell}");
+    }
+    assert!(fs::read_to_string(dir.join("scale-in-process.csv")).unwrap().lines().count() == 9);
+}
+
+#[test]
+fn for_people_growth_is_said_in_words() {
+    let said = printed(&[&TINY[..], &["--axis=payload", "--points=15,500,4000", "--servers=pool_server"]].concat());
+    for wanted in [
+        "payload: medians of 2 rounds",
+        "CPU/REQUEST",
+        "CPU per request of pool_server/mpsc_pool/two_level",
+        "as payload^",
+        "2 rounds: intervals",
+    ] {
+        assert!(said.contains(wanted), "{wanted} is not in\n{said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_a_misuse() {
+    for (args, why) in [
+        (&["--axis=size"][..], "connections"),
+        (&["--points=1"], "--points needs one --axis"),
+        (&["--axis=keys", "--points=0"], "--points"),
+        (&["--axis=workers", "--points=100000"], "workers are 4096 at most"),
+        (&["--axis=payload", "--points=16384", "--max-body=20000"], "above 10000"),
+        (&["--in-process", "--axis=connections"], "in process there are none"),
+        (&["--in-process", "--servers=tokio_tcp"], "cannot be used with"),
+        (&["--servers=nobody"], "no server \"nobody\""),
+        (&["--repos=nothing"], "no repo \"nothing\""),
+        (&["--servers=sequential", "--axis=connections", "--points=10"], "nothing to measure"),
+        (&["--slice=1ms"], "--slice"),
+        (&["--rounds=0"], "--rounds"),
+        (&["--name=x"], "--out"),
+        (&["--cell={}"], "is no point"),
+        (&["--client-cores=1000"], "there is no core 1000"),
+    ] {
+        let said = misused(&[&["scale"], args].concat());
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+}
+
+/// A process of its own that was told a repo that it does not have.
+#[test]
+fn a_point_that_cannot_be_measured_is_an_error() {
+    let cell = r#"{"repo":"nothing","threads":1,"keys":1,"payload_bytes":1,"get":1,"put":0,"seed":0,"warm_up_s":0.1,"time_s":0.1}"#;
+    let output = run(&["scale", &format!("--cell={cell}")]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no repo \"nothing\""), "{}", text(&output.stderr));
+}
