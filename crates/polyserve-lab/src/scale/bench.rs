@@ -108,10 +108,7 @@ impl Bench {
             answered: report.answered,
             elapsed_s: report.elapsed.as_secs_f64(),
             per_s: report.per_second(),
-            cpu_us: report
-                .server_cpu
-                .map(|cpu| cpu.as_secs_f64() * 1e6 / report.answered as f64)
-                .filter(|cpu| cpu.is_finite()),
+            cpu_us: cpu_us(&report),
             server_busy_pct: report.server_busy.map(|busy| busy / cores * 100.0),
             client_busy_pct: Some(report.client_busy * 100.0),
             start_bytes,
@@ -136,6 +133,7 @@ impl Shown {
     fn take_latency(&mut self, report: &Report, rate: f64, connections: usize) {
         let behind = report.answered_late.saturating_sub(connections as u64) + report.unsent + report.unfinished;
         let due = report.latency.len() + report.unsent;
+        self.paced_cpu_us = cpu_us(report);
         self.rate_per_s = Some(rate);
         self.overloaded = behind as f64 > MOST_BEHIND * due as f64;
         self.p50_us = Some(microseconds(&report.latency, 0.5));
@@ -161,6 +159,12 @@ impl Instrument for Bench {
     fn is_paced(&self) -> bool {
         true
     }
+}
+
+/// The server's CPU time for each right answer, in microseconds.
+fn cpu_us(report: &Report) -> Option<f64> {
+    let cpu_us = report.server_cpu?.as_secs_f64() * 1e6 / report.answered as f64;
+    Some(cpu_us).filter(|cpu_us| cpu_us.is_finite())
 }
 
 fn unfit(error: &LoadError) -> Failure {

@@ -6,10 +6,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::growth::{self, Fit, Sample};
+use super::curves::{growth_of, points_of};
+use super::growth::Fit;
 use super::{Axis, Place};
 use crate::journal::of_kind;
-use crate::statistics::median;
 
 /// The kind of a [`Cell`] in a record.
 pub const CELL: &str = "cell";
@@ -74,6 +74,8 @@ pub struct Shown {
     pub server_busy_pct: Option<f64>,
     /// The client's CPU time as a share of its threads' time.
     pub client_busy_pct: Option<f64>,
+    /// The same at the rate of the latencies: without the batches that a saturated server takes.
+    pub paced_cpu_us: Option<f64>,
     /// Requests a second that were due where the latencies were taken.
     pub rate_per_s: Option<f64>,
     /// Latency at that rate from the intended start, median, in microseconds.
@@ -139,6 +141,8 @@ pub enum Metric {
     PerThread,
     /// CPU time a request.
     Cpu,
+    /// The same at the axis' rate.
+    PacedCpu,
     /// p99 at the axis' rate; one of an overloaded cell is left out.
     P99,
     /// Resident memory under load.
@@ -147,7 +151,7 @@ pub enum Metric {
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Throughput, Self::PerThread, Self::Cpu, Self::P99, Self::Memory];
+    pub const ALL: [Self; 6] = [Self::Throughput, Self::PerThread, Self::Cpu, Self::PacedCpu, Self::P99, Self::Memory];
 
     /// This figure of a cell, if it has it.
     pub fn of(self, shown: &Shown) -> Option<f64> {
@@ -155,6 +159,7 @@ impl Metric {
             Self::Throughput => Some(shown.per_s),
             Self::PerThread => shown.per_thread_s,
             Self::Cpu => shown.cpu_us,
+            Self::PacedCpu => shown.paced_cpu_us.filter(|_| !shown.overloaded),
             Self::P99 => shown.p99_us.filter(|_| !shown.overloaded),
             Self::Memory => shown.loaded_bytes.map(|bytes| bytes as f64),
         }
@@ -178,6 +183,8 @@ pub struct Point {
     pub per_thread_s: Option<f64>,
     /// CPU time for each, in microseconds.
     pub cpu_us: Option<f64>,
+    /// The same at the axis' rate.
+    pub paced_cpu_us: Option<f64>,
     /// Latency, median, in microseconds.
     pub p50_us: Option<f64>,
     /// 99 %.
@@ -205,6 +212,8 @@ pub enum Law {
 /// How a figure of a contestant grows along an axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
+    /// Of requests, or of operations.
+    pub mode: Mode,
     /// The axis.
     pub axis: Axis,
     /// The contestant.
@@ -312,7 +321,7 @@ impl Report {
                 let own: Vec<&Cell> =
                     cells.iter().copied().filter(|cell| cell.key.axis == axis && cell.key.name == name).collect();
                 let own_points = points_of(axis, name, &own);
-                growth.extend(growth_of(axis, name, &own, seed));
+                growth.extend(growth_of(mode, axis, name, &own, seed));
                 points.extend(own_points);
             }
         }
@@ -327,66 +336,4 @@ impl Report {
             interrupted,
         }
     }
-}
-
-fn places(cells: &[&Cell]) -> Vec<u64> {
-    let mut places: Vec<u64> = cells.iter().map(|cell| cell.key.x).collect();
-    places.sort_unstable();
-    places.dedup();
-    places
-}
-
-fn middle(cells: &[&Cell], figure: impl Fn(&Shown) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = cells.iter().filter_map(|cell| figure(&cell.shown)).collect();
-    (!values.is_empty()).then(|| median(&mut values))
-}
-
-fn points_of(axis: Axis, name: &str, cells: &[&Cell]) -> Vec<Point> {
-    let point = |x: u64| {
-        let own: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.key.x == x).collect();
-        let overloaded = own.iter().filter(|cell| cell.shown.overloaded).count();
-        Point {
-            axis,
-            x,
-            name: name.to_owned(),
-            rounds: own.len(),
-            per_s: middle(&own, |shown| Some(shown.per_s)).unwrap_or(0.0),
-            per_thread_s: middle(&own, |shown| shown.per_thread_s),
-            cpu_us: middle(&own, |shown| shown.cpu_us),
-            p50_us: middle(&own, |shown| shown.p50_us),
-            p99_us: middle(&own, |shown| shown.p99_us),
-            overloaded: overloaded * 2 > own.len(),
-            loaded_bytes: middle(&own, |shown| Metric::Memory.of(shown)),
-            server_busy_pct: middle(&own, |shown| shown.server_busy_pct),
-            client_busy_pct: middle(&own, |shown| shown.client_busy_pct),
-        }
-    };
-    places(cells).into_iter().map(point).collect()
-}
-
-fn growth_of(axis: Axis, name: &str, cells: &[&Cell], seed: u64) -> Vec<Growth> {
-    let mut all = Vec::new();
-    for metric in Metric::ALL {
-        let sample = |cell: &&Cell| {
-            let Key { x, round, .. } = cell.key;
-            Some(Sample { x, round, y: metric.of(&cell.shown)? })
-        };
-        let samples: Vec<Sample> = cells.iter().filter_map(sample).collect();
-        let end = |x: u64| {
-            let mut values: Vec<f64> = samples.iter().filter(|sample| sample.x == x).map(|sample| sample.y).collect();
-            (x, median(&mut values))
-        };
-        let range = samples.iter().map(|sample| sample.x);
-        let (Some(first), Some(last)) = (range.clone().min(), range.max()) else { continue };
-        let ends = [end(first), end(last)];
-        let mut add = |law: Law, fit: Option<Fit>| {
-            all.extend(fit.map(|fit| Growth { axis, name: name.to_owned(), metric, law, fit, ends }));
-        };
-        add(Law::Power, growth::power(&samples, seed));
-        // What a connection or an entity takes is a sum, whatever a power may fit.
-        if metric == Metric::Memory && matches!(axis, Axis::Connections | Axis::Keys) {
-            add(Law::Line, growth::line(&samples, seed));
-        }
-    }
-    all
 }

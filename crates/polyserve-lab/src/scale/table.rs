@@ -27,13 +27,11 @@ impl fmt::Display for Report {
                     let (rate, half_of, x) = (rate.requests_per_s, &rate.half_of, rate.x);
                     writeln!(
                         f,
-                        "P50, P99: from the intended start at {rate:.0} requests/s, half of {half_of}'s at {x}"
+                        "AT RATE, P50, P99: at {rate:.0} requests/s, from the intended start; half of {half_of}'s at {x}"
                     )?;
                 }
-                self.growth
-                    .iter()
-                    .filter(|growth| growth.axis == axis)
-                    .try_for_each(|growth| writeln!(f, "{growth}"))?;
+                let mut own = self.growth.iter().filter(|growth| growth.axis == axis && !is_part_of_a_sum(growth));
+                own.try_for_each(|growth| writeln!(f, "{growth}"))?;
             }
             for not_run in left_out {
                 let at = not_run.x.map_or_else(String::new, |x| format!(" at {x}"));
@@ -57,16 +55,21 @@ impl fmt::Display for Report {
     }
 }
 
+/// Memory that grows by so much each is no power, though one can be drawn through it.
+fn is_part_of_a_sum(growth: &Growth) -> bool {
+    growth.metric == Metric::Memory && growth.law == Law::Power && matches!(growth.axis, Axis::Connections | Axis::Keys)
+}
+
 /// In words: `CPU per request of tokio_tcp/two_level grows as connections^0.08 [0.05, 0.11] (R² 0.97): 20.1 us at 10, 24.3 us
 /// at 10000`.
 impl fmt::Display for Growth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { axis, name, metric, law, fit, ends: [(first, from), (last, to)] } = self;
-        let (interval, what) = (fit.interval, in_words(*metric));
+        let Self { mode, axis, name, metric, law, fit, ends: [(first, from), (last, to)] } = self;
+        let (interval, what) = (fit.interval, in_words(*mode, *metric));
         let does = match (interval.low > 0.0, interval.high < 0.0) {
             (true, _) => "grows",
             (_, true) => "falls",
-            (false, false) => "is level",
+            (false, false) => "is level,",
         };
         match law {
             Law::Power => {
@@ -80,16 +83,18 @@ impl fmt::Display for Growth {
             }
         }
         write!(f, " (R² {:.2}): {} at {first}, {} at {last}", fit.r2, shown(*metric, *from), shown(*metric, *to))?;
-        let is_odd = fit.r2 < LITTLE && does != "is level";
+        let is_odd = fit.r2 < LITTLE && does != "is level,";
         if is_odd { write!(f, "; hardly {}", if *law == Law::Power { "a power" } else { "a line" }) } else { Ok(()) }
     }
 }
 
-fn in_words(metric: Metric) -> &'static str {
+fn in_words(mode: Mode, metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput => "throughput",
         Metric::PerThread => "throughput per thread",
+        Metric::Cpu if mode == Mode::InProcess => "CPU per operation",
         Metric::Cpu => "CPU per request",
+        Metric::PacedCpu => "CPU per request at the rate",
         Metric::P99 => "p99",
         Metric::Memory => "memory",
     }
@@ -98,7 +103,7 @@ fn in_words(metric: Metric) -> &'static str {
 fn shown(metric: Metric, value: f64) -> String {
     match metric {
         Metric::Throughput | Metric::PerThread => format!("{value:.0}/s"),
-        Metric::Cpu => format!("{value:.2} us"),
+        Metric::Cpu | Metric::PacedCpu => format!("{value:.2} us"),
         Metric::P99 => time(value),
         Metric::Memory => format!("{:.1} MB", value / 1e6),
     }
@@ -116,7 +121,7 @@ fn points_table(mode: Mode, axis: Axis, points: &[&Point]) -> Table {
     };
     let mut header = vec![who, &axis, what];
     match mode {
-        Mode::Http => header.extend(["CPU/REQUEST", "P50", "P99", "MEMORY", "SERVER", "CLIENT"]),
+        Mode::Http => header.extend(["CPU/REQUEST", "AT RATE", "P50", "P99", "MEMORY", "SERVER", "CLIENT"]),
         Mode::InProcess => header.extend(["EACH THREAD", "CPU/OPERATION", "MEMORY", "CPU"]),
     }
     let mut table = Table::of_numbers(&header);
@@ -128,6 +133,7 @@ fn points_table(mode: Mode, axis: Axis, points: &[&Point]) -> Table {
         }
         cells.push(or_dash(point.cpu_us.map(|cpu| shown(Metric::Cpu, cpu))));
         if mode == Mode::Http {
+            cells.push(or_dash(point.paced_cpu_us.map(|cpu| shown(Metric::PacedCpu, cpu))));
             cells.extend(match (point.overloaded, point.p50_us, point.p99_us) {
                 (true, ..) => ["overloaded".into(), String::new()],
                 (false, p50, p99) => [p50, p99].map(|latency| or_dash(latency.map(time))),
@@ -146,14 +152,14 @@ fn points_table(mode: Mode, axis: Axis, points: &[&Point]) -> Table {
 fn growth_table(growth: &[&Growth]) -> Table {
     let mut table =
         Table::of_numbers(&["", "figure", "grows as", "95 % interval", "R²", "points", "rounds", "from", "to"]);
-    for Growth { axis, name, metric, law, fit, ends: [(_, from), (_, to)] } in growth.iter().copied() {
+    for Growth { mode, axis, name, metric, law, fit, ends: [(_, from), (_, to)] } in growth.iter().copied() {
         let (digits, curve) = match law {
             Law::Power => (2, format!("{axis}^{:.2}", fit.b)),
             Law::Line => (0, format!("{:.0} bytes each", fit.b)),
         };
         table.row(vec![
             name.clone(),
-            in_words(*metric).to_owned(),
+            in_words(*mode, *metric).to_owned(),
             curve,
             format!("[{:.digits$}, {:.digits$}]", fit.interval.low, fit.interval.high),
             format!("{:.2}", fit.r2),
@@ -219,6 +225,7 @@ pub fn write_cells(lines: &Lines, out: impl io::Write) -> io::Result<()> {
         "per_s",
         "per_thread_s",
         "cpu_us",
+        "paced_cpu_us",
         "server_busy_pct",
         "client_busy_pct",
         "rate_per_s",
@@ -248,6 +255,7 @@ pub fn write_cells(lines: &Lines, out: impl io::Write) -> io::Result<()> {
             shown.per_s.to_string(),
             number(shown.per_thread_s),
             number(shown.cpu_us),
+            number(shown.paced_cpu_us),
             number(shown.server_busy_pct),
             number(shown.client_busy_pct),
             number(shown.rate_per_s),
