@@ -62,7 +62,7 @@ pub(crate) struct ScaleArgs {
     /// Weights of reading and writing. [default: get=1; in process get=95,put=5]
     #[arg(long, value_name = "get=95,put=5")]
     mix: Option<Mix>,
-    /// Rounds; the intervals of fewer than 10 are too narrow. [default: 10, quick: 3]
+    /// Rounds; the intervals of fewer than 10 are too narrow. [default: 10, quick: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
     /// How long a point is measured in closed loop, and half as long again at a fixed rate. [default: 500ms, quick: 250ms]
@@ -185,7 +185,7 @@ impl ScaleArgs {
     }
 
     fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick { 3 } else { 10 }) as usize
+        self.rounds.unwrap_or(if self.quick { 5 } else { 10 }) as usize
     }
 
     fn slice(&self) -> Result<Duration, Misuse> {

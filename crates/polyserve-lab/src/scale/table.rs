@@ -45,11 +45,8 @@ impl fmt::Display for Report {
             }
         }
         if self.rounds < LEAST_ROUNDS && !self.growth.is_empty() {
-            writeln!(
-                f,
-                "{} rounds: intervals of fewer than {LEAST_ROUNDS} are narrower than they should be",
-                self.rounds
-            )?;
+            let why = format!("intervals of fewer than {LEAST_ROUNDS} rounds are narrower than they should be");
+            writeln!(f, "too few rounds: {why}")?;
         }
         if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
     }
@@ -66,23 +63,27 @@ impl fmt::Display for Growth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mode, axis, name, metric, law, fit, ends: [(first, from), (last, to)] } = self;
         let (interval, what) = (fit.interval, in_words(*mode, *metric));
+        let is_one = fit.rounds < 2;
         let does = match (interval.low > 0.0, interval.high < 0.0) {
+            _ if is_one => "goes",
             (true, _) => "grows",
             (_, true) => "falls",
             (false, false) => "is level,",
         };
+        let between = |digits: usize| match is_one {
+            true => String::from("[one round: no interval]"),
+            false => format!("[{:.digits$}, {:.digits$}]", interval.low, interval.high),
+        };
         match law {
-            Law::Power => {
-                let (b, low, high) = (fit.b, interval.low, interval.high);
-                write!(f, "{what} of {name} {does} as {axis}^{b:.2} [{low:.2}, {high:.2}]")?;
-            }
+            Law::Power => write!(f, "{what} of {name} {does} as {axis}^{:.2} {}", fit.b, between(2))?,
             Law::Line => {
                 let each = if *axis == Axis::Connections { "connection" } else { "entity" };
-                let (b, low, high) = (fit.b, interval.low, interval.high);
-                write!(f, "{what} of {name} {does} by {b:.0} [{low:.0}, {high:.0}] bytes per {each}")?;
+                write!(f, "{what} of {name} {does} by {:.0} {} bytes per {each}", fit.b, between(0))?;
             }
         }
-        write!(f, " (R² {:.2}): {} at {first}, {} at {last}", fit.r2, shown(*metric, *from), shown(*metric, *to))?;
+        // Through two points there is always a curve.
+        let fits = if fit.points < 3 { String::from("2 points") } else { format!("R² {:.2}", fit.r2) };
+        write!(f, " ({fits}): {} at {first}, {} at {last}", shown(*metric, *from), shown(*metric, *to))?;
         let is_odd = fit.r2 < LITTLE && does != "is level,";
         if is_odd { write!(f, "; hardly {}", if *law == Law::Power { "a power" } else { "a line" }) } else { Ok(()) }
     }
@@ -162,7 +163,7 @@ fn growth_table(growth: &[&Growth]) -> Table {
             in_words(*mode, *metric).to_owned(),
             curve,
             format!("[{:.digits$}, {:.digits$}]", fit.interval.low, fit.interval.high),
-            format!("{:.2}", fit.r2),
+            if fit.points < 3 { String::from("-") } else { format!("{:.2}", fit.r2) },
             fit.points.to_string(),
             fit.rounds.to_string(),
             shown(*metric, *from),
@@ -297,4 +298,41 @@ pub fn write_growth(growth: &[Growth], out: impl io::Write) -> io::Result<()> {
         ])?;
     }
     csv.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::growth::Fit;
+    use super::*;
+    use crate::statistics::Interval;
+
+    fn growth(metric: Metric, law: Law, [b, low, high, r2]: [f64; 4], [points, rounds]: [usize; 2]) -> Growth {
+        let fit = Fit { a: 1.0, b, interval: Interval { low, high }, r2, points, rounds };
+        let (mode, axis, name) = (Mode::Http, Axis::Connections, String::from("any"));
+        Growth { mode, axis, name, metric, law, fit, ends: [(10, 20.1), (10_000, 24.3)] }
+    }
+
+    #[test]
+    fn growth_in_words() {
+        for (growth, words) in [
+            (
+                growth(Metric::Cpu, Law::Power, [0.08, 0.05, 0.11, 0.97], [4, 10]),
+                "CPU per request of any grows as connections^0.08 [0.05, 0.11] (R² 0.97): 20.10 us at 10, 24.30 us at 10000",
+            ),
+            (
+                growth(Metric::P99, Law::Power, [-0.01, -0.1, 0.1, 0.02], [4, 10]),
+                "p99 of any is level, as connections^-0.01 [-0.10, 0.10] (R² 0.02): 20 us at 10, 24 us at 10000",
+            ),
+            (
+                growth(Metric::Throughput, Law::Power, [-0.2, -0.3, -0.1, 0.3], [4, 10]),
+                "throughput of any falls as connections^-0.20 [-0.30, -0.10] (R² 0.30): 20/s at 10, 24/s at 10000; hardly a power",
+            ),
+            (
+                growth(Metric::Memory, Law::Line, [1024.4, 1000.0, 1100.0, 1.0], [2, 1]),
+                "memory of any goes by 1024 [one round: no interval] bytes per connection (2 points): 0.0 MB at 10, 0.0 MB at 10000",
+            ),
+        ] {
+            assert_eq!(growth.to_string(), words);
+        }
+    }
 }

@@ -154,7 +154,7 @@ fn for_people_growth_is_said_in_words() {
         "CPU/REQUEST",
         "CPU per request of pool_server/mpsc_pool/two_level",
         "as payload^",
-        "2 rounds: intervals",
+        "too few rounds: intervals",
     ] {
         assert!(said.contains(wanted), "{wanted} is not in\n{said}");
     }
