@@ -1,20 +1,27 @@
 //! `polyserve stress`: the stress scenario against one server over one repo, or against somebody else's server.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
+use serde_json::{Value, json};
 
 use super::room::roomy;
+use super::stop;
 use crate::Misuse;
 use crate::config_args::ConfigArgs;
 use crate::data::Data;
+use crate::journal::{Header, file_name};
 use crate::launch::foreign::{Foreign, Sources, build};
 use crate::limits;
+use crate::machine::{Cores, Environment};
 use crate::output::{print, print_json};
-use crate::stress::{self, Contestant, Mode, Scenario, Subject, Use};
+use crate::stress::record::NAME;
+use crate::stress::{self, Contestant, Mode, Record, Scenario, Subject, Use, table};
 
 /// What `polyserve stress` is told.
 #[derive(Debug, clap::Args)]
@@ -40,6 +47,13 @@ pub(crate) struct StressArgs {
     /// The data's seed.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
+    /// A directory to record the rounds in, as JSON lines, and those of all servers that were recorded there as CSV. A round
+    /// that is there, and in which nothing was wrong, is not run again.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// What the record is called: a directory can hold several, as NAME.jsonl.
+    #[arg(long, value_name = "NAME", default_value = NAME, value_parser = file_name, requires = "out")]
+    name: String,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -70,16 +84,35 @@ pub(crate) fn run(
         return Err(Misuse(format!("--scale {} is not above 0 and at most {LARGEST_SCALE}", args.scale)).into());
     }
     let settings = args.config.settings(None)?;
+    let stop = stop::on_signal()?;
     let foreign = Foreign::named(&args.server).filter(|foreign| args.server == foreign.title());
     // What cannot be done is said before anything is built.
     let modes = modes(args, if foreign.is_some() { 1 } else { 2 })?;
     let subject = match foreign {
-        Some(foreign) => self::foreign(args, foreign, &settings, allocator)?,
+        Some(foreign) => self::foreign(args, foreign, &settings, allocator, &stop)?,
         None => own(catalog, args, &settings)?,
     };
-    let report = stress::run(&subject, &Scenario::new(args.scale, Data::new(args.seed)), &modes)?;
+    let scenario = Scenario::new(args.scale, Data::new(args.seed));
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
+    let header = Header { experiment: NAME.into(), plan: args.plan(&scenario)?, environment };
+    let mut record = Record::open(args.out.as_deref(), &args.name, &header)?;
+    let report = stress::run_recorded(&subject, &scenario, &modes, &mut record, &stop)?;
+    if let Some(dir) = &args.out {
+        let path = dir.join(format!("{}.csv", args.name));
+        let csv = File::create(&path).with_context(|| format!("{} cannot be made", path.display()))?;
+        table::write_csv(record.rounds(), csv)?;
+    }
     if json { print_json(&report) } else { print(&report.to_string()) }?;
     Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl StressArgs {
+    /// What every round of a record has in common: not the server, the repo and the mode, which are in its line.
+    fn plan(&self, scenario: &Scenario) -> anyhow::Result<Value> {
+        let (requests, connections) = (scenario.total(), self.connections);
+        Ok(json!({"requests": requests, "connections": connections, "settings": self.config.given()?}))
+    }
 }
 
 /// A server of ours.
@@ -99,6 +132,7 @@ fn foreign(
     foreign: Foreign,
     settings: &Settings,
     allocator: &'static str,
+    stop: &Shutdown,
 ) -> anyhow::Result<Subject> {
     let name = foreign.title();
     if !foreign.keeps_entities() {
@@ -110,7 +144,7 @@ fn foreign(
     if let Some(flag) = args.config.flags().iter().find(|flag| !flag.starts_with("--workers=")) {
         return Err(Misuse(format!("{flag}: {name} takes --workers, and no other setting")).into());
     }
-    let guests = build(&[foreign], Sources::default(), allocator, &Shutdown::new());
+    let guests = build(&[foreign], Sources::default(), allocator, stop);
     let guest = guests.first().with_context(|| format!("{name} was not built"))?;
     let launch = guest.launch(settings.config.workers).map_err(|why| anyhow!("{name}: {why}"))?;
     Ok(Subject::Apart { name, launch })

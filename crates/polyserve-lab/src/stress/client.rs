@@ -6,6 +6,7 @@ use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
+use polyserve::Shutdown;
 use polyserve::sync::lock;
 
 use super::connection::{Connection, Lost, PATIENCE, Response, Traffic};
@@ -38,15 +39,21 @@ pub struct Shared<'a> {
     pub bar: &'a ProgressBar,
 }
 
-/// The first few errors, and when it makes no sense to go on.
+/// The first few errors, and when it makes no sense to go on: there are too many, or the run is to end.
 #[derive(Debug, Default)]
 pub struct Errors {
     first: Mutex<Vec<String>>,
     count: AtomicU64,
     hopeless: AtomicBool,
+    stop: Shutdown,
 }
 
 impl Errors {
+    /// None yet, of a run that ends early where `stop` begins.
+    pub fn until(stop: Shutdown) -> Self {
+        Self { stop, ..Self::default() }
+    }
+
     const SHOWN: usize = 5;
     const TOO_MANY: u64 = 100;
 
@@ -62,9 +69,9 @@ impl Errors {
         }
     }
 
-    /// Whether there were so many that the clients stop.
+    /// Whether the clients stop: there were too many, or the run is to end.
     pub fn is_hopeless(&self) -> bool {
-        self.hopeless.load(Ordering::Relaxed)
+        self.hopeless.load(Ordering::Relaxed) || self.stop.is_begun()
     }
 
     /// How many there were.

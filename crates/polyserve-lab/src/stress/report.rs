@@ -25,13 +25,15 @@ pub struct Report {
     pub rounds: Vec<Round>,
     /// Whether nothing was wrong.
     pub passed: bool,
+    /// Whether it was ended early: rounds are missing then.
+    pub interrupted: bool,
 }
 
 /// A round of it.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Round {
     /// `close`, `keep-alive` or `burst`.
-    pub mode: &'static str,
+    pub mode: String,
     /// Connections at a time.
     pub connections_at_once: u64,
     /// Each group, and the total.
@@ -55,10 +57,10 @@ pub struct Round {
 }
 
 /// A group of a round; columns as published.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     /// `put-new`, `get`, `put-update` or `total`.
-    pub phase: &'static str,
+    pub phase: String,
     /// Requests.
     pub samples: u64,
     /// Those without a right answer.
@@ -78,7 +80,7 @@ pub struct Group {
 }
 
 /// What was left in the store, seen over HTTP.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Final {
     /// Ids that were asked for.
     pub checked: u64,
@@ -98,7 +100,7 @@ impl Final {
 }
 
 /// A [`Drain`].
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Counts {
     /// Whole answers.
     pub answered: u64,
@@ -133,7 +135,7 @@ impl Round {
             Mode::Burst(size, _) => size.min(total.samples),
         };
         Self {
-            mode: mode.name(),
+            mode: mode.name().to_owned(),
             connections_at_once,
             groups: named.map(|(phase, tally)| Group::new(phase, tally)).collect(),
             connections: total.connections,
@@ -152,7 +154,7 @@ impl Group {
     fn new(phase: &'static str, tally: &Tally) -> Self {
         let per_second = |count: u64| if tally.took.is_zero() { 0.0 } else { count as f64 / tally.took.as_secs_f64() };
         Self {
-            phase,
+            phase: phase.to_owned(),
             samples: tally.samples,
             errors: tally.errors,
             error_pct: if tally.samples == 0 { 0.0 } else { tally.errors as f64 / tally.samples as f64 * 100.0 },
@@ -169,7 +171,12 @@ impl fmt::Display for Report {
         let Self { server, repo, requests, seed, .. } = self;
         writeln!(f, "{server} over {repo}, {requests} requests a round, seed {seed}")?;
         self.rounds.iter().try_for_each(|round| write!(f, "\n{round}"))?;
-        writeln!(f, "\n{}", if self.passed { "passed" } else { "FAILED" })
+        let end = match (self.passed, self.interrupted) {
+            (false, _) => "FAILED",
+            (true, true) => "ended early",
+            (true, false) => "passed",
+        };
+        writeln!(f, "\n{end}")
     }
 }
 
@@ -184,7 +191,7 @@ impl fmt::Display for Round {
         let mut table = Table::of_numbers(&header);
         for group in &self.groups {
             table.row(vec![
-                group.phase.to_owned(),
+                group.phase.clone(),
                 group.samples.to_string(),
                 group.errors.to_string(),
                 format!("{:.2}", group.error_pct),

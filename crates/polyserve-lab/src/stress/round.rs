@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use polyserve::Shutdown;
 use polyserve::sync::{read, write};
 
 use super::client::{self, Errors, Shared, Tally, Use};
@@ -40,14 +41,14 @@ impl Mode {
 /// A thread that formats a request and parses an answer needs little.
 const STACK: usize = 256 * 1024;
 
-/// Runs one round.
+/// Runs one round; none where `stop` begins before its end.
 ///
 /// # Errors
 ///
 /// Where it cannot be run at all; what went wrong in it is in the report.
-pub fn run(subject: &Subject, scenario: &Scenario, mode: Mode) -> anyhow::Result<Round> {
+pub fn run(subject: &Subject, scenario: &Scenario, mode: Mode, stop: &Shutdown) -> anyhow::Result<Option<Round>> {
     let stage = subject.start(scenario)?;
-    let (ledger, errors, bar) = (Ledger::new(scenario), Errors::default(), progress(scenario, mode));
+    let (ledger, errors, bar) = (Ledger::new(scenario), Errors::until(stop.clone()), progress(scenario, mode));
     let may_refuse = matches!(mode, Mode::Burst(..));
     let shared = Shared { scenario, addr: stage.addr(), ledger: &ledger, may_refuse, errors: &errors, bar: &bar };
     let filled = stage.fill(&shared)?;
@@ -63,7 +64,11 @@ pub fn run(subject: &Subject, scenario: &Scenario, mode: Mode) -> anyhow::Result
         errors.note(|| format!("the repo counts {len} entities, of which {} were seen", left.present));
     }
 
-    let drain = stage.end(&shared)?;
+    let drain = stage.end(&shared);
+    if stop.is_begun() {
+        return Ok(None); // it was cut short, and the server may have been too
+    }
+    let drain = drain?;
     let answers = groups.iter().map(|group| group.answers).sum::<u64>() + look.answers + filled;
     if let Some(Counts { answered, cut, stuck }) = drain {
         if answered != answers {
@@ -73,7 +78,7 @@ pub fn run(subject: &Subject, scenario: &Scenario, mode: Mode) -> anyhow::Result
             errors.note(|| format!("the server was idle and did not end so: cut {cut}, stuck {stuck}"));
         }
     }
-    Ok(Round::new(mode, groups, left, counted, drain, answers, &errors))
+    Ok(Some(Round::new(mode, groups, left, counted, drain, answers, &errors)))
 }
 
 fn progress(scenario: &Scenario, mode: Mode) -> ProgressBar {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
 use polyserve_lab::compare::contestant::{Contestant, Role};
-use polyserve_lab::compare::{Comparison, Instrument, Ranking, Record};
+use polyserve_lab::compare::{Comparison, Instrument, Record};
 use polyserve_lab::data::Data;
 use polyserve_lab::journal::Header;
 use polyserve_lab::launch::{AddressFrom, Launch};
@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use super::{PATIENCE, misused, polyserve, printed, text};
 
-const TINY: [&str; 5] = ["--slice=50ms", "--warm-up=50ms", "--connections=4", "--keys=50", "--seed=7"];
+pub(crate) const TINY: [&str; 5] = ["--slice=50ms", "--warm-up=50ms", "--connections=4", "--keys=50", "--seed=7"];
 
 /// With all features, what the precedence says.
 const ALLOCATOR: &str = match (cfg!(feature = "jemalloc"), cfg!(feature = "mimalloc")) {
@@ -33,20 +33,20 @@ const ALLOCATOR: &str = match (cfg!(feature = "jemalloc"), cfg!(feature = "mimal
 };
 
 /// A directory of this test's own that is not there yet.
-fn fresh(name: &str) -> PathBuf {
+pub(crate) fn fresh(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     dir
 }
 
 /// Whole lines of JSON, each of a kind.
-fn lines(dir: &Path) -> Vec<Value> {
+pub(crate) fn lines(dir: &Path) -> Vec<Value> {
     let text = fs::read_to_string(dir.join("compare.jsonl")).expect("there is a record");
     assert!(text.ends_with('\n'), "the last line is whole");
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
 
-fn kind(line: &Value) -> &str {
+pub(crate) fn kind(line: &Value) -> &str {
     line["kind"].as_str().expect("every line has a kind")
 }
 
@@ -90,54 +90,6 @@ fn a_tiny_comparison_says_that_it_decides_nothing_and_records_every_turn() {
     let kinds: Vec<Value> =
         added.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["kind"].clone()).collect();
     assert_eq!(kinds, ["environment"], "nothing was measured again");
-}
-
-/// As after a crash: the last round is not whole, and goes again; those before are kept, and so is the rate.
-#[test]
-fn a_comparison_goes_on_after_its_last_whole_round() {
-    let dir = fresh("goes-on");
-    let out = format!("--out={}", dir.display());
-    let args = ["compare", "--servers=pool_server", "--repos=two_level,std_mutex", "--rounds=2", "--name=get-1", &out];
-    let args = [&args[..], &TINY, &["--json"]].concat();
-    printed(&args);
-    let file = dir.join("get-1.jsonl");
-    let text = fs::read_to_string(&file).unwrap();
-    let all: Vec<&str> = text.lines().collect();
-    let is_of = |line: &&str, round: u64| {
-        let line: Value = serde_json::from_str(line).unwrap();
-        line["kind"] == "turn" && line["round"] == round
-    };
-    let first = all.iter().position(|line| is_of(line, 2)).unwrap();
-    let kept = all[..=first].join("\n") + "\n";
-    fs::write(&file, format!("{kept}{{\"kind\":\"turn\",\"rou")).unwrap();
-    let ranking: Value = serde_json::from_str(&printed(&args)).unwrap();
-    assert_eq!((&ranking["rounds"], &ranking["interrupted"]), (&2.into(), &false.into()));
-    assert!(ranking["rows"].as_array().unwrap().iter().all(|row| row["throughput"]["rounds"] == 2), "{ranking}");
-    let after = fs::read_to_string(&file).unwrap();
-    let added: Vec<&str> = after.strip_prefix(&kept).expect("what was recorded stays").lines().collect();
-    let of = |round: u64| added.iter().filter(|line| is_of(line, round)).count();
-    assert_eq!((of(0), of(1), of(2)), (0, 0, 4), "{added:?}");
-    let rate = |line: &str| serde_json::from_str::<Value>(line).unwrap()["latency"]["rate"].clone();
-    let rates: Vec<_> =
-        all[first..].iter().chain(&added).filter(|line| is_of(line, 2)).map(|line| rate(line)).collect();
-    assert!(rates[0].is_f64() && rates.iter().all(|rate| *rate == rates[0]), "{rates:?}");
-}
-
-/// Whoever gave a wrong answer stays out: who is asked often enough may be lucky.
-#[test]
-fn who_was_out_stays_out() {
-    let dir = fresh("stays-out");
-    let comparison = comparison(vec![
-        serve("base", Role::Baseline, "thread_per_connection"),
-        serve("wrong", Role::Ranked, "null_epoll"),
-    ]);
-    let run = || comparison.run(&mut record(&dir, &comparison), &mut Progress::of(comparison.turns())).unwrap();
-    let why =
-        |ranking: &Ranking| ranking.failed.iter().map(|failed| (failed.round, failed.why.clone())).collect::<Vec<_>>();
-    let first = run();
-    let second = run();
-    assert!(why(&first).len() == 1 && why(&first) == why(&second), "{:?} {:?}", first.failed, second.failed);
-    assert_eq!(lines(&dir).iter().filter(|line| kind(line) == "failure").count(), 1);
 }
 
 #[test]
@@ -289,7 +241,7 @@ fn a_trial_counts_what_was_said() {
 }
 
 /// The command, as a contestant of this test's own.
-fn serve(name: &str, role: Role, server: &str) -> Contestant {
+pub(crate) fn serve(name: &str, role: Role, server: &str) -> Contestant {
     let args = ["serve", "--json", "--listen=127.0.0.1:0", "--repo=two_level", &format!("--server={server}")];
     contestant(name, role, env!("CARGO_BIN_EXE_polyserve"), &args)
 }
@@ -300,14 +252,14 @@ fn contestant(name: &str, role: Role, program: &str, args: &[&str]) -> Contestan
     Contestant::new(name, role, launch)
 }
 
-fn record(dir: &Path, comparison: &Comparison) -> Record {
+pub(crate) fn record(dir: &Path, comparison: &Comparison) -> Record {
     let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
     let environment = Environment::of(server_cores, [server_cores, client_cores], 1, "any");
     let header = Header { experiment: "compare".into(), plan: comparison.plan(), environment };
     Record::open(Some(dir), "compare", &header).unwrap()
 }
 
-fn comparison(contestants: Vec<Contestant>) -> Comparison {
+pub(crate) fn comparison(contestants: Vec<Contestant>) -> Comparison {
     let cores = Cores::available().unwrap();
     let mix = Mix { get: 1, put: 0 };
     let instrument = Instrument {

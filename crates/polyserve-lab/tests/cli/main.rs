@@ -9,6 +9,7 @@ mod list;
 mod load;
 mod matrix;
 mod page;
+mod resume;
 mod scale;
 mod serve;
 mod stress;

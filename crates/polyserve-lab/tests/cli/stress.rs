@@ -1,3 +1,5 @@
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +34,40 @@ fn a_small_one_passes_on_every_shape() {
         }
         assert_eq!((&rounds[0]["connections"], &rounds[1]["error_count"]), (&400.into(), &0.into()));
     }
+}
+
+/// One record holds the rounds of several servers; one that is there is not run again.
+#[test]
+fn rounds_are_recorded_and_not_run_again() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stress-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    let out = format!("--out={}", dir.display());
+    let args = ["stress", "--scale=0.002", "--connections=3", "--json", &out];
+    let run = |server: &str, mode: &str| -> Value {
+        let report = printed(&[&args[..], &[&format!("--server={server}"), &format!("--mode={mode}")]].concat());
+        serde_json::from_str(&report).unwrap()
+    };
+    let first = run("pool_server", "close");
+    let again = run("pool_server", "both");
+    assert_eq!(
+        (&again["rounds"][0], &again["interrupted"]),
+        (&first["rounds"][0], &false.into()),
+        "it is the same one"
+    );
+    run("sequential", "close");
+    let record = fs::read_to_string(dir.join("stress.jsonl")).unwrap();
+    let lines: Vec<Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rounds: Vec<_> = (lines.iter().filter(|line| line["kind"] == "round"))
+        .map(|line| (line["server"].as_str().unwrap(), line["mode"].as_str().unwrap(), line["requests"].as_u64()))
+        .collect();
+    let (pool, sequential) = ("pool_server/mpsc_pool", "sequential");
+    assert_eq!(rounds, [(pool, "close", Some(80)), (pool, "keep-alive", Some(80)), (sequential, "close", Some(80))]);
+    let csv = fs::read_to_string(dir.join("stress.csv")).unwrap();
+    let published = include_str!("../../published/stress.csv").lines().next().unwrap();
+    assert!(csv.starts_with(published) && csv.lines().count() == 1 + 3 * 4, "{csv}");
+    assert!(csv.contains("rust,put-new,20,0,"), "{csv}");
+    let other = misused(&["stress", "--scale=0.003", "--connections=3", &out]);
+    assert!(other.contains("not written over"), "{other}");
 }
 
 #[test]
