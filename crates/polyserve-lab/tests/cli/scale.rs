@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::Instant;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{misused, printed, run, text};
+use super::{PATIENCE, misused, polyserve, printed, run, text};
 
 const TINY: [&str; 4] = ["scale", "--slice=150ms", "--rounds=2", "--keys=20"];
 
@@ -84,6 +88,40 @@ fn points_are_recorded_and_a_rerun_goes_on() {
     let same = scale(&args);
     assert_eq!((&same["points"], &same["growth"]), (&again["points"], &again["growth"]));
     assert!(misused(&[&TINY[..], &args, &["--seed=9"]].concat()).contains("not written over"));
+}
+
+/// The first SIGINT ends it, with what was recorded.
+#[test]
+fn a_signal_ends_it() {
+    let dir = fresh("signal");
+    let out = format!("--out={}", dir.display());
+    let args = [
+        "scale",
+        "--json",
+        "--servers=pool_server",
+        "--axis=payload",
+        "--points=15,99",
+        "--rounds=10000",
+        "--slice=20ms",
+        &out,
+    ];
+    let mut child = polyserve(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let file = dir.join("scale.jsonl");
+    let deadline = Instant::now() + PATIENCE;
+    while !fs::read_to_string(&file).is_ok_and(|text| text.contains("\"kind\":\"cell\"")) {
+        if Instant::now() >= deadline {
+            let _ = child.kill(); // it would go on for hours
+            panic!("it gets nowhere");
+        }
+        thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["interrupted"], &report["failed"]), (&true.into(), &Value::Array(vec![])));
+    assert!(!report["points"].as_array().unwrap().is_empty() && dir.join("scale.csv").exists(), "{report}");
+    assert!(lines(&file).iter().all(|line| line["kind"] != "failure"));
 }
 
 #[test]

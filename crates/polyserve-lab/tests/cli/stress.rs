@@ -1,16 +1,18 @@
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::memory::StdMutex;
 use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig};
 use polyserve_lab::data::Data;
 use polyserve_lab::stress::{self, Contestant, Mode, Report, Scenario, Use};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{misused, printed};
+use super::{PATIENCE, misused, polyserve, printed, text};
 
 #[test]
 fn a_small_one_passes_on_every_shape() {
@@ -68,6 +70,27 @@ fn rounds_are_recorded_and_not_run_again() {
     assert!(csv.contains("rust,put-new,20,0,"), "{csv}");
     let other = misused(&["stress", "--scale=0.003", "--connections=3", &out]);
     assert!(other.contains("not written over"), "{other}");
+}
+
+/// A round that was cut short is none.
+#[test]
+fn a_signal_ends_it() {
+    let args = ["stress", "--scale=50", "--connections=20", "--mode=keep-alive", "--json"];
+    let mut child = polyserve(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Its signals are taken over before its clients connect: 60 connections with both ends here.
+    let deadline = Instant::now() + PATIENCE;
+    while fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count() < 60 {
+        if Instant::now() >= deadline {
+            let _ = child.kill(); // it would go on for hours
+            panic!("it gets nowhere");
+        }
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["interrupted"], &report["rounds"]), (&true.into(), &Value::Array(Vec::new())));
 }
 
 #[test]
