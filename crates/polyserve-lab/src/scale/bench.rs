@@ -52,8 +52,7 @@ const MOST_BEHIND: f64 = 0.01;
 const SETTLED: f64 = 0.5;
 
 impl Bench {
-    /// One of these parts, in the order of the fields.
-    #[allow(clippy::too_many_arguments)] // each is a field
+    /// One of these cores, the servers' first, and of these times: warm-up, closed loop, and at a fixed rate.
     pub fn new(
         [server_cores, client_cores]: [Cores; 2],
         [warm_up, slice, latency_slice]: [Duration; 3],
