@@ -18,6 +18,7 @@
 //! * [`data`]: the entities that all of them use.
 //! * [`compare`]: strategies side by side, with an interval for every ratio.
 //! * [`matrix`]: the experiment of an entity server, pool size against connections.
+//! * [`ladder`]: the experiment of one optimisation at a time.
 //! * [`page`]: the experiment of a page that sometimes waits.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`scale`]: how what servers and repos can do, and what they take, grows.
@@ -38,6 +39,7 @@ pub mod compare;
 pub mod config_args;
 pub mod crowd;
 pub mod journal;
+pub mod ladder;
 pub mod launch;
 pub mod limits;
 pub mod machine;
@@ -65,8 +67,7 @@ use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
-    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs,
-    scale::ScaleArgs, serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
+    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs, scale::ScaleArgs, serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -105,6 +106,8 @@ enum Command {
     Page(PageArgs),
     /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers and payload.
     Scale(ScaleArgs),
+    /// Add one optimisation after the other, and measure what each gives: the published ladder, on our servers and on warp.
+    Ladder(LadderArgs),
     /// Run CPU tasks at once on every executor, on scoped threads and in Go: what that costs and gains.
     Tasks(TasksArgs),
     /// Run tasks as standard input asks for them: a contestant of `tasks`.
@@ -155,6 +158,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Matrix(args) => commands::matrix::run(catalog, args, cli.json, allocator),
         Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),
         Command::Scale(args) => commands::scale::run(catalog, args, cli.json, allocator),
+        Command::Ladder(args) => commands::ladder::run(catalog, args, cli.json, allocator),
         Command::Tasks(args) => commands::tasks::run(catalog, args, cli.json, allocator),
         Command::TaskRunner(args) => commands::tasks::run_tasks(catalog, args),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json, allocator),

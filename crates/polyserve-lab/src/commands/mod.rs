@@ -5,6 +5,7 @@ pub(crate) mod compare;
 pub(crate) mod crowd;
 pub(crate) mod data;
 pub(crate) mod entrants;
+pub(crate) mod ladder;
 pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod matrix;

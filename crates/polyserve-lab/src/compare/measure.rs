@@ -53,7 +53,12 @@ pub struct Instrument {
 /// short enough that whatever else the machine does falls on all contestants alike.
 const SHORTEST_SLICE: Duration = Duration::from_millis(50);
 
-/// What a slice begins with and does not count: new connections have their first requests.
+/// And of so much for each request that is under way at a time, so that every connection has several turns in a slice; but
+/// it need be no longer than this.
+const SLICE_PER_REQUEST: Duration = Duration::from_micros(10);
+const LONG_SLICE: Duration = Duration::from_secs(1);
+
+/// What a slice begins with and does not count: new connections have their first requests. A tenth of a longer slice.
 const RAMP: Duration = Duration::from_millis(5);
 
 /// A turn under way: the contestant's process, and what it has shown so far.
@@ -89,7 +94,19 @@ impl Seen {
 impl Instrument {
     /// How many slices a turn is measured in.
     pub fn slices(&self) -> usize {
-        (self.slice.as_millis() / SHORTEST_SLICE.as_millis()).clamp(1, 1000) as usize
+        (self.slice.as_millis() / self.shortest_slice().as_millis()).clamp(1, 1000) as usize
+    }
+
+    /// How long a slice must be with so many requests under way.
+    pub fn shortest_slice(&self) -> Duration {
+        let under_way = u32::try_from(self.under_way()).unwrap_or(u32::MAX);
+        SLICE_PER_REQUEST.saturating_mul(under_way).clamp(SHORTEST_SLICE, LONG_SLICE)
+    }
+
+    /// Requests that are under way at a time.
+    fn under_way(&self) -> usize {
+        let pipeline = if let Usage::KeepAlive { pipeline } = self.usage { pipeline } else { 1 };
+        self.connections.saturating_mul(pipeline)
     }
 
     /// Every core that is used, once.
@@ -136,7 +153,7 @@ impl Instrument {
     /// Why the contestant is out.
     pub fn measure(&self, seat: &mut Seat<'_>) -> Result<(), Failure> {
         let load = seat.load.clone().with(|load| {
-            load.warm_up = RAMP;
+            load.warm_up = RAMP.max(self.shortest_slice() / 10);
             load.span = Span::Time(self.slice / self.slices() as u32);
             load.cpu = CpuOf::Process(seat.process.pid());
         });
@@ -236,8 +253,7 @@ impl Instrument {
     /// Requests that were due in a slice and for which no connection was free by its end. One that was sent is not behind:
     /// there are at most as many of those as fit the connections.
     fn behind(&self, report: &Report) -> u64 {
-        let pipeline = if let Usage::KeepAlive { pipeline } = self.usage { pipeline } else { 1 };
-        let sent = (self.connections * pipeline) as u64;
+        let sent = self.under_way() as u64;
         report.answered_late.saturating_sub(sent) + report.unsent + report.unfinished
     }
 

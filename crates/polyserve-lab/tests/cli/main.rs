@@ -5,6 +5,7 @@ mod crowd;
 mod data;
 mod drain;
 mod go;
+mod ladder;
 mod list;
 mod load;
 mod matrix;

@@ -1,0 +1,60 @@
+//! Any server of the catalog, told and heard as `polyserve serve --json` is, without all else that that command has: so
+//! that it is built in less time.
+//!
+//! Built with `--cfg polyserve_without="pipeline_flush"` its codec sends every answer alone; with
+//! `--cfg polyserve_without="date_cache"` it formats a date for each.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::error::Error;
+
+use polyserve::Drain;
+use polyserve::catalog::Catalog;
+use polyserve::env::{SETTINGS, Settings};
+use polyserve::signals::Signals;
+use polyserve_ladder::{end_with_stdin, say};
+
+/// What it is told beside the settings of every server, each as `--name=value`.
+const OWN: [&str; 4] = ["server", "repo", "service", "listen"];
+/// Words that `polyserve serve` needs and this has anyway.
+const UNDERSTOOD: [&str; 2] = ["serve", "--json"];
+const UNTIL_STDIN_ENDS: &str = "--until-stdin-ends";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let signals = Signals::register()?;
+    let (told, until_stdin_ends) = read(std::env::args().skip(1))?;
+    let or = |name: &str, usual: &str| told.get(name).cloned().unwrap_or_else(|| usual.to_owned());
+    let settings = Settings::read(|name| told.get(name).cloned(), |variable| std::env::var_os(variable))?;
+    let catalog = Catalog::builtin();
+    let entry = catalog.server(&or("server", "tokio_per_core"))?;
+    let server = settings.make(|config| (entry.make)(config))?;
+    let repo = (catalog.repo(&or("repo", "two_level"))?.make)()?;
+    let service = (catalog.service(&or("service", "welcome"))?.make)(repo);
+    let running = server.serve(settings.listen, service)?;
+    say(&format!(r#"{{"listening":"http://{}"}}"#, running.local_addr()))?;
+    if until_stdin_ends {
+        end_with_stdin()?;
+    }
+    let Drain { answered, cut, stuck } = signals.drain(running)?;
+    say(&format!(r#"{{"answered":{answered},"cut":{cut},"stuck":{stuck}}}"#))?;
+    Ok(())
+}
+
+/// The settings, by name, and whether the end of standard input is to end it.
+fn read(words: impl Iterator<Item = String>) -> Result<(HashMap<String, String>, bool), String> {
+    let (mut told, mut until_stdin_ends) = (HashMap::new(), false);
+    for word in words {
+        if UNDERSTOOD.contains(&word.as_str()) {
+            continue;
+        }
+        if word == UNTIL_STDIN_ENDS {
+            until_stdin_ends = true;
+            continue;
+        }
+        let (flag, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not --name=value"))?;
+        let own = OWN.into_iter().find(|own| flag.strip_prefix("--") == Some(own));
+        let name = own.or_else(|| SETTINGS.iter().find(|setting| setting.flag() == flag).map(|setting| setting.name()));
+        told.insert(name.ok_or_else(|| format!("{flag:?} is not known"))?.to_owned(), value.to_owned());
+    }
+    Ok((told, until_stdin_ends))
+}

@@ -1,0 +1,114 @@
+//! warp's filters on hyper's connections, as in the published ladder. Its own server sets no TCP_NODELAY: pipelined answers
+//! would wait for 40 ms a batch; so connections are accepted here.
+//!
+//! Two of the rungs are set when it is started, and need no build of their own: `--without=pipeline_flush` has hyper send
+//! every answer alone, `--without=date_cache` formats a date for each, in place of hyper's own, which it formats once a
+//! second.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use polyserve_ladder::{end_with_stdin, say};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use warp::Filter as _;
+use warp::http::HeaderValue;
+use warp::http::header::{CONTENT_TYPE, DATE};
+use warp::reply::{Reply as _, Response};
+
+/// As long as hyper waits for a head once it has a timer.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// What it is told.
+#[derive(Clone, Copy, Debug)]
+struct Args {
+    workers: usize,
+    listen: SocketAddr,
+    until_stdin_ends: bool,
+    pipeline_flush: bool,
+    date_cache: bool,
+}
+
+fn main() -> io::Result<()> {
+    let args = Args::read(std::env::args().skip(1));
+    let args = args.map_err(|wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong))?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        signals.forever().next();
+        std::process::exit(0); // it promises no drain
+    })?;
+    if args.until_stdin_ends {
+        end_with_stdin()?;
+    }
+    let mut builder = if args.workers == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
+    builder.worker_threads(args.workers).enable_all().build()?.block_on(async move {
+        let listener = TcpListener::bind(args.listen).await?;
+        say(&format!("listening on http://{}", listener.local_addr()?))?;
+        // Spawned, so that what it spawns in turn stays with its thread.
+        tokio::spawn(serve(listener, args)).await?
+    })
+}
+
+async fn serve(listener: TcpListener, args: Args) -> io::Result<()> {
+    let Args { pipeline_flush, date_cache, .. } = args;
+    let mut http1 = http1::Builder::new();
+    http1.pipeline_flush(pipeline_flush).timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    let welcome = warp::path!("welcome").and(warp::get().or(warp::head()).unify()).map(move || welcome(date_cache));
+    let service = TowerToHyperService::new(warp::service(welcome));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(10)).await; // out of descriptors, most likely
+            continue;
+        };
+        let _ = stream.set_nodelay(true); // a client that has gone already
+        let connection = http1.serve_connection(TokioIo::new(stream), service.clone());
+        tokio::spawn(async move { drop(connection.await) }); // what goes wrong there is the client's affair
+    }
+}
+
+/// The answer. hyper adds a date to one that has none.
+fn welcome(date_cache: bool) -> Response {
+    let mut response = "Welcome!".into_response();
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    if !date_cache && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(SystemTime::now())) {
+        response.headers_mut().insert(DATE, date);
+    }
+    response
+}
+
+impl Args {
+    fn read(words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut args = Self { workers, listen, until_stdin_ends: false, pipeline_flush: true, date_cache: true };
+        for word in words {
+            let (flag, value) = word.split_once('=').unwrap_or((&word, ""));
+            let wrong = || {
+                format!(
+                    "{word:?} is not known: [--workers=N] [--listen=ADDR] [--until-stdin-ends] [--without=pipeline_flush] [--without=date_cache]"
+                )
+            };
+            match (flag, value) {
+                ("--until-stdin-ends", "") => args.until_stdin_ends = true,
+                ("--without", "pipeline_flush") => args.pipeline_flush = false,
+                ("--without", "date_cache") => args.date_cache = false,
+                ("--listen", addr) => args.listen = addr.parse().map_err(|_| wrong())?,
+                ("--workers", count) => {
+                    let count = count.parse().ok().filter(|count| (1..=1024).contains(count));
+                    args.workers = count.ok_or_else(wrong)?;
+                }
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(args)
+    }
+}

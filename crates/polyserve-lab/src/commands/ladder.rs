@@ -1,0 +1,298 @@
+//! `polyserve ladder`: one optimisation at a time, each measured against what it was added to.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polyserve::Shutdown;
+use polyserve::catalog::Catalog;
+use polyserve_load::{Load, Usage};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::compare::chosen;
+use super::stop;
+use super::workload::misuse;
+use crate::Misuse;
+use crate::compare::Instrument;
+use crate::config_args::ConfigArgs;
+use crate::journal::{self, Header, Journal};
+use crate::ladder::entry::{self, Subject};
+use crate::ladder::record::{Failed, NotRun, Role};
+use crate::ladder::rung::{QUICK, STEPS, Step, rungs, steps};
+use crate::ladder::table::{FASTHTTP, NETHTTP, Row, Shown, rows, write_csv};
+use crate::ladder::variant::{Binary, Sources};
+use crate::ladder::{Ladder, Recorded, traffic};
+use crate::limits;
+use crate::machine::{Cores, Environment};
+use crate::output::{print, print_json};
+use crate::progress::Progress;
+
+/// What `polyserve ladder` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LadderArgs {
+    /// Our servers whose ladder is measured, with commas between them, or none. Of the built-in catalog.
+    #[arg(long, value_name = "S,...", value_delimiter = ',', default_values = ["tokio_per_core", "pool_server"])]
+    servers: Vec<String>,
+    /// Other people's servers whose ladder is measured: warp, or none.
+    #[arg(long, value_name = "P,...", value_delimiter = ',', default_values = ["warp"])]
+    peers: Vec<String>,
+    /// Whom all rungs are held against too: go-fasthttp, go-nethttp, or none.
+    #[arg(long, value_name = "R,...", value_delimiter = ',', default_values = [FASTHTTP, NETHTTP])]
+    against: Vec<String>,
+    /// The rungs above the lowest, with commas between them: thin-lto, lto, mimalloc (aside), jemalloc, pipeline-flush,
+    /// codegen-units, date-cache, target-cpu (aside). [default: all; quick: lto,jemalloc,pipeline-flush]
+    #[arg(long, value_name = "R,...", value_delimiter = ',')]
+    rungs: Vec<String>,
+    /// Four rungs, 64 connections and ten rounds: about two minutes once everything is built.
+    #[arg(long)]
+    quick: bool,
+    /// Connections at a time. [default: 1000, or as many as may be; quick: 64]
+    #[arg(long, short, value_name = "C")]
+    connections: Option<usize>,
+    /// Requests that are sent at once on a connection.
+    #[arg(long, value_name = "D", default_value_t = 16)]
+    pipeline: usize,
+    /// Rounds; fewer than 10 decide nothing. [default: 30, quick: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rounds: Option<u32>,
+    /// How long a turn is measured. [default: 200 ms, or longer with many requests under way]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    slice: Option<Duration>,
+    /// How long a turn is verified and warmed up before.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60ms")]
+    warm_up: Duration,
+    /// Of the resamples.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// The sources that the rungs are built from, into target/ladder there. [default: this command's own]
+    #[arg(long, value_name = "DIR")]
+    source: Option<PathBuf>,
+    /// A directory to record in, as JSON lines and CSV. A run that was ended early is gone on with.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The servers' cores: 0, or 0-3,6. [default: the first]
+    #[arg(long, value_name = "CORES")]
+    server_cores: Option<Cores>,
+    /// The load generator's cores. [default: the next]
+    #[arg(long, value_name = "CORES")]
+    client_cores: Option<Cores>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// The published ladder's.
+const CONNECTIONS: usize = 1000;
+const QUICK_CONNECTIONS: usize = 64;
+/// Descriptors for anything but connections.
+const SPARE: u64 = 64;
+/// A turn is measured so long, and in two slices at least.
+const SLICE: Duration = Duration::from_millis(200);
+/// Times of a turn's parts that make sense.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(3600);
+/// In place of a list.
+const NONE: &str = "none";
+const WARP: &str = "warp";
+
+/// Measures.
+pub(crate) fn run(
+    catalog: &Catalog,
+    args: &LadderArgs,
+    json: bool,
+    allocator: &'static str,
+) -> anyhow::Result<ExitCode> {
+    let stop = stop::on_signal()?;
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    // What cannot be done is said before anything is built.
+    let (subjects, references, steps) = (args.subjects(catalog)?, args.references()?, args.steps()?);
+    let instrument = args.instrument(&available, &stop)?;
+    let settings = args.config.settings(None)?;
+    let Instrument { server_cores, client_cores, asked, .. } = &instrument;
+    let environment = Environment::of(&available, [server_cores, client_cores], args.seed, allocator);
+    let plan = args.plan(&subjects, &references, &steps, &instrument);
+    let header = Header { experiment: String::from("ladder"), plan, environment };
+    let mut journal = Journal::open(args.out.as_deref(), &header)?;
+    let mut recorded = before(args.out.as_deref(), &header)?;
+
+    let root = args.source.as_deref();
+    let (mut climbers, mut not_run) = entry::climbers(&subjects, &rungs(&steps), &Sources::new(root), &stop);
+    let (others, missing) = entry::references(&references, root, settings.config.workers, &stop);
+    climbers.extend(others);
+    not_run.extend(missing);
+    for one in not_run {
+        if !stop.is_begun() {
+            journal.line("not_run", &one)?;
+        }
+        recorded.leave_out(one);
+    }
+    let asked = asked.clone();
+    let ladder = Ladder { climbers, instrument, rounds: args.rounds() };
+    let mut progress = Progress::counting(ladder.turns(), "turns");
+    if ladder.instrument.server_cores.share_one_with(&ladder.instrument.client_cores) {
+        progress.say("client and server share a core: what one takes the other has not");
+    }
+    let result = ladder.run(&mut recorded, &mut journal, &mut progress);
+    progress.finish();
+    result?;
+    let rows = rows(&recorded);
+    for row in &rows {
+        journal.line("rung", row)?;
+    }
+    if let Some(dir) = &args.out {
+        let path = dir.join("ladder.csv");
+        let file = File::create(&path).with_context(|| path.display().to_string())?;
+        write_csv(&rows, file).with_context(|| path.display().to_string())?;
+    }
+    let shown = Shown { recorded: &recorded, asked: &asked, interrupted: stop.is_begun() };
+    if json { print_json(&Printed::new(&header.environment, &shown, &rows)?) } else { print(&shown.to_string()) }?;
+    Ok(exit_code(&shown))
+}
+
+/// What was recorded by runs before this one.
+fn before(dir: Option<&Path>, header: &Header) -> anyhow::Result<Recorded> {
+    let lines = match dir {
+        Some(dir) => journal::read(&dir.join(&header.experiment).with_extension(journal::EXTENSION))?,
+        None => vec![with_kind(header)?],
+    };
+    Recorded::of(&lines)
+}
+
+fn with_kind(header: &Header) -> anyhow::Result<Value> {
+    let mut line = serde_json::to_value(header)?;
+    line["kind"] = Header::KIND.into();
+    Ok(line)
+}
+
+/// Whoever cannot take part here is named; a rung that cannot be built, or an answer that is not right, is a failure.
+fn exit_code(shown: &Shown<'_>) -> ExitCode {
+    let is_wanting = shown.recorded.not_run.iter().any(|one| one.role != Role::Reference);
+    let is_failed = !shown.interrupted && (is_wanting || !shown.recorded.failed.is_empty());
+    if is_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Printed<'a> {
+    environment: &'a Environment,
+    asked: &'a str,
+    rungs: &'a [Row],
+    not_run: &'a [NotRun],
+    failed: &'a [Failed],
+    interrupted: bool,
+}
+
+impl<'a> Printed<'a> {
+    fn new(environment: &'a Environment, shown: &Shown<'a>, rungs: &'a [Row]) -> anyhow::Result<Self> {
+        let Recorded { not_run, failed, .. } = shown.recorded;
+        Ok(Self { environment, asked: shown.asked, rungs, not_run, failed, interrupted: shown.interrupted })
+    }
+}
+
+impl LadderArgs {
+    /// Whose ladders: our servers, then warp.
+    fn subjects(&self, catalog: &Catalog) -> anyhow::Result<Vec<Subject>> {
+        let mut subjects = Vec::new();
+        let settings = self.config.settings(None)?;
+        for name in self.servers.iter().filter(|name| *name != NONE) {
+            let entry = catalog.server(name)?;
+            let server = settings.make(|config| (entry.make)(config))?;
+            let (name, args) = (entry.name.clone(), self.config.flags());
+            subjects.push(Subject { name, binary: Binary::Serve, args, shape: server.connections() });
+        }
+        for name in self.peers.iter().filter(|name| *name != NONE) {
+            if name != WARP {
+                return Err(Misuse(format!("--peers: there is no ladder for {name:?}, only for {WARP}")).into());
+            }
+            let args = settings.config.workers.map(|workers| format!("--workers={workers}")).into_iter().collect();
+            let shape = polyserve::Connections::Multiplexed;
+            subjects.push(Subject { name: name.clone(), binary: Binary::Warp, args, shape });
+        }
+        let mut seen = std::collections::HashSet::new();
+        subjects.retain(|subject| seen.insert(subject.name.clone()));
+        if subjects.is_empty() {
+            return Err(Misuse(String::from("--servers none --peers none: there is nobody to climb")).into());
+        }
+        Ok(subjects)
+    }
+
+    fn references(&self) -> Result<Vec<String>, Misuse> {
+        let names: Vec<String> = self.against.iter().filter(|name| *name != NONE).cloned().collect();
+        match names.iter().find(|name| entry::server(name).is_none()) {
+            None => Ok(names),
+            Some(unknown) => Err(Misuse(format!("--against: there is no {unknown:?}, only {FASTHTTP} and {NETHTTP}"))),
+        }
+    }
+
+    fn steps(&self) -> Result<Vec<Step>, Misuse> {
+        match (self.rungs.as_slice(), self.quick) {
+            ([], true) => Ok(QUICK.to_vec()),
+            ([], false) => Ok(STEPS.to_vec()),
+            (names, _) => steps(names),
+        }
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 10 } else { 30 }) as usize
+    }
+
+    /// As many as were asked for; otherwise as many as were published, or as may be.
+    fn connections(&self) -> Result<usize, Misuse> {
+        let room = limits::connections(SPARE, 1);
+        match self.connections {
+            Some(asked) => limits::enough(asked, room).map(|()| asked),
+            None if self.quick => Ok(QUICK_CONNECTIONS),
+            None => Ok(CONNECTIONS.min(usize::try_from(room).unwrap_or(CONNECTIONS)).max(1)),
+        }
+    }
+
+    fn instrument(&self, available: &Cores, stop: &Shutdown) -> anyhow::Result<Instrument> {
+        let (own, others) = (self.server_cores.as_ref(), self.client_cores.as_ref());
+        let server_cores = chosen("--server-cores", own, others, available)?;
+        let client_cores = chosen("--client-cores", others, Some(&server_cores), available)?;
+        let (connections, pipeline) = (self.connections()?, self.pipeline);
+        let (usage, traffic) = (Usage::KeepAlive { pipeline }, traffic().map_err(misuse)?);
+        let load = Load::new(([127, 0, 0, 1], 0).into(), traffic.clone()).with(|load| {
+            load.connections = connections;
+            load.usage = usage;
+        });
+        load.validate().map_err(misuse)?;
+        let asked = format!("GET /welcome; {connections} connections, kept alive, {pipeline} requests at once");
+        let mut instrument = Instrument {
+            server_cores,
+            client_cores,
+            connections,
+            usage,
+            limit_traffic: traffic.clone(),
+            traffic,
+            asked,
+            warm_up: self.warm_up,
+            slice: SLICE,
+            latency_slice: SLICE,
+            stop: stop.clone(),
+        };
+        instrument.slice = self.slice.unwrap_or_else(|| SLICE.max(instrument.shortest_slice() * 2));
+        for (flag, time) in [("--slice", instrument.slice), ("--warm-up", self.warm_up)] {
+            if !(SHORTEST..=LONGEST).contains(&time) {
+                return Err(Misuse(format!("{flag} {time:?} is not from 10 ms to an hour")).into());
+            }
+        }
+        Ok(instrument)
+    }
+
+    fn plan(&self, subjects: &[Subject], references: &[String], steps: &[Step], instrument: &Instrument) -> Value {
+        json!({
+            "subjects": subjects.iter().map(|subject| &subject.name).collect::<Vec<_>>(),
+            "against": references,
+            "rungs": steps.iter().map(|step| step.name()).collect::<Vec<_>>(),
+            "connections": instrument.connections,
+            "pipeline": self.pipeline,
+            "rounds": self.rounds(),
+            "slice_ms": instrument.slice.as_millis() as u64,
+            "warm_up_ms": self.warm_up.as_millis() as u64,
+            "settings": self.config.flags(),
+        })
+    }
+}
