@@ -33,7 +33,7 @@ use crate::progress::Progress;
 /// What `polyserve ladder` is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LadderArgs {
-    /// Our servers whose ladder is measured, with commas between them, or none. Of the built-in catalog.
+    /// Our servers whose ladder is measured, with commas between them, or none.
     #[arg(long, value_name = "S,...", value_delimiter = ',', default_values = ["tokio_per_core", "pool_server"])]
     servers: Vec<String>,
     /// Other people's servers whose ladder is measured: warp, or none.
@@ -199,8 +199,16 @@ impl LadderArgs {
         for name in self.servers.iter().filter(|name| *name != NONE) {
             let entry = catalog.server(name)?;
             let server = settings.make(|config| (entry.make)(config))?;
+            if self.source.is_none() && Catalog::builtin().server(&entry.name).is_err() {
+                let how = "give a --source whose package benches/ladder has it";
+                return Err(Misuse(format!("--servers: what is built has no server {name:?}: {how}")).into());
+            }
             let (name, args) = (entry.name.clone(), self.config.flags());
             subjects.push(Subject { name, binary: Binary::Serve, args, shape: server.connections() });
+        }
+        // One program for all.
+        if subjects.iter().any(|subject| Binary::with(&subject.name) == Binary::ServeAll) {
+            subjects.iter_mut().for_each(|subject| subject.binary = Binary::ServeAll);
         }
         for name in self.peers.iter().filter(|name| *name != NONE) {
             if name != WARP {

@@ -40,7 +40,7 @@ impl Subject {
     fn launch(&self, program: &Path, settings: &Settings) -> Launch {
         let mut args = vec![String::from("--until-stdin-ends"), String::from("--listen=127.0.0.1:0")];
         let address = match self.binary {
-            Binary::Serve => {
+            Binary::Serve | Binary::ServeAll => {
                 args.extend([format!("--server={}", self.name), String::from("--service=welcome")]);
                 AddressFrom::Json
             }

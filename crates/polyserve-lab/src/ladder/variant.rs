@@ -14,20 +14,47 @@ use polyserve::Shutdown;
 use super::rung::Settings;
 use crate::launch::build;
 
+/// Servers that the smaller build has.
+const IN_SERVE: [&str; 7] = [
+    "sequential",
+    "thread_per_connection",
+    "pool_server/mpsc_pool",
+    "pool_server/crossbeam_pool",
+    "pool_server/stealing_pool",
+    "tokio_tcp",
+    "tokio_per_core",
+];
+
 /// A binary of the package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
-    /// Any server of the built-in catalog.
+    /// The servers of the built-in catalog that stand on threads or on tokio.
     Serve,
+    /// All servers of the built-in catalog, which takes longer to be built.
+    ServeAll,
     /// warp.
     Warp,
 }
 
 impl Binary {
-    /// The name of the binary and of its feature.
+    /// The one that `server` is in.
+    pub fn with(server: &str) -> Self {
+        if IN_SERVE.contains(&server) { Self::Serve } else { Self::ServeAll }
+    }
+
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Serve | Self::ServeAll => "serve",
+            Self::Warp => "warp",
+        }
+    }
+
+    /// The package's feature that it needs.
+    fn feature(self) -> &'static str {
+        match self {
             Self::Serve => "serve",
+            Self::ServeAll => "all",
             Self::Warp => "warp",
         }
     }
@@ -35,7 +62,7 @@ impl Binary {
     /// What of these settings it is built with: warp is told the others when it is started.
     pub fn built_with(self, settings: &Settings) -> Settings {
         match self {
-            Self::Serve => settings.clone(),
+            Self::Serve | Self::ServeAll => settings.clone(),
             Self::Warp => {
                 let Settings { pipeline_flush, date_cache, .. } = Settings::lowest();
                 Settings { pipeline_flush, date_cache, ..settings.clone() }
@@ -95,7 +122,7 @@ impl Sources {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         // There, so that the toolchain is the one that the package asks for.
         command.current_dir(&self.package).args(["build", "--release", "--locked", "--color=never"]);
-        command.arg("--target-dir").arg(target).args(["--bin", binary.name(), "--features", binary.name()]);
+        command.arg("--target-dir").arg(target).args(["--bin", binary.name(), "--features", binary.feature()]);
         if allocator != "system" {
             command.args(["--features", allocator]);
         }
@@ -138,9 +165,18 @@ mod tests {
     #[test]
     fn the_package_has_what_is_asked_of_it() {
         let manifest = fs::read_to_string(Sources::new(None).package.join("Cargo.toml")).unwrap();
-        for feature in ["serve", "warp", "jemalloc", "mimalloc"] {
+        for feature in ["serve", "all", "warp", "jemalloc", "mimalloc"] {
             assert!(manifest.lines().any(|line| line.starts_with(&format!("{feature} = ["))), "{feature}");
         }
+    }
+
+    #[test]
+    fn the_smaller_build_is_of_servers_that_there_are() {
+        let catalog = polyserve::catalog::Catalog::builtin();
+        for name in IN_SERVE {
+            assert_eq!(catalog.server(name).unwrap().name, name);
+        }
+        assert_eq!((Binary::with("tokio_tcp"), Binary::with("smol")), (Binary::Serve, Binary::ServeAll));
     }
 
     #[test]

@@ -1,0 +1,53 @@
+//! What `polyserve ladder` builds the codec without is missing there, and only there. The same tests say so of both:
+//!
+//! `RUSTFLAGS='--cfg polyserve_without="pipeline_flush" --cfg polyserve_without="date_cache"' cargo test -p polyserve-core --test without`
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use polyserve_core::ServerConfig;
+use polyserve_core::http1::{Env, Phase, Scratch, Session, Want};
+use polyserve_core::service::Welcome;
+
+const GET: &[u8] = b"GET /welcome HTTP/1.1\r\nHost: a\r\n\r\n";
+const THEN: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+
+/// The writes that the answers to three requests leave in.
+fn writes() -> Vec<String> {
+    let env = Env::new(Arc::new(Welcome), &ServerConfig::default());
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), false);
+    let mut want = session.receive(&GET.repeat(3), &env, &mut scratch);
+    let mut writes = Vec::new();
+    loop {
+        let out = scratch.out();
+        if !out.is_empty() {
+            writes.push(String::from_utf8(out.to_vec()).expect("an answer is text"));
+        }
+        session.written(out.len(), &mut scratch);
+        match want {
+            Want::Write => want = session.resume(&env, &mut scratch),
+            other => {
+                assert_eq!(other, Want::Read(Phase::Idle));
+                assert_eq!(session.take_answered(), 3);
+                return writes;
+            }
+        }
+    }
+}
+
+#[test]
+fn answers_leave_together_or_one_by_one() {
+    let writes = writes();
+    let alone = cfg!(polyserve_without = "pipeline_flush");
+    assert_eq!(writes.len(), if alone { 3 } else { 1 });
+    assert_eq!(writes.concat().matches("Welcome!").count(), 3);
+}
+
+#[test]
+fn a_date_is_told_or_looked_up_for_each_answer() {
+    let all = writes().concat();
+    let told = all.matches(THEN).count();
+    assert_eq!(told, if cfg!(polyserve_without = "date_cache") { 0 } else { 3 });
+    assert_eq!(all.matches("\r\nDate: ").count(), 3);
+}
