@@ -9,6 +9,7 @@ step() { echo; echo "== $*"; "$@"; }
 step cargo fmt --all --check
 # The rest of that package takes minutes: ci/peers.sh.
 step cargo fmt --check --manifest-path benches/peers/rust/Cargo.toml
+step cargo fmt --check --manifest-path benches/ladder/Cargo.toml
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --workspace --all-features
 

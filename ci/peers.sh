@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Other people's frameworks in Rust and the servers in Go: their sources are vetted and tested, and each takes part in a
-# comparison, nginx too where it is. Some minutes, and the network the first time. What is not installed is named.
+# comparison, nginx too where it is. Some minutes, and the network the first time. What is not installed is named. And a rung of the
+# ladder is built and measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -25,3 +26,11 @@ cargo test -q --locked --manifest-path "$manifest" --target-dir target/peers
 # Three rounds decide nothing; they show that every peer is built, started, verified and listed. It fails where one does not;
 # whoever is not installed is listed as not run.
 cargo run -q --release --bin polyserve -- compare --peers all --servers pool_server --repos two_level --rounds 3 --no-latency
+
+manifest=benches/ladder/Cargo.toml
+cargo fmt --check --manifest-path "$manifest"
+cargo clippy -q --locked --manifest-path "$manifest" --target-dir target/ladder/clippy --all-targets --features all,warp,mimalloc -- -D warnings
+# What the rung below is built without.
+RUSTFLAGS='--cfg polyserve_without="pipeline_flush" --cfg polyserve_without="date_cache"' \
+    cargo test -q --target-dir target/ladder/without -p polyserve-core --test without
+cargo run -q --release --bin polyserve -- ladder --rungs pipeline-flush --rounds 3 --connections 8

@@ -17,6 +17,8 @@
 pub mod claims;
 pub mod entry;
 pub mod look;
+#[cfg(test)]
+mod made_up;
 pub mod record;
 pub mod rung;
 pub mod table;

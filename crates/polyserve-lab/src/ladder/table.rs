@@ -323,3 +323,52 @@ impl fmt::Display for Shown<'_> {
         if *interrupted { writeln!(f, "ended early") } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ladder::made_up::{cell, contestant};
+
+    fn lines() -> Vec<Value> {
+        let mut lines = vec![
+            contestant("go-fasthttp", "reference", None, None),
+            contestant("warp", "rung", None, None),
+            contestant("warp (again)", "control", None, None),
+            contestant("warp+lto", "rung", Some("lto"), Some("warp")),
+        ];
+        for round in 1..=10 {
+            let speeds = [("go-fasthttp", 88.0), ("warp", 100.0), ("warp (again)", 100.0), ("warp+lto", 110.0)];
+            lines.extend(speeds.map(|(name, speed)| cell(name, round, speed)));
+        }
+        lines
+    }
+
+    #[test]
+    fn rows_and_csv() {
+        let rows = rows(&Recorded::of(&lines()).unwrap());
+        let names: Vec<&str> = rows.iter().map(|row| row.rung.as_str()).collect();
+        assert_eq!(names, ["warp", "warp (again)", "warp+lto", "go-fasthttp"]);
+        let lto = &rows[2];
+        assert_eq!((lto.ratio, lto.cumulative, lto.against_fasthttp), (Some(1.1), Some(1.1), Some(1.25)));
+        assert_eq!((rows[0].ratio, rows[1].ratio, rows[3].ratio), (None, Some(1.0), None));
+        let mut csv = Vec::new();
+        write_csv(&rows, &mut csv).unwrap();
+        let csv = String::from_utf8(csv).unwrap();
+        let header = PUBLISHED.lines().next().unwrap();
+        assert!(csv.starts_with(&format!("{header},")) && csv.contains("\nwarp+lto,110.0,1.0,"), "{csv}");
+    }
+
+    #[test]
+    fn the_published_ladder_stands_beside_ours() {
+        let tables = tables(&lines()).unwrap();
+        let [(_, ladder), (_, waterfall), (_, published)] = &tables[..] else { panic!("{tables:?}") };
+        assert!(ladder.to_string().contains("1.100 [1.100, 1.100]"), "{ladder}");
+        assert!(waterfall.to_string().contains("+10.0 %  +10.0 %       #####"), "{waterfall}");
+        let published = published.to_string();
+        let row = published.lines().find(|line| line.starts_with("warp+lto ")).unwrap();
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        let wanted = ["warp+lto", "1099343", "139.44", "1.052", "1.100", "[1.100,", "1.100]", "0.953", "1.250"];
+        assert_eq!(cells[..wanted.len()], wanted, "{published}");
+        assert_eq!(published.lines().count(), 7);
+    }
+}

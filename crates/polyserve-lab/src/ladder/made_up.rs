@@ -1,0 +1,17 @@
+//! Made-up lines, for tests.
+
+use serde_json::{Value, json};
+
+/// Somebody who takes part; the subject is what the name begins with.
+pub(super) fn contestant(name: &str, role: &str, step: Option<&str>, below: Option<&str>) -> Value {
+    let subject = name.split(['+', ' ']).next().unwrap();
+    json!({"kind": "contestant", "name": name, "role": role, "subject": subject, "step": step, "below": below,
+        "aside": step == Some("target-cpu"), "settings": null, "program_bytes": 1, "program_hash": "", "answer_bytes": 100})
+}
+
+/// A turn.
+pub(super) fn cell(name: &str, round: usize, requests_per_s: f64) -> Value {
+    json!({"kind": "cell", "name": name, "round": round, "requests_per_s": requests_per_s, "transfer_MB_s": 1.0,
+        "requests_per_cpu_s": requests_per_s, "answered": 10, "elapsed_s": 1.0, "server_cpu_s": 1.0,
+        "client_cpu_s": 0.5, "server_idle_s": 0.0, "client_idle_s": 0.5, "switches_per_request": 0.1, "loaded_kB": 9.0})
+}
