@@ -96,6 +96,8 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// In place of a list.
 const NONE: &str = "none";
 const WARP: &str = "warp";
+/// Two of the rungs are of our codec, which this one does without.
+const ON_HYPER: &str = "tokio_hyper";
 
 /// Measures.
 pub(crate) fn run(
@@ -202,6 +204,10 @@ impl LadderArgs {
             if self.source.is_none() && Catalog::builtin().server(&entry.name).is_err() {
                 let how = "give a --source whose package benches/ladder has it";
                 return Err(Misuse(format!("--servers: what is built has no server {name:?}: {how}")).into());
+            }
+            if entry.name == ON_HYPER {
+                let why = "gathers what hyper writes, and no build takes that away: warp stands for hyper";
+                return Err(Misuse(format!("--servers: {ON_HYPER} {why}")).into());
             }
             let (name, args) = (entry.name.clone(), self.config.flags());
             subjects.push(Subject { name, binary: Binary::Serve, args, shape: server.connections() });

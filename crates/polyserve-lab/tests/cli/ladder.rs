@@ -161,6 +161,7 @@ fn a_rung_that_cannot_be_built_is_named_and_keeps_no_other_out() {
 fn what_cannot_be_done_is_a_misuse() {
     for (args, why) in [
         (&["--servers=nobody"][..], "no server \"nobody\""),
+        (&["--servers=tokio_hyper"], "warp stands for hyper"),
         (&["--servers=none", "--peers=none"], "nobody to climb"),
         (&["--peers=axum"], "no ladder for \"axum\""),
         (&["--against=nginx"], "no \"nginx\""),
