@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Other people's frameworks in Rust and the servers in Go: their sources are vetted and tested, and each takes part in a
-# comparison, nginx too where it is. Some minutes, and the network the first time. What is not installed is named. And a rung of the
-# ladder is built and measured.
+# comparison, nginx too where it is. What is not installed is named. And a rung of the ladder is built and measured. Some
+# minutes, and the network the first time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh

@@ -218,13 +218,18 @@ fn ladder(rows: &[Row]) -> Table {
     table
 }
 
-/// What each step adds, and what all up to it have added; the bar has a mark for each 2 % above the lowest rung.
+/// What each step adds, and what all up to it have added; the bar is the latter, the longest of a subject has all marks.
 fn waterfall(rows: &[Row]) -> Table {
-    const MARK: f64 = 0.02;
+    const MARKS: f64 = 40.0;
+    let most = |subject: &str| {
+        let own = rows.iter().filter(|row| row.subject == subject).filter_map(|row| row.cumulative);
+        own.fold(1.0, f64::max) - 1.0
+    };
     let mut table = Table::of_texts(&["SUBJECT", "STEP", "GAIN", "ALL TOGETHER", ""]);
     for row in rows.iter().filter(|row| row.cumulative.is_some()) {
         let gain = |ratio: Option<f64>| or_dash(ratio.map(|ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0)));
-        let marks = row.cumulative.map_or(0, |all| ((all - 1.0) / MARK).round().clamp(0.0, 100.0) as usize);
+        let share = row.cumulative.map_or(0.0, |all| (all - 1.0) / most(&row.subject));
+        let marks = if share > 0.0 { (share * MARKS).round() as usize } else { 0 }; // none of a NaN
         let step = row.step.clone().unwrap_or_else(|| "(lowest rung)".into());
         let step = if row.aside { format!("{step} (aside)") } else { step };
         let all = if row.step.is_some() { gain(row.cumulative) } else { "-".into() };
@@ -363,7 +368,7 @@ mod tests {
         let tables = tables(&lines()).unwrap();
         let [(_, ladder), (_, waterfall), (_, published)] = &tables[..] else { panic!("{tables:?}") };
         assert!(ladder.to_string().contains("1.100 [1.100, 1.100]"), "{ladder}");
-        assert!(waterfall.to_string().contains("+10.0 %  +10.0 %       #####"), "{waterfall}");
+        assert!(waterfall.to_string().contains(&format!("+10.0 %  +10.0 %       {}\n", "#".repeat(40))), "{waterfall}");
         let published = published.to_string();
         let row = published.lines().find(|line| line.starts_with("warp+lto ")).unwrap();
         let cells: Vec<&str> = row.split_whitespace().collect();
