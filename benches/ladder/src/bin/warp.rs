@@ -70,7 +70,7 @@ async fn serve(listener: TcpListener, args: Args) -> io::Result<()> {
             continue;
         };
         let _ = stream.set_nodelay(true); // a client that has gone already
-        let connection = http1.serve_connection(TokioIo::new(stream), service.clone());
+        let connection = http1.serve_connection(TokioIo::new(stream), service);
         tokio::spawn(async move { drop(connection.await) }); // what goes wrong there is the client's affair
     }
 }
