@@ -4,9 +4,16 @@
 //! however fast it is. A server that holds no thread meanwhile has no such bound; but its clients wait as well, and
 //! `c` connections ask for at most `c x n / wait`. The published figures are the latter, for all four contestants.
 //!
+//! The run has two parts. In [`Part::Published`] the four published contestants are loaded exactly as published, but that
+//! all waits may be scaled; in [`Part::Sweep`] every server of a catalog with pools of every size.
+//!
 //! Invariant: every answer was the page, to the byte, and the server says that it gave as many; otherwise there is no
 //! figure. Cost: a process and `requests / bound` seconds each.
+//!
+//! [`published`]: the figures and the set-up that were published. [`table`], [`claims`]: what came of it.
 
+pub mod claims;
+pub mod published;
 pub mod table;
 
 use std::time::Duration;
@@ -14,7 +21,7 @@ use std::time::Duration;
 use polyserve::Shutdown;
 use polyserve::service::Page;
 use polyserve_load::{CpuOf, Exchange, Load, LoadError, Report, Span, Traffic, Usage, run};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::compare::measure::check_drain;
 use crate::compare::turn::microseconds;
@@ -39,9 +46,23 @@ pub struct Experiment {
     pub stop: Shutdown,
 }
 
+/// What a server is loaded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// The published set-up: pools of 100, 100 connections, 10 000 requests, of which every 10th waits.
+    Published,
+    /// Pools of every size, beside the servers that hold no thread.
+    Sweep,
+}
+
 /// A server with so many workers.
 #[derive(Clone, Debug)]
 pub struct Entrant {
+    /// What for.
+    pub part: Part,
+    /// What it was called where it was published.
+    pub published_as: Option<String>,
     /// Its name.
     pub name: String,
     /// Its workers; `None` for one that does not let them be chosen.
@@ -57,9 +78,9 @@ pub struct Entrant {
 /// Everything that was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// Requests a second that so many connections can ask for at most.
+    /// Requests a second that the sweep's connections can ask for at most.
     pub connections_bound_per_s: f64,
-    /// A row for each server and number of workers.
+    /// A row for each server and number of workers, those of earlier runs that this one went on from included.
     pub rows: Vec<Row>,
     /// Who has none, and why.
     pub failed: Vec<Failed>,
@@ -68,7 +89,7 @@ pub struct Measured {
 }
 
 /// A server with so many workers; the first columns are the published ones.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server's name.
     pub server: String,
@@ -96,10 +117,16 @@ pub struct Row {
     pub p99_ms: f64,
     /// The longest.
     pub max_ms: f64,
+    /// What it was loaded for.
+    pub part: Part,
+    /// What it was called where it was published.
+    pub published_as: Option<String>,
     /// Its workers, where they were chosen.
     pub workers: Option<usize>,
     /// Requests a second that its workers can do at most, where they wait.
     pub bound_per_s: Option<f64>,
+    /// Requests a second that the connections can ask for at most.
+    pub connections_bound_per_s: f64,
     /// What it did of that, or of what the connections can ask for where that is less.
     pub of_bound: f64,
     /// Requests.
@@ -115,8 +142,10 @@ pub struct Row {
 }
 
 /// A server without a row.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failed {
+    /// What for.
+    pub part: Part,
     /// Its name.
     pub server: String,
     /// Its workers, where they were chosen.
@@ -127,6 +156,21 @@ pub struct Failed {
 
 /// More than this is never waited for at once: a bound for what is asked.
 const MOST_REQUESTS: u64 = 10_000;
+
+impl Row {
+    /// The `kind` of its line in a journal.
+    pub const KIND: &str = "cell";
+
+    /// Whether this is what `entrant` was to be loaded for.
+    pub fn is_of(&self, entrant: &Entrant) -> bool {
+        (self.part, self.workers) == (entrant.part, entrant.workers) && self.server == entrant.name
+    }
+}
+
+impl Failed {
+    /// The `kind` of its line in a journal.
+    pub const KIND: &str = "failure";
+}
 
 impl Experiment {
     /// Requests a second where `waiting` can wait at once: the formula of a bound.
@@ -202,8 +246,11 @@ impl Experiment {
             p98_ms: at(0.98),
             p99_ms: at(0.99),
             max_ms: at(1.0),
+            part: entrant.part,
+            published_as: entrant.published_as.clone(),
             workers: entrant.workers,
             bound_per_s: entrant.waiting.map(|waiting| self.bound(waiting)),
+            connections_bound_per_s: self.bound(self.connections),
             of_bound: requests_per_s / self.least_bound(entrant.waiting),
             requests: entrant.requests,
             connections: self.connections,
@@ -215,31 +262,4 @@ impl Experiment {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn experiment(connections: usize, every: u64, wait: Duration) -> Experiment {
-        let cores = Cores::from(0);
-        let (server_cores, client_cores) = (cores.clone(), cores);
-        Experiment { server_cores, client_cores, connections, every, wait, stop: Shutdown::new() }
-    }
-
-    /// The published text's own example, and the published figures' bound.
-    #[test]
-    fn bounds() {
-        let published = experiment(100, 10, Duration::from_secs(2));
-        assert_eq!((published.bound(8), published.bound(100)), (40.0, 500.0));
-        assert_eq!((published.least_bound(Some(8)), published.least_bound(Some(1000))), (40.0, 500.0));
-        assert_eq!(published.least_bound(None), 500.0);
-    }
-
-    #[test]
-    fn as_many_requests_as_there_is_time_for() {
-        let published = experiment(100, 10, Duration::from_secs(2));
-        let within = |waiting, seconds| published.requests(waiting, Duration::from_secs(seconds));
-        assert_eq!((within(Some(8), 30), within(Some(8), 3600)), (1200, 10_000));
-        assert_eq!((within(Some(1), 1), within(None, 30)), (100, 10_000));
-        let odd = experiment(5, 7, Duration::from_secs(1));
-        assert_eq!(odd.requests(Some(1), Duration::from_millis(1)), 7);
-    }
-}
+mod tests;

@@ -1,9 +1,13 @@
-//! The rows as a table for people, and as CSV.
+//! The rows as tables for people and for the docs, and as CSV.
 
 use std::fmt;
 use std::io;
 
-use super::{Measured, Row};
+use serde_json::Value;
+
+use super::published::{self, Figures};
+use super::{Failed, Measured, Part, Row};
+use crate::journal::of_kind;
 use crate::output::Table;
 
 /// Writes the rows as CSV, with a header; the published columns come first.
@@ -19,40 +23,151 @@ pub fn write_csv(rows: &[Row], out: impl io::Write) -> io::Result<()> {
     csv.flush()
 }
 
+/// The rows of a record, in their order.
+///
+/// # Errors
+///
+/// Where a line is not what this version records.
+pub fn rows(lines: &[Value]) -> anyhow::Result<Vec<Row>> {
+    of_kind(lines, Row::KIND)
+}
+
+/// The tables worth having in docs: the published set-up beside the published figures, and every server's requests a
+/// second by the number of its workers, below the bound.
+///
+/// # Errors
+///
+/// Where a line is not what this version records.
+pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
+    let rows = rows(lines)?;
+    let mut tables = Vec::new();
+    if rows.iter().any(|row| row.part == Part::Published) {
+        tables.push((String::from("A page that sometimes waits: as published, and here"), beside_published(&rows)?));
+    }
+    if rows.iter().any(|row| row.part == Part::Sweep) {
+        tables.push((String::from("A page that sometimes waits: requests a second by workers"), by_workers(&rows)));
+    }
+    Ok(tables)
+}
+
+const NOTHING: &str = "-";
+
+fn or_nothing(text: Option<String>) -> String {
+    text.unwrap_or_else(|| NOTHING.to_owned())
+}
+
+/// A published row, and ours below it.
+fn beside_published(rows: &[Row]) -> anyhow::Result<Table> {
+    let columns =
+        ["", "wait", "total", "req/s", "of bound", "mean", "50%", "66%", "75%", "80%", "90%", "95%", "98%", "99%"];
+    let mut table = Table::of_numbers(&[&columns[..], &["max"]].concat());
+    let bound = published::CONNECTIONS as f64 * published::EVERY as f64 / published::WAIT.as_secs_f64();
+    let share = |of_bound: f64| format!("{:.1} %", of_bound * 100.0);
+    for published in published::figures()? {
+        let Figures { server, total_s, requests_per_s, mean_ms, .. } = &published;
+        let Some(ours) = rows.iter().find(|row| row.published_as.as_ref() == Some(server)) else { continue };
+        let mut cells = vec![
+            format!("{server} (published)"),
+            format!("{} s", published::WAIT.as_secs_f64()),
+            format!("{total_s:.2} s"),
+            format!("{requests_per_s:.1}"),
+            share(requests_per_s / bound),
+            format!("{mean_ms:.1} ms"),
+        ];
+        let Figures { p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms, .. } = published;
+        let quantiles = [p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms];
+        cells.extend(quantiles.map(|ms| format!("{ms:.0} ms"))); // whole ones were published
+        table.row(cells);
+        let mut cells = vec![
+            format!("{} (here)", ours.server),
+            format!("{} s", ours.wait_s),
+            format!("{:.2} s", ours.total_s),
+            format!("{:.1}", ours.requests_per_s),
+            share(ours.of_bound),
+            format!("{:.1} ms", ours.mean_ms),
+        ];
+        let Row { p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms, .. } = *ours;
+        let quantiles = [p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms];
+        cells.extend(quantiles.map(|ms| format!("{ms:.1} ms")));
+        table.row(cells);
+    }
+    Ok(table)
+}
+
+/// A column for each number of workers, the bound in the first row; `of it` is the share of the lower of the two bounds.
+fn by_workers(rows: &[Row]) -> Table {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.part == Part::Sweep).collect();
+    let mut sizes: Vec<Option<usize>> = rows.iter().map(|row| row.workers).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut names: Vec<&str> = Vec::new();
+    for row in &rows {
+        if !names.contains(&row.server.as_str()) {
+            names.push(&row.server);
+        }
+    }
+    let titles = sizes.iter().map(|size| size.map_or_else(|| String::from("its own"), |size| size.to_string()));
+    let header: Vec<String> = std::iter::once(String::from("workers")).chain(titles).collect();
+    let mut table = Table::of_numbers(&header.iter().map(String::as_str).collect::<Vec<_>>());
+    let bound = |size: Option<usize>| {
+        let row = rows.iter().find(|row| row.workers == size)?;
+        Some(size? as f64 * row.every as f64 / row.wait_s)
+    };
+    let bounds = sizes.iter().map(|size| or_nothing(bound(*size).map(|bound| format!("{bound:.0}"))));
+    table.row(std::iter::once(String::from("bound, where a worker sits through the wait")).chain(bounds).collect());
+    for name in names {
+        let of = |size: &Option<usize>| rows.iter().find(|row| row.server == name && row.workers == *size);
+        let cell = |row: &&Row| format!("{:.0} ({:.0} %)", row.requests_per_s, row.of_bound * 100.0);
+        let cells = sizes.iter().map(|size| or_nothing(of(size).map(cell)));
+        table.row(std::iter::once(name.to_owned()).chain(cells).collect());
+    }
+    table
+}
+
+/// All rows, with the bound beside each.
+fn all(rows: &[Row]) -> Table {
+    let mut table = Table::of_numbers(&[
+        "SERVER",
+        "WORKERS",
+        "REQUESTS/S",
+        "BOUND",
+        "OF IT",
+        "REQUESTS",
+        "TOTAL",
+        "MEAN",
+        "P50",
+        "P90",
+        "P99",
+        "MAX",
+        "CPU",
+    ]);
+    for row in rows {
+        let mut cells = vec![
+            row.server.clone(),
+            or_nothing(row.workers.map(|workers| workers.to_string())),
+            format!("{:.1}", row.requests_per_s),
+            or_nothing(row.bound_per_s.map(|bound| format!("{bound:.1}"))),
+            format!("{:.0} %", row.of_bound * 100.0),
+            row.requests.to_string(),
+            format!("{:.2} s", row.total_s),
+        ];
+        cells.extend([row.mean_ms, row.p50_ms, row.p90_ms, row.p99_ms, row.max_ms].map(|ms| format!("{ms:.1} ms")));
+        cells.push(or_nothing(row.server_busy.map(|busy| format!("{:.0} %", busy * 100.0))));
+        table.row(cells);
+    }
+    table
+}
+
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::of_numbers(&[
-            "SERVER",
-            "WORKERS",
-            "REQUESTS/S",
-            "BOUND",
-            "OF IT",
-            "REQUESTS",
-            "TOTAL",
-            "MEAN",
-            "P50",
-            "P90",
-            "P99",
-            "MAX",
-            "CPU",
-        ]);
-        for row in &self.rows {
-            let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-            let mut cells = vec![
-                row.server.clone(),
-                or_dash(row.workers.map(|workers| workers.to_string())),
-                format!("{:.1}", row.requests_per_s),
-                or_dash(row.bound_per_s.map(|bound| format!("{bound:.1}"))),
-                format!("{:.0} %", row.of_bound * 100.0),
-                row.requests.to_string(),
-                format!("{:.2} s", row.total_s),
-            ];
-            cells.extend([row.mean_ms, row.p50_ms, row.p90_ms, row.p99_ms, row.max_ms].map(|ms| format!("{ms:.1} ms")));
-            cells.push(or_dash(row.server_busy.map(|busy| format!("{:.0} %", busy * 100.0))));
-            table.row(cells);
+        let of = |part| self.rows.iter().filter(move |row| row.part == part).cloned().collect::<Vec<Row>>();
+        let (published, sweep) = (of(Part::Published), of(Part::Sweep));
+        if !published.is_empty() {
+            writeln!(f, "as published, and here; latencies in closed loop, a connection for each request")?;
+            writeln!(f, "{}", beside_published(&published).map_err(|_| fmt::Error)?)?;
         }
-        write!(f, "{table}")?;
-        if let Some(Row { connections, every, wait_s, .. }) = self.rows.first() {
+        if let Some(Row { connections, every, wait_s, .. }) = sweep.first() {
+            write!(f, "{}", all(&sweep))?;
             let all = self.connections_bound_per_s;
             writeln!(f, "BOUND: workers x {every} / {wait_s} s, where a worker sits through the wait")?;
             writeln!(
@@ -61,10 +176,49 @@ impl fmt::Display for Measured {
             )?;
             writeln!(f, "OF IT: of the lower of these two; latencies in closed loop, a connection for each request")?;
         }
-        for failed in &self.failed {
-            let workers = failed.workers.map_or_else(String::new, |workers| format!(" with {workers} workers"));
-            writeln!(f, "no figures: {}{workers}: {}", failed.server, failed.why)?;
+        for Failed { server, workers, why, .. } in &self.failed {
+            let workers = workers.map_or_else(String::new, |workers| format!(" with {workers} workers"));
+            writeln!(f, "not run: {server}{workers}: {why}")?;
         }
         if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::row;
+    use super::*;
+
+    #[test]
+    fn the_published_columns_come_first() {
+        let mut text = Vec::new();
+        write_csv(&[row(Part::Sweep, "any", Some(8), 40.0)], &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let published = published::CSV.lines().next().unwrap();
+        assert!(text.starts_with(&format!("{published},part,published_as,workers,bound_per_s,")), "{text}");
+    }
+
+    #[test]
+    fn the_bound_stands_above_every_size_and_the_published_row_above_ours() {
+        let mut as_published = row(Part::Published, "smol", None, 498.0);
+        as_published.published_as = Some("async-std".into());
+        let rows = [as_published, row(Part::Sweep, "pool", Some(8), 39.0), row(Part::Sweep, "pool", Some(128), 490.0)];
+        let lines: Vec<Value> = rows
+            .iter()
+            .map(|row| {
+                let mut line = serde_json::to_value(row).unwrap();
+                line["kind"] = Row::KIND.into();
+                line
+            })
+            .collect();
+        let tables = tables(&lines).unwrap();
+        let (first, second) = (tables[0].1.to_string(), tables[1].1.to_string());
+        let line =
+            |text: &str, at: usize| text.lines().nth(at).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(line(&first, 1).starts_with("async-std (published) 2 s 20.19 s 495.4 99.1 %"), "{first}");
+        assert!(line(&first, 2).starts_with("smol (here) 2 s"), "{first}");
+        assert_eq!(line(&second, 0), "workers 8 128");
+        assert!(line(&second, 1).ends_with("sits through the wait 40 640"), "{second}");
+        assert_eq!(line(&second, 2), "pool 39 (98 %) 490 (98 %)");
     }
 }

@@ -1,32 +1,50 @@
 //! `polyserve page`: bounds and counts, not how fast anybody is.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::Instant;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{misused, printed};
+use super::{PATIENCE, misused, polyserve, printed, run, text};
 
-const TINY: [&str; 5] = ["page", "--requests=40", "--connections=5", "--page-every=5", "--page-wait=2ms"];
+const TINY: [&str; 6] =
+    ["page", "--parts=sweep", "--requests=40", "--connections=5", "--page-every=5", "--page-wait=2ms"];
 
 fn page(args: &[&str]) -> Value {
     let said = printed(&[&TINY[..], &["--json"], args].concat());
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
+/// A directory of this test alone, and the flag that names it.
+fn fresh(name: &str) -> (PathBuf, String) {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    let flag = format!("--out={}", dir.display());
+    (dir, flag)
+}
+
+/// The record's lines of this kind.
+fn recorded(dir: &Path, kind: &str) -> Vec<Value> {
+    let text = fs::read_to_string(dir.join("page.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["kind"] == kind).collect()
+}
+
 #[test]
 fn a_pools_bound_grows_with_it_and_the_published_columns_come_first() {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{}.csv", std::process::id()));
-    let _ = fs::remove_file(&file);
-    let csv = format!("--csv={}", file.display());
-    let measured = page(&["--servers=pool_server", "--workers=2,4", &csv]);
+    let (dir, out) = fresh("csv");
+    let measured = page(&["--servers=pool_server", "--workers=2,4", &out]);
     assert_eq!((&measured["failed"], &measured["interrupted"]), (&Value::Array(Vec::new()), &false.into()));
     assert_eq!(measured["connections_bound_per_s"], 12_500.0);
     let rows = measured["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2);
     for (row, workers) in rows.iter().zip([2, 4]) {
         assert_eq!((&row["server"], &row["workers"]), (&"pool_server/mpsc_pool".into(), &workers.into()));
-        assert_eq!(row["bound_per_s"], f64::from(workers) * 2500.0);
+        assert_eq!((&row["part"], &row["bound_per_s"]), (&"sweep".into(), &(f64::from(workers) * 2500.0).into()));
         assert_eq!((&row["requests"], &row["connections"], &row["every"]), (&40.into(), &5.into(), &5.into()));
         let figure = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
         assert!(figure("total_s") > 0.0 && figure("requests_per_s") > 0.0, "{row}");
@@ -35,11 +53,107 @@ fn a_pools_bound_grows_with_it_and_the_published_columns_come_first() {
         assert!(figure("max_ms") >= 2.0 && figure("wait_s") == 0.002, "{row}");
     }
     assert!(measured["environment"]["command"].is_array(), "{measured}");
-    let text = fs::read_to_string(&file).unwrap();
-    let published =
-        "server,total_s,requests_per_s,mean_ms,p50_ms,p66_ms,p75_ms,p80_ms,p90_ms,p95_ms,p98_ms,p99_ms,max_ms,";
-    assert!(text.starts_with(published) && text.lines().count() == 3, "{text}");
-    assert!(misused(&[&TINY[..], &[&csv]].concat()).contains("not written over"));
+    let text = fs::read_to_string(dir.join("page.csv")).unwrap();
+    let published = include_str!("../../published/page_delay.csv").lines().next().unwrap();
+    assert!(text.starts_with(&format!("{published},")) && text.lines().count() == 3, "{text}");
+}
+
+#[test]
+fn a_rerun_measures_what_is_missing_and_nothing_else() {
+    let (dir, out) = fresh("again");
+    let args = ["--servers=smol,tokio_tcp", "--workers=1,2", &out];
+    let first = page(&args);
+    let cells = recorded(&dir, "cell");
+    assert_eq!(cells.len(), 4);
+    // All servers of one size come in turn, and the rows server by server.
+    let order = |cells: &[Value]| -> Vec<(String, u64)> {
+        let who = |cell: &Value| (cell["server"].as_str().unwrap().to_owned(), cell["workers"].as_u64().unwrap());
+        cells.iter().map(who).collect()
+    };
+    let [smol, tokio] = ["smol", "tokio_tcp"].map(String::from);
+    let all = [(smol.clone(), 1), (tokio.clone(), 1), (smol.clone(), 2), (tokio.clone(), 2)];
+    assert_eq!(order(&cells), all);
+    assert_eq!(
+        order(first["rows"].as_array().unwrap()),
+        [(smol.clone(), 1), (smol, 2), (tokio.clone(), 1), (tokio, 2)]
+    );
+    assert_eq!(page(&args)["rows"], first["rows"]);
+    assert_eq!(recorded(&dir, "cell"), cells);
+    // It ended early: the last two lines are the second run's header, and what was on its way.
+    let path = dir.join("page.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let kept: Vec<&str> = text.lines().take(3).collect();
+    fs::write(&path, format!("{}\n{{\"kind\":\"cell\",\"ser", kept.join("\n"))).unwrap();
+    let resumed = page(&args);
+    assert_eq!(order(resumed["rows"].as_array().unwrap()), order(first["rows"].as_array().unwrap()));
+    let now = recorded(&dir, "cell");
+    assert_eq!((&now[..2], order(&now)), (&cells[..2], all.to_vec()));
+    let other = misused(&[&TINY[..], &["--servers=smol", "--workers=3", &out]].concat());
+    assert!(other.contains("not written over"), "{other}");
+    assert_eq!(recorded(&dir, "cell"), now);
+}
+
+#[test]
+fn an_interrupted_run_leaves_what_it_has() {
+    let (dir, out) = fresh("interrupted");
+    let sizes: Vec<String> = (1..=300).map(|size: u32| size.to_string()).collect();
+    let many = format!("--workers={}", sizes.join(","));
+    let mut command = polyserve(&[&TINY[..], &["--servers=smol", "--json", &many, &out]].concat());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let deadline = Instant::now() + PATIENCE;
+    while fs::read_to_string(dir.join("page.jsonl")).map_or(0, |text| text.lines().count()) < 2 {
+        assert!(Instant::now() < deadline, "it gets nowhere");
+        thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).expect("the child was not waited for");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let measured: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    assert_eq!(measured["interrupted"], true);
+    let (rows, cells) = (measured["rows"].as_array().unwrap().len(), recorded(&dir, "cell").len());
+    let in_csv = fs::read_to_string(dir.join("page.csv")).unwrap().lines().count() - 1;
+    assert!(rows >= 1 && (rows, rows) == (cells, in_csv), "{rows} {cells} {in_csv}");
+}
+
+/// The waits are shorter, all else is as published.
+#[test]
+fn the_published_set_up_is_a_part_of_the_run() {
+    let (dir, out) = fresh("published");
+    let args = ["page", "--parts=published", "--page-wait=10ms", "--servers=smol,pool_server", &out];
+    let said = printed(&args);
+    for line in ["thread-pool-100 (published)", "pool_server/mpsc_pool (here)", "async-std (published)", "smol (here)"]
+    {
+        assert!(said.lines().any(|said| said.starts_with(line)), "{line}: {said}");
+    }
+    let cells = recorded(&dir, "cell");
+    let of: Vec<_> = cells.iter().map(|cell| (&cell["published_as"], &cell["workers"], &cell["part"])).collect();
+    let part = &"published".into();
+    assert_eq!(of, [(&"thread-pool-100".into(), &100.into(), part), (&"async-std".into(), &Value::Null, part)]);
+    for cell in &cells {
+        assert_eq!(
+            (&cell["requests"], &cell["connections"], &cell["every"]),
+            (&10_000.into(), &100.into(), &10.into())
+        );
+        assert_eq!(cell["connections_bound_per_s"], 100_000.0);
+    }
+}
+
+/// A server that ends in the middle has no row, but its reason in the record; the others have theirs, and a rerun tries it
+/// again.
+#[test]
+fn who_fails_is_named_with_the_reason_and_tried_again() {
+    let (dir, out) = fresh("failed");
+    // No connection may wait for a worker, and no answer comes in time.
+    let args = ["--servers=pool_server,smol", "--workers=1", "--answer-timeout=1ms", "--page-wait=300ms", &out];
+    for times in 1..=2 {
+        let output = run(&[&TINY[..5], &args[..]].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        let said = text(&output.stdout);
+        assert!(said.contains("not run: pool_server/mpsc_pool with 1 workers: "), "{said}");
+        assert_eq!(recorded(&dir, "failure").len(), 2 * times);
+    }
+    assert_eq!(recorded(&dir, "cell"), [] as [Value; 0]);
+    assert!(recorded(&dir, "failure")[0]["why"].as_str().unwrap().contains("503"));
 }
 
 /// A server that does not let its workers be chosen takes part once.
@@ -91,7 +205,8 @@ fn what_cannot_be_done_is_a_misuse() {
         (&["--requests=0"], "--requests"),
         (&["--page-every=0"], "--page-every"),
         (&["--page-wait=0s"], "--page-wait"),
-        (&["--csv=/no/such/dir/file"], "cannot be made"),
+        (&["--parts=any"], "--parts"),
+        (&["--parts=published", "--servers=sequential"], "none of these servers"),
         (&["--client-cores=1000"], "there is no core 1000"),
         (&["--max-body=x"], "--max-body"),
     ] {

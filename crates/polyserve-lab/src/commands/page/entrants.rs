@@ -1,0 +1,160 @@
+//! Who is loaded with the page: the published four, and pools of every size.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polyserve::Connections;
+use polyserve::catalog::{Catalog, HOLDS_A_WORKER, ServerEntry};
+use polyserve::env::{SETTINGS, Settings};
+
+use crate::commands::entrants::serve;
+use crate::page::published::{self, SETUPS, Setup};
+use crate::page::{Entrant, Experiment, Failed, Part};
+
+/// How long a server of the sweep is loaded where the requests are not given.
+const FULL: Duration = Duration::from_secs(30);
+const QUICK: Duration = Duration::from_secs(1);
+
+/// Who may take part, and how.
+pub(super) struct Field<'a> {
+    pub(super) catalog: &'a Catalog,
+    /// Those who were asked for by name; all where there are none.
+    pub(super) servers: &'a [String],
+    /// The settings that were given, as flags.
+    pub(super) flags: &'a [String],
+    pub(super) settings: &'a Settings,
+    pub(super) experiment: &'a Experiment,
+}
+
+impl Field<'_> {
+    /// The published four, or those of them that were asked for; and those who cannot take part.
+    pub(super) fn published(&self) -> anyhow::Result<(Vec<Entrant>, Vec<Failed>)> {
+        let asked: Vec<&str> = self.named()?.into_iter().map(|entry| entry.name.as_str()).collect();
+        let (mut entrants, mut failed) = (Vec::new(), Vec::new());
+        for Setup { published_as, server, workers } in SETUPS {
+            if !asked.is_empty() && !asked.contains(&server) {
+                continue;
+            }
+            let entered = (self.catalog.server(server).map_err(Into::into))
+                .and_then(|entry| self.entrant(entry, workers, |_| published::REQUESTS));
+            match entered {
+                Ok((_, entrant)) => {
+                    let published_as = Some(published_as.to_owned());
+                    entrants.push(Entrant { part: Part::Published, published_as, ..entrant });
+                }
+                Err(error) => {
+                    let (server, why) = (server.to_owned(), error.to_string());
+                    failed.push(Failed { part: Part::Published, server, workers, why });
+                }
+            }
+        }
+        Ok((entrants, failed))
+    }
+
+    /// Every server with every number of workers, and those who refuse the settings. One that was asked for by its name
+    /// must not refuse them. One that refuses workers takes part once, as it is. All servers of one size come in turn.
+    pub(super) fn sweep(
+        &self,
+        workers: &[usize],
+        requests: Option<u64>,
+        quick: bool,
+    ) -> anyhow::Result<(Vec<Entrant>, Vec<Failed>)> {
+        let time = if quick { QUICK } else { FULL };
+        let requests = |waiting| requests.unwrap_or_else(|| self.experiment.requests(waiting, time));
+        let (mut entrants, mut failed) = (Vec::new(), Vec::new());
+        let named = self.named()?;
+        let servers = if named.is_empty() { self.catalog.servers().iter().collect() } else { named };
+        for entry in servers {
+            let (shape, alone) = match self.entrant(entry, None, requests) {
+                Ok(entered) => entered,
+                Err(error) if !self.servers.is_empty() => return Err(error),
+                Err(error) => {
+                    let (server, why) = (entry.name.clone(), error.to_string());
+                    failed.push(Failed { part: Part::Sweep, server, workers: None, why });
+                    continue;
+                }
+            };
+            let sized: Vec<Entrant> = (workers.iter())
+                .filter_map(|workers| self.entrant(entry, Some(*workers), requests).ok())
+                .map(|(_, entrant)| entrant)
+                .collect();
+            let is_pool = match shape {
+                Connections::Multiplexed => true,
+                Connections::OnePerThread => !sized.is_empty(),
+                Connections::One => false,
+            };
+            if self.servers.is_empty() && !is_pool {
+                continue;
+            }
+            entrants.extend(if sized.is_empty() { vec![alone] } else { sized });
+        }
+        entrants.sort_by_key(|entrant| entrant.workers); // stable
+        Ok((entrants, failed))
+    }
+
+    /// Those who were asked for.
+    fn named(&self) -> anyhow::Result<Vec<&ServerEntry>> {
+        let mut servers: Vec<&ServerEntry> = Vec::new();
+        for name in self.servers {
+            let entry = self.catalog.server(name)?;
+            if !servers.iter().any(|known| known.name == entry.name) {
+                servers.push(entry);
+            }
+        }
+        Ok(servers)
+    }
+
+    /// A server with so many workers, and settings under which nobody is refused for having waited; `requests` says how
+    /// many it gets where so many of its workers can wait.
+    fn entrant(
+        &self,
+        entry: &ServerEntry,
+        workers: Option<usize>,
+        requests: impl Fn(Option<usize>) -> u64,
+    ) -> anyhow::Result<(Connections, Entrant)> {
+        let repo = &self.catalog.repos().first().context("the catalog has no repo")?.name;
+        let Self { flags: given, settings, experiment, .. } = self;
+        let Experiment { connections, wait, every, .. } = experiment;
+        let config = settings.config.clone().with(|config| {
+            config.workers = workers.or(config.workers);
+            if !settings.is_given("queue") {
+                config.queue = config.queue.max(*connections);
+            }
+            if !settings.is_given("max_connections") {
+                // One that is closing still counts while its successor opens.
+                config.max_connections = config.max_connections.max(connections * 2);
+            }
+            if !settings.is_given("answer_timeout") {
+                config.answer_timeout = config.answer_timeout.max(*wait * 2);
+            }
+        });
+        let server = (entry.make)(&config)?;
+        let shape = server.connections();
+        let waiting = match shape {
+            _ if !entry.promises.iter().any(|promise| promise == HOLDS_A_WORKER) => None,
+            Connections::Multiplexed => config.workers,
+            Connections::OnePerThread | Connections::One => {
+                Some(server.at_once().map_or(*connections, |at_once| at_once.min(*connections)))
+            }
+        };
+        let mut flags: Vec<String> = SETTINGS
+            .iter()
+            .filter(|setting| ["queue", "max_connections", "answer_timeout"].contains(&setting.name()))
+            .map(|setting| format!("{}={}", setting.flag(), setting.show(&config)))
+            .chain(workers.map(|workers| format!("--workers={workers}")))
+            .collect();
+        let is_ours = |flag: &str| flags.iter().any(|ours| name(ours) == name(flag));
+        let others: Vec<String> = given.iter().filter(|flag| !is_ours(flag)).cloned().collect();
+        let wait = humantime::format_duration(*wait);
+        let page = ["--service=page".into(), format!("--page-every={every}"), format!("--page-wait={wait}")];
+        flags.extend(others.into_iter().chain(page));
+        let launch = serve(&entry.name, repo, &flags, Vec::new());
+        let (part, published_as, name, requests) = (Part::Sweep, None, entry.name.clone(), requests(waiting));
+        Ok((shape, Entrant { part, published_as, name, workers, waiting, requests, launch }))
+    }
+}
+
+/// A flag's name, in `--name=value`.
+fn name(flag: &str) -> &str {
+    flag.split_once('=').map_or(flag, |(name, _)| name)
+}

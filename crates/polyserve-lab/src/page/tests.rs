@@ -1,0 +1,57 @@
+use super::*;
+
+/// A made-up row of the published connections and waits.
+pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per_s: f64) -> Row {
+    let waiting = workers.unwrap_or(100).min(100);
+    Row {
+        server: server.to_owned(),
+        total_s: 10_000.0 / requests_per_s,
+        requests_per_s,
+        mean_ms: 200.0,
+        p50_ms: 1.0,
+        p66_ms: 1.0,
+        p75_ms: 1.0,
+        p80_ms: 1.0,
+        p90_ms: 2000.0,
+        p95_ms: 2001.0,
+        p98_ms: 2001.0,
+        p99_ms: 2002.0,
+        max_ms: 2010.0,
+        part,
+        published_as: None,
+        workers,
+        bound_per_s: None,
+        connections_bound_per_s: 500.0,
+        of_bound: requests_per_s / (waiting as f64 * 5.0),
+        requests: 10_000,
+        connections: 100,
+        every: 10,
+        wait_s: 2.0,
+        server_busy: Some(0.1),
+    }
+}
+
+fn experiment(connections: usize, every: u64, wait: Duration) -> Experiment {
+    let cores = Cores::from(0);
+    let (server_cores, client_cores) = (cores.clone(), cores);
+    Experiment { server_cores, client_cores, connections, every, wait, stop: Shutdown::new() }
+}
+
+/// The published text's own example, and the published figures' bound.
+#[test]
+fn bounds() {
+    let published = experiment(100, 10, Duration::from_secs(2));
+    assert_eq!((published.bound(8), published.bound(100)), (40.0, 500.0));
+    assert_eq!((published.least_bound(Some(8)), published.least_bound(Some(1000))), (40.0, 500.0));
+    assert_eq!(published.least_bound(None), 500.0);
+}
+
+#[test]
+fn as_many_requests_as_there_is_time_for() {
+    let published = experiment(100, 10, Duration::from_secs(2));
+    let within = |waiting, seconds| published.requests(waiting, Duration::from_secs(seconds));
+    assert_eq!((within(Some(8), 30), within(Some(8), 3600)), (1200, 10_000));
+    assert_eq!((within(Some(1), 1), within(None, 30)), (100, 10_000));
+    let odd = experiment(5, 7, Duration::from_secs(1));
+    assert_eq!(odd.requests(Some(1), Duration::from_millis(1)), 7);
+}
