@@ -20,6 +20,7 @@
 //! * [`matrix`]: the experiment of an entity server, pool size against connections.
 //! * [`ladder`]: the experiment of one optimisation at a time.
 //! * [`page`]: the experiment of a page that sometimes waits.
+//! * [`recommend`]: which server and repo for a workload. [`delayed`]: a repo that has to ask somebody else.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`scale`]: how what servers and repos can do, and what they take, grows.
 //! * [`tasks`]: the experiment of CPU tasks at once.
@@ -38,6 +39,7 @@ mod commands;
 pub mod compare;
 pub mod config_args;
 pub mod crowd;
+pub mod delayed;
 pub mod journal;
 pub mod ladder;
 pub mod launch;
@@ -47,6 +49,7 @@ pub mod matrix;
 pub mod output;
 pub mod page;
 pub mod progress;
+pub mod recommend;
 #[cfg(target_os = "linux")]
 pub mod reference;
 pub mod scale;
@@ -68,8 +71,8 @@ use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
     compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs,
-    page::PageArgs, scale::ScaleArgs, serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs,
-    trial::TrialArgs,
+    page::PageArgs, recommend::RecommendArgs, scale::ScaleArgs, serve::ServeArgs, stress::StressArgs,
+    tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -106,6 +109,8 @@ enum Command {
     Matrix(MatrixArgs),
     /// Load the published page that sometimes waits: what a pool's size means where its workers wait.
     Page(PageArgs),
+    /// Ask for a workload, measure it here, and say which server and repo to use for it, and how.
+    Recommend(RecommendArgs),
     /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers and payload.
     Scale(ScaleArgs),
     /// Add one optimisation after the other, and measure what each gives: the published ladder, on our servers and on warp.
@@ -159,6 +164,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),
         Command::Matrix(args) => commands::matrix::run(catalog, args, cli.json, allocator),
         Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),
+        Command::Recommend(args) => commands::recommend::run(catalog, args, cli.json, allocator),
         Command::Scale(args) => commands::scale::run(catalog, args, cli.json, allocator),
         Command::Ladder(args) => commands::ladder::run(catalog, args, cli.json, allocator),
         Command::Tasks(args) => commands::tasks::run(catalog, args, cli.json, allocator),

@@ -287,7 +287,7 @@ impl LadderArgs {
             latency_slice: SLICE,
             stop: stop.clone(),
         };
-        instrument.slice = self.slice.unwrap_or_else(|| SLICE.max(instrument.shortest_slice() * 2));
+        instrument.slice = self.slice.unwrap_or_else(|| SLICE.max(instrument.shortest_slice(Duration::ZERO) * 2));
         for (flag, time) in [("--slice", instrument.slice), ("--warm-up", self.warm_up)] {
             if !(SHORTEST..=LONGEST).contains(&time) {
                 return Err(Misuse(format!("{flag} {time:?} is not from 10 ms to an hour")).into());

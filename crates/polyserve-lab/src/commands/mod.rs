@@ -11,6 +11,7 @@ pub(crate) mod load;
 pub(crate) mod matrix;
 mod matrix_field;
 pub(crate) mod page;
+pub(crate) mod recommend;
 pub(crate) mod room;
 pub(crate) mod scale;
 pub(crate) mod serve;

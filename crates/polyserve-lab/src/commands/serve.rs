@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::Misuse;
 use crate::config_args::ConfigArgs;
+use crate::delayed::Delayed;
 use crate::limits::raise_descriptors;
 use crate::output::{print, print_json};
 use crate::spin::Spin;
@@ -42,6 +43,9 @@ pub(crate) struct ServeArgs {
     /// How long the page waits. With `--service page`. [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     page_wait: Option<Duration>,
+    /// How long the repo takes over each answer: a store that has to ask somebody else. A new entity is stored at once.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    repo_delay: Option<Duration>,
     /// Burn so many nanoseconds of CPU time a request: a comparison's positive control.
     #[arg(long, value_name = "NS", hide = true)]
     spin: Option<u64>,
@@ -52,6 +56,9 @@ pub(crate) struct ServeArgs {
     config: ConfigArgs,
 }
 
+/// A repo that takes longer makes no sense.
+const LONGEST_DELAY: Duration = Duration::from_secs(3600);
+
 /// Serves.
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
     let signals = Signals::register().context("the signals cannot be taken over")?;
@@ -60,7 +67,14 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     // The error for a name that nobody has is the one that lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
     let server = settings.make(|config| (entry.make)(config))?;
-    let repo = (catalog.repo(&args.repo)?.make)().with_context(|| format!("the repo {} cannot be made", args.repo))?;
+    let mut repo =
+        (catalog.repo(&args.repo)?.make)().with_context(|| format!("the repo {} cannot be made", args.repo))?;
+    if let Some(delay) = args.repo_delay {
+        if delay > LONGEST_DELAY {
+            return Err(Misuse(format!("--repo-delay {delay:?} is more than an hour")).into());
+        }
+        repo = Arc::new(Delayed::new(repo, delay));
+    }
     let mut service = (catalog.service(&args.service)?.make)(repo);
     if let Some(nanoseconds) = args.spin {
         service = Arc::new(Spin::new(service, Duration::from_nanos(nanoseconds)));

@@ -24,6 +24,8 @@ pub struct Contestant {
     pub shape: Option<Connections>,
     /// How long a connection may wait for others by its shape, where that stands in place of a latency.
     pub bound: Option<String>,
+    /// How long each of its answers waits by itself, at least: what is measured at a time is long beside it.
+    pub wait: Duration,
 }
 
 /// As what a contestant is there.
@@ -46,7 +48,16 @@ impl Contestant {
     /// One that keeps entities unless it is a limit, and says nothing of its shape.
     pub fn new(name: &str, role: Role, launch: Launch) -> Self {
         let (keeps_entities, is_foreign) = (role != Role::Limit, false);
-        Self { name: name.to_owned(), role, launch, is_foreign, keeps_entities, shape: None, bound: None }
+        Self {
+            name: name.to_owned(),
+            role,
+            launch,
+            is_foreign,
+            keeps_entities,
+            shape: None,
+            bound: None,
+            wait: Duration::ZERO,
+        }
     }
 
     /// This one, changed.

@@ -61,6 +61,16 @@ const LONG_SLICE: Duration = Duration::from_secs(1);
 /// What a slice begins with and does not count: new connections have their first requests. A tenth of a longer slice.
 const RAMP: Duration = Duration::from_millis(5);
 
+/// Where every answer waits, a slice holds so many waits of a connection at least, and begins with one and a half: so its
+/// end falls between two answers.
+const WAITS: u32 = 5;
+const RAMP_WAITS: f64 = 1.5;
+
+/// What a slice begins with and does not count, where every answer waits so long.
+fn ramp(wait: Duration) -> Duration {
+    RAMP.max(wait.mul_f64(RAMP_WAITS))
+}
+
 /// A turn under way: the contestant's process, and what it has shown so far.
 #[derive(Debug)]
 pub struct Seat<'a> {
@@ -92,15 +102,15 @@ impl Seen {
 }
 
 impl Instrument {
-    /// How many slices a turn is measured in.
-    pub fn slices(&self) -> usize {
-        (self.slice.as_millis() / self.shortest_slice().as_millis()).clamp(1, 1000) as usize
+    /// How many slices a turn is measured in, where every answer waits so long.
+    pub fn slices(&self, wait: Duration) -> usize {
+        (self.slice.as_millis() / self.shortest_slice(wait).as_millis()).clamp(1, 1000) as usize
     }
 
-    /// How long a slice must be with so many requests under way.
-    pub fn shortest_slice(&self) -> Duration {
+    /// How long a slice must be with so many requests under way, each of which waits so long.
+    pub fn shortest_slice(&self, wait: Duration) -> Duration {
         let under_way = u32::try_from(self.under_way()).unwrap_or(u32::MAX);
-        SLICE_PER_REQUEST.saturating_mul(under_way).clamp(SHORTEST_SLICE, LONG_SLICE)
+        SLICE_PER_REQUEST.saturating_mul(under_way).clamp(SHORTEST_SLICE, LONG_SLICE).max(wait * WAITS)
     }
 
     /// Requests that are under way at a time.
@@ -153,8 +163,9 @@ impl Instrument {
     /// Why the contestant is out.
     pub fn measure(&self, seat: &mut Seat<'_>) -> Result<(), Failure> {
         let load = seat.load.clone().with(|load| {
-            load.warm_up = RAMP.max(self.shortest_slice() / 10);
-            load.span = Span::Time(self.slice / self.slices() as u32);
+            let wait = seat.contestant.wait;
+            load.warm_up = ramp(wait).max(self.shortest_slice(wait) / 10);
+            load.span = Span::Time(self.slice / self.slices(wait) as u32);
             load.cpu = CpuOf::Process(seat.process.pid());
         });
         let spent = || [&self.server_cores, &self.client_cores].map(|cores| Spent::on(cores.numbers()));
@@ -179,7 +190,7 @@ impl Instrument {
         if seat.contestant.shape == Some(Connections::One) {
             return Ok(());
         }
-        let latency = self.latency(&seat.load, rate, &mut seat.seen);
+        let latency = self.latency(&seat.load, rate, ramp(seat.contestant.wait), &mut seat.seen);
         seat.latency = Some(latency.map_err(|failure| seat.process.explain(failure))?);
         Ok(())
     }
@@ -232,10 +243,10 @@ impl Instrument {
         })
     }
 
-    fn latency(&self, load: &Load, rate: f64, seen: &mut Seen) -> Result<Latency, Failure> {
+    fn latency(&self, load: &Load, rate: f64, ramp: Duration, seen: &mut Seen) -> Result<Latency, Failure> {
         let report = run(&load.clone().with(|l| {
             l.pace = Pace::Rate(rate);
-            l.warm_up = RAMP;
+            l.warm_up = ramp;
             l.span = Span::Time(self.latency_slice);
         }))?;
         seen.add(&report);

@@ -81,13 +81,26 @@ impl Comparison {
     /// Where the baseline fails, for then nothing can be compared, or the record cannot be written. Others that fail are
     /// in the ranking, by name.
     pub fn run(&self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<Ranking> {
+        Ok(self.run_in_turns(record, progress)?.0)
+    }
+
+    /// [`run`](Self::run), and the turns of everybody who is ranked: for ratios of any two of them.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn run_in_turns(
+        &self,
+        record: &mut Record,
+        progress: &mut Progress,
+    ) -> anyhow::Result<(Ranking, Vec<Entry<'_>>)> {
         let before = Cores::available()?;
         self.instrument.client_cores.pin()?;
         let cores: Vec<usize> = self.instrument.cores();
         let begun = Spent::on(&cores);
         let result = Run::new(self).run(record, progress);
         before.pin()?;
-        let (mut ranking, is_new) = result?;
+        let (mut ranking, turns, is_new) = result?;
         let last = record.before().ranking();
         if is_new || last.is_none_or(|last| last.interrupted) {
             ranking.others = begun.zip(Spent::on(&cores)).map(|(begun, ended)| ended.others_since(&begun));
@@ -95,7 +108,7 @@ impl Comparison {
         } else {
             ranking.others = last.and_then(|last| last.others);
         }
-        Ok(ranking)
+        Ok((ranking, turns))
     }
 
     /// What is to be measured, for the record's header; the settings of the servers are its caller's to add.
@@ -155,8 +168,8 @@ impl<'a> Run<'a> {
         Self { plan, contestants, turns, failed, rate: None, contracts: Vec::new() }
     }
 
-    /// The ranking, and whether anything was measured for it that was not there before.
-    fn run(mut self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<(Ranking, bool)> {
+    /// The ranking, the turns that it rests on, and whether anything was measured for it that was not there before.
+    fn run(mut self, record: &mut Record, progress: &mut Progress) -> anyhow::Result<(Ranking, Vec<Entry<'a>>, bool)> {
         for Failed { name, why, .. } in &self.plan.refused {
             record.refusal(name, why)?;
         }
@@ -179,7 +192,8 @@ impl<'a> Run<'a> {
             self.round_over(turns);
         }
         let is_new = first <= self.plan.rounds;
-        Ok((self.ranking(), is_new))
+        let (ranking, turns) = self.ranking();
+        Ok((ranking, turns, is_new))
     }
 
     fn round_over(&mut self, turns: Vec<Option<Turn>>) {
@@ -255,8 +269,10 @@ impl<'a> Run<'a> {
             }
         }
         // The passes of all rounds are one series: only so does everybody follow everybody equally often.
-        let first = round.saturating_sub(1) * instrument.slices();
-        for place in (first..first + instrument.slices()).flat_map(order) {
+        let wait = self.contestants.iter().map(|one| one.wait).max().unwrap_or_default();
+        let slices = instrument.slices(wait);
+        let first = round.saturating_sub(1) * slices;
+        for place in (first..first + slices).flat_map(order) {
             seats.each(place, |seat| if self.is_stopped() { Ok(()) } else { instrument.measure(seat) });
         }
         for place in order(round) {
@@ -331,10 +347,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn ranking(self) -> Ranking {
+    fn ranking(self) -> (Ranking, Vec<Entry<'a>>) {
         let interrupted = self.is_stopped();
-        let entries = self.contestants.iter().zip(self.turns).zip(&self.failed);
-        let ranked: Vec<Entry<'_>> = entries
+        let entries = self.plan.contestants.iter().zip(self.turns).zip(&self.failed);
+        let ranked: Vec<Entry<'a>> = entries
             .filter(|((_, turns), failed)| failed.is_none() && turns.iter().any(Option::is_some))
             .map(|((contestant, turns), _)| Entry { contestant, turns })
             .collect();
@@ -343,7 +359,7 @@ impl<'a> Run<'a> {
         let kept = matches!(usage, Usage::KeepAlive { .. }).then_some(*connections);
         let ranking = Ranking::new(&ranked, kept, self.plan.seed);
         let baseline = self.contestants.iter().find(|contestant| contestant.role == Role::Baseline);
-        Ranking {
+        let ranking = Ranking {
             baseline: baseline.map_or_else(String::new, |baseline| baseline.name.clone()),
             asked: asked.clone(),
             rate: self.rate,
@@ -351,7 +367,8 @@ impl<'a> Run<'a> {
             failed: self.failed.into_iter().flatten().chain(self.plan.refused.iter().cloned()).collect(),
             interrupted,
             ..ranking
-        }
+        };
+        (ranking, ranked)
     }
 }
 

@@ -167,7 +167,7 @@ impl Ladder {
                 seats.insert(place, self.instrument.start(&who[place].contestant));
             }
         }
-        let slices = self.instrument.slices();
+        let slices = self.instrument.slices(Duration::ZERO);
         let first = (round - 1) * slices;
         for place in (first..first + slices).flat_map(order) {
             if let Some(Ok(seat)) = seats.get_mut(&place)

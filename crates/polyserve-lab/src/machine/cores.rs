@@ -64,6 +64,15 @@ impl From<usize> for Cores {
     }
 }
 
+impl From<&[usize]> for Cores {
+    fn from(cores: &[usize]) -> Self {
+        let mut cores = cores.to_vec();
+        cores.sort_unstable();
+        cores.dedup();
+        Self(cores)
+    }
+}
+
 impl FromStr for Cores {
     type Err = String;
 

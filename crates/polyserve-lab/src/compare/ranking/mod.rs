@@ -234,6 +234,11 @@ fn p99(turn: &Turn) -> Option<f64> {
     turn.latency.as_ref().map(|latency| latency.p99_us)
 }
 
+/// The ratio of the two ones' requests a second, over the rounds that both have.
+pub fn throughput_ratio(own: &Entry<'_>, other: &Entry<'_>, seed: u64) -> Option<Estimate> {
+    Estimate::of(&ratios(own, other, throughput), seed)
+}
+
 /// The ratios of those rounds that both have.
 fn ratios(own: &Entry<'_>, other: &Entry<'_>, figure: Figure) -> Vec<f64> {
     let rounds = own.turns.iter().zip(&other.turns);

@@ -1,0 +1,102 @@
+//! A repo that takes its time: any other one, as if it had to ask somebody else for every answer.
+//!
+//! A look-up, an update and a removal take effect at once and answer after the delay, later. A new entity is stored
+//! without one: whoever fills a store with a million of them need not wait a million times.
+//!
+//! Invariant: no answer that is delayed comes before its time, and none changes for having waited. Cost: a copy of what is
+//! read, and a wait in the one timer ([`polyserve::timer`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, timer};
+
+/// Another repo, later.
+#[derive(Debug)]
+pub struct Delayed {
+    repo: Arc<dyn EntityRepo>,
+    delay: Duration,
+}
+
+impl Delayed {
+    /// `repo`, `delay` later.
+    pub fn new(repo: Arc<dyn EntityRepo>, delay: Duration) -> Self {
+        Self { repo, delay }
+    }
+
+    fn later<T: Send + 'static>(&self, answer: Answer<T>) -> Answer<T> {
+        let delay = self.delay;
+        answer.then(move |answer| timer::after(delay).map(move |()| answer))
+    }
+}
+
+impl EntityRepo for Delayed {
+    fn get(&self, id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let mut seen = None;
+        let found = self.repo.get(id, &mut |entity| seen = Some(entity.to_entity()));
+        // The visit is over by now, or will never be: who answers later fetches.
+        let found = found.map(move |found| match (found, seen) {
+            (Ok(Lookup::Visited), Some(entity)) => Ok(Lookup::Fetched(entity)),
+            (found, _) => found,
+        });
+        self.later(found)
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let delay = self.delay;
+        self.repo.put(entity).then(move |put| match put {
+            Ok(Put::Created) => Answer::Now(put),
+            put => timer::after(delay).map(move |()| put),
+        })
+    }
+
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.later(self.repo.remove(id))
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.later(self.repo.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use polyserve::memory::TwoLevel;
+    use polyserve::repo::EntityRepoExt as _;
+    use polyserve_conformance::repo::RepoSubject;
+    use polyserve_conformance::repo_conformance;
+
+    use super::*;
+
+    #[test]
+    fn what_is_asked_waits_and_what_is_new_does_not() {
+        const DELAY: Duration = Duration::from_millis(20);
+        let repo = Delayed::new(Arc::new(TwoLevel::default()), DELAY);
+        let entity = |value| Entity { id: 7, description: "seven".into(), value };
+        let created = repo.put(entity(1.0));
+        assert!(created.is_now());
+        assert_eq!(created.wait().unwrap(), Put::Created);
+        let late = |what: &str, act: &dyn Fn()| {
+            let start = Instant::now();
+            act();
+            assert!(start.elapsed() >= DELAY, "{what}");
+        };
+        late("an update", &|| assert_eq!(repo.put(entity(2.0)).wait().unwrap(), Put::Replaced));
+        late("a look-up", &|| assert_eq!(repo.fetch(7).unwrap(), Some(entity(2.0))));
+        late("a look-up of nothing", &|| assert_eq!(repo.fetch(8).unwrap(), None));
+        late("a count", &|| assert_eq!(repo.len().wait().unwrap(), 1));
+        late("a removal", &|| assert_eq!(repo.remove(7).wait().unwrap(), Removed::Removed));
+        // An answer that nobody waits for was acted on all the same.
+        drop(repo.put(entity(3.0)));
+        drop(repo.put(entity(4.0)));
+        assert_eq!(repo.fetch(7).unwrap(), Some(entity(4.0)));
+    }
+
+    repo_conformance!(
+        kit,
+        RepoSubject::new(|| Delayed::new(Arc::new(TwoLevel::default()), Duration::from_micros(100)))
+            .answers_now_or_later()
+    );
+}

@@ -1,0 +1,182 @@
+//! Who takes part in a recommendation: a few servers over one or two repos, chosen by the workload, with the reasons.
+//!
+//! Cost: a server or two are made to ask for their shape.
+
+use polyserve::catalog::{Catalog, HOLDS_A_WORKER, ServerEntry};
+use polyserve::{Connections, ServerConfig};
+use serde::{Deserialize, Serialize};
+
+use super::workload::Workload;
+
+/// A server over a repo.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The server's name.
+    pub server: String,
+    /// The repo's name.
+    pub repo: String,
+    /// The server's workers, where the workload asks for another number than its own.
+    pub workers: Option<usize>,
+}
+
+/// Who takes part, who does not, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Field {
+    /// The first one is what the others are compared with.
+    pub candidates: Vec<Candidate>,
+    /// Why these, and not others.
+    pub because: Vec<String>,
+}
+
+/// The built-in servers that a minute can tell apart: an async one, one a core, the classic pool, a thread for each
+/// connection. The first needs no thread to wait, so half of what it does is a rate that others can be asked for.
+const SERVERS: [&str; 4] = ["tokio_tcp", "tokio_per_core", "pool_server/mpsc_pool", "thread_per_connection"];
+/// A thread for each connection makes sense up to here.
+const MOST_THREADS: usize = 1000;
+/// A pool whose workers wait gets one for each connection, but no more than this.
+const MOST_WAITING: usize = 512;
+/// Threads of a pool for each core, where nothing else is said.
+const POOL_PER_CORE: usize = 4;
+
+impl Candidate {
+    /// Its name in tables.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.server, self.repo)
+    }
+}
+
+impl Field {
+    /// Those for `workload`, or those who were named. A program's own servers and repos always take part.
+    ///
+    /// # Errors
+    ///
+    /// Where a name is not known, or a server takes none of these settings.
+    pub fn of(catalog: &Catalog, workload: &Workload, servers: &[String], repos: &[String]) -> anyhow::Result<Self> {
+        let mut field = Self::default();
+        let servers = field.servers(catalog, workload, servers)?;
+        let repos = field.repos(catalog, workload, repos)?;
+        for server in servers {
+            let workers = field.workers(server, workload)?;
+            for repo in &repos {
+                let candidate = Candidate { server: server.name.clone(), repo: repo.clone(), workers };
+                if !field.candidates.contains(&candidate) {
+                    field.candidates.push(candidate);
+                }
+            }
+        }
+        Ok(field)
+    }
+
+    fn servers<'a>(
+        &mut self,
+        catalog: &'a Catalog,
+        workload: &Workload,
+        named: &[String],
+    ) -> anyhow::Result<Vec<&'a ServerEntry>> {
+        if !named.is_empty() {
+            return named.iter().map(|name| Ok(catalog.server(name)?)).collect();
+        }
+        let mut servers: Vec<&ServerEntry> = SERVERS.iter().filter_map(|name| catalog.server(name).ok()).collect();
+        if workload.connections > MOST_THREADS {
+            servers.retain(|entry| entry.name != SERVERS[3]);
+            self.because.push(format!(
+                "{} is left out: {} connections are too many for a thread each",
+                SERVERS[3], workload.connections
+            ));
+        }
+        let builtin = Catalog::builtin();
+        servers.extend(catalog.servers().iter().filter(|entry| builtin.server(&entry.name).is_err()));
+        self.because.push(String::from("servers: one of each kind; --servers names others"));
+        Ok(servers)
+    }
+
+    fn repos(&mut self, catalog: &Catalog, workload: &Workload, named: &[String]) -> anyhow::Result<Vec<String>> {
+        if !named.is_empty() {
+            return named.iter().map(|name| Ok(catalog.repo(name)?.name.clone())).collect();
+        }
+        let (chosen, why): (&[&str], _) = if workload.wait_ms > 0.0 {
+            (&["two_level"], "one: where every request waits, it is not for a lock")
+        } else if workload.cores == 1 {
+            (&["std_mutex", "dashmap"], "the plainest and a sharded one: on one core few meet at a lock")
+        } else {
+            (&["two_level", "dashmap"], "the classic and a sharded one: on several cores locks are met at")
+        };
+        let mut repos: Vec<String> =
+            chosen.iter().filter_map(|name| catalog.repo(name).ok()).map(|entry| entry.name.clone()).collect();
+        if repos.is_empty() {
+            repos.extend(catalog.repos().first().map(|entry| entry.name.clone()));
+        }
+        let builtin = Catalog::builtin();
+        let own = catalog.repos().iter().filter(|entry| builtin.repo(&entry.name).is_err());
+        repos.extend(own.map(|entry| entry.name.clone()));
+        repos.dedup();
+        self.because.push(format!("repos: {why}; --repos names others"));
+        Ok(repos)
+    }
+
+    /// A pool whose workers sit through waits has as many of them as requests can be under way.
+    fn workers(&mut self, entry: &ServerEntry, workload: &Workload) -> anyhow::Result<Option<usize>> {
+        let holds = entry.promises.iter().any(|promise| promise == HOLDS_A_WORKER);
+        if workload.wait_ms == 0.0 || !holds {
+            return Ok(None);
+        }
+        if (entry.make)(&ServerConfig::default())?.connections() != Connections::Multiplexed {
+            return Ok(None); // each connection has a thread, or there is but one
+        }
+        let usual = POOL_PER_CORE * workload.cores;
+        let workers = workload.connections.clamp(usual.min(MOST_WAITING), MOST_WAITING);
+        let what = if workers < workload.connections { "not more" } else { "one for each connection" };
+        self.because.push(format!("{} has {workers} workers, {what}: each sits through the waits", entry.name));
+        Ok(Some(workers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use polyserve::catalog::Entry;
+    use polyserve::memory::TwoLevel;
+
+    use super::super::workload::tests::workload;
+    use super::*;
+
+    fn of(workload: &Workload) -> Field {
+        Field::of(&Catalog::builtin(), workload, &[], &[]).unwrap()
+    }
+
+    #[test]
+    fn the_workload_decides() {
+        let names = |field: &Field| field.candidates.iter().map(Candidate::name).collect::<Vec<_>>();
+        let one_core = of(&workload());
+        assert_eq!((one_core.candidates.len(), names(&one_core)[0].as_str()), (8, "tokio_tcp/std_mutex"));
+        assert!(one_core.candidates.iter().all(|one| one.workers.is_none()));
+        assert_eq!(names(&of(&Workload { cores: 2, ..workload() }))[0], "tokio_tcp/two_level");
+        let many = of(&Workload { connections: 2000, ..workload() });
+        assert!(!names(&many).iter().any(|name| name.starts_with("thread_per_connection")));
+        assert!(many.because[0].contains("2000 connections"), "{:?}", many.because);
+    }
+
+    #[test]
+    fn a_pool_that_waits_has_a_worker_for_each_connection() {
+        let waiting = of(&Workload { wait_ms: 5.0, ..workload() });
+        let workers: Vec<_> = waiting.candidates.iter().map(|one| (one.server.as_str(), one.workers)).collect();
+        let pool = ("pool_server/mpsc_pool", Some(64));
+        assert_eq!(workers, [("tokio_tcp", None), ("tokio_per_core", None), pool, ("thread_per_connection", None)]);
+        let few = |connections| {
+            let pool = [String::from("pool_server")];
+            let workload = Workload { wait_ms: 5.0, connections, ..workload() };
+            Field::of(&Catalog::builtin(), &workload, &pool, &[]).unwrap().candidates[0].workers
+        };
+        assert_eq!((few(1), few(100_000)), (Some(4), Some(512)));
+    }
+
+    #[test]
+    fn a_programs_own_take_part_and_unknown_names_do_not() {
+        let mine = Entry::repo("mine", "", &[], || Ok(Arc::new(TwoLevel::default())));
+        let field = Field::of(&Catalog::builtin().with_repo(mine), &workload(), &[], &[]).unwrap();
+        assert_eq!(field.candidates.iter().filter(|one| one.repo == "mine").count(), 4);
+        let error = Field::of(&Catalog::builtin(), &workload(), &["nobody".into()], &[]).unwrap_err();
+        assert!(error.to_string().contains("no server \"nobody\""), "{error}");
+    }
+}

@@ -1,0 +1,216 @@
+//! What came of it: a ranked choice, its margin, its ties, and whether the latency goal was met.
+//!
+//! The winner is the one of the most requests a second among those that meet the goal; where nobody meets it, the one of the
+//! lowest p99. It is a tie with everybody whose ratio to it has an interval that meets the band of ties, which is what the
+//! first candidate shows beside itself. Its margin is over the first one that is no tie.
+//!
+//! Invariant: every ratio is taken round by round between the two that it is of. Cost: an estimate a candidate.
+
+use serde::{Deserialize, Serialize};
+
+use super::candidates::Candidate;
+use super::lines::Lines;
+use super::workload::Workload;
+use crate::compare::Role;
+use crate::compare::ranking::{Entry, Failed, Latencies, Ranking, Rate, Row, throughput_ratio};
+use crate::statistics::{Estimate, Interval, Verdict, tie_band};
+
+/// What is recommended, and all that it rests on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Recommendation {
+    /// The workload.
+    pub workload: Workload,
+    /// What of it was not said, and is taken as a default.
+    pub defaulted: Vec<String>,
+    /// Why these candidates.
+    pub because: Vec<String>,
+    /// Rounds.
+    pub rounds: usize,
+    /// At what rate latencies were taken.
+    pub rate: Option<Rate>,
+    /// Ratios within are ties.
+    pub tie_band: Option<Interval>,
+    /// The best first.
+    pub ranked: Vec<Ranked>,
+    /// The winner; none where nobody was measured.
+    pub choice: Option<Choice>,
+    /// Whether anybody meets the latency goal; none where there is no goal.
+    pub goal_met: Option<bool>,
+    /// Who is out, and why.
+    pub failed: Vec<Failed>,
+    /// Which share of the cores' time others have had, if that is known.
+    pub others: Option<f64>,
+    /// Whether the time was over before all rounds were.
+    pub time_was_up: bool,
+    /// Whether it was ended early.
+    pub interrupted: bool,
+}
+
+/// A candidate's place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ranked {
+    /// Its place: ties with the winner share the first, all others are counted on.
+    pub rank: usize,
+    /// Who.
+    #[serde(flatten)]
+    pub candidate: Candidate,
+    /// Requests a second beside the winner's; none for the winner.
+    pub of_winner: Option<Estimate>,
+    /// What may be said of that; none for the winner, and with no ratio.
+    pub verdict: Option<Verdict>,
+    /// Whether it meets the latency goal; none where there is no goal.
+    pub meets_goal: Option<bool>,
+    /// Requests a second.
+    pub requests_per_s: f64,
+    /// Requests for each second of the server's CPU time.
+    pub requests_per_cpu_s: Option<f64>,
+    /// The latency at the fixed rate.
+    pub latency: Option<Latencies>,
+    /// Resident memory under load, in bytes.
+    pub loaded_bytes: Option<f64>,
+    /// Who had no time to spare: `server`, `client`, `both` or `neither`.
+    pub saturated: String,
+}
+
+/// The winner.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Choice {
+    /// Who.
+    #[serde(flatten)]
+    pub candidate: Candidate,
+    /// Who cannot be told from it.
+    pub ties: Vec<String>,
+    /// By how much it does more than the first one that is no tie and meets the goal as well as it does.
+    pub margin: Option<Margin>,
+    /// How to use it.
+    pub lines: Lines,
+}
+
+/// A ratio to another one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Margin {
+    /// Whom.
+    pub over: String,
+    /// Requests a second, beside that one's.
+    pub ratio: f64,
+    /// The ends of the ratio's interval.
+    pub interval: Interval,
+}
+
+/// What a recommendation is made of, beside what was measured.
+#[derive(Clone, Debug)]
+pub struct Asked<'a> {
+    /// The workload.
+    pub workload: &'a Workload,
+    /// What of it is a default.
+    pub defaulted: &'a [String],
+    /// Who took part.
+    pub candidates: &'a [Candidate],
+    /// Why they.
+    pub because: &'a [String],
+    /// Of the resamples.
+    pub seed: u64,
+    /// Whether the time was over first.
+    pub time_was_up: bool,
+}
+
+impl Recommendation {
+    /// The `kind` of its line in a journal.
+    pub const KIND: &str = "recommendation";
+
+    /// What `ranking` and the turns that it rests on say.
+    pub fn of(asked: &Asked<'_>, ranking: &Ranking, entries: &[Entry<'_>]) -> Self {
+        let Asked { workload, candidates, seed, .. } = *asked;
+        let goal = workload.p99_goal_ms;
+        let mut rows: Vec<(&Row, &Candidate, Option<bool>)> = (ranking.rows.iter())
+            .filter(|row| matches!(row.role, Role::Baseline | Role::Ranked))
+            .filter_map(|row| Some((row, candidates.iter().find(|one| one.name() == row.name)?)))
+            .map(|(row, candidate)| (row, candidate, goal.map(|goal| meets(row, goal))))
+            .collect();
+        let goal_met = goal.map(|_| rows.iter().any(|(_, _, meets)| *meets == Some(true)));
+        // They come by their requests a second, and the sort is stable.
+        match goal_met {
+            Some(false) => rows.sort_by(|(a, ..), (b, ..)| p99(a).total_cmp(&p99(b))),
+            _ => rows.sort_by_key(|(_, _, meets)| *meets == Some(false)),
+        }
+        let band = ranking.bands.throughput.map(either_way);
+        let of = |name: &str| {
+            entries.iter().find(|entry| {
+                entry.contestant.name == name && matches!(entry.contestant.role, Role::Baseline | Role::Ranked)
+            })
+        };
+        let winner = rows.first().map(|(row, ..)| row.name.as_str());
+        let mut ranked: Vec<Ranked> = Vec::new();
+        for (row, candidate, meets_goal) in &rows {
+            let both =
+                winner.filter(|winner| *winner != row.name).and_then(|winner| Some((of(&row.name)?, of(winner)?)));
+            let of_winner = both.and_then(|(own, winner)| throughput_ratio(own, winner, seed));
+            let verdict = of_winner.map(|ratio| ratio.verdict(&band.unwrap_or_else(|| tie_band(None))));
+            let is_tie = verdict == Some(Verdict::Tie) && *meets_goal == rows[0].2 && goal_met != Some(false);
+            let shares_first = ranked.is_empty() || is_tie;
+            ranked.push(Ranked {
+                rank: if shares_first { 1 } else { ranked.len() + 1 },
+                candidate: (*candidate).clone(),
+                of_winner,
+                verdict,
+                meets_goal: *meets_goal,
+                requests_per_s: row.requests_per_s,
+                requests_per_cpu_s: row.requests_per_cpu_s,
+                latency: row.latency,
+                loaded_bytes: row.loaded_bytes,
+                saturated: row.saturated.clone(),
+            });
+        }
+        // One with a wide interval may be a tie behind one that is none.
+        ranked.sort_by_key(|one| one.rank != 1);
+        let ties = ranked.iter().filter(|one| one.rank == 1).count();
+        ranked.iter_mut().enumerate().skip(ties).for_each(|(place, one)| one.rank = place + 1);
+        let choice = ranked.first().map(|first| Choice {
+            candidate: first.candidate.clone(),
+            ties: ranked[1..].iter().filter(|one| one.rank == 1).map(|one| one.candidate.name()).collect(),
+            margin: ranked.iter().filter(|_| goal_met != Some(false)).find_map(|one| margin(first, one)),
+            lines: Lines::of(&first.candidate),
+        });
+        Self {
+            workload: workload.clone(),
+            defaulted: asked.defaulted.to_vec(),
+            because: asked.because.to_vec(),
+            rounds: ranking.rounds,
+            rate: ranking.rate.clone(),
+            tie_band: band,
+            ranked,
+            choice,
+            goal_met,
+            failed: ranking.failed.clone(),
+            others: ranking.others,
+            time_was_up: asked.time_was_up,
+            interrupted: ranking.interrupted && !asked.time_was_up,
+        }
+    }
+}
+
+/// The band for ratios of any two, whichever of them is below: what the baseline shows beside itself has no direction.
+fn either_way(Interval { low, high }: Interval) -> Interval {
+    Interval { low: low.min(high.recip()), high: high.max(low.recip()) }
+}
+
+/// What `first` does of `other`, which must be surely less, and no worse by the goal.
+fn margin(first: &Ranked, other: &Ranked) -> Option<Margin> {
+    let Estimate { ratio, interval, .. } = other.of_winner?;
+    let surely = other.verdict == Some(Verdict::Slower) && other.meets_goal == first.meets_goal;
+    let interval = Interval { low: interval.high.recip(), high: interval.low.recip() };
+    surely.then(|| Margin { over: other.candidate.name(), ratio: ratio.recip(), interval })
+}
+
+fn meets(row: &Row, goal_ms: f64) -> bool {
+    row.latency.is_some_and(|latency| !latency.overloaded && latency.p99_us <= goal_ms * 1000.0)
+}
+
+/// In microseconds; an overloaded one has none to speak of.
+fn p99(row: &Row) -> f64 {
+    row.latency.filter(|latency| !latency.overloaded).map_or(f64::INFINITY, |latency| latency.p99_us)
+}
+
+#[cfg(test)]
+#[path = "choice_tests.rs"]
+mod tests;

@@ -1,0 +1,114 @@
+use hdrhistogram::Histogram;
+
+use super::super::workload::tests::workload;
+use super::*;
+use crate::compare::turn::Latency;
+use crate::compare::{Contestant, Turn};
+use crate::launch::{AddressFrom, Launch};
+
+/// A turn of so many requests a second, 10 % more or less by the round, and a p99 of so many milliseconds.
+fn turn(round: usize, per_second: f64, p99_ms: f64) -> Turn {
+    let drift = 1.0 + 0.1 * (round % 3) as f64;
+    let mut histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3).unwrap();
+    histogram.record_n((p99_ms * 1e6) as u64, 100).unwrap();
+    let latency = Latency {
+        rate: 10.0,
+        behind: 0,
+        p50_us: p99_ms * 1000.0,
+        p99_us: p99_ms * 1000.0,
+        p999_us: p99_ms * 1000.0,
+        lateness_p99_us: 0.0,
+        histogram,
+    };
+    Turn {
+        answered: 100,
+        elapsed_s: 1.0,
+        requests_per_s: per_second * drift,
+        requests_per_cpu_s: None,
+        server_cpu_s: None,
+        client_cpu_s: 0.1,
+        server_busy: None,
+        client_busy: 0.1,
+        server_idle_s: None,
+        client_idle_s: None,
+        switches_per_request: None,
+        resident_bytes: None,
+        loaded_bytes: None,
+        retried: 0,
+        reconnects: 0,
+        latency: Some(latency),
+    }
+}
+
+/// The recommendation for candidates of these speeds and p99s, and with this goal; the first is the baseline.
+fn of(goal_ms: Option<f64>, rounds: usize, who: &[(&str, f64, f64)]) -> Recommendation {
+    let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+    let candidate = |name: &str| Candidate { server: name.into(), repo: "two_level".into(), workers: None };
+    let candidates: Vec<Candidate> = who.iter().map(|(name, ..)| candidate(name)).collect();
+    let mut contestants: Vec<(Contestant, f64, f64)> = (who.iter().enumerate())
+        .map(|(place, (name, per_second, p99_ms))| {
+            let role = if place == 0 { Role::Baseline } else { Role::Ranked };
+            (Contestant::new(&candidate(name).name(), role, launch.clone()), *per_second, *p99_ms)
+        })
+        .collect();
+    let (baseline, per_second, p99_ms) = &contestants[0];
+    let again = Contestant::new(&format!("{} (again)", baseline.name), Role::Same, launch.clone());
+    contestants.push((again, per_second * 1.01, *p99_ms));
+    let turns = |per_second: f64, p99_ms: f64| (0..rounds).map(|round| Some(turn(round, per_second, p99_ms))).collect();
+    let entries: Vec<Entry<'_>> = contestants
+        .iter()
+        .map(|(contestant, per_second, p99_ms)| Entry { contestant, turns: turns(*per_second, *p99_ms) })
+        .collect();
+    let ranking = Ranking::new(&entries, None, 0);
+    let workload = Workload { p99_goal_ms: goal_ms, ..workload() };
+    let asked = Asked {
+        workload: &workload,
+        defaulted: &[],
+        candidates: &candidates,
+        because: &[],
+        seed: 0,
+        time_was_up: false,
+    };
+    Recommendation::of(&asked, &ranking, &entries)
+}
+
+fn ranks(recommendation: &Recommendation) -> Vec<(&str, usize)> {
+    recommendation.ranked.iter().map(|one| (one.candidate.server.as_str(), one.rank)).collect()
+}
+
+#[test]
+fn the_fastest_wins_and_who_cannot_be_told_from_it_is_a_tie() {
+    let said = of(None, 12, &[("a", 100.0, 1.0), ("b", 150.0, 1.0), ("c", 149.5, 1.0), ("d", 75.0, 1.0)]);
+    assert_eq!(ranks(&said), [("b", 1), ("c", 1), ("a", 3), ("d", 4)]);
+    let choice = said.choice.unwrap();
+    assert_eq!((choice.candidate.server.as_str(), choice.ties), ("b", vec![String::from("c/two_level")]));
+    let margin = choice.margin.unwrap();
+    assert_eq!(margin.over, "a/two_level");
+    assert!((margin.ratio - 1.5).abs() < 1e-9 && margin.interval.contains(1.5), "{margin:?}");
+    assert_eq!((said.goal_met, said.ranked[0].of_winner.is_none()), (None, true));
+}
+
+#[test]
+fn who_misses_the_goal_is_behind_those_who_meet_it() {
+    let said = of(Some(5.0), 12, &[("a", 100.0, 1.0), ("b", 150.0, 9.0), ("c", 80.0, 4.9)]);
+    assert_eq!(ranks(&said), [("a", 1), ("c", 2), ("b", 3)]);
+    assert_eq!((said.goal_met, said.ranked[2].meets_goal), (Some(true), Some(false)));
+    let choice = said.choice.unwrap();
+    assert_eq!((choice.margin.unwrap().over.as_str(), choice.ties.len()), ("c/two_level", 0));
+}
+
+#[test]
+fn where_nobody_meets_the_goal_the_lowest_latency_comes_first_and_that_is_said() {
+    let said = of(Some(0.5), 12, &[("a", 100.0, 2.0), ("b", 150.0, 9.0), ("c", 80.0, 1.0)]);
+    assert_eq!(ranks(&said), [("c", 1), ("a", 2), ("b", 3)]);
+    assert_eq!(said.goal_met, Some(false));
+    assert!(said.choice.unwrap().margin.is_none(), "the others do more");
+}
+
+#[test]
+fn too_few_rounds_are_no_verdict() {
+    let said = of(None, 9, &[("a", 100.0, 1.0), ("b", 150.0, 1.0)]);
+    assert_eq!(said.ranked[1].verdict, Some(Verdict::TooFewRounds));
+    let choice = said.choice.unwrap();
+    assert!(choice.ties.is_empty() && choice.margin.is_none());
+}

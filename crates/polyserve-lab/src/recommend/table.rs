@@ -1,0 +1,139 @@
+//! A recommendation for people.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::choice::{Choice, Margin, Ranked, Recommendation};
+use crate::journal::of_kind;
+use crate::output::Table;
+use crate::statistics::{LEAST_ROUNDS, Verdict};
+
+/// The last recommendation of a record, as a table.
+///
+/// # Errors
+///
+/// Where a line is not what this version records.
+pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
+    let last = of_kind::<Recommendation>(lines, Recommendation::KIND)?.pop();
+    Ok(last.iter().map(|last| (format!("Recommended for: {}", last.workload), ranked(last))).collect())
+}
+
+const NOTHING: &str = "-";
+
+fn ranked(recommendation: &Recommendation) -> Table {
+    let goal = recommendation.workload.p99_goal_ms;
+    let mut header = vec!["rank", "server over repo", "workers", "req/s", "of the first", "95 %", "", "p50", "p99"];
+    let met = goal.map(|goal| format!("<= {}?", milliseconds(goal)));
+    header.extend(met.as_deref());
+    header.extend(["req/CPU-s", "memory", "saturated"]);
+    let mut table = Table::of_texts(&header);
+    for one in &recommendation.ranked {
+        table.row(cells(one));
+    }
+    table
+}
+
+fn cells(one: &Ranked) -> Vec<String> {
+    let or_nothing = |text: Option<String>| text.unwrap_or_else(|| NOTHING.to_owned());
+    let said = match one.verdict {
+        None => "",
+        Some(Verdict::Tie) => "tie",
+        Some(Verdict::Slower) => "fewer",
+        Some(Verdict::Faster) => "more",
+        Some(Verdict::TooFewRounds) => "too few rounds",
+    };
+    let [p50, p99] = match one.latency {
+        None => [NOTHING; 2].map(String::from),
+        Some(latency) if latency.overloaded => ["overloaded", ""].map(String::from),
+        Some(latency) => [latency.p50_us, latency.p99_us].map(|us| milliseconds(us / 1000.0)),
+    };
+    let mut cells = vec![
+        one.rank.to_string(),
+        one.candidate.name(),
+        or_nothing(one.candidate.workers.map(|workers| workers.to_string())),
+        format!("{:.0}", one.requests_per_s),
+        or_nothing(one.of_winner.map(|estimate| format!("{:.3}", estimate.ratio))),
+        or_nothing(one.of_winner.map(|estimate| estimate.interval.to_string())),
+        said.to_owned(),
+        p50,
+        p99,
+    ];
+    cells.extend(one.meets_goal.map(|meets| String::from(if meets { "yes" } else { "no" })));
+    cells.push(or_nothing(one.requests_per_cpu_s.map(|cost| format!("{cost:.0}"))));
+    cells.push(or_nothing(one.loaded_bytes.map(|bytes| format!("{:.1} MiB", bytes / 1_048_576.0))));
+    cells.push(one.saturated.clone());
+    cells
+}
+
+fn milliseconds(ms: f64) -> String {
+    if ms < 1.0 { format!("{:.0} us", ms * 1000.0) } else { format!("{ms:.1} ms") }
+}
+
+impl fmt::Display for Recommendation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "workload: {}", self.workload)?;
+        if !self.defaulted.is_empty() {
+            writeln!(f, "not said, so by default: {}", self.defaulted.join(", "))?;
+        }
+        self.because.iter().try_for_each(|why| writeln!(f, "{why}"))?;
+        writeln!(f, "\n{}", ranked(self))?;
+        if let Some(rate) = &self.rate {
+            let rate_per_s = rate.requests_per_s;
+            writeln!(f, "p50, p99: at {rate_per_s:.0} requests a second, half of what {} does", rate.half_of)?;
+        }
+        if let Some(band) = self.tie_band {
+            writeln!(f, "ties: ratios that meet {band}, what the first candidate shows beside itself (A/A)")?;
+        }
+        if let Some(others) = self.others.filter(|others| *others > 0.05) {
+            writeln!(f, "others had {:.0} % of the cores' time: the intervals are wider for it", others * 100.0)?;
+        }
+        self.failed.iter().try_for_each(|failed| writeln!(f, "not run: {}: {}", failed.name, failed.why))?;
+        if self.time_was_up {
+            writeln!(f, "the time was up after {} rounds", self.rounds)?;
+        }
+        if self.interrupted {
+            writeln!(f, "ended early, after {} rounds", self.rounds)?;
+        }
+        if self.rounds < LEAST_ROUNDS {
+            writeln!(f, "too few rounds for a verdict: {} of {LEAST_ROUNDS}", self.rounds)?;
+        }
+        match &self.choice {
+            Some(choice) => self.answer(f, choice),
+            None => writeln!(f, "\nno candidate was measured, so none is recommended"),
+        }
+    }
+}
+
+impl Recommendation {
+    fn answer(&self, f: &mut fmt::Formatter<'_>, choice: &Choice) -> fmt::Result {
+        let Choice { candidate, ties, margin, lines } = choice;
+        let goal = self.workload.p99_goal_ms.map(|goal| Duration::from_secs_f64(goal / 1000.0));
+        match (self.goal_met, goal) {
+            (Some(false), Some(goal)) => {
+                writeln!(
+                    f,
+                    "\nno candidate keeps 99 % of the requests within {goal:?}; the nearest is {}",
+                    candidate.name()
+                )?;
+            }
+            (Some(true), Some(goal)) => {
+                writeln!(f, "\nuse {}: it keeps 99 % of the requests within {goal:?}", candidate.name())?;
+            }
+            _ => writeln!(f, "\nuse {}", candidate.name())?,
+        }
+        if !ties.is_empty() {
+            writeln!(f, "this run cannot tell it from: {}", ties.join(", "))?;
+        }
+        if let Some(Margin { over, ratio, interval }) = margin {
+            writeln!(f, "it does {ratio:.3} {interval} times the requests of {over}")?;
+        }
+        match &lines.feature {
+            Some(feature) => writeln!(f, "\n// polyserve = {{ features = [\"{feature}\"] }}")?,
+            None => writeln!(f, "\n// polyserve with its default features")?,
+        }
+        writeln!(f, "{}", lines.import)?;
+        lines.code.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}

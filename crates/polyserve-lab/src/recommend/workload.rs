@@ -1,0 +1,120 @@
+//! What somebody's server has to do.
+
+use std::fmt;
+use std::time::Duration;
+
+use polyserve_load::data::Data;
+use polyserve_load::{Dist, LoadError, Mix, Traffic, Usage};
+use serde::{Deserialize, Serialize};
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Workload {
+    /// How many of a hundred requests read; the others write.
+    pub reads_pct: u32,
+    /// Connections at a time.
+    pub connections: usize,
+    /// Whether connections are kept, or one is opened for each request.
+    pub keep_alive: bool,
+    /// How long a request waits for something else, in milliseconds.
+    pub wait_ms: f64,
+    /// Characters of an entity's description.
+    pub payload_bytes: usize,
+    /// Entities.
+    pub keys: u64,
+    /// The server's cores.
+    pub cores: usize,
+    /// What 99 % of the requests should take at most, in milliseconds.
+    pub p99_goal_ms: Option<f64>,
+}
+
+/// What is taken where nothing else was said; the cores depend on the machine.
+pub const READS_PCT: u32 = 90;
+/// Connections.
+pub const CONNECTIONS: usize = 64;
+/// Whether they are kept.
+pub const KEEP_ALIVE: bool = true;
+/// Characters of a description, as published.
+pub const PAYLOAD: usize = 15;
+/// Entities.
+pub const KEYS: u64 = 10_000;
+
+/// A request that waits longer is for no comparison of a minute.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// A longer description would not fit a body.
+pub const LARGEST_PAYLOAD: usize = 1_000_000;
+
+impl Workload {
+    /// How long a request waits for something else.
+    pub fn wait(&self) -> Duration {
+        Duration::from_secs_f64(self.wait_ms / 1000.0)
+    }
+
+    /// How connections are used.
+    pub fn usage(&self) -> Usage {
+        if self.keep_alive { Usage::KeepAlive { pipeline: 1 } } else { Usage::Close }
+    }
+
+    /// The requests, in the order that `seed` gives them.
+    ///
+    /// # Errors
+    ///
+    /// Where there are no entities, or more than fit the memory.
+    pub fn traffic(&self, seed: u64) -> Result<Traffic, LoadError> {
+        let mix = Mix { get: self.reads_pct, put: 100 - self.reads_pct };
+        let data = Data::new(seed).with_description(self.payload_bytes);
+        Traffic::entities(&data, self.keys, Dist::default(), mix, seed)
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reads_pct, connections, keys, payload_bytes, cores, .. } = self;
+        let how = if self.keep_alive { "kept alive" } else { "one for each request" };
+        write!(f, "{reads_pct} % reads of {keys} entities with descriptions of {payload_bytes} characters; ")?;
+        write!(f, "{connections} connections, {how}; ")?;
+        if self.wait_ms > 0.0 {
+            write!(f, "each request waits {} ms for something else; ", self.wait_ms)?;
+        }
+        write!(f, "a server with {cores} core{}", if *cores == 1 { "" } else { "s" })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn workload() -> Workload {
+        Workload {
+            reads_pct: READS_PCT,
+            connections: CONNECTIONS,
+            keep_alive: KEEP_ALIVE,
+            wait_ms: 0.0,
+            payload_bytes: PAYLOAD,
+            keys: KEYS,
+            cores: 1,
+            p99_goal_ms: None,
+        }
+    }
+
+    #[test]
+    fn it_says_what_is_asked() {
+        let said = workload().to_string();
+        assert_eq!(
+            said,
+            "90 % reads of 10000 entities with descriptions of 15 characters; 64 connections, kept alive; a server with 1 core"
+        );
+        let waiting = Workload { wait_ms: 2.5, keep_alive: false, cores: 2, ..workload() };
+        let said = waiting.to_string();
+        assert!(said.contains("one for each request; each request waits 2.5 ms for something else; "), "{said}");
+        assert_eq!(waiting.wait(), Duration::from_micros(2500));
+    }
+
+    #[test]
+    fn every_share_of_reads_can_be_asked_for() {
+        for reads_pct in [0, 1, 50, 100] {
+            Workload { reads_pct, keys: 3, ..workload() }.traffic(1).unwrap();
+        }
+        Workload { keys: 0, ..workload() }.traffic(1).unwrap_err();
+    }
+}
