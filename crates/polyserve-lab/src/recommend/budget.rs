@@ -44,12 +44,17 @@ const LATENCY_WAITS: u32 = 4;
 const EDGE_WAITS: u32 = 5;
 
 impl Budget {
-    /// How `time` is spent on so many contestants.
+    /// How `time` is spent on so many contestants; in so many rounds, where they are given.
     ///
     /// # Errors
     ///
     /// The time that it would take.
-    pub fn of(time: Duration, contestants: usize, workload: &Workload) -> Result<Self, Duration> {
+    pub fn of(
+        time: Duration,
+        contestants: usize,
+        workload: &Workload,
+        rounds: Option<usize>,
+    ) -> Result<Self, Duration> {
         let wait = workload.wait();
         let stored = (STORED + STORED_BYTE * u32::try_from(workload.payload_bytes).unwrap_or(u32::MAX))
             .saturating_mul(u32::try_from(workload.keys).unwrap_or(u32::MAX));
@@ -60,16 +65,16 @@ impl Budget {
         let longest = LONGEST.max(shortest);
         let turn = |slice: Duration| fixed + slice + latency(slice);
         let turns = |rounds: usize| (rounds * contestants + CALIBRATIONS) as f64;
-        let (planned, least) = (time.as_secs_f64() * PLANNED, turn(shortest).as_secs_f64() * turns(LEAST_ROUNDS));
+        let least_rounds = rounds.unwrap_or(LEAST_ROUNDS);
+        let (planned, least) = (time.as_secs_f64() * PLANNED, turn(shortest).as_secs_f64() * turns(least_rounds));
         if planned < least {
             return Err(Duration::from_secs_f64((least / PLANNED).ceil()));
         }
         // Longer turns first, then more rounds.
-        let rounds = LEAST_ROUNDS + SPARE_ROUNDS;
-        let each = planned / turns(rounds) - fixed.as_secs_f64();
+        let each = planned / turns(rounds.unwrap_or(LEAST_ROUNDS + SPARE_ROUNDS)) - fixed.as_secs_f64();
         let slice = Duration::from_secs_f64((each / 1.5).max(0.0)).clamp(shortest, longest);
         let fit = (planned / turn(slice).as_secs_f64() - CALIBRATIONS as f64) / contestants.max(1) as f64;
-        let rounds = (fit as usize).clamp(LEAST_ROUNDS, MOST_ROUNDS);
+        let rounds = rounds.unwrap_or((fit as usize).clamp(LEAST_ROUNDS, MOST_ROUNDS));
         Ok(Self { rounds, warm_up, slice, latency_slice: latency(slice) })
     }
 }
@@ -85,7 +90,7 @@ mod tests {
     fn a_minute_is_enough_for_a_verdict_and_is_not_passed() {
         for (contestants, wait_ms) in [(9, 0.0), (5, 0.0), (5, 5.0), (5, 40.0), (2, 100.0), (3, 0.1)] {
             let workload = Workload { wait_ms, ..workload() };
-            let budget = Budget::of(MINUTE, contestants, &workload).unwrap();
+            let budget = Budget::of(MINUTE, contestants, &workload, None).unwrap();
             assert!((LEAST_ROUNDS..=MOST_ROUNDS).contains(&budget.rounds), "{budget:?}");
             let wait = workload.wait();
             assert!(budget.slice >= wait * SLICE_WAITS && budget.latency_slice >= wait * LATENCY_WAITS, "{budget:?}");
@@ -96,18 +101,19 @@ mod tests {
 
     #[test]
     fn more_time_is_for_longer_turns_then_more_rounds() {
-        let of = |minutes| Budget::of(MINUTE * minutes, 9, &workload()).unwrap();
+        let of = |minutes| Budget::of(MINUTE * minutes, 9, &workload(), None).unwrap();
         assert!(of(2).slice > of(1).slice || of(2).rounds > of(1).rounds);
         assert_eq!((of(60).rounds, of(60).slice), (MOST_ROUNDS, LONGEST));
+        assert_eq!(Budget::of(MINUTE, 9, &workload(), Some(3)).unwrap().rounds, 3);
     }
 
     #[test]
     fn too_little_time_is_told_with_what_it_would_take() {
         let waiting = Workload { wait_ms: 1000.0, ..workload() };
         for (time, workload) in [(MINUTE, waiting), (Duration::from_secs(1), workload())] {
-            let needed = Budget::of(time, 5, &workload).unwrap_err();
+            let needed = Budget::of(time, 5, &workload, None).unwrap_err();
             assert!(needed > time);
-            Budget::of(needed, 5, &workload).unwrap();
+            Budget::of(needed, 5, &workload, None).unwrap();
         }
     }
 }

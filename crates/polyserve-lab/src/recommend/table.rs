@@ -68,7 +68,11 @@ fn cells(one: &Ranked) -> Vec<String> {
 }
 
 fn milliseconds(ms: f64) -> String {
-    if ms < 1.0 { format!("{:.0} us", ms * 1000.0) } else { format!("{ms:.1} ms") }
+    match ms {
+        ..1.0 => format!("{:.0} us", ms * 1000.0),
+        ..10_000.0 => format!("{ms:.1} ms"),
+        _ => format!("{:.1} s", ms / 1000.0),
+    }
 }
 
 impl fmt::Display for Recommendation {

@@ -10,6 +10,7 @@ mod list;
 mod load;
 mod matrix;
 mod page;
+mod recommend;
 mod resume;
 mod scale;
 mod serve;

@@ -173,3 +173,20 @@ fn it_can_end_with_its_standard_input_and_be_slowed() {
     let (status, rest) = serving.end();
     assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 1, cut 0, stuck 0\n"));
 }
+
+/// A look-up takes as long as it was told to; storing what is new does not.
+#[test]
+fn a_repo_takes_its_time() {
+    let serving = Serving::start(polyserve(&["serve", "--listen=127.0.0.1:0", "--server=smol", "--repo-delay=30ms"]));
+    let entity = r#"{"id":1,"description":"one","value":1.5}"#;
+    let put = format!(
+        "PUT / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{entity}",
+        entity.len()
+    );
+    assert!(ask(serving.addr, &put).starts_with("HTTP/1.1 201 "));
+    let start = std::time::Instant::now();
+    let answer = ask(serving.addr, "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(start.elapsed() >= std::time::Duration::from_millis(30));
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(entity), "{answer}");
+    assert!(misused(&["serve", "--repo-delay=2h"]).contains("more than an hour"));
+}

@@ -65,6 +65,9 @@ pub(crate) struct RecommendArgs {
     /// How long all may take.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
     time: Duration,
+    /// Rounds; fewer than 10 decide nothing. [default: as many as the time allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
     /// These servers, with commas between them. [default: a few that the workload makes sensible]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
@@ -204,14 +207,15 @@ impl RecommendArgs {
         baseline.role = Role::Baseline;
         let again = Contestant { name: format!("{} (again)", baseline.name), role: Role::Same, ..baseline.clone() };
         contestants.insert(1, again);
-        let budget = Budget::of(self.time, contestants.len(), workload).map_err(|needed| {
-            let needed = humantime::format_duration(needed);
-            Misuse(format!(
-                "--time {:?} is too little for {} candidates: it takes {needed}",
-                self.time,
-                field.candidates.len()
-            ))
-        })?;
+        let budget = Budget::of(self.time, contestants.len(), workload, self.rounds.map(|rounds| rounds as usize))
+            .map_err(|needed| {
+                let needed = humantime::format_duration(needed);
+                Misuse(format!(
+                    "--time {:?} is too little for {} candidates: it takes {needed}",
+                    self.time,
+                    field.candidates.len()
+                ))
+            })?;
         let instrument = self.instrument(workload, &budget, available, stop)?;
         let rounds = budget.rounds;
         Ok(Comparison { contestants, instrument, rounds, latency: true, seed: self.seed, refused })

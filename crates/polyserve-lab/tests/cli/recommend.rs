@@ -1,0 +1,167 @@
+//! `polyserve recommend`: who takes part, what is recorded, and what is said; not who wins.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::Value;
+
+use super::{misused, polyserve, printed, text};
+
+/// One round decides nothing, and takes a second or two.
+const TINY: [&str; 6] = ["recommend", "--rounds=1", "--time=20s", "--keys=10", "--connections=4", "--repos=two_level"];
+
+fn recommend(args: &[&str]) -> Value {
+    let said = printed(&[&TINY[..], &["--json"], args].concat());
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+/// A directory of this test alone, and the flag that names it.
+fn fresh(name: &str) -> (PathBuf, String) {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("recommend-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    let flag = format!("--out={}", dir.display());
+    (dir, flag)
+}
+
+fn recorded(dir: &Path, file: &str, kind: &str) -> Vec<Value> {
+    let text = fs::read_to_string(dir.join(file)).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["kind"] == kind).collect()
+}
+
+fn names(values: &Value, field: &str) -> Vec<String> {
+    values.as_array().unwrap().iter().map(|one| one[field].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
+    let (dir, out) = fresh("answer");
+    let args = ["--servers=tokio_tcp,thread_per_connection", "--reads=50", &out];
+    let said = recommend(&args);
+    let workload = &said["workload"];
+    assert_eq!(
+        (&workload["reads_pct"], &workload["keys"], &workload["connections"]),
+        (&50.into(), &10.into(), &4.into())
+    );
+    let defaulted: Vec<&str> = said["defaulted"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(defaulted.contains(&"--payload 15") && defaulted.contains(&"no --p99"), "{defaulted:?}");
+    assert!(!defaulted.iter().any(|flag| flag.starts_with("--reads") || flag.starts_with("--keys")), "{defaulted:?}");
+    let mut servers = names(&said["ranked"], "server");
+    servers.sort();
+    assert_eq!(servers, ["thread_per_connection", "tokio_tcp"]);
+    let (first, second) = (&said["ranked"][0], &said["ranked"][1]);
+    assert_eq!((&first["rank"], &first["of_winner"]), (&1.into(), &Value::Null));
+    assert_eq!(second["verdict"], "too_few_rounds");
+    let choice = &said["choice"];
+    assert_eq!((&choice["server"], &choice["margin"]), (&first["server"], &Value::Null));
+    let lines = choice["lines"]["code"].as_array().unwrap();
+    assert!(lines.len() == 3 && lines[1].as_str().unwrap().contains("TwoLevel::default()"), "{choice}");
+    assert_eq!(
+        (&said["goal_met"], &said["interrupted"], &said["time_was_up"]),
+        (&Value::Null, &false.into(), &false.into())
+    );
+    // A rerun has it all already; another workload does not go on from it.
+    let turns = recorded(&dir, "recommend-compare.jsonl", "turn");
+    assert_eq!(turns.iter().filter(|turn| turn["round"] == 1).count(), 3, "two candidates, and the first once more");
+    assert_eq!(recommend(&args)["ranked"], said["ranked"]);
+    assert_eq!(recorded(&dir, "recommend-compare.jsonl", "turn"), turns);
+    assert_eq!(recorded(&dir, "recommend.jsonl", "recommendation").len(), 2);
+    let other = misused(&[&TINY[..], &["--servers=tokio_tcp", "--reads=40", &out]].concat());
+    assert!(other.contains("not written over"), "{other}");
+}
+
+/// Nobody has a p99 of a nanosecond.
+#[test]
+fn a_goal_that_nobody_meets_is_said_plainly() {
+    let said = printed(&[&TINY[..], &["--servers=smol", "--p99=1ns"]].concat());
+    assert!(
+        said.contains("no candidate keeps 99 % of the requests within 1ns; the nearest is smol/two_level"),
+        "{said}"
+    );
+    assert!(said.contains("too few rounds for a verdict: 1 of 10"), "{said}");
+    assert!(said.contains("// polyserve = { features = [\"smol\"] }"), "{said}");
+    assert!(said.contains("let server = Smol::new(ServerConfig::default())?;"), "{said}");
+}
+
+/// The store takes its time, and a pool sits through it.
+#[test]
+fn requests_wait_and_a_pool_has_a_worker_for_each() {
+    let said = recommend(&["--servers=pool_server", "--wait=2ms", "--p99=1h", "--keep-alive=false"]);
+    let first = &said["ranked"][0];
+    assert_eq!((&first["server"], &first["workers"]), (&"pool_server/mpsc_pool".into(), &4.into()));
+    assert!(first["latency"]["p50_us"].as_f64().unwrap() >= 2000.0, "{first}");
+    let line = said["choice"]["lines"]["code"][0].as_str().unwrap();
+    assert!(line.contains("config.workers = Some(4)"), "{line}");
+    let because: Vec<&str> = said["because"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(because.iter().any(|why| why.contains("has 4 workers, one for each connection")), "{because:?}");
+}
+
+/// What is not given is asked for where somebody sits at a terminal.
+#[test]
+fn at_a_terminal_it_asks() {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are pseudo-terminals");
+    grantpt(&master).and_then(|()| unlockpt(&master)).expect("it can be opened");
+    let name = ptsname(&master, Vec::new()).expect("it has a name").into_string().expect("of ASCII");
+    let open = || OpenOptions::new().read(true).write(true).open(&name).expect("the terminal opens");
+    let given = ["--rounds=1", "--time=20s", "--servers=smol", "--repos=two_level", "--cores=1", "--payload=20"];
+    let mut command = polyserve(&[&["recommend", "--reads=100", "--keys=5"], &given[..]].concat());
+    command.env("TERM", "xterm").stdin(open()).stderr(open()).stdout(Stdio::piped());
+    let child = command.spawn().expect("the command runs");
+    drop(command); // its ends of the terminal
+    let mut master = File::from(master);
+    for (question, answer) in [
+        ("Connections at a time", "3\r"),
+        ("Are connections kept", "n"),
+        ("wait for something else", "\r"),
+        ("99 % of the requests", "1h\r"),
+    ] {
+        let mut seen = String::new();
+        while !seen.contains(question) {
+            let mut bytes = [0; 1024];
+            let count = master.read(&mut bytes).unwrap_or_else(|error| panic!("{error} before {question:?}: {seen}"));
+            seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        master.write_all(answer.as_bytes()).expect("the terminal takes keys");
+    }
+    // It draws its progress there, which somebody has to read.
+    let drawn = std::thread::spawn(move || {
+        let mut drawn = Vec::new();
+        let _ = master.read_to_end(&mut drawn); // an error is the end
+        drawn
+    });
+    let output = child.wait_with_output().expect("it ends");
+    let drawn = drawn.join().expect("reading does not panic");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&drawn));
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("100 % reads of 5 entities with descriptions of 20 characters; 3 connections, one for each"),
+        "{said}"
+    );
+    assert!(!said.contains("by default") && said.contains("99 % of the requests within 3600s"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_done_is_a_misuse() {
+    for (args, why) in [
+        (&["--servers=nobody"][..], "no server \"nobody\""),
+        (&["--repos=nothing"], "no repo \"nothing\""),
+        (&["--connections=0"], "--connections 0"),
+        (&["--connections=900000"], "--connections may be"),
+        (&["--reads=101"], "--reads"),
+        (&["--keys=0"], "keys 0"),
+        (&["--payload=2000000"], "--payload 2000000"),
+        (&["--cores=0"], "--cores 0"),
+        (&["--cores=1000"], "--cores 1000: there"),
+        (&["--wait=1h"], "--wait 3600s is more than"),
+        (&["--wait=5ms", "--p99=5ms"], "no server can, for every request waits 5 ms"),
+        (&["--time=0s"], "--time"),
+        (&["--time=2s"], "it takes"),
+        (&["--wait=10s"], "it takes"),
+    ] {
+        let said = misused(&[&["recommend"], args].concat());
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+}
