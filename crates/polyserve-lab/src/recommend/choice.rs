@@ -122,7 +122,7 @@ impl Recommendation {
     pub fn of(asked: &Asked<'_>, ranking: &Ranking, entries: &[Entry<'_>]) -> Self {
         let Asked { workload, candidates, seed, .. } = *asked;
         let goal = workload.p99_goal_ms;
-        let mut rows: Vec<(&Row, &Candidate, Option<bool>)> = (ranking.rows.iter())
+        let mut rows: Vec<Standing<'_>> = (ranking.rows.iter())
             .filter(|row| matches!(row.role, Role::Baseline | Role::Ranked))
             .filter_map(|row| Some((row, candidates.iter().find(|one| one.name() == row.name)?)))
             .map(|(row, candidate)| (row, candidate, goal.map(|goal| meets(row, goal))))
@@ -134,37 +134,7 @@ impl Recommendation {
             _ => rows.sort_by_key(|(_, _, meets)| *meets == Some(false)),
         }
         let band = ranking.bands.throughput.map(either_way);
-        let of = |name: &str| {
-            entries.iter().find(|entry| {
-                entry.contestant.name == name && matches!(entry.contestant.role, Role::Baseline | Role::Ranked)
-            })
-        };
-        let winner = rows.first().map(|(row, ..)| row.name.as_str());
-        let mut ranked: Vec<Ranked> = Vec::new();
-        for (row, candidate, meets_goal) in &rows {
-            let both =
-                winner.filter(|winner| *winner != row.name).and_then(|winner| Some((of(&row.name)?, of(winner)?)));
-            let of_winner = both.and_then(|(own, winner)| throughput_ratio(own, winner, seed));
-            let verdict = of_winner.map(|ratio| ratio.verdict(&band.unwrap_or_else(|| tie_band(None))));
-            let is_tie = verdict == Some(Verdict::Tie) && *meets_goal == rows[0].2 && goal_met != Some(false);
-            let shares_first = ranked.is_empty() || is_tie;
-            ranked.push(Ranked {
-                rank: if shares_first { 1 } else { ranked.len() + 1 },
-                candidate: (*candidate).clone(),
-                of_winner,
-                verdict,
-                meets_goal: *meets_goal,
-                requests_per_s: row.requests_per_s,
-                requests_per_cpu_s: row.requests_per_cpu_s,
-                latency: row.latency,
-                loaded_bytes: row.loaded_bytes,
-                saturated: row.saturated.clone(),
-            });
-        }
-        // One with a wide interval may be a tie behind one that is none.
-        ranked.sort_by_key(|one| one.rank != 1);
-        let ties = ranked.iter().filter(|one| one.rank == 1).count();
-        ranked.iter_mut().enumerate().skip(ties).for_each(|(place, one)| one.rank = place + 1);
+        let ranked = ranked(&rows, entries, &band.unwrap_or_else(|| tie_band(None)), goal_met, seed);
         let choice = ranked.first().map(|first| Choice {
             candidate: first.candidate.clone(),
             ties: ranked[1..].iter().filter(|one| one.rank == 1).map(|one| one.candidate.name()).collect(),
@@ -187,6 +157,47 @@ impl Recommendation {
             interrupted: ranking.interrupted && !asked.time_was_up,
         }
     }
+}
+
+/// A row, whose it is, and whether it meets the goal.
+type Standing<'a> = (&'a Row, &'a Candidate, Option<bool>);
+
+/// The places of `rows`, the first of which has won. Where nobody meets the goal there are no ties: it is no matter of
+/// requests a second then.
+fn ranked(
+    rows: &[Standing<'_>],
+    entries: &[Entry<'_>],
+    band: &Interval,
+    goal_met: Option<bool>,
+    seed: u64,
+) -> Vec<Ranked> {
+    let is_ranked = |entry: &&Entry<'_>| matches!(entry.contestant.role, Role::Baseline | Role::Ranked);
+    let of = |name: &str| entries.iter().filter(is_ranked).find(|entry| entry.contestant.name == name);
+    let mut ranked: Vec<Ranked> = Vec::new();
+    for (row, candidate, meets_goal) in rows {
+        let (winner, _, winner_meets) = rows[0];
+        let both = of(&row.name).zip(of(&winner.name)).filter(|_| row.name != winner.name);
+        let of_winner = both.and_then(|(own, winner)| throughput_ratio(own, winner, seed));
+        let verdict = of_winner.map(|ratio| ratio.verdict(band));
+        let is_tie = verdict == Some(Verdict::Tie) && *meets_goal == winner_meets && goal_met != Some(false);
+        ranked.push(Ranked {
+            rank: if ranked.is_empty() || is_tie { 1 } else { 2 },
+            candidate: (*candidate).clone(),
+            of_winner,
+            verdict,
+            meets_goal: *meets_goal,
+            requests_per_s: row.requests_per_s,
+            requests_per_cpu_s: row.requests_per_cpu_s,
+            latency: row.latency,
+            loaded_bytes: row.loaded_bytes,
+            saturated: row.saturated.clone(),
+        });
+    }
+    // One with a wide interval may be a tie behind one that is none.
+    ranked.sort_by_key(|one| one.rank);
+    let ties = ranked.iter().filter(|one| one.rank == 1).count();
+    ranked.iter_mut().enumerate().skip(ties).for_each(|(place, one)| one.rank = place + 1);
+    ranked
 }
 
 /// The band for ratios of any two, whichever of them is below: what the baseline shows beside itself has no direction.

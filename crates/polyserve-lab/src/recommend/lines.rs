@@ -145,6 +145,8 @@ fn tidy(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::workload::tests::workload;
+    use super::super::{Field, Workload};
     use super::*;
 
     fn of(server: &str, repo: &str, workers: Option<usize>) -> Lines {
@@ -191,6 +193,16 @@ mod tests {
         for piece in GRID.iter().copied().flatten() {
             catalog.server(piece.server).unwrap();
             catalog.repo(piece.repo).unwrap();
+        }
+    }
+
+    #[test]
+    fn who_takes_part_by_default_has_lines_of_its_own() {
+        for (wait_ms, cores) in [(0.0, 1), (0.0, 2), (5.0, 1)] {
+            let workload = Workload { wait_ms, cores, ..workload() };
+            for candidate in Field::of(&Catalog::builtin(), &workload, &[], &[]).unwrap().candidates {
+                assert!(Lines::of(&candidate).code[0].starts_with("let server = "), "{candidate:?}");
+            }
         }
     }
 

@@ -89,26 +89,13 @@ pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'s
     let settings = config.settings(None)?;
     let sweep = args.experiment(&available, stop.clone())?;
     limits::enough(args.connections.max(published::CONNECTIONS), limits::connections(SPARE, 1))?;
-    let (servers, flags) = (args.servers.as_slice(), config.flags());
-    let field = |experiment| Field { catalog, servers, flags: &flags, settings: &settings, experiment };
+    let flags = config.flags();
     let as_published = Experiment { connections: published::CONNECTIONS, every: published::EVERY, ..sweep.clone() };
-    let (mut cells, mut failed) = (Vec::new(), Vec::new());
-    if args.parts.contains(&Part::Published) {
-        let (entrants, refused) = field(&as_published).published()?;
-        cells.extend(entrants.into_iter().map(|entrant| (&as_published, entrant)));
-        failed.extend(refused);
-    }
-    if args.parts.contains(&Part::Sweep) {
-        let (entrants, refused) = field(&sweep).sweep(&workers, args.requests, args.quick)?;
-        cells.extend(entrants.into_iter().map(|entrant| (&sweep, entrant)));
-        failed.extend(refused);
-    }
-    if cells.is_empty() {
-        return Err(Misuse(String::from("none of these servers takes part in these parts with these settings")).into());
-    }
+    let field = |experiment| Field { catalog, servers: &args.servers, flags: &flags, settings: &settings, experiment };
+    let (cells, failed) = args.cells(&field(&as_published), &field(&sweep), &workers)?;
     let Experiment { server_cores, client_cores, .. } = &sweep;
     let environment = Environment::of(&available, [server_cores, client_cores], 0, allocator);
-    let plan = args.plan(&sweep, &cells, &flags);
+    let plan = args.plan(&sweep, &cells, &config.given()?);
     let header = Header { experiment: EXPERIMENT.to_owned(), plan, environment };
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
     let mut measured = Measured {
@@ -134,12 +121,7 @@ pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'s
 }
 
 /// Loads everybody who has no row yet.
-fn measure(
-    cells: &[(&Experiment, Entrant)],
-    stop: &Shutdown,
-    journal: &mut Journal,
-    measured: &mut Measured,
-) -> anyhow::Result<()> {
+fn measure(cells: &[Cell<'_>], stop: &Shutdown, journal: &mut Journal, measured: &mut Measured) -> anyhow::Result<()> {
     let missing: Vec<_> =
         cells.iter().filter(|(_, entrant)| !measured.rows.iter().any(|row| row.is_of(entrant))).collect();
     let mut progress = Progress::counting(missing.len(), "servers");
@@ -173,7 +155,7 @@ fn measure(
 }
 
 /// The parts in turn; server by server, the smaller number of workers first.
-fn in_order(rows: &mut [Row], cells: &[(&Experiment, Entrant)]) {
+fn in_order(rows: &mut [Row], cells: &[Cell<'_>]) {
     rows.sort_by_cached_key(|row| {
         let server = cells.iter().position(|(_, entrant)| entrant.part == row.part && entrant.name == row.server);
         (server, row.workers)
@@ -192,7 +174,35 @@ struct Printed<'a> {
     measured: &'a Measured,
 }
 
+/// A server, and the experiment that it is in.
+type Cell<'a> = (&'a Experiment, Entrant);
+
 impl PageArgs {
+    /// Everybody who is loaded, part by part, and those who cannot be.
+    fn cells<'a>(
+        &self,
+        as_published: &Field<'a>,
+        sweep: &Field<'a>,
+        workers: &[usize],
+    ) -> anyhow::Result<(Vec<Cell<'a>>, Vec<Failed>)> {
+        let (mut cells, mut failed) = (Vec::new(), Vec::new());
+        if self.parts.contains(&Part::Published) {
+            let (entrants, refused) = as_published.published()?;
+            cells.extend(entrants.into_iter().map(|entrant| (as_published.experiment, entrant)));
+            failed.extend(refused);
+        }
+        if self.parts.contains(&Part::Sweep) {
+            let (entrants, refused) = sweep.sweep(workers, self.requests, self.quick)?;
+            cells.extend(entrants.into_iter().map(|entrant| (sweep.experiment, entrant)));
+            failed.extend(refused);
+        }
+        if cells.is_empty() {
+            let why = "none of these servers takes part in these parts with these settings";
+            return Err(Misuse(String::from(why)).into());
+        }
+        Ok((cells, failed))
+    }
+
     fn experiment(&self, available: &Cores, stop: Shutdown) -> anyhow::Result<Experiment> {
         let usual = if self.quick { QUICK_WAIT } else { published::WAIT };
         let wait = self.page_wait.unwrap_or(usual);
@@ -224,7 +234,7 @@ impl PageArgs {
     }
 
     /// What decides what is measured.
-    fn plan(&self, sweep: &Experiment, cells: &[(&Experiment, Entrant)], flags: &[String]) -> Value {
+    fn plan(&self, sweep: &Experiment, cells: &[Cell<'_>], settings: &Value) -> Value {
         let who = |part: Part| -> Vec<Value> {
             let those = cells.iter().filter(|(_, entrant)| entrant.part == part);
             those.map(|(_, Entrant { name, workers, requests, .. })| json!([name, workers, requests])).collect()
@@ -236,7 +246,7 @@ impl PageArgs {
             "connections": sweep.connections,
             "published": who(Part::Published),
             "sweep": who(Part::Sweep),
-            "settings": flags,
+            "settings": settings,
         })
     }
 }

@@ -115,6 +115,7 @@ pub(crate) fn run(
     let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
     let environment = Environment::of(&available, [server_cores, client_cores], args.seed, allocator);
     let mut plan = comparison.plan();
+    plan["settings"] = ConfigArgs::default().given()?;
     plan["workload"] = serde_json::to_value(&workload)?;
     plan["workers"] = json!(field.candidates.iter().map(|one| one.workers).collect::<Vec<_>>());
     let header = Header { experiment: EXPERIMENT.to_owned(), plan, environment };
