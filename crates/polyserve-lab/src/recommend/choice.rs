@@ -13,7 +13,7 @@ use super::lines::Lines;
 use super::workload::Workload;
 use crate::compare::Role;
 use crate::compare::ranking::{Entry, Failed, Latencies, Ranking, Rate, Row, throughput_ratio};
-use crate::statistics::{Estimate, Interval, Verdict, tie_band};
+use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, Verdict, tie_band};
 
 /// What is recommended, and all that it rests on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub struct Recommendation {
     pub because: Vec<String>,
     /// Rounds.
     pub rounds: usize,
+    /// Whether these are enough to decide anything.
+    pub decided: bool,
     /// At what rate latencies were taken.
     pub rate: Option<Rate>,
     /// Ratios within are ties.
@@ -146,6 +148,7 @@ impl Recommendation {
             defaulted: asked.defaulted.to_vec(),
             because: asked.because.to_vec(),
             rounds: ranking.rounds,
+            decided: ranking.rounds >= LEAST_ROUNDS,
             rate: ranking.rate.clone(),
             tie_band: band,
             ranked,

@@ -80,12 +80,14 @@ fn ranks(recommendation: &Recommendation) -> Vec<(&str, usize)> {
 fn the_fastest_wins_and_who_cannot_be_told_from_it_is_a_tie() {
     let said = of(None, 12, &[("a", 100.0, 1.0), ("b", 150.0, 1.0), ("c", 149.5, 1.0), ("d", 75.0, 1.0)]);
     assert_eq!(ranks(&said), [("b", 1), ("c", 1), ("a", 3), ("d", 4)]);
+    let text = said.to_string();
+    assert!(text.contains("\nuse b/two_level\nthis run cannot tell it from: c/two_level\nit does 1.500 ["), "{text}");
     let choice = said.choice.unwrap();
     assert_eq!((choice.candidate.server.as_str(), choice.ties), ("b", vec![String::from("c/two_level")]));
     let margin = choice.margin.unwrap();
     assert_eq!(margin.over, "a/two_level");
     assert!((margin.ratio - 1.5).abs() < 1e-9 && margin.interval.contains(1.5), "{margin:?}");
-    assert_eq!((said.goal_met, said.ranked[0].of_winner.is_none()), (None, true));
+    assert_eq!((said.goal_met, said.decided, said.ranked[0].of_winner.is_none()), (None, true, true));
 }
 
 #[test]
@@ -108,7 +110,8 @@ fn where_nobody_meets_the_goal_the_lowest_latency_comes_first_and_that_is_said()
 #[test]
 fn too_few_rounds_are_no_verdict() {
     let said = of(None, 9, &[("a", 100.0, 1.0), ("b", 150.0, 1.0)]);
-    assert_eq!(said.ranked[1].verdict, Some(Verdict::TooFewRounds));
+    assert_eq!((said.decided, said.ranked[1].verdict), (false, Some(Verdict::TooFewRounds)));
+    assert!(said.to_string().contains("\nundecided; first so far is b/two_level\n"), "{said}");
     let choice = said.choice.unwrap();
     assert!(choice.ties.is_empty() && choice.margin.is_none());
 }

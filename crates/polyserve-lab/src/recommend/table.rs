@@ -114,18 +114,14 @@ impl Recommendation {
     fn answer(&self, f: &mut fmt::Formatter<'_>, choice: &Choice) -> fmt::Result {
         let Choice { candidate, ties, margin, lines } = choice;
         let goal = self.workload.p99_goal_ms.map(|goal| Duration::from_secs_f64(goal / 1000.0));
+        let name = candidate.name();
+        let name = if self.decided { format!("use {name}") } else { format!("undecided; first so far is {name}") };
         match (self.goal_met, goal) {
             (Some(false), Some(goal)) => {
-                writeln!(
-                    f,
-                    "\nno candidate keeps 99 % of the requests within {goal:?}; the nearest is {}",
-                    candidate.name()
-                )?;
+                writeln!(f, "\nno candidate keeps 99 % of the requests within {goal:?}; the nearest: {name}")?;
             }
-            (Some(true), Some(goal)) => {
-                writeln!(f, "\nuse {}: it keeps 99 % of the requests within {goal:?}", candidate.name())?;
-            }
-            _ => writeln!(f, "\nuse {}", candidate.name())?,
+            (Some(true), Some(goal)) => writeln!(f, "\n{name}: it keeps 99 % of the requests within {goal:?}")?,
+            _ => writeln!(f, "\n{name}")?,
         }
         if !ties.is_empty() {
             writeln!(f, "this run cannot tell it from: {}", ties.join(", "))?;

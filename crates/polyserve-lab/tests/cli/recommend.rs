@@ -77,10 +77,9 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
 #[test]
 fn a_goal_that_nobody_meets_is_said_plainly() {
     let said = printed(&[&TINY[..], &["--servers=smol", "--p99=1ns"]].concat());
-    assert!(
-        said.contains("no candidate keeps 99 % of the requests within 1ns; the nearest is smol/two_level"),
-        "{said}"
-    );
+    let plainly =
+        "no candidate keeps 99 % of the requests within 1ns; the nearest: undecided; first so far is smol/two_level";
+    assert!(said.contains(plainly), "{said}");
     assert!(said.contains("too few rounds for a verdict: 1 of 10"), "{said}");
     assert!(said.contains("// polyserve = { features = [\"smol\"] }"), "{said}");
     assert!(said.contains("let server = Smol::new(ServerConfig::default())?;"), "{said}");
