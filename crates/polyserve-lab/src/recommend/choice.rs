@@ -24,7 +24,7 @@ pub struct Recommendation {
     pub defaulted: Vec<String>,
     /// Why these candidates.
     pub because: Vec<String>,
-    /// Rounds.
+    /// Rounds that were whole.
     pub rounds: usize,
     /// Whether these are enough to decide anything.
     pub decided: bool,
@@ -136,6 +136,8 @@ impl Recommendation {
             _ => rows.sort_by_key(|(_, _, meets)| *meets == Some(false)),
         }
         let band = ranking.bands.throughput.map(either_way);
+        // One that was cut short has no turns.
+        let rounds = entries.iter().map(|entry| entry.turns.iter().flatten().count()).max().unwrap_or(0);
         let ranked = ranked(&rows, entries, &band.unwrap_or_else(|| tie_band(None)), goal_met, seed);
         let choice = ranked.first().map(|first| Choice {
             candidate: first.candidate.clone(),
@@ -147,8 +149,8 @@ impl Recommendation {
             workload: workload.clone(),
             defaulted: asked.defaulted.to_vec(),
             because: asked.because.to_vec(),
-            rounds: ranking.rounds,
-            decided: ranking.rounds >= LEAST_ROUNDS,
+            rounds,
+            decided: rounds >= LEAST_ROUNDS,
             rate: ranking.rate.clone(),
             tie_band: band,
             ranked,

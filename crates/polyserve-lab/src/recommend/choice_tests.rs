@@ -54,7 +54,10 @@ fn of(goal_ms: Option<f64>, rounds: usize, who: &[(&str, f64, f64)]) -> Recommen
     let (baseline, per_second, p99_ms) = &contestants[0];
     let again = Contestant::new(&format!("{} (again)", baseline.name), Role::Same, launch.clone());
     contestants.push((again, per_second * 1.01, *p99_ms));
-    let turns = |per_second: f64, p99_ms: f64| (0..rounds).map(|round| Some(turn(round, per_second, p99_ms))).collect();
+    let turns = |per_second: f64, p99_ms: f64| {
+        let whole = (0..rounds).map(|round| Some(turn(round, per_second, p99_ms)));
+        whole.chain([None]).collect() // the last round was cut short
+    };
     let entries: Vec<Entry<'_>> = contestants
         .iter()
         .map(|(contestant, per_second, p99_ms)| Entry { contestant, turns: turns(*per_second, *p99_ms) })
@@ -111,6 +114,7 @@ fn where_nobody_meets_the_goal_the_lowest_latency_comes_first_and_that_is_said()
 fn too_few_rounds_are_no_verdict() {
     let said = of(None, 9, &[("a", 100.0, 1.0), ("b", 150.0, 1.0)]);
     assert_eq!((said.decided, said.ranked[1].verdict), (false, Some(Verdict::TooFewRounds)));
+    assert_eq!(said.rounds, 9);
     assert!(said.to_string().contains("\nundecided; first so far is b/two_level\n"), "{said}");
     let choice = said.choice.unwrap();
     assert!(choice.ties.is_empty() && choice.margin.is_none());

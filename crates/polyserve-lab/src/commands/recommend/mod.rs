@@ -53,7 +53,7 @@ pub(crate) struct RecommendArgs {
     /// Characters of an entity's description. [default: 15]
     #[arg(long, value_name = "BYTES")]
     payload: Option<usize>,
-    /// How many entities there are. [default: 10000]
+    /// How many entities there are. [default: 1000]
     #[arg(long, value_name = "N")]
     keys: Option<u64>,
     /// The server's cores. [default: all but one]
