@@ -25,6 +25,7 @@ pub mod table;
 pub mod variant;
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use polyserve_load::{Exchange, LoadError, Traffic};
 
