@@ -23,6 +23,7 @@
 //! * [`recommend`]: which server and repo for a workload. [`delayed`]: a repo that has to ask somebody else.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`scale`]: how what servers and repos can do, and what they take, grows.
+//! * [`report`]: a page of recorded runs, and their tables in Markdown.
 //! * [`tasks`]: the experiment of CPU tasks at once.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
@@ -53,6 +54,7 @@ pub mod recommend;
 #[cfg(target_os = "linux")]
 pub mod reference;
 pub mod scale;
+pub mod report;
 mod spin;
 pub mod statistics;
 pub mod stress;
@@ -70,9 +72,7 @@ use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
-    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs,
-    page::PageArgs, recommend::RecommendArgs, scale::ScaleArgs, serve::ServeArgs, stress::StressArgs,
-    tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
+    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs, recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -122,6 +122,8 @@ enum Command {
     TaskRunner(RunnerArgs),
     /// Put a server and a repo under the published stress scenario, and verify every answer and the final state.
     Stress(StressArgs),
+    /// Make one HTML page of recorded runs, or splice tables of them into Markdown pages.
+    Report(ReportArgs),
 }
 
 /// Runs the command that this process's arguments ask for, over `catalog` and the references of this crate.
@@ -170,6 +172,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Tasks(args) => commands::tasks::run(catalog, args, cli.json, allocator),
         Command::TaskRunner(args) => commands::tasks::run_tasks(catalog, args),
         Command::Stress(args) => commands::stress::run(catalog, args, cli.json, allocator),
+        Command::Report(args) => commands::report::run(args, cli.json),
     }
 }
 

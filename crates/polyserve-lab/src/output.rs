@@ -70,6 +70,45 @@ impl Table {
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
+
+    /// The header, then the rows; some may have fewer cells than others.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
+    /// Whether all columns but the first are aligned right.
+    pub fn is_of_numbers(&self) -> bool {
+        self.numbers
+    }
+
+    /// The table in Markdown, each line with its end. Whatever a cell says stays within it.
+    pub fn markdown(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let mut text = String::new();
+        for (place, row) in self.rows.iter().enumerate() {
+            let cells = (0..columns).map(|column| row.get(column).map_or_else(String::new, |cell| in_markdown(cell)));
+            text.push_str(&format!("| {} |\n", cells.collect::<Vec<_>>().join(" | ")));
+            if place == 0 {
+                let rule = |column: usize| if self.numbers && column > 0 { "---:" } else { "---" };
+                text.push_str(&format!("| {} |\n", (0..columns).map(rule).collect::<Vec<_>>().join(" | ")));
+            }
+        }
+        text
+    }
+}
+
+/// A text that stands for itself in a line of Markdown: no end of a cell or of a line, no HTML, no emphasis, no link.
+pub fn in_markdown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.split_whitespace().collect::<Vec<_>>().join(" ").chars() {
+        match char {
+            '<' => shown.push_str("&lt;"),
+            '&' => shown.push_str("&amp;"),
+            '|' | '\\' | '`' | '*' | '[' | ']' => shown.extend(['\\', char]),
+            char => shown.push(char),
+        }
+    }
+    shown
 }
 
 impl fmt::Display for Table {
@@ -106,5 +145,14 @@ mod tests {
         let mut numbers = Table::of_numbers(&["phase", "n"]);
         numbers.row(vec!["get".into(), "100".into()]);
         assert_eq!(numbers.to_string(), "phase    n\nget    100\n");
+    }
+
+    #[test]
+    fn markdown_keeps_cells_apart() {
+        let mut table = Table::of_numbers(&["server", "n"]);
+        table.row(vec!["a|b<script>\n`x`".into(), "[1, 2]".into()]);
+        table.row(vec!["short".into()]);
+        let lines = ["| server | n |", "| --- | ---: |", r"| a\|b&lt;script> \`x\` | \[1, 2\] |", "| short |  |", ""];
+        assert_eq!(table.markdown(), lines.join("\n"));
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod page;
 pub(crate) mod recommend;
 pub(crate) mod room;
 pub(crate) mod scale;
+pub(crate) mod report;
 pub(crate) mod serve;
 pub(crate) mod stop;
 pub(crate) mod stress;

@@ -1,0 +1,38 @@
+// Elements, and what went wrong. Whatever a record says becomes text, never markup.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+
+// What went wrong while the page was drawn, for those who open the console, and for the self-test.
+const errors = [];
+const consoleError = console.error.bind(console);
+console.error = (...parts) => { errors.push(parts.map(String).join(" ")); consoleError(...parts); };
+window.addEventListener("error", (event) => errors.push(`error: ${event.message}`));
+window.addEventListener("unhandledrejection", (event) => errors.push(`rejection: ${event.reason}`));
+document.addEventListener("securitypolicyviolation", (event) => errors.push(`policy: ${event.violatedDirective}`));
+
+// An element; an attribute that is null is left out, a function listens.
+function h(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+// A word for an address within the page.
+function slug(text) {
+  return text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
+}
+
+// A choice: its label, and a list that calls `chosen` with what was taken.
+function choice(label, options, value, chosen) {
+  const list = h("select", { change: () => chosen(list.value) });
+  for (const option of options) list.append(h("option", { value: option }, String(option)));
+  list.value = value;
+  return h("label", { class: "choice" }, `${label} `, list);
+}
+
+// What draws an experiment's record: (record, section) for each name.
+const drawings = {};

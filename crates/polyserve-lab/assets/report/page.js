@@ -1,0 +1,103 @@
+// The page: what there is, the claims, a section for each record, and the switch of its colours.
+
+const SHOWN_ENVIRONMENT = ["date", "command", "cpu", "cores", "server_cores", "client_cores", "kernel", "rustc", "profile",
+  "allocator", "commit", "seed"];
+const SIGNS = { confirmed: "✓", refuted: "✗", undecided: "?" };
+
+function verdictShown(cell, column) {
+  return column === 2 && SIGNS[cell] ? h("span", { class: `verdict ${cell}` }, `${SIGNS[cell]} ${cell}`) : cell;
+}
+
+// The switch: as the system has it, dark, light.
+function theme() {
+  const kept = { get: () => { try { return localStorage.getItem("theme"); } catch { return null; } },
+    set: (value) => { try { localStorage.setItem("theme", value); } catch { /* a page from a file may keep nothing */ } } };
+  const button = h("button", { type: "button", class: "theme", click: () => {
+    const next = { system: "dark", dark: "light", light: "system" }[now];
+    kept.set(next);
+    apply(next);
+  } });
+  let now = "system";
+  function apply(value) {
+    now = value;
+    if (value === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = value;
+    button.textContent = `Colours: ${value}`;
+  }
+  apply({ dark: "dark", light: "light" }[kept.get()] ?? "system");
+  return button;
+}
+
+function environment(record) {
+  const [first, ...others] = record.environments;
+  if (!first) return h("p", { class: "short" }, "Nothing says where and with what this was measured.");
+  const shown = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
+  const names = [...SHOWN_ENVIRONMENT.filter((name) => name in first),
+    ...Object.keys(first).filter((name) => !SHOWN_ENVIRONMENT.includes(name) && !["kind", "experiment", "plan"].includes(name))];
+  const list = h("dl", {}, names.map((name) => [h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, shown(first[name]))]),
+    Object.entries(first.plan ?? {}).map(([name, value]) => [h("dt", {}, `plan: ${name}`), h("dd", {}, shown(value))]),
+    others.map((header) => [h("dt", {}, "gone on with"), h("dd", {}, shown(header.date))]));
+  const day = String(first.date ?? "").slice(0, 10);
+  return [h("p", { class: "origin" }, h("code", {}, first.command), ` ${day}, ${first.cpu}, ${first.cores} cores, commit ${first.commit}`),
+    h("details", {}, h("summary", {}, "Environment and plan"), list)];
+}
+
+function claimsTable(records) {
+  const rows = records.flatMap((record) => record.claims.map((claim) =>
+    [record.article ?? record.title, claim.claim, claim.verdict, claim.figure, record.file]));
+  return rows.length ? sortable("claims", [["published in", "claim", "verdict", "figure", "record"], ...rows], verdictShown) : null;
+}
+
+function section(record, place) {
+  const id = `record-${place + 1}-${slug(record.experiment)}`;
+  const part = h("section", { id }, h("h2", {}, record.title),
+    record.article ? h("p", { class: "article" }, `Published: ${record.article}`) : null,
+    h("p", { class: "file" }, record.file), environment(record),
+    record.short_of ? h("p", { class: "short", role: "note" }, `Not complete: ${record.short_of}.`) : null,
+    record.not_shown.map((said) => h("p", { class: "short", role: "note" }, said)));
+  return { id, part };
+}
+
+// Drawn once it is on the page: a chart asks how wide it may be.
+function fill(record, part) {
+  if (record.claims.length > 0) {
+    part.append(h("h3", {}, "What was claimed"), sortable(`claims of ${record.experiment}`,
+      [["claim", "", "verdict", "figure"], ...record.claims.map((claim) => [claim.claim, "", claim.verdict, claim.figure])]
+        .map((row) => [row[0], row[2], row[3]]), (cell) => verdictShown(cell, 2)));
+  }
+  try {
+    drawings[record.experiment]?.(record, part);
+  } catch (error) {
+    console.error(`${record.file}: ${error.stack ?? error}`);
+    part.append(h("p", { class: "short" }, `Its charts cannot be drawn: ${error.message}`));
+  }
+  for (const table of record.tables) {
+    const shown = sortable(table.name, table.rows);
+    part.append(h("details", { open: table.rows.length <= FEW_ROWS / 4 ? "" : null },
+      h("summary", {}, `Table: ${table.name}, ${table.rows.length - 1} rows`), shown));
+  }
+}
+
+function draw() {
+  const { records } = data;
+  const parts = records.map(section);
+  const claims = claimsTable(records);
+  const title = (record) => (records.filter((other) => other.title === record.title).length > 1
+    ? `${record.title} (${record.file.split("/").slice(-2).join("/")})` : record.title);
+  const links = parts.map(({ id }, place) => h("li", {}, h("a", { href: `#${id}` }, title(records[place]))));
+  const days = distinct(records.flatMap((record) => record.environments), (header) => String(header.date ?? "").slice(0, 10)).filter(Boolean).sort();
+  document.body.append(
+    h("header", {}, h("h1", {}, "polyserve: what was measured"),
+      h("p", {}, `${records.length} ${records.length === 1 ? "record" : "records"}`,
+        days.length ? `, ${days.length > 1 ? `${days[0]} to ${days.at(-1)}` : days[0]}` : "",
+        ". Figures of one machine: compare ratios and shapes, and measure on your own."), theme()),
+    h("nav", { "aria-label": "Records" }, h("ul", {},
+      claims ? h("li", {}, h("a", { href: "#claims" }, "Claims")) : null, links)),
+    h("main", {},
+      claims ? h("section", { id: "claims" }, h("h2", {}, "What the articles claim, and what was found here"), claims) : null,
+      parts.map(({ part }) => part)),
+    h("footer", {}, `Made by polyserve ${data.version} from recorded runs. Drawn with D3 and Observable Plot; their licences are in this page's source.`));
+  parts.forEach(({ part }, place) => fill(records[place], part));
+}
+
+draw();

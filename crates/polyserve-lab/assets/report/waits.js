@@ -1,0 +1,51 @@
+// The page that sometimes waits: pools of every size against the bound of their waiting workers, and the published four.
+
+drawings.page = (record, section) => {
+  const cells = record.lines.cell ?? [];
+  const sweep = cells.filter((cell) => cell.part !== "published");
+  const waits = distinct(cells, (cell) => `every ${cell.every}th request waits ${cell.wait_s} s`).join("; ");
+  if (waits) section.append(h("p", {}, `${waits}; ${distinct(cells, (cell) => cell.connections).join(", ")} connections.`));
+  chart(section, "Requests a second against the pool's size",
+    "Dashed: workers x every / wait, what a pool can do whose workers sit through the wait, up to what the connections can ask for. A server whose waiting holds no thread has no such bound.",
+    (width) => poolCurves(width, sweep));
+  chart(section, "Latency by percentile", "Closed loop, a connection for each request; from the connection's first packet.",
+    (width, chosen) => {
+      const some = cells.filter((cell) => workers(cell) === chosen.Workers);
+      return percentileCurves(width, some.flatMap((cell) =>
+        (percentiles(cell) ?? []).map((point) => ({ name: cell.server, ...point }))));
+    }, { Workers: distinct(cells, workers) });
+  besidePublished(section, cells.filter((cell) => cell.published_as));
+  took(section, cells.map((cell) => ({ ...cell, name: `${cell.server}, ${workers(cell)}${cell.part === "published" ? " *" : ""}` })),
+    { "server's CPU, in cores": ["server_busy", percent] });
+};
+
+const workers = (cell) => (isNumber(cell.workers) ? `${cell.workers} workers` : "its own workers");
+
+function poolCurves(width, cells) {
+  const sized = cells.filter((cell) => isNumber(cell.workers));
+  const points = sized.map((cell) => ({ name: cell.server, x: cell.workers, y: cell.requests_per_s, cell }));
+  const sizes = distinct(sized, (cell) => cell.workers).sort((a, b) => a - b);
+  const most = d3.max(cells, (cell) => cell.connections_bound_per_s);
+  const { every, wait_s: wait } = sized.find((cell) => cell.every && cell.wait_s) ?? {};
+  const formula = every && most ? d3.range(sizes[0], sizes.at(-1) + 0.5, 0.5)
+    .map((size) => ({ x: size, y: Math.min(most, (size * every) / wait) })) : [];
+  return curves(width, d3.sort(points, (point) => point.x), {
+    x: { type: "log", base: 2, label: "workers", ticks: sizes, tickFormat: String },
+    y: { type: "log", label: "requests/s", ticks: 5 },
+    title: ({ name, x, y, cell }) => `${name}, ${x} workers\n${brief(y)} requests/s, ${percent(cell.of_bound)} of its bound`,
+    under: [Plot.line(formula, { x: "x", y: "y", stroke: "currentColor", strokeDasharray: "4 3", strokeOpacity: 0.7 })],
+  });
+}
+
+// Ours and theirs, by their own columns.
+function besidePublished(section, cells) {
+  if (cells.length === 0) return;
+  const theirs = new Map(data.published.page.map((row) => [row.server, row]));
+  const both = cells.flatMap((cell) => [["here", cell], ["published", theirs.get(cell.published_as)]]
+    .filter(([, row]) => row).map(([who, row]) => ({ who, name: `${cell.published_as}, ${who}`, row, ours: cell.server })));
+  chart(section, "Beside the published figures", "Published: another machine, another year; the wait decides, not the machine.",
+    (width, chosen) => bars(width, both.map(({ who, name, row, ours }) => ({
+      name, group: who, value: row[chosen.Column], title: `${who === "here" ? `${ours}: ` : ""}${brief(row[chosen.Column])}`,
+    })), { label: chosen.Column, group: true }),
+    { Column: ["requests_per_s", "total_s", "mean_ms", "p50_ms", "p66_ms", "p75_ms", "p80_ms", "p90_ms", "p95_ms", "p98_ms", "p99_ms", "max_ms"] });
+}

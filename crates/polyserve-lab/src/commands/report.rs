@@ -1,0 +1,124 @@
+//! `polyserve report`: a page of recorded runs, and tables of them in Markdown pages.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::claims::Claim;
+use crate::output::{print, print_json};
+use crate::report::splice::{self, Page};
+use crate::report::{self, Record, html};
+
+/// What `polyserve report` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportArgs {
+    /// Directories of recorded runs, or single records.
+    #[arg(value_name = "DIR", required_unless_present = "splice")]
+    records: Vec<PathBuf>,
+    /// Where the page goes; what is there is written over. [default: report.html]
+    #[arg(long, value_name = "FILE", requires = "records")]
+    html: Option<PathBuf>,
+    /// Markdown pages: whatever stands between `<!-- table NAME of PATH -->` or `<!-- claims of PATH... -->` and
+    /// `<!-- end -->` is rewritten from the records.
+    #[arg(long, value_name = "PAGE", num_args = 1..)]
+    splice: Vec<PathBuf>,
+    /// Write no page over: say where one differs from its records, and end with 1.
+    #[arg(long, requires = "splice")]
+    check: bool,
+}
+
+/// What is printed as JSON.
+#[derive(Debug, Default, Serialize)]
+struct Printed {
+    /// The page that was written.
+    html: Option<String>,
+    records: Vec<Said>,
+    pages: Vec<Spliced>,
+}
+
+#[derive(Debug, Serialize)]
+struct Said {
+    file: String,
+    experiment: String,
+    lines: usize,
+    short_of: Option<String>,
+    claims: Vec<Claim>,
+    tables: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Spliced {
+    page: String,
+    /// What was not as its record says.
+    differences: Vec<String>,
+}
+
+/// Makes what was asked for.
+pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let mut printed = Printed::default();
+    let mut text = String::new();
+    if !args.records.is_empty() {
+        let path = args.html.clone().unwrap_or_else(|| PathBuf::from("report.html"));
+        let records = report::read(&args.records)?;
+        printed.records = records.iter().map(Said::of).collect();
+        fs::write(&path, html::page(&records)?).with_context(|| format!("{} cannot be written", path.display()))?;
+        for record in &printed.records {
+            text.push_str(&record.to_string());
+        }
+        text.push_str(&format!("{}\n", path.display()));
+        printed.html = Some(path.display().to_string());
+    }
+    // All of them are read before one is written.
+    let pages = args.splice.iter().map(|path| splice::spliced(path)).collect::<anyhow::Result<Vec<Page>>>()?;
+    let mut code = ExitCode::SUCCESS;
+    for page in &pages {
+        let named = page.path.display();
+        for difference in &page.differences {
+            let verb = if args.check { "differs from its record" } else { "rewritten" };
+            text.push_str(&format!("{named}: {}: {verb}\n", difference.what));
+            if args.check {
+                text.push_str(&difference.to_string());
+                code = ExitCode::FAILURE;
+            }
+        }
+        if page.differences.is_empty() {
+            text.push_str(&format!("{named}: as its records say\n"));
+        }
+        if !args.check {
+            page.write()?;
+        }
+        let differences = page.differences.iter().map(|difference| difference.what.clone()).collect();
+        printed.pages.push(Spliced { page: named.to_string(), differences });
+    }
+    if json { print_json(&printed) } else { print(&text) }?;
+    Ok(code)
+}
+
+impl Said {
+    fn of(record: &Record) -> Self {
+        Self {
+            file: record.path.display().to_string(),
+            experiment: record.name.clone(),
+            lines: record.lines.len(),
+            short_of: record.is_short_of(),
+            // What cannot be made of a record stands in the page.
+            claims: record.claims().unwrap_or_default(),
+            tables: record.tables().unwrap_or_default().into_iter().map(|(name, _)| name).collect(),
+        }
+    }
+}
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { file, experiment, lines, short_of, claims, .. } = self;
+        write!(f, "{file}: {experiment}, {lines} lines")?;
+        if let Some(why) = short_of {
+            write!(f, ", not complete: {why}")?;
+        }
+        writeln!(f)?;
+        claims.iter().try_for_each(|claim| writeln!(f, "  {}: {}: {}", claim.verdict, claim.claim, claim.figure))
+    }
+}

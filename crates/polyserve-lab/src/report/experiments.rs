@@ -1,0 +1,105 @@
+//! The experiments that a report knows, in the order in which it tells them. A new one is one entry here, and a drawing in
+//! `assets/report`.
+//!
+//! Invariant: a name is there once; every function takes any lines and says what it misses.
+
+use serde_json::Value;
+
+use super::comparison;
+use crate::claims::Claim;
+use crate::output::Table;
+
+/// What a report knows of an experiment.
+#[derive(Debug)]
+pub struct Experiment {
+    /// The name in its records and of its command.
+    pub name: &'static str,
+    /// What it is about.
+    pub title: &'static str,
+    /// Where it was published: the letter and the title of its section in the list of the experiments; `None` for ours.
+    pub article: Option<&'static str>,
+    /// What it says of the published claims.
+    pub claims: fn(&[Value]) -> anyhow::Result<Vec<Claim>>,
+    /// Its own tables, by their names.
+    pub tables: fn(&[Value]) -> anyhow::Result<Vec<(String, Table)>>,
+    /// Why its lines are not all that there was to be, if they are not.
+    pub is_short_of: fn(&[Value]) -> Option<String>,
+}
+
+/// Sections A to D of the published comparisons.
+const A: Option<&str> = Some("A. Entity server: pool size x connections");
+const B: Option<&str> = Some("B. CPU tasks: cost and profit of concurrency");
+const C: Option<&str> = Some("C. A page that sometimes waits");
+const D: Option<&str> = Some("D. Welcome!, one optimisation at a time");
+
+/// One that claims nothing, and whose tables are those of its lines.
+const fn plain(name: &'static str, title: &'static str, article: Option<&'static str>) -> Experiment {
+    Experiment { name, title, article, claims: no_claims, tables: no_tables, is_short_of: whole }
+}
+
+/// All of them.
+pub static ALL: &[Experiment] = &[
+    plain("matrix", "Pool size x connections", A),
+    plain("stress", "The stress scenario: 40 000 requests in three groups", A),
+    plain("tasks", "CPU tasks at once", B),
+    plain("page", "A page that sometimes waits", C),
+    plain("ladder", "Welcome!, one optimisation at a time", D),
+    plain("scale", "How cost grows", None),
+    Experiment {
+        tables: comparison::tables,
+        is_short_of: comparison::is_short_of,
+        ..plain("compare", "Strategies side by side", None)
+    },
+    plain("crowd", "Beside idle and slow crowds", None),
+    plain("recommend", "Recommended for a workload", None),
+];
+
+/// What is known of an experiment that is not known.
+static UNKNOWN: Experiment = plain("", "Another experiment", None);
+
+/// The one of this name, or one that knows nothing.
+pub fn named(name: &str) -> &'static Experiment {
+    ALL.iter().find(|experiment| experiment.name == name).unwrap_or(&UNKNOWN)
+}
+
+impl Experiment {
+    /// Where it stands among all; those that are not known stand last.
+    pub fn place(&self) -> usize {
+        ALL.iter().position(|experiment| experiment.name == self.name).unwrap_or(ALL.len())
+    }
+}
+
+fn no_claims(_: &[Value]) -> anyhow::Result<Vec<Claim>> {
+    Ok(Vec::new())
+}
+
+fn no_tables(_: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
+    Ok(Vec::new())
+}
+
+fn whole(_: &[Value]) -> Option<String> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_there_once_and_another_is_last() {
+        for (place, experiment) in ALL.iter().enumerate() {
+            assert_eq!(named(experiment.name).place(), place, "{}", experiment.name);
+        }
+        assert_eq!(named("another").place(), ALL.len());
+    }
+
+    /// They are shown for whatever was recorded.
+    #[test]
+    fn no_lines_are_no_reason_to_panic() {
+        for experiment in ALL {
+            let _ = (experiment.claims)(&[]);
+            let _ = (experiment.tables)(&[]);
+            let _ = (experiment.is_short_of)(&[]);
+        }
+    }
+}

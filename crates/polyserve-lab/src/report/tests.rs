@@ -1,0 +1,51 @@
+use super::*;
+use serde_json::json;
+
+fn record(lines: Vec<Value>) -> Record {
+    Record { path: "x.jsonl".into(), name: "page".into(), experiment: experiments::named("page"), lines }
+}
+
+#[test]
+fn a_command_is_shown_as_it_is_typed() {
+    let shown = |words: &[&str]| shown_command(&json!({ "command": words }));
+    assert_eq!(shown(&["/a/b/polyserve", "page", "--quick", "--out", "/x"]), "polyserve page --quick");
+    assert_eq!(shown(&["polyserve", "--out=/x", "page", "a b", "it's", ""]), r"polyserve page 'a b' 'it'\''s' ''");
+    assert_eq!(shown_command(&json!({})), "unknown");
+}
+
+#[test]
+fn what_is_short_of_something_says_so() {
+    let (header, cell) = (json!({"kind": "environment"}), json!({"kind": "cell"}));
+    let short = |lines: &[&Value]| record(lines.iter().map(|line| (*line).clone()).collect()).is_short_of();
+    assert_eq!(short(&[&header, &cell]), None);
+    assert!(short(&[&cell]).unwrap().contains("where and with what"));
+    assert!(short(&[&header]).unwrap().contains("nothing was recorded"));
+    let ended = json!({"kind": "end", "interrupted": true});
+    assert!(short(&[&header, &cell, &ended]).unwrap().contains("ended early"));
+    // It was gone on with.
+    assert_eq!(short(&[&header, &ended, &header, &cell]), None);
+}
+
+#[test]
+fn a_record_is_named_by_what_it_says_or_by_its_file() {
+    let dir = std::env::temp_dir().join(format!("polyserve-report-{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let said = write("a.jsonl", "{\"kind\":\"environment\",\"experiment\":\"page\"}\n{\"kind\":\"cell\"}\n{\"cut");
+    let called = write("compare-put.jsonl", "{\"kind\":\"environment\"}\n");
+    write("notes.txt", "nothing");
+    assert_eq!(Record::read(&said).unwrap().lines.len(), 2, "what was cut off is no line");
+    // In the order of the experiments, not of the files.
+    let names: Vec<String> = read(&[called, dir.clone()]).unwrap().into_iter().map(|record| record.name).collect();
+    assert_eq!(names, ["page", "compare", "compare"]);
+    let broken = write("b.jsonl", "{\"kind\":1}\nno json\n");
+    let said = format!("{:#}", Record::read(&broken).unwrap_err());
+    assert!(said.contains("b.jsonl: line 2"), "{said}");
+    fs::remove_dir_all(&dir).unwrap();
+    let said = read(&[dir]).unwrap_err();
+    assert!(said.is::<Misuse>(), "{said}");
+}
