@@ -28,9 +28,9 @@ function chart(section, title, note, draw, choices = {}) {
     width = Math.floor(place.clientWidth);
     if (width < 50) return; // not laid out yet
     try {
-      const plot = draw(width, chosen);
-      place.replaceChildren(plot ?? h("p", { class: "gap" }, "Nothing was recorded that could be drawn here."));
-      figure.dataset.empty = String(plot === null);
+      const drawn = draw(width, chosen);
+      place.replaceChildren(drawn ?? h("p", { class: "gap" }, "Nothing was recorded that could be drawn here."));
+      figure.dataset.empty = String(drawn === null);
     } catch (error) {
       console.error(`${title}: ${error.stack ?? error}`);
       place.replaceChildren(h("p", { class: "gap" }, `This cannot be drawn: ${error.message}`));
@@ -46,7 +46,7 @@ const isNarrow = (width) => width < 560;
 
 // A plot in the page's own style. The title is the frame's.
 function plot(width, options) {
-  return Plot.plot({ width, marginRight: 16, style: { fontSize: "12px", background: "none" }, ...options });
+  return Plot.plot({ width, marginRight: 16, marginBottom: 42, style: { fontSize: "12px", background: "none" }, ...options });
 }
 
 // Names on the left where there is room, above their bars where there is not.

@@ -48,13 +48,25 @@ function claimsTable(records) {
   return rows.length ? sortable("claims", [["published in", "claim", "verdict", "figure", "record"], ...rows], verdictShown) : null;
 }
 
+// Whoever has no figures stands here with the reason.
+const WITHOUT_FIGURES = ["not_run", "refusal", "failure"];
+
+function leftOut(record) {
+  const lines = WITHOUT_FIGURES.flatMap((kind) => record.lines[kind] ?? []);
+  const name = (line) => [line.name ?? line.contestant ?? line.server, line.pool_size ?? line.workers ?? line.tasks].filter((part) => part !== null && part !== undefined).join(", ");
+  const said = distinct(lines, (line) => `${name(line)}: ${line.why}`);
+  if (said.length === 0) return null;
+  return h("details", { class: "left-out", open: said.length <= 12 ? "" : null },
+    h("summary", {}, `Not measured, or failed on the way: ${said.length}`), h("ul", {}, said.map((one) => h("li", {}, one))));
+}
+
 function section(record, place) {
   const id = `record-${place + 1}-${slug(record.experiment)}`;
   const part = h("section", { id }, h("h2", {}, record.title),
     record.article ? h("p", { class: "article" }, `Published: ${record.article}`) : null,
     h("p", { class: "file" }, record.file), environment(record),
     record.short_of ? h("p", { class: "short", role: "note" }, `Not complete: ${record.short_of}.`) : null,
-    record.not_shown.map((said) => h("p", { class: "short", role: "note" }, said)));
+    record.not_shown.map((said) => h("p", { class: "short", role: "note" }, said)), leftOut(record));
   return { id, part };
 }
 

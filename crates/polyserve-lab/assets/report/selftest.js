@@ -2,7 +2,7 @@
 // every table sorts both ways, nothing is wider than the window, texts can be read in both schemes, and nothing went wrong.
 // What was found stands in the page as JSON, for whoever drives the browser.
 
-const MARKS = "bar|dot|line|rect|cell|area|link|tick|vector".split("|").map((mark) => `svg g[aria-label^="${mark}"] > *`).join(",");
+const MARKS = "bar|dot|line|rect|cell|area|link|tick|vector".split("|").map((mark) => `svg g[aria-label^="${mark}"] :is(rect, path, circle, line)`).join(",");
 
 function marksOf(figure) {
   const place = figure.querySelector(".place");

@@ -3,7 +3,7 @@
 drawings.page = (record, section) => {
   const cells = record.lines.cell ?? [];
   const sweep = cells.filter((cell) => cell.part !== "published");
-  const waits = distinct(cells, (cell) => `every ${cell.every}th request waits ${cell.wait_s} s`).join("; ");
+  const waits = distinct(cells, (cell) => `Every ${cell.every}th request waits ${cell.wait_s} s`).join("; ");
   if (waits) section.append(h("p", {}, `${waits}; ${distinct(cells, (cell) => cell.connections).join(", ")} connections.`));
   chart(section, "Requests a second against the pool's size",
     "Dashed: workers x every / wait, what a pool can do whose workers sit through the wait, up to what the connections can ask for. A server whose waiting holds no thread has no such bound.",
@@ -15,8 +15,9 @@ drawings.page = (record, section) => {
         (percentiles(cell) ?? []).map((point) => ({ name: cell.server, ...point }))));
     }, { Workers: distinct(cells, workers) });
   besidePublished(section, cells.filter((cell) => cell.published_as));
-  took(section, cells.map((cell) => ({ ...cell, name: `${cell.server}, ${workers(cell)}${cell.part === "published" ? " *" : ""}` })),
-    { "server's CPU, in cores": ["server_busy", percent] });
+  chart(section, "CPU", null, (width, chosen) => bars(width, cells.filter((cell) => workers(cell) === chosen.Workers)
+    .map((cell) => ({ name: cell.server, value: cell.server_busy })), { label: "server's CPU, in cores", format: percent }),
+  { Workers: distinct(cells, workers) });
 };
 
 const workers = (cell) => (isNumber(cell.workers) ? `${cell.workers} workers` : "its own workers");

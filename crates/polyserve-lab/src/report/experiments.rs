@@ -22,6 +22,8 @@ pub struct Experiment {
     pub claims: fn(&[Value]) -> anyhow::Result<Vec<Claim>>,
     /// Its own tables, by their names.
     pub tables: fn(&[Value]) -> anyhow::Result<Vec<(String, Table)>>,
+    /// What its drawing needs that does not stand in the lines: ratios with intervals, fitted curves.
+    pub derived: fn(&[Value]) -> anyhow::Result<Value>,
     /// Why its lines are not all that there was to be, if they are not.
     pub is_short_of: fn(&[Value]) -> Option<String>,
 }
@@ -34,7 +36,7 @@ const D: Option<&str> = Some("D. Welcome!, one optimisation at a time");
 
 /// One that claims nothing, and whose tables are those of its lines.
 const fn plain(name: &'static str, title: &'static str, article: Option<&'static str>) -> Experiment {
-    Experiment { name, title, article, claims: no_claims, tables: no_tables, is_short_of: whole }
+    Experiment { name, title, article, claims: no_claims, tables: no_tables, derived: nothing, is_short_of: whole }
 }
 
 /// All of them.
@@ -77,6 +79,10 @@ fn no_tables(_: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
     Ok(Vec::new())
 }
 
+fn nothing(_: &[Value]) -> anyhow::Result<Value> {
+    Ok(Value::Null)
+}
+
 fn whole(_: &[Value]) -> Option<String> {
     None
 }
@@ -99,6 +105,7 @@ mod tests {
         for experiment in ALL {
             let _ = (experiment.claims)(&[]);
             let _ = (experiment.tables)(&[]);
+            let _ = (experiment.derived)(&[]);
             let _ = (experiment.is_short_of)(&[]);
         }
     }

@@ -61,6 +61,8 @@ struct Shown<'a> {
     short_of: Option<String>,
     claims: Vec<Claim>,
     tables: Vec<Value>,
+    /// What its drawing needs beside the lines.
+    derived: Value,
     /// What this program could not make of it.
     not_shown: Vec<String>,
     /// The lines by their kinds.
@@ -79,6 +81,7 @@ impl<'a> Shown<'a> {
                 super::plain::beside(Vec::new(), &record.lines)
             }
         };
+        let derived = record.derived().inspect_err(|error| not_shown.push(format!("nothing derived: {error:#}")));
         let mut lines: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
         for line in record.lines.iter().filter(|line| line["kind"] != Header::KIND) {
             lines.entry(line["kind"].as_str().unwrap_or_default()).or_default().push(line);
@@ -101,6 +104,7 @@ impl<'a> Shown<'a> {
             tables: shown
                 .map(|(name, table)| json!({"name": name, "numbers": table.is_of_numbers(), "rows": table.rows()}))
                 .collect(),
+            derived: derived.unwrap_or_default(),
             not_shown,
             lines,
         }

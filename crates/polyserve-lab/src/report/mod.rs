@@ -85,6 +85,15 @@ impl Record {
         (self.experiment.claims)(&self.lines).with_context(|| self.path.display().to_string())
     }
 
+    /// What the drawings need that does not stand in the lines.
+    ///
+    /// # Errors
+    ///
+    /// Where the lines are not as this program records them.
+    pub fn derived(&self) -> anyhow::Result<Value> {
+        (self.experiment.derived)(&self.lines).with_context(|| self.path.display().to_string())
+    }
+
     /// The tables, by their names: the experiment's own, then one for each kind of line.
     ///
     /// # Errors

@@ -271,3 +271,99 @@ fn in_code(text: &str) -> String {
     let space = if longest > 0 { " " } else { "" };
     format!("{ticks}{space}{}{space}{ticks}", text.replace(['\n', '\r'], " "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    use crate::report::experiments;
+
+    fn known(wanted: &Wanted<'_>) -> anyhow::Result<String> {
+        match wanted {
+            Wanted::Table { name: "t", path: "x.jsonl" } => Ok("\n| a |\n\n".into()),
+            Wanted::Claims { paths } if paths == &["x.jsonl", "y.jsonl"] => Ok("claims\n".into()),
+            other => Err(Misuse(format!("{other:?}")).into()),
+        }
+    }
+
+    fn done(text: &str) -> (String, Vec<Difference>) {
+        splice(text, &mut known).unwrap()
+    }
+
+    fn refused(text: &str) -> String {
+        let error = splice(text, &mut known).unwrap_err();
+        assert!(error.is::<Misuse>(), "{error:#}");
+        format!("{error:#}")
+    }
+
+    #[test]
+    fn what_is_outside_stays_and_twice_is_as_once() {
+        let page = "# Title \t\n<!-- a comment -->\n<!-- table t of x.jsonl -->\nold\n<!-- end -->\nafter, without an end";
+        let (spliced, differences) = done(page);
+        let due = "# Title \t\n<!-- a comment -->\n<!-- table t of x.jsonl -->\n\n| a |\n\n<!-- end -->\nafter, without an end";
+        assert_eq!(spliced, due);
+        assert_eq!((differences.len(), differences[0].what.as_str()), (1, "table t of x.jsonl"));
+        assert_eq!(differences[0].to_string(), "-old\n+\n+| a |\n+\n");
+        assert_eq!(done(&spliced), (spliced.clone(), Vec::new()));
+        assert_eq!(done("nothing\nasked").0, "nothing\nasked");
+    }
+
+    #[test]
+    fn lines_end_as_the_pages_do() {
+        let page = "a\r\n<!-- claims of x.jsonl y.jsonl -->\r\n<!-- end -->\r\nb\r\n";
+        let (spliced, differences) = done(page);
+        assert_eq!(spliced, "a\r\n<!-- claims of x.jsonl y.jsonl -->\r\nclaims\r\n<!-- end -->\r\nb\r\n");
+        assert_eq!(differences[0].to_string(), "+claims\n");
+        assert_eq!(done(&spliced).1, []);
+    }
+
+    #[test]
+    fn only_the_lines_that_differ_are_said() {
+        let said = difference("t".into(), "same\nold\nlast\n", "same\nnew\nnewer\nlast\n").to_string();
+        assert_eq!(said, "-old\n+new\n+newer\n");
+    }
+
+    /// A page that tells how this is done shows the markers.
+    #[test]
+    fn a_block_of_code_is_text() {
+        for page in ["```text\n<!-- table no of no -->\n<!-- end -->\n```\n", "~~~~\n```\n<!-- end -->\n~~~~\n"] {
+            assert_eq!(done(page), (page.to_owned(), Vec::new()));
+        }
+    }
+
+    #[test]
+    fn markers_that_make_no_sense_are_refused() {
+        for (page, why) in [
+            ("<!-- table t of x.jsonl -->\n", "line 1: <!-- table t of x.jsonl --> has no <!-- end -->"),
+            ("<!-- end -->", "line 1: <!-- end --> ends nothing"),
+            ("<!-- table t of x.jsonl -->\n<!-- table t of x.jsonl -->\n<!-- end -->", "line 2: "),
+            ("\n<!-- table t -->\n<!-- end -->", "line 2: \"<!-- table t -->\" is not"),
+            ("<!-- table t of a b -->\n<!-- end -->", "is not <!-- table NAME of PATH -->"),
+            ("<!-- claims x -->\n<!-- end -->", "is not <!-- claims of PATH... -->"),
+            ("<!-- table other of x.jsonl -->\n<!-- end -->", "line 1: Table"),
+        ] {
+            let said = refused(page);
+            assert!(said.contains(why), "{page:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn below_a_table_stands_what_made_it() {
+        let header = json!({
+            "kind": "environment", "command": ["/a/polyserve", "page", "--out=x", "`"], "date": "2026-11-21T18:00:00Z",
+            "cpu": "One|Two", "cores": 1, "kernel": "6.1", "commit": "abc"
+        });
+        let lines = vec![header, json!({"kind": "cell", "server": "a", "n": 1.5})];
+        let record =
+            |lines| Record { path: "x.jsonl".into(), name: "x".into(), experiment: experiments::named("x"), lines };
+        let whole = record(lines.clone());
+        assert_eq!(origin(&whole), r"`` polyserve page '`' ``, 2026-11-21, One\|Two, 1 core, Linux 6.1, commit abc");
+        let bare = record(lines[1..].to_vec());
+        assert!(origin(&bare).ends_with("; not complete: nothing says where and with what it was measured"));
+        assert_eq!(table(&whole, "cell").unwrap().rows()[1], ["a", "1.5"]);
+        let said = table(&whole, "pools").unwrap_err().to_string();
+        assert_eq!(said, "there is no table \"pools\" of x.jsonl; there are: cell");
+        assert!(claims(&[whole]).unwrap_err().to_string().contains("nothing was published"));
+    }
+}

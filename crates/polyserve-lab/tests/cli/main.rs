@@ -13,6 +13,7 @@ mod page;
 mod recommend;
 mod resume;
 mod scale;
+mod report;
 mod serve;
 mod stress;
 mod tasks;

@@ -1,0 +1,109 @@
+//! `polyserve report`: pages of records that other tests' experiments leave, and what is spliced of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{misused, printed, run, text};
+
+/// Real records, and a place of this test's own.
+const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/records");
+
+fn place(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+fn shown(path: &Path) -> &str {
+    path.to_str().expect("a path of ours is text")
+}
+
+/// How the page looks and works is `ci/browser.sh`'s.
+#[test]
+fn all_records_of_a_directory_make_one_page() {
+    let page = place("page").join("page.html");
+    let said = printed(&["report", RECORDS, "--json", "--html", shown(&page)]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["html"], shown(&page));
+    let records = said["records"].as_array().unwrap();
+    assert_eq!(records.len(), fs::read_dir(RECORDS).unwrap().filter(|file| is_record(file.as_ref().unwrap())).count());
+    for record in records {
+        let tables = record["tables"].as_array().unwrap();
+        assert!(!tables.is_empty() && record["lines"].as_u64() > Some(1), "{record}");
+    }
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.contains("default-src 'none'"));
+    for record in records {
+        assert!(page.contains(record["file"].as_str().unwrap()), "{record}");
+    }
+}
+
+fn is_record(file: &fs::DirEntry) -> bool {
+    file.path().extension().is_some_and(|extension| extension == "jsonl")
+}
+
+/// The page goes where the command is run, and people are told.
+#[test]
+fn by_default_it_is_made_here() {
+    let here = place("here");
+    let output = super::polyserve(&["report", RECORDS]).current_dir(&here).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).lines().last(), Some("report.html"));
+    assert!(here.join("report.html").is_file());
+}
+
+#[test]
+fn pages_are_spliced_and_checked() {
+    let dir = place("splice");
+    fs::copy(Path::new(RECORDS).join("page.jsonl"), dir.join("page.jsonl")).unwrap();
+    let page = dir.join("docs.md");
+    let before = "before\n\n<!-- table cell of page.jsonl -->\n<!-- end -->\n\nafter\n";
+    fs::write(&page, before).unwrap();
+    let check = || run(&["report", "--splice", shown(&page), "--check"]);
+    let output = check();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout);
+    assert!(said.contains("docs.md: table cell of page.jsonl: differs from its record"), "{said}");
+    assert!(said.lines().any(|line| line.starts_with("+| ")), "{said}");
+    assert_eq!(fs::read_to_string(&page).unwrap(), before, "a check writes nothing");
+
+    printed(&["report", "--splice", shown(&page)]);
+    let after = fs::read_to_string(&page).unwrap();
+    let (head, tail) = ("before\n\n<!-- table cell of page.jsonl -->\n\n| ", "<!-- end -->\n\nafter\n");
+    assert!(after.starts_with(head) && after.ends_with(tail), "{after}");
+    assert!(after.contains("\n`polyserve page "), "{after}");
+    assert!(check().status.success());
+    printed(&["report", "--splice", shown(&page)]);
+    assert_eq!(fs::read_to_string(&page).unwrap(), after);
+
+    fs::write(&page, after.replace("| ---: |", "| 7 |")).unwrap();
+    assert_eq!(check().status.code(), Some(1));
+}
+
+#[test]
+fn what_cannot_be_done_is_a_misuse() {
+    let dir = place("misuse");
+    let page = dir.join("docs.md");
+    let spliced = |text: &str| {
+        fs::write(&page, text).unwrap();
+        misused(&["report", "--splice", shown(&page)])
+    };
+    assert!(spliced("<!-- table a of none.jsonl -->\n<!-- end -->\n").contains("there is no record"));
+    assert!(spliced("<!-- table a of none.jsonl -->\n").contains("docs.md: line 1: "));
+    fs::copy(Path::new(RECORDS).join("page.jsonl"), dir.join("page.jsonl")).unwrap();
+    let said = spliced("<!-- table nothing of page.jsonl -->\n<!-- end -->\n");
+    assert!(said.contains("there is no table \"nothing\"") && said.contains("cell"), "{said}");
+    for (args, why) in [
+        (&[][..], "required"),
+        (&["--check"], "required"),
+        (&["--splice=/no/such/page.md"], "/no/such/page.md"),
+        (&["/no/such/dir"], "/no/such/dir"),
+        (&[concat!(env!("CARGO_MANIFEST_DIR"), "/src")], "there is no record in"),
+    ] {
+        let said = misused(&[&["report"], args].concat());
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+}
