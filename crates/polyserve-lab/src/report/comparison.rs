@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use super::experiments::Tables;
 use crate::output::Table;
 
 const RANKING: &str = "ranking";
@@ -19,7 +20,7 @@ pub fn is_short_of(lines: &[Value]) -> Option<String> {
 /// # Errors
 ///
 /// None; what is missing is a gap.
-pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
+pub fn tables(lines: &[Value]) -> anyhow::Result<Tables> {
     let Some(ranking) = lines.iter().rev().find(|line| line["kind"] == RANKING) else { return Ok(Vec::new()) };
     let rows: &[Value] = ranking["rows"].as_array().map_or(&[], Vec::as_slice);
     let limits: Vec<&str> = (rows.iter().flat_map(|row| row["shares"].as_array()).next())

@@ -5,9 +5,12 @@
 
 use serde_json::Value;
 
-use super::comparison;
+use super::{comparison, whole};
 use crate::claims::Claim;
 use crate::output::Table;
+
+/// Tables by their names.
+pub type Tables = Vec<(String, Table)>;
 
 /// What a report knows of an experiment.
 #[derive(Debug)]
@@ -21,7 +24,7 @@ pub struct Experiment {
     /// What it says of the published claims.
     pub claims: fn(&[Value]) -> anyhow::Result<Vec<Claim>>,
     /// Its own tables, by their names.
-    pub tables: fn(&[Value]) -> anyhow::Result<Vec<(String, Table)>>,
+    pub tables: fn(&[Value]) -> anyhow::Result<Tables>,
     /// What its drawing needs that does not stand in the lines: ratios with intervals, fitted curves.
     pub derived: fn(&[Value]) -> anyhow::Result<Value>,
     /// Why its lines are not all that there was to be, if they are not.
@@ -36,23 +39,31 @@ const D: Option<&str> = Some("D. Welcome!, one optimisation at a time");
 
 /// One that claims nothing, and whose tables are those of its lines.
 const fn plain(name: &'static str, title: &'static str, article: Option<&'static str>) -> Experiment {
-    Experiment { name, title, article, claims: no_claims, tables: no_tables, derived: nothing, is_short_of: whole }
+    Experiment {
+        name,
+        title,
+        article,
+        claims: no_claims,
+        tables: no_tables,
+        derived: nothing,
+        is_short_of: misses_nothing,
+    }
 }
 
 /// All of them.
 pub static ALL: &[Experiment] = &[
-    plain("matrix", "Pool size x connections", A),
+    Experiment { is_short_of: whole::matrix, ..plain("matrix", "Pool size x connections", A) },
     plain("stress", "The stress scenario: 40 000 requests in three groups", A),
-    plain("tasks", "CPU tasks at once", B),
-    plain("page", "A page that sometimes waits", C),
-    plain("ladder", "Welcome!, one optimisation at a time", D),
-    plain("scale", "How cost grows", None),
+    Experiment { is_short_of: whole::tasks, ..plain("tasks", "CPU tasks at once", B) },
+    Experiment { is_short_of: whole::page, ..plain("page", "A page that sometimes waits", C) },
+    Experiment { is_short_of: whole::ladder, ..plain("ladder", "Welcome!, one optimisation at a time", D) },
+    Experiment { is_short_of: whole::scale, ..plain("scale", "How cost grows", None) },
     Experiment {
         tables: comparison::tables,
         is_short_of: comparison::is_short_of,
         ..plain("compare", "Strategies side by side", None)
     },
-    plain("crowd", "Beside idle and slow crowds", None),
+    Experiment { is_short_of: whole::crowd, ..plain("crowd", "Beside idle and slow crowds", None) },
     plain("recommend", "Recommended for a workload", None),
 ];
 
@@ -75,7 +86,7 @@ fn no_claims(_: &[Value]) -> anyhow::Result<Vec<Claim>> {
     Ok(Vec::new())
 }
 
-fn no_tables(_: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
+fn no_tables(_: &[Value]) -> anyhow::Result<Tables> {
     Ok(Vec::new())
 }
 
@@ -83,7 +94,7 @@ fn nothing(_: &[Value]) -> anyhow::Result<Value> {
     Ok(Value::Null)
 }
 
-fn whole(_: &[Value]) -> Option<String> {
+fn misses_nothing(_: &[Value]) -> Option<String> {
     None
 }
 

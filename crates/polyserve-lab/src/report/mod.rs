@@ -12,6 +12,7 @@ pub mod experiments;
 pub mod html;
 pub mod plain;
 pub mod splice;
+pub mod whole;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,8 +23,8 @@ use serde_json::Value;
 use crate::Misuse;
 use crate::claims::Claim;
 use crate::journal::{self, EXTENSION, Header};
-use crate::output::Table;
-use experiments::Experiment;
+
+use experiments::{Experiment, Tables};
 
 /// Records of more bytes make no page that a browser opens.
 pub const MOST_BYTES: u64 = 64 << 20;
@@ -99,7 +100,7 @@ impl Record {
     /// # Errors
     ///
     /// Where the lines are not as this program records them.
-    pub fn tables(&self) -> anyhow::Result<Vec<(String, Table)>> {
+    pub fn tables(&self) -> anyhow::Result<Tables> {
         let own = (self.experiment.tables)(&self.lines).with_context(|| self.path.display().to_string())?;
         Ok(plain::beside(own, &self.lines))
     }

@@ -86,9 +86,10 @@ fn flatten(fields: &Map<String, Value>, within: &str, depth: usize, found: &mut 
     }
 }
 
-/// Whether it begins as a word does.
+/// Whether it is neither a figure, nor a yes or no, nor a list.
 fn is_name(cell: &str) -> bool {
-    cell.starts_with(|first: char| first.is_alphabetic() || first == '/') && !["true", "false"].contains(&cell)
+    let is_list = cell.starts_with('[') || cell.ends_with(" items");
+    !cell.is_empty() && !is_list && !["true", "false"].contains(&cell) && cell.parse::<f64>().is_err()
 }
 
 fn shown(value: &Value) -> String {

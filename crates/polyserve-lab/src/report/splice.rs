@@ -299,7 +299,8 @@ mod tests {
 
     #[test]
     fn what_is_outside_stays_and_twice_is_as_once() {
-        let page = "# Title \t\n<!-- a comment -->\n<!-- table t of x.jsonl -->\nold\n<!-- end -->\nafter, without an end";
+        let page =
+            "# Title \t\n<!-- a comment -->\n<!-- table t of x.jsonl -->\nold\n<!-- end -->\nafter, without an end";
         let (spliced, differences) = done(page);
         let due = "# Title \t\n<!-- a comment -->\n<!-- table t of x.jsonl -->\n\n| a |\n\n<!-- end -->\nafter, without an end";
         assert_eq!(spliced, due);

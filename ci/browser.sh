@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# The report's page, opened as people open it: from a file, in a browser, on a desk and on a phone, light and dark. The page
+# tests itself where its address ends with #self-test (assets/report/selftest.js): all charts have marks, all tables sort
+# by every column both ways, nothing is wider than the window, nothing went wrong. Here that is asked for and judged; and
+# pages that were broken on purpose are judged too, for a test that cannot fail shows nothing.
+# ci/browser.sh [RECORDS...]: of these directories; by default the recorded runs of the lab's tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/setup.sh
+
+browser=
+for name in chromium chromium-browser google-chrome; do
+    if command -v "$name" >/dev/null; then browser=$name; break; fi
+done
+if [ -z "$browser" ] && apt_install --no-install-recommends chromium; then browser=chromium; fi
+[ "$browser" ] || { echo "not run: the report in a browser: chromium is not installed"; exit 0; }
+
+records=("$@")
+[ $# -gt 0 ] || records=(crates/polyserve-lab/tests/fixtures/records)
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cargo run -q -p polyserve-lab --bin polyserve -- report "${records[@]}" --html "$tmp/report.html" --json >"$tmp/said.json"
+count=$(grep -o '"file":' "$tmp/said.json" | wc -l)
+
+# look SCHEME WIDTH:PAGE...: what each page says of itself in a frame so wide, a line each, into $tmp/said. A window of a
+# browser without a screen is never narrower than 500, so a phone's is a frame.
+look() {
+    local scheme=$1 place=0 one
+    shift
+    {
+        echo '<!doctype html><style>body { margin: 0 } iframe { border: 0; height: 900px; display: block }</style><pre id="said"></pre><script>'
+        echo 'const said = []; addEventListener("message", ({ source, data }) => {'
+        echo '  const frames = [...document.querySelectorAll("iframe")];'
+        echo '  said[frames.findIndex((frame) => frame.contentWindow === source)] = `SAID ${data}\n`;'
+        echo '  document.getElementById("said").textContent = frames.map((_, place) => said[place] ?? "SAID nothing\n").join(""); });</script>'
+        for one; do echo "<iframe width=\"${one%%:*}\" src=\"${one#*:}#self-test\"></iframe>"; done
+    } >"$tmp/frames.html"
+    timeout 300 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$tmp/profile" \
+        --window-size=1600,900 --blink-settings="preferredColorScheme=$([ "$scheme" = dark ] && echo 0 || echo 1)" \
+        --virtual-time-budget=60000 --dump-dom "file://$tmp/frames.html" >"$tmp/dom" 2>"$tmp/browser.log" || true
+    sed -n 's/.*SAID //p' "$tmp/dom" | sed -e 's/&lt;/</g' -e 's/&gt;/>/g' -e 's/&amp;/\&/g' >"$tmp/said"
+    for one; do
+        place=$((place + 1))
+        [ -n "$(sed -n "${place}p" "$tmp/said")" ] || { echo "FAILED: $one said nothing"; tail -n 20 "$tmp/browser.log"; exit 1; }
+    done
+}
+
+failed=
+# has PATTERN: whether $said has it. number NAME: a figure of it.
+has() { grep -qF -- "$1" <<<"$said"; }
+number() { grep -oE "\"$1\":[0-9]+" <<<"$said" | head -n 1 | cut -d: -f2; }
+
+# good LINE WIDTH SCHEME: the page must have passed, with as many records as there are.
+good() {
+    local dark=false
+    [ "$3" = light ] || dark=true
+    said=$(sed -n "$1p" "$tmp/said")
+    if has '"passed":true' && has "\"width\":$2," && has "\"dark\":$dark," && has "\"records\":$count," &&
+        [ "$(number charts)" -ge 1 ] && [ "$(number tables)" -ge "$count" ]; then
+        echo "ok: $2 wide, $3: $count records, $(number charts) charts, $(number marks) marks, $(number tables) tables"
+    else
+        failed=1
+        echo "FAILED: $2 wide, $3: ${said:0:4000}"
+    fi
+}
+
+# Pages with a mistake: what it is, how it is made, and what must be said of it.
+mistakes=(
+    'a chart without marks|s/Plot\.barX(filled,/Plot.barX([],/|has no marks'
+    'a table that does not sort|s/return descending ? -by : by;/return 0;/|is not ascending'
+    'an error|s/^draw();$/draw(); setTimeout(() => nobody(), 0);/|nobody is not defined'
+    'an error of a drawing|s/^drawings\.[a-z]* = (record, section) => {$/&nobody();/|nobody is not defined'
+    'something wider than the window|s/^<body>$/<body><div style="width:3000px">wide<\/div>/|wide in a window of'
+    'a request|s/^<\/body>$/<img alt="" src="https:\/\/localhost\/x.png"><\/body>/|policy: img-src'
+)
+pages=()
+for place in "${!mistakes[@]}"; do
+    IFS='|' read -r what edit _ <<<"${mistakes[$place]}"
+    sed "$edit" "$tmp/report.html" >"$tmp/mistake$place.html"
+    ! cmp -s "$tmp/report.html" "$tmp/mistake$place.html" || { echo "FAILED: $what could not be made"; exit 1; }
+    pages+=("1280:mistake$place.html")
+done
+
+look dark 1280:report.html 390:report.html
+good 1 1280 dark
+good 2 390 dark
+look light 1280:report.html 390:report.html "${pages[@]}"
+good 1 1280 light
+good 2 390 light
+for place in "${!mistakes[@]}"; do
+    IFS='|' read -r what _ sign <<<"${mistakes[$place]}"
+    said=$(sed -n "$((place + 3))p" "$tmp/said")
+    if has '"passed":false' && has "$sign"; then
+        echo "ok: $what is seen"
+    else
+        failed=1
+        echo "FAILED: $what is not seen: ${said:0:1000}"
+    fi
+done
+[ -z "$failed" ]
