@@ -5,11 +5,13 @@
 const COLOURS = 10;
 const colour = (place) => `var(--series-${(place % COLOURS) + 1})`;
 
-// A colour for each name, the same on the whole page wherever that name is.
-const known = new Map();
+// A colour for each name, the same in all charts of a record; `known` is that of the chart being drawn.
+const ofSections = new WeakMap();
+let known = new Map();
 function colours(names) {
   for (const name of names) if (!known.has(name)) known.set(name, known.size);
-  return { domain: names, range: names.map((name) => colour(known.get(name))) };
+  return { domain: names, range: names.map((name) => colour(known.get(name))),
+    tickFormat: (name) => (dashes(name) ? `${name} - -` : name) };
 }
 const dashes = (name) => (known.get(name) >= COLOURS ? "5 3" : null);
 
@@ -28,6 +30,8 @@ function chart(section, title, note, draw, choices = {}) {
     width = Math.floor(place.clientWidth);
     if (width < 50) return; // not laid out yet
     try {
+      if (!ofSections.has(section)) ofSections.set(section, new Map());
+      known = ofSections.get(section);
       const drawn = draw(width, chosen);
       place.replaceChildren(drawn ?? h("p", { class: "gap" }, "Nothing was recorded that could be drawn here."));
       figure.dataset.empty = String(drawn === null);
@@ -46,7 +50,8 @@ const isNarrow = (width) => width < 560;
 
 // A plot in the page's own style. The title is the frame's.
 function plot(width, options) {
-  return Plot.plot({ width, marginRight: 16, marginBottom: 42, style: { fontSize: "12px", background: "none" }, ...options });
+  return Plot.plot({ width, marginRight: 22, marginBottom: 42, style: { fontSize: "12px", background: "none" }, ...options,
+    x: { labelOffset: 36, ...options.x } });
 }
 
 // Names on the left where there is room, above their bars where there is not.
@@ -57,7 +62,7 @@ function named(width, names) {
   return {
     above,
     height: names.length * (above ? 42 : 26) + 48,
-    options: { marginLeft: above ? 6 : left, y: { domain: names, label: null, padding: above ? 0.55 : 0.25 } },
+    options: { marginLeft: above ? 18 : left, y: { domain: names, label: null, padding: above ? 0.55 : 0.25 } },
     marks: above
       ? [Plot.axisY([]), Plot.text(names, { y: (name) => name, text: (name) => name, frameAnchor: "left", dy: -17, textAnchor: "start" })]
       : [Plot.axisY({ tickSize: 0, label: null })],
@@ -65,7 +70,8 @@ function named(width, names) {
 }
 
 // Bars, one a row: {name, value, low, high, title, group}. `band`: where differences are ties. `mark`: a line at a value.
-function bars(width, rows, { label, format = brief, band = null, mark = null, group = null }) {
+// `dots` in place of bars show small differences: their axis need not begin at 0.
+function bars(width, rows, { label, format = brief, band = null, mark = null, group = null, dots = false }) {
   const filled = rows.filter((row) => isNumber(row.value));
   if (filled.length === 0) return null;
   const side = named(width, rows.map((row) => row.name));
@@ -73,16 +79,16 @@ function bars(width, rows, { label, format = brief, band = null, mark = null, gr
   return plot(width, {
     ...side.options,
     height: side.height,
-    x: { label, grid: true, zero: true, ticks: isNarrow(width) ? 4 : 8, tickFormat: format, nice: true },
-    color: group ? { ...colours(groups), legend: groups.length > 1 } : {},
+    x: { label, grid: true, zero: !dots, ticks: isNarrow(width) ? 4 : 8, tickFormat: format, nice: true },
+    color: { domain: groups, range: groups.map((_, at) => colour(at)), legend: group && groups.length > 1 },
     marks: [
       band ? Plot.rectX([band], { x1: "low", x2: "high", fill: "currentColor", fillOpacity: 0.12 }) : null,
-      Plot.barX(filled, { y: "name", x: "value", fill: group ? (row) => row.group ?? "" : colour(0), fillOpacity: 0.85,
-        channels: { said: "title" }, title: (row) => `${row.name}\n${row.title ?? format(row.value)}`, tip: "y" }),
+      (dots ? Plot.dot : Plot.barX)(filled, { y: "name", x: "value", fill: (row) => row.group ?? "", fillOpacity: dots ? 1 : 0.85, r: 5,
+        title: (row) => `${row.name}\n${row.title ?? format(row.value)}`, tip: "y" }),
       Plot.ruleY(filled.filter((row) => isNumber(row.low)), { y: "name", x1: "low", x2: "high", stroke: "currentColor",
         strokeWidth: 1.5, marker: "tick" }),
       mark === null ? null : Plot.ruleX([mark], { stroke: "currentColor", strokeDasharray: "3 3" }),
-      Plot.ruleX([0]),
+      dots ? null : Plot.ruleX([0]),
       ...side.marks,
     ],
   });
@@ -100,7 +106,12 @@ function percentileCurves(width, points) {
   if (points.length === 0) return null;
   const names = distinct(points, (point) => point.name);
   const shares = new Map(points.map((point) => [point.at, point.label]));
-  const ticks = [...shares.keys()].sort((a, b) => a - b).filter((at, place, all) => place === 0 || at - all[place - 1] > (isNarrow(width) ? 0.5 : 0.12));
+  const ticks = [];
+  // The best known first, then those that there is room for.
+  for (const at of d3.sort(shares.keys(), (one) => (one === LONGEST || Number.isInteger(Number(one.toFixed(6))) ? 0 : 1), (one) => one)) {
+    const gap = (LONGEST / width) * 62;
+    if (ticks.every((other) => Math.abs(other - at) > gap)) ticks.push(at);
+  }
   return plot(width, {
     marginLeft: 58,
     height: isNarrow(width) ? 300 : 380,

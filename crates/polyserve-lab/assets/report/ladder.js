@@ -14,7 +14,7 @@ drawings.ladder = (record, section) => {
       return { name: rung.step ? `+ ${rung.step}` : rung.rung, value, low, high,
         group: rung.role === "control" ? "the lowest rung again" : rung.aside ? "tried aside" : "kept",
         title: `${rung.rung}\n${ratio(value)}, ${interval({ low, high })} beside ${rung.below ?? "itself"}${isCost ? "" : `\n${(rung.verdict ?? "").replaceAll("_", " ")}`}` };
-    }), { label: `${chosen.Figure}, rung below = 1`, format: (value) => value.toFixed(2), mark: 1, group: true }),
+    }), { label: `${chosen.Figure}, rung below = 1`, format: (value) => value.toFixed(3), mark: 1, group: true, dots: true }),
     { Server: subjects, Figure: ["requests a second", "requests per CPU second"] });
 
   chart(section, "How the rungs add up", "A waterfall: each step from the rung below to its own, medians over rounds; dashed: the references. What was tried aside is no step of it. The axis does not begin at 0.",

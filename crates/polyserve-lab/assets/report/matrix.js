@@ -60,7 +60,8 @@ function maps(width, rows, [label, better]) {
   const left = 44;
   const room = width - left - 8;
   // A cell is as wide as its figure where that can be.
-  const columns = Math.max(1, Math.min(names.length, Math.floor(room / Math.max(150, sizes.length * 44 + 20))));
+  const longest = Math.min(270, d3.max(names, (name) => name.length) * 7.2);
+  const columns = Math.max(1, Math.min(names.length, Math.floor(room / Math.max(longest, sizes.length * 44 + 20))));
   const each = room / columns / sizes.length;
   const [low, high] = d3.extent(rows, (row) => row.value);
   const scheme = (share) => d3.interpolateYlGnBu(0.08 + 0.87 * share);
@@ -69,8 +70,9 @@ function maps(width, rows, [label, better]) {
   const ink = (row) => (contrast(fill(row), "#ffffff") > contrast(fill(row), "#101418") ? "#ffffff" : "#101418");
   const place = new Map(names.map((name, at) => [name, { fx: at % columns, fy: Math.floor(at / columns) }]));
   const faceted = rows.map((row) => ({ ...row, ...place.get(row.name) }));
-  const fits = Math.floor((room / columns) / 6.6);
-  const titles = names.map((name) => ({ name: name.length > fits ? `${name.slice(0, fits - 1)}…` : name, ...place.get(name) }));
+  const fits = Math.floor(room / columns / 7.4);
+  const short = (name) => (name.length > fits ? `${name.slice(0, fits / 2)}…${name.slice(-fits / 2 + 1)}` : name);
+  const titles = names.map((name) => ({ name: short(name), ...place.get(name) }));
   const size = Math.min(34, Math.max(20, each));
   const drawn = plot(width, {
     marginLeft: left, marginRight: 8, marginTop: 30, marginBottom: 44,

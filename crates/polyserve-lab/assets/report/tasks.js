@@ -46,7 +46,7 @@ function taskCurves(width, ours, theirs, label) {
   const most = d3.max(ours, (point) => point.x);
   const points = d3.sort([...ours, ...theirs.filter((point) => point.x <= most)], (point) => point.x);
   return curves(width, points, {
-    x: { label: "tasks at once", tickFormat: (tasks) => (Number.isInteger(tasks) ? String(tasks) : "") }, y: { label, zero: true },
+    x: { label: "tasks at once", ticks: d3.ticks(1, most, isNarrow(width) ? 6 : 12).filter(Number.isInteger), tickFormat: String }, y: { label, zero: true },
     title: ({ name, x, y }) => `${name}\n${x} tasks: ${brief(y)}`,
   });
 }

@@ -1,5 +1,8 @@
 // The page that sometimes waits: pools of every size against the bound of their waiting workers, and the published four.
 
+// The numbers of workers, those first that most servers had.
+const choicesOf = (cells) => d3.sort(d3.rollups(cells, (some) => some.length, workers), ([, count]) => -count).map(([name]) => name);
+
 drawings.page = (record, section) => {
   const cells = record.lines.cell ?? [];
   const sweep = cells.filter((cell) => cell.part !== "published");
@@ -13,14 +16,14 @@ drawings.page = (record, section) => {
       const some = cells.filter((cell) => workers(cell) === chosen.Workers);
       return percentileCurves(width, some.flatMap((cell) =>
         (percentiles(cell) ?? []).map((point) => ({ name: cell.server, ...point }))));
-    }, { Workers: distinct(cells, workers) });
+    }, { Workers: choicesOf(cells) });
   besidePublished(section, cells.filter((cell) => cell.published_as));
   chart(section, "CPU", null, (width, chosen) => bars(width, cells.filter((cell) => workers(cell) === chosen.Workers)
     .map((cell) => ({ name: cell.server, value: cell.server_busy })), { label: "server's CPU, in cores", format: percent }),
-  { Workers: distinct(cells, workers) });
+  { Workers: choicesOf(cells) });
 };
 
-const workers = (cell) => (isNumber(cell.workers) ? `${cell.workers} workers` : "its own workers");
+const workers = (cell) => (isNumber(cell.workers) ? (cell.workers === 1 ? "1 worker" : `${cell.workers} workers`) : "its own workers");
 
 function poolCurves(width, cells) {
   const sized = cells.filter((cell) => isNumber(cell.workers));
