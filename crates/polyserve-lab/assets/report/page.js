@@ -2,10 +2,10 @@
 
 const SHOWN_ENVIRONMENT = ["date", "command", "cpu", "cores", "server_cores", "client_cores", "kernel", "rustc", "profile",
   "allocator", "commit", "seed"];
-const SIGNS = { confirmed: "✓", refuted: "✗", undecided: "?" };
+const VERDICTS = ["confirmed", "refuted", "undecided"];
 
-function verdictShown(cell, column) {
-  return column === 2 && SIGNS[cell] ? h("span", { class: `verdict ${cell}` }, `${SIGNS[cell]} ${cell}`) : cell;
+function verdictShown(cell) {
+  return VERDICTS.includes(cell) ? h("span", { class: `verdict ${cell}` }, cell) : cell;
 }
 
 // The switch: as the system has it, dark, light.
@@ -74,8 +74,7 @@ function section(record, place) {
 function fill(record, part) {
   if (record.claims.length > 0) {
     part.append(h("h3", {}, "What was claimed"), sortable(`claims of ${record.experiment}`,
-      [["claim", "", "verdict", "figure"], ...record.claims.map((claim) => [claim.claim, "", claim.verdict, claim.figure])]
-        .map((row) => [row[0], row[2], row[3]]), (cell) => verdictShown(cell, 2)));
+      [["claim", "verdict", "figure"], ...record.claims.map((claim) => [claim.claim, claim.verdict, claim.figure])], verdictShown));
   }
   try {
     drawings[record.experiment]?.(record, part);

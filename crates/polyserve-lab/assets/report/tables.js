@@ -12,12 +12,15 @@ function order(one, other, descending) {
   return descending ? -by : by;
 }
 
+// A figure with its unit or interval is no longer; a sentence may begin with a figure too.
+const LONGEST_FIGURE = 32;
+
 // A column is of figures where most of its cells begin with one.
 function keyed(rows, column) {
   const cells = rows.map((row) => row[column] ?? "");
   const filled = cells.filter((cell) => cell !== "" && cell !== "-");
   const figures = filled.filter((cell) => magnitude(cell) !== null).length;
-  const numeric = figures > 0 && figures * 2 >= filled.length;
+  const numeric = figures > 0 && figures * 2 >= filled.length && filled.every((cell) => cell.length <= LONGEST_FIGURE);
   const key = (cell) => (cell === "" || cell === "-" ? null : numeric ? magnitude(cell) ?? cell : cell);
   return { numeric, cells: cells.map((cell) => ({ key: key(cell) })) };
 }

@@ -1,0 +1,31 @@
+// A recommendation: what was asked for, the choice with the lines of Rust that use it, and all that were in question.
+
+drawings.recommend = (record, section) => {
+  const found = record.lines.recommendation?.at(-1);
+  if (!found) return;
+  const name = (one) => `${one.server}/${one.repo}${isNumber(one.workers) ? `, ${one.workers} workers` : ""}`;
+  const ranked = found.ranked ?? [];
+  const asked = record.environments[0]?.plan?.asked;
+  if (asked) section.append(h("p", {}, `Asked: ${asked}.`));
+  if (found.choice) {
+    const { ties = [], margin, lines } = found.choice;
+    const ahead = margin ? ` It is ahead of ${margin.over}: ${ratio(margin.ratio)}, ${interval(margin.interval)}.` : "";
+    section.append(h("p", {}, h("strong", {}, `Take ${name(found.choice)}.`), ahead, ties.length ? ` A tie with ${ties.join(", ")}.` : ""));
+    if (lines) section.append(h("pre", {}, h("code", {}, [lines.import, ...(lines.code ?? [])].filter(Boolean).join("\n"))));
+  }
+  if (ranked.length === 0) return;
+  chart(section, "Beside the choice", "Requests a second, 95 % intervals. The grey band is the choice beside itself: what meets it is a tie.", (width) =>
+    bars(width, ranked.map((one) => ({
+      name: name(one), ...(one.of_winner ? { value: one.of_winner.ratio, ...one.of_winner.interval } : { value: 1 }),
+      title: one.of_winner ? `${ratio(one.of_winner.ratio)}, ${interval(one.of_winner.interval)}\n${(one.verdict ?? "").replaceAll("_", " ")}` : "the choice",
+    })), { label: "requests a second, the choice = 1", format: (value) => value.toFixed(2), mark: 1, band: found.tie_band ?? null }));
+  const points = ranked.filter((one) => one.latency && !one.latency.overloaded)
+    .flatMap((one) => (percentiles(one.latency) ?? []).map((point) => ({ name: name(one), ...point })));
+  if (points.length > 0) {
+    chart(section, "Latency by percentile", `From the intended start, at ${brief(found.rate?.requests_per_s)} requests/s, half of ${found.rate?.half_of}'s.`,
+      (width) => percentileCurves(width, points));
+  }
+  took(section, ranked.map((one) => ({ ...one, name: name(one) })), {
+    "requests a second": ["requests_per_s", brief], "requests per CPU second": ["requests_per_cpu_s", brief], "memory under load": ["loaded_bytes", bytes],
+  });
+};
