@@ -19,7 +19,14 @@ records=("$@")
 [ $# -gt 0 ] || records=(crates/polyserve-lab/tests/fixtures/records)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-cargo run -q -p polyserve-lab --bin polyserve -- report "${records[@]}" --html "$tmp/report.html" --json >"$tmp/said.json"
+# Names are their users' to choose, and another program's experiment may be any.
+mkdir "$tmp/odd"
+name='<\/script><img src=x onerror=nobody()><script>nobody()<\/script>|\u2028'
+sed -e "s#\"server\":\"tokio_tcp\"#\"server\":\"$name\"#" crates/polyserve-lab/tests/fixtures/records/page.jsonl >"$tmp/odd/page.jsonl"
+printf '%s\n' "{\"kind\":\"environment\",\"experiment\":\"$name\",\"command\":[\"$name\"]}" "{\"kind\":\"$name\",\"$name\":1}" >"$tmp/odd/another.jsonl"
+grep -qF onerror "$tmp/odd/page.jsonl"
+
+cargo run -q --release --bin polyserve -- report "${records[@]}" "$tmp/odd" --html "$tmp/report.html" --json >"$tmp/said.json"
 count=$(grep -o '"file":' "$tmp/said.json" | wc -l)
 
 # look SCHEME WIDTH:PAGE...: what each page says of itself in a frame so wide, a line each, into $tmp/said. A window of a
@@ -66,7 +73,7 @@ good() {
 
 # Pages with a mistake: what it is, how it is made, and what must be said of it.
 mistakes=(
-    'a chart without marks|s/Plot\.barX(filled,/Plot.barX([],/|has no marks'
+    'a chart without marks|s/Plot\.barX)(filled,/Plot.barX)([],/|has no marks'
     'a table that does not sort|s/return descending ? -by : by;/return 0;/|is not ascending'
     'an error|s/^draw();$/draw(); setTimeout(() => nobody(), 0);/|nobody is not defined'
     'an error of a drawing|s/^drawings\.[a-z]* = (record, section) => {$/&nobody();/|nobody is not defined'

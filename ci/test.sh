@@ -17,6 +17,8 @@ step cargo run -q --release --example custom_server -- stress --server custom
 step cargo run -q --release --example custom_server -- compare --servers custom,sequential,pool_server --repos two_level \
     --rounds 3 --connections 8 --no-latency
 step cargo run -q --release --example graceful_shutdown
+step cargo run -q --release --bin polyserve -- report --splice docs/*.md --check
+step ci/browser.sh
 # Without it the tests that count system calls say that they did not run.
 command -v strace >/dev/null || apt_install strace || echo "strace is not here and cannot be installed" >&2
 step cargo test --workspace

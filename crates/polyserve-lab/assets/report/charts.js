@@ -83,7 +83,7 @@ function bars(width, rows, { label, format = brief, band = null, mark = null, gr
     color: { domain: groups, range: groups.map((_, at) => colour(at)), legend: group && groups.length > 1 },
     marks: [
       band ? Plot.rectX([band], { x1: "low", x2: "high", fill: "currentColor", fillOpacity: 0.12 }) : null,
-      (dots ? Plot.dot : Plot.barX)(filled, { y: "name", x: "value", fill: (row) => row.group ?? "", fillOpacity: dots ? 1 : 0.85, r: 5,
+      (dots ? Plot.dot : Plot.barX)(filled, { y: "name", x: "value", fill: (row) => row.group ?? "", fillOpacity: dots ? 1 : 0.85, r: dots ? 5 : 1,
         title: (row) => `${row.name}\n${row.title ?? format(row.value)}`, tip: "y" }),
       Plot.ruleY(filled.filter((row) => isNumber(row.low)), { y: "name", x1: "low", x2: "high", stroke: "currentColor",
         strokeWidth: 1.5, marker: "tick" }),

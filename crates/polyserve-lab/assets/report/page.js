@@ -84,8 +84,9 @@ function fill(record, part) {
   }
   for (const table of record.tables) {
     const shown = sortable(table.name, table.rows);
-    part.append(h("details", { open: table.rows.length <= FEW_ROWS / 4 ? "" : null },
-      h("summary", {}, `Table: ${table.name}, ${table.rows.length - 1} rows`), shown));
+    const title = table.recorded ? `Recorded lines: ${table.name}` : `Table: ${table.name}`;
+    part.append(h("details", { open: table.recorded || table.rows.length > FEW_ROWS / 2 ? null : "" },
+      h("summary", {}, `${title}, ${table.rows.length - 1}`), shown));
   }
 }
 

@@ -75,14 +75,10 @@ impl<'a> Shown<'a> {
         let mut not_shown = Vec::new();
         let mut or_said = |what: &str, error: &anyhow::Error| not_shown.push(format!("{what}: {error:#}"));
         let claims = record.claims().inspect_err(|error| or_said("no claims", error)).unwrap_or_default();
-        let tables = match record.tables() {
-            Ok(tables) => tables,
-            Err(error) => {
-                or_said("no tables of its own", &error);
-                super::plain::beside(Vec::new(), &record.lines)
-            }
-        };
-        let derived = record.derived().inspect_err(|error| not_shown.push(format!("nothing derived: {error:#}")));
+        let own = record.own_tables().inspect_err(|error| or_said("no tables of its own", error)).unwrap_or_default();
+        let own_count = own.len();
+        let tables = super::plain::beside(own, &record.lines).into_iter().enumerate();
+        let derived = record.derived().inspect_err(|error| or_said("nothing derived", error)).unwrap_or_default();
         let mut lines: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
         for line in record.lines.iter().filter(|line| line["kind"] != Header::KIND) {
             lines.entry(line["kind"].as_str().unwrap_or_default()).or_default().push(line);
@@ -93,7 +89,6 @@ impl<'a> Shown<'a> {
             header
         };
         let title = if record.experiment.name.is_empty() { &record.name } else { record.experiment.title };
-        let shown = tables.into_iter();
         Self {
             experiment: &record.name,
             title,
@@ -102,10 +97,10 @@ impl<'a> Shown<'a> {
             environments: record.headers().map(environment).collect(),
             short_of: record.is_short_of(),
             claims,
-            tables: shown
-                .map(|(name, table)| json!({"name": name, "numbers": table.is_of_numbers(), "rows": table.rows()}))
+            tables: tables
+                .map(|(place, (name, table))| json!({"name": name, "recorded": place >= own_count, "rows": table.rows()}))
                 .collect(),
-            derived: derived.unwrap_or_default(),
+            derived,
             not_shown,
             lines,
         }

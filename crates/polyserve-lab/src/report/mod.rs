@@ -95,14 +95,22 @@ impl Record {
         (self.experiment.derived)(&self.lines).with_context(|| self.path.display().to_string())
     }
 
-    /// The tables, by their names: the experiment's own, then one for each kind of line.
+    /// The experiment's own tables, by their names.
     ///
     /// # Errors
     ///
     /// Where the lines are not as this program records them.
+    pub fn own_tables(&self) -> anyhow::Result<Tables> {
+        (self.experiment.tables)(&self.lines).with_context(|| self.path.display().to_string())
+    }
+
+    /// All tables, by their names: the experiment's own, then one for each kind of line.
+    ///
+    /// # Errors
+    ///
+    /// As [`own_tables`](Self::own_tables).
     pub fn tables(&self) -> anyhow::Result<Tables> {
-        let own = (self.experiment.tables)(&self.lines).with_context(|| self.path.display().to_string())?;
-        Ok(plain::beside(own, &self.lines))
+        Ok(plain::beside(self.own_tables()?, &self.lines))
     }
 }
 

@@ -41,6 +41,19 @@ fn all_records_of_a_directory_make_one_page() {
     }
 }
 
+/// As a run leaves it that was killed in the middle of a line.
+#[test]
+fn a_run_that_was_cut_off_is_shown_and_marked() {
+    let dir = place("cut");
+    let text = fs::read_to_string(Path::new(RECORDS).join("page.jsonl")).unwrap();
+    fs::write(dir.join("page.jsonl"), &text[..text.len() / 2]).unwrap();
+    let said = printed(&["report", shown(&dir), "--json", "--html", shown(&dir.join("page.html"))]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    let short_of = said["records"][0]["short_of"].as_str().unwrap();
+    assert!(short_of.ends_with("planned measurements are not there"), "{short_of}");
+    assert!(fs::read_to_string(dir.join("page.html")).unwrap().contains(short_of));
+}
+
 fn is_record(file: &fs::DirEntry) -> bool {
     file.path().extension().is_some_and(|extension| extension == "jsonl")
 }
