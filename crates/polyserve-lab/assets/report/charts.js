@@ -126,19 +126,32 @@ function percentileCurves(width, points) {
   });
 }
 
+// Those ticks of a logarithmic axis that have room for their labels.
+function apart(ticks, points, width) {
+  const [low, high] = d3.extent(points, (point) => point.x).map(Math.log);
+  const room = width - 90;
+  const at = (tick) => (high > low ? ((Math.log(tick) - low) / (high - low)) * room : 0);
+  const kept = [];
+  for (const tick of ticks) if (kept.length === 0 || at(tick) - at(kept.at(-1)) > 38) kept.push(tick);
+  return kept;
+}
+
 // Curves: {x, y, name, low, high}, one a name.
 function curves(width, points, options) {
   const { x, y, title, more = [], under = [] } = options;
   const filled = points.filter((point) => isNumber(point.x) && isNumber(point.y));
   if (filled.length === 0) return null;
   const names = distinct(points, (point) => point.name);
+  const places = x.type === "log" && Array.isArray(x.ticks) ? apart(x.ticks, filled, width) : null;
   return plot(width, {
     marginLeft: 62,
     height: isNarrow(width) ? 300 : 400,
-    x: { grid: true, ticks: isNarrow(width) ? 5 : 10, ...x },
+    x: { grid: true, ticks: isNarrow(width) ? 5 : 10, ...x, ...(places ? { axis: null, grid: false } : {}) },
     y: { grid: true, tickFormat: brief, ...y },
     color: { ...colours(names), legend: true },
     marks: [
+      // A logarithmic axis by itself would leave out the labels of what is no power.
+      ...(places ? [Plot.gridX(places), Plot.axisX(places, { text: (at) => x.tickFormat(at), label: x.label, labelOffset: 36 })] : []),
       ...under,
       Plot.ruleX(filled.filter((point) => isNumber(point.low)), { x: "x", y1: "low", y2: "high", stroke: "name",
         marker: "tick" }),

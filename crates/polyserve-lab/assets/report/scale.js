@@ -28,7 +28,7 @@ drawings.scale = (record, section) => {
         const fits = growth.filter((one) => one.axis === axis && one.metric === metric).flatMap(fitted);
         const places = distinct(points, (point) => point.x).sort((a, b) => a - b);
         return curves(width, d3.sort(points, (point) => point.x), {
-          x: { type: "log", label: axis, tickFormat: brief, ticks: places.length > 12 ? 6 : places },
+          x: { type: "log", label: axis, tickFormat: brief, ticks: places },
           y: { type: "log", label: chosen.Figure, tickFormat: format, ticks: 5 },
           title: ({ name, x, y }) => `${name}\n${brief(x)} ${axis}: ${format(y)}`,
           under: [Plot.line(fits, { x: "x", y: "y", z: "name", stroke: "name", strokeDasharray: "1 3", tip: true, title: "law" })],
