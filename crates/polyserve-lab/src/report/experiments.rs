@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{comparison, whole};
 use crate::claims::Claim;
 use crate::output::Table;
+use crate::tasks;
 
 /// Tables by their names.
 pub type Tables = Vec<(String, Table)>;
@@ -54,7 +55,12 @@ const fn plain(name: &'static str, title: &'static str, article: Option<&'static
 pub static ALL: &[Experiment] = &[
     Experiment { is_short_of: whole::matrix, ..plain("matrix", "Pool size x connections", A) },
     plain("stress", "The stress scenario: 40 000 requests in three groups", A),
-    Experiment { is_short_of: whole::tasks, ..plain("tasks", "CPU tasks at once", B) },
+    Experiment {
+        claims: tasks::claims::claims,
+        tables: tasks::table::tables,
+        is_short_of: whole::tasks,
+        ..plain("tasks", "CPU tasks at once", B)
+    },
     Experiment { is_short_of: whole::page, ..plain("page", "A page that sometimes waits", C) },
     Experiment { is_short_of: whole::ladder, ..plain("ladder", "Welcome!, one optimisation at a time", D) },
     Experiment { is_short_of: whole::scale, ..plain("scale", "How cost grows", None) },

@@ -41,6 +41,20 @@ fn all_records_of_a_directory_make_one_page() {
     }
 }
 
+#[test]
+fn claims_are_spliced_with_their_verdicts() {
+    let dir = place("claims");
+    fs::copy(Path::new(RECORDS).join("tasks.jsonl"), dir.join("tasks.jsonl")).unwrap();
+    let page = dir.join("docs.md");
+    fs::write(&page, "<!-- claims of tasks.jsonl -->\n<!-- end -->\n").unwrap();
+    printed(&["report", "--splice", shown(&page)]);
+    let said = fs::read_to_string(&page).unwrap();
+    let rows: Vec<&str> = said.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
+    let verdicts = ["| confirmed |", "| refuted |", "| undecided |"];
+    assert!(rows.len() > 1, "{said}");
+    assert!(rows.iter().all(|row| verdicts.iter().any(|verdict| row.contains(verdict))), "{said}");
+}
+
 /// As a run leaves it that was killed in the middle of a line.
 #[test]
 fn a_run_that_was_cut_off_is_shown_and_marked() {
