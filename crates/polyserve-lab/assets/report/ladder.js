@@ -17,7 +17,7 @@ drawings.ladder = (record, section) => {
     }), { label: `${chosen.Figure}, rung below = 1`, format: (value) => value.toFixed(3), mark: 1, group: true, dots: true }),
     { Server: subjects, Figure: ["requests a second", "requests per CPU second"] });
 
-  chart(section, "How the rungs add up", "A waterfall: each step from the rung below to its own, medians over rounds; dashed: the references. What was tried aside is no step of it. The axis does not begin at 0.",
+  chart(section, "How the rungs add up", "A waterfall: each step from the rung below to its own, medians over rounds; dashed: the references. What was tried aside is no step of it. The axis may begin past 0.",
     (width, chosen) => waterfall(width, of(chosen).filter((rung) => rung.role === "rung" && !rung.aside).map(step), references.map(step)),
     { Server: subjects });
 

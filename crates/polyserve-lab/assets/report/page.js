@@ -44,7 +44,8 @@ function environment(record) {
 
 function claimsTable(records) {
   const rows = records.flatMap((record) => record.claims.map((claim) =>
-    [record.article ?? record.title, claim.claim, claim.verdict, claim.figure, record.file]));
+    [record.article ?? record.title, claim.claim, claim.verdict, claim.figure,
+      record.file.split("/").slice(-2).join("/")]));
   return rows.length ? sortable("claims", [["published in", "claim", "verdict", "figure", "record"], ...rows], verdictShown) : null;
 }
 

@@ -20,7 +20,7 @@ const LIBRARIES: [&str; 2] =
     [include_str!("../../assets/vendor/d3.min.js"), include_str!("../../assets/vendor/plot.umd.min.js")];
 const STYLE: &str = include_str!("../../assets/report/report.css");
 /// What draws the page, in the order in which it is run.
-const SCRIPTS: [&str; 15] = [
+const SCRIPTS: [&str; 16] = [
     include_str!("../../assets/report/dom.js"),
     include_str!("../../assets/report/figures.js"),
     include_str!("../../assets/report/tables.js"),
@@ -34,6 +34,7 @@ const SCRIPTS: [&str; 15] = [
     include_str!("../../assets/report/scale.js"),
     include_str!("../../assets/report/crowd.js"),
     include_str!("../../assets/report/recommend.js"),
+    include_str!("../../assets/report/stress.js"),
     include_str!("../../assets/report/page.js"),
     include_str!("../../assets/report/selftest.js"),
 ];
