@@ -53,8 +53,8 @@ pub mod progress;
 pub mod recommend;
 #[cfg(target_os = "linux")]
 pub mod reference;
-pub mod scale;
 pub mod report;
+pub mod scale;
 mod spin;
 pub mod statistics;
 pub mod stress;

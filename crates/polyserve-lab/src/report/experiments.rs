@@ -5,10 +5,10 @@
 
 use serde_json::Value;
 
-use super::{comparison, whole};
+use super::whole;
 use crate::claims::Claim;
 use crate::output::Table;
-use crate::tasks;
+use crate::{compare, crowd, ladder, matrix, scale, tasks};
 
 /// Tables by their names.
 pub type Tables = Vec<(String, Table)>;
@@ -53,7 +53,12 @@ const fn plain(name: &'static str, title: &'static str, article: Option<&'static
 
 /// All of them.
 pub static ALL: &[Experiment] = &[
-    Experiment { is_short_of: whole::matrix, ..plain("matrix", "Pool size x connections", A) },
+    Experiment {
+        claims: matrix::claims::claims,
+        tables: matrix::table::tables,
+        is_short_of: whole::matrix,
+        ..plain("matrix", "Pool size x connections", A)
+    },
     plain("stress", "The stress scenario: 40 000 requests in three groups", A),
     Experiment {
         claims: tasks::claims::claims,
@@ -62,14 +67,30 @@ pub static ALL: &[Experiment] = &[
         ..plain("tasks", "CPU tasks at once", B)
     },
     Experiment { is_short_of: whole::page, ..plain("page", "A page that sometimes waits", C) },
-    Experiment { is_short_of: whole::ladder, ..plain("ladder", "Welcome!, one optimisation at a time", D) },
-    Experiment { is_short_of: whole::scale, ..plain("scale", "How cost grows", None) },
     Experiment {
-        tables: comparison::tables,
-        is_short_of: comparison::is_short_of,
+        claims: ladder::claims::claims,
+        tables: ladder::table::tables,
+        derived: rungs,
+        is_short_of: whole::ladder,
+        ..plain("ladder", "Welcome!, one optimisation at a time", D)
+    },
+    Experiment {
+        claims: scale::claims::claims,
+        tables: scale::table::tables,
+        derived: growth,
+        is_short_of: whole::scale,
+        ..plain("scale", "How cost grows", None)
+    },
+    Experiment {
+        tables: compare::table::tables,
+        is_short_of: whole::compare,
         ..plain("compare", "Strategies side by side", None)
     },
-    Experiment { is_short_of: whole::crowd, ..plain("crowd", "Beside idle and slow crowds", None) },
+    Experiment {
+        tables: crowd::table::tables,
+        is_short_of: whole::crowd,
+        ..plain("crowd", "Beside idle and slow crowds", None)
+    },
     plain("recommend", "Recommended for a workload", None),
 ];
 
@@ -86,6 +107,16 @@ impl Experiment {
     pub fn place(&self) -> usize {
         ALL.iter().position(|experiment| experiment.name == self.name).unwrap_or(ALL.len())
     }
+}
+
+/// The rungs, which a run that was ended early has not recorded.
+fn rungs(lines: &[Value]) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(ladder::table::rows(&ladder::Recorded::of(lines)?))?)
+}
+
+/// The points and the curves through them.
+fn growth(lines: &[Value]) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(scale::table::report(lines)?)?)
 }
 
 fn no_claims(_: &[Value]) -> anyhow::Result<Vec<Claim>> {

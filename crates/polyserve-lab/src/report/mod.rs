@@ -7,7 +7,6 @@
 //! Invariant: nothing is measured here and no figure is made up; the same records give the same page, byte for byte.
 //! Cost: all records in memory, [`MOST_BYTES`] at most.
 
-pub mod comparison;
 pub mod experiments;
 pub mod html;
 pub mod plain;

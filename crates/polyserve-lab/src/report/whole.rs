@@ -43,6 +43,12 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
+/// A comparison's last line is its ranking, which says itself where it was ended early.
+pub fn compare(lines: &[Value]) -> Option<String> {
+    let ranking = lines.iter().any(|line| line["kind"] == "ranking");
+    (!ranking).then(|| String::from("the run has no ranking: it was ended before one was made"))
+}
+
 /// Contestants x pools x connections x methods x rounds; one pool for who has none.
 pub fn matrix(lines: &[Value]) -> Option<String> {
     let plan = plan(lines);
@@ -203,6 +209,12 @@ mod tests {
         let plan = json!({"servers": ["a", "b"], "crowds": [{"kind": "idle"}]});
         let lines = [header(plan), json!({"kind": "row", "row": {"name": "a", "kind": "idle"}})];
         assert!(crowd(&lines).unwrap().starts_with("1 of 2"));
+    }
+
+    #[test]
+    fn a_comparison_without_a_ranking() {
+        assert!(compare(&[json!({"kind": "turn"})]).is_some());
+        assert!(compare(&[json!({"kind": "ranking"})]).is_none());
     }
 
     #[test]
