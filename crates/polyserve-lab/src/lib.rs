@@ -72,7 +72,9 @@ use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
-    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs, recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
+    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs,
+    page::PageArgs, recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, serve::ServeArgs,
+    stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.

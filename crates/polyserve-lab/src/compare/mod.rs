@@ -14,9 +14,8 @@
 //!
 //! * [`contestant`]: who takes part, and the order of turns. [`contract`]: what those who are not ours keep of ours.
 //! * [`measure`]: a turn; [`turn`]: its figures; `seats`: the turns of a round.
-//! * [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept; [`claims`]: none.
+//! * [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept.
 
-pub mod claims;
 pub mod contestant;
 pub mod contract;
 pub mod measure;

@@ -10,10 +10,9 @@
 //! # Layout
 //!
 //! * `script`: what the members of a crowd say. `member`: one connection. [`gathering`]: all of them, on their thread.
-//! * [`bench`](mod@bench): a server beside and without a crowd. [`report`]: what came of it; [`table`]: for people; [`claims`]: none.
+//! * [`bench`](mod@bench): a server beside and without a crowd. [`report`]: what came of it; [`table`]: for people.
 
 pub mod bench;
-pub mod claims;
 pub mod gathering;
 mod member;
 pub mod report;

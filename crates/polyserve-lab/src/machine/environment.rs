@@ -1,6 +1,7 @@
 //! Where and with what something was measured: every record begins with it.
 
 use std::fs;
+use std::path::Path;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -54,10 +55,21 @@ impl Environment {
             allocator: allocator.to_owned(),
             commit: option_env!("POLYSERVE_BUILT_FROM").unwrap_or(UNKNOWN).to_owned(),
             seed,
-            command: std::env::args().collect(),
+            command: command(std::env::args()),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         }
     }
+}
+
+/// The command line; where the program lies is not part of it.
+fn command(args: impl Iterator<Item = String>) -> Vec<String> {
+    let mut args: Vec<String> = args.collect();
+    if let Some(program) = args.first_mut()
+        && let Some(name) = Path::new(program.as_str()).file_name()
+    {
+        *program = name.to_string_lossy().into_owned();
+    }
+    args
 }
 
 fn model(cpuinfo: &str) -> Option<&str> {
@@ -73,6 +85,13 @@ mod tests {
     fn the_processors_model() {
         assert_eq!(model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), Some("Some CPU @ 2 GHz"));
         assert_eq!((model("model name\t:\n"), model("")), (None, None));
+    }
+
+    #[test]
+    fn where_the_program_lies_is_not_told() {
+        let said = |args: &[&str]| command(args.iter().map(ToString::to_string));
+        assert_eq!(said(&["/somewhere/polyserve", "page", "--out=x/y"]), ["polyserve", "page", "--out=x/y"]);
+        assert_eq!(said(&[]), [] as [&str; 0]);
     }
 
     #[test]

@@ -10,12 +10,11 @@
 //! # Layout
 //!
 //! * [`workload`]: what is asked for. [`candidates`]: who takes part, and why. [`budget`]: how the time is spent.
-//! * [`choice`]: what came of it. [`lines`]: how to use it. [`table`]: for people; [`claims`]: none.
+//! * [`choice`]: what came of it. [`lines`]: how to use it. [`table`]: for people.
 
 pub mod budget;
 pub mod candidates;
 pub mod choice;
-pub mod claims;
 pub mod lines;
 pub mod table;
 pub mod workload;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::whole;
 use crate::claims::Claim;
 use crate::output::Table;
-use crate::{compare, crowd, ladder, matrix, scale, tasks};
+use crate::{compare, crowd, ladder, matrix, page, recommend, scale, stress, tasks};
 
 /// Tables by their names.
 pub type Tables = Vec<(String, Table)>;
@@ -59,14 +59,23 @@ pub static ALL: &[Experiment] = &[
         is_short_of: whole::matrix,
         ..plain("matrix", "Pool size x connections", A)
     },
-    plain("stress", "The stress scenario: 40 000 requests in three groups", A),
+    Experiment {
+        claims: stress::claims::claims,
+        tables: stress::table::tables,
+        ..plain("stress", "The stress scenario: 40 000 requests in three groups", A)
+    },
     Experiment {
         claims: tasks::claims::claims,
         tables: tasks::table::tables,
         is_short_of: whole::tasks,
         ..plain("tasks", "CPU tasks at once", B)
     },
-    Experiment { is_short_of: whole::page, ..plain("page", "A page that sometimes waits", C) },
+    Experiment {
+        claims: page::claims::claims,
+        tables: page::table::tables,
+        is_short_of: whole::page,
+        ..plain("page", "A page that sometimes waits", C)
+    },
     Experiment {
         claims: ladder::claims::claims,
         tables: ladder::table::tables,
@@ -75,7 +84,6 @@ pub static ALL: &[Experiment] = &[
         ..plain("ladder", "Welcome!, one optimisation at a time", D)
     },
     Experiment {
-        claims: scale::claims::claims,
         tables: scale::table::tables,
         derived: growth,
         is_short_of: whole::scale,
@@ -91,7 +99,7 @@ pub static ALL: &[Experiment] = &[
         is_short_of: whole::crowd,
         ..plain("crowd", "Beside idle and slow crowds", None)
     },
-    plain("recommend", "Recommended for a workload", None),
+    Experiment { tables: recommend::table::tables, ..plain("recommend", "Recommended for a workload", None) },
 ];
 
 /// What is known of an experiment that is not known.

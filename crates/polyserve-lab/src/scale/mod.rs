@@ -14,10 +14,9 @@
 //! # Layout
 //!
 //! * [`bench`](mod@bench): a point of a server; [`operations`]: of a repo. [`run`](mod@run): all of them, in turn.
-//! * [`report`]: what came of it; [`growth`]: the curves through it, `curves`: of which figures; [`table`]: for people, and CSV. [`claims`]: none.
+//! * [`report`]: what came of it; [`growth`]: the curves through it, `curves`: of which figures; [`table`]: for people, and CSV.
 
 pub mod bench;
-pub mod claims;
 mod curves;
 pub mod growth;
 pub mod operations;
