@@ -11,8 +11,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::Launch;
-use super::process::{Failure, Tail, reader, send, spawn};
+use super::process::{Failure, Tail, reader, send, spawn, wait_for};
 use crate::machine::cores::Cores;
+
+/// How long one that closes its outputs may take to end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A process that is talked to.
 pub struct Conversation {
@@ -86,8 +89,9 @@ impl Conversation {
     /// That it has ended, if it does so now.
     fn ended(&mut self) -> Option<Failure> {
         // What it said last may still be on its way; whoever inherited its standard error may hold it open.
-        let _ = self.all_errors.recv_timeout(Duration::from_secs(1));
-        let status = self.child.try_wait().ok().flatten()?;
+        let _ = self.all_errors.recv_timeout(LAST_WORDS);
+        // One that ends closes its outputs a moment before that can be seen.
+        let status = wait_for(&mut self.child, LAST_WORDS)?;
         Some(Failure(format!("it ended by itself: {status}{}", self.errors)))
     }
 }

@@ -145,20 +145,7 @@ impl Process {
 
     /// Waits so long for its end.
     fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
-        if let Some(status) = self.has_ended() {
-            return Some(status);
-        }
-        let pidfd = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).ok()?;
-        let deadline = Instant::now() + patience;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)); // interrupted: look again
-            match self.has_ended() {
-                None if Instant::now() < deadline => {}
-                ended => return ended,
-            }
-        }
+        wait_for(&mut self.child, patience)
     }
 
     fn died(&self, status: ExitStatus) -> Failure {
@@ -259,6 +246,25 @@ impl fmt::Display for Tail {
             .iter()
             .enumerate()
             .try_for_each(|(i, line)| write!(f, "{}{line}", if i == 0 { ": " } else { " | " }))
+    }
+}
+
+/// How `child` ends, if it does so within `patience`.
+pub(super) fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+    let ended = |child: &mut Child| child.try_wait().ok().flatten();
+    if let Some(status) = ended(child) {
+        return Some(status);
+    }
+    let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)); // interrupted: look again
+        match ended(child) {
+            None if Instant::now() < deadline => {}
+            ended => return ended,
+        }
     }
 }
 
