@@ -2,17 +2,25 @@
 //! not run.
 
 use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use polyserve_lab::launch::{go, nginx};
 use serde_json::Value;
 
 use super::{misused, polyserve, printed, text};
 
-/// Whether there is Go; says who is not run where there is none.
+/// Whether there is Go, and what is built with it; says who is not run where there is none.
 fn is_here(name: &str) -> bool {
-    let here = go::is_installed();
+    let here = go::is_installed().and_then(|()| {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/peers/go");
+        let got = Command::new("go").args(["mod", "download"]).current_dir(dir).stderr(Stdio::null()).status();
+        match got.is_ok_and(|status| status.success()) {
+            true => Ok(()),
+            false => Err(String::from("not run: the modules that its module depends on cannot be had")),
+        }
+    });
     if let Err(why) = &here {
-        let _ = writeln!(std::io::stderr(), "not run: {name}: {why}"); // past the harness's capture
+        let _ = writeln!(std::io::stderr(), "not run: {name}: {}", why.trim_start_matches("not run: ")); // past the harness's capture
     }
     here.is_ok()
 }
