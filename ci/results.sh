@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Records the runs behind the docs' tables. ci/results.sh [DIR]: into docs/results/TODAY by default. Hours on two cores, and
+# nothing else should run meanwhile; ended early, the same command goes on where it was. TASK=200ms shortens the longest of them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/setup.sh
+
+dir=${1:-docs/results/$(date -u +%F)}
+cargo build --release --bins
+polyserve() { echo; echo "== polyserve $*"; target/release/polyserve "$@" --out "$dir"; }
+
+polyserve page
+polyserve matrix
+for server in pool_server go/twin-rwmutex go/twin-syncmap; do polyserve stress --server "$server"; done
+polyserve tasks --task "${TASK:-1s}"
+polyserve ladder
+polyserve scale
+ours=(--servers "tokio_per_core,tokio_tcp,smol,tokio_hyper" --repos std_rwlock --workers 1 --rounds 12 --baseline peer/hyper --peers all)
+polyserve compare "${ours[@]}" --name compare-get
+polyserve compare "${ours[@]}" --name compare-put --mix put=1
+polyserve compare "${ours[@]}" --name compare-pipeline --pipeline 16
+polyserve compare "${ours[@]}" --name compare-close --no-keepalive
+polyserve crowd --kind idle --rounds 12 --servers tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server --name crowd-idle
+polyserve crowd --kind slow-heads,slow-bodies,slow-readers --time 3s \
+    --servers tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server --name crowd-slow
+target/release/polyserve report --splice docs/*.md
