@@ -2,7 +2,7 @@
 //! seen, whoever recorded it.
 //!
 //! Invariant: every field of every line is in a column; fields within fields are joined by points. Cost: a pass over the
-//! lines of a kind, [`MOST_COLUMNS`] columns at most.
+//! lines of a kind, `MOST_COLUMNS` columns at most.
 
 use serde_json::{Map, Value};
 
