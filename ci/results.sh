@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Records the runs behind the docs' tables. ci/results.sh [DIR]: into docs/results/TODAY by default. Hours on two cores, and
-# nothing else should run meanwhile; ended early, the same command goes on where it was. TASK=200ms shortens the longest of them.
-set -euo pipefail
+# Records the runs behind the docs' tables: ci/results.sh DIR, such as docs/results/2026-11-21. Hours on two cores, and nothing
+# else should run meanwhile; ended early, the same command goes on where it was. TASK=200ms shortens the longest of them.
+set -uo pipefail
+trap 'exit 130' INT TERM # the commands themselves end well where they are told to end early
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 
-dir=${1:-docs/results/$(date -u +%F)}
-cargo build --release --bins
-polyserve() { echo; echo "== polyserve $*"; target/release/polyserve "$@" --out "$dir"; }
+dir=${1:?a directory to record in}
+cargo build --release --bins || exit
+failed=0
+# One that fails says why; the others go on.
+polyserve() { echo; echo "== polyserve $*"; target/release/polyserve "$@" --out "$dir" || failed=1; }
 
 polyserve page
 polyserve matrix
@@ -23,4 +26,5 @@ polyserve compare "${ours[@]}" --name compare-close --no-keepalive
 polyserve crowd --kind idle --rounds 12 --servers tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server --name crowd-idle
 polyserve crowd --kind slow-heads,slow-bodies,slow-readers --time 3s \
     --servers tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server --name crowd-slow
-target/release/polyserve report --splice docs/*.md
+target/release/polyserve report --splice docs/*.md || failed=1
+exit "$failed"

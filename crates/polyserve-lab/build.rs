@@ -12,9 +12,11 @@ fn main() {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     note("POLYSERVE_BUILT_BY", said(Command::new(rustc).arg("--version")));
     note("POLYSERVE_BUILT_AS", std::env::var("PROFILE").ok());
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some();
-    let mark = if changed { "+" } else { "" };
-    note("POLYSERVE_BUILT_FROM", git(&["rev-parse", "--short=12", "HEAD"]).map(|commit| format!("{commit}{mark}")));
+    // The last commit of what it is built from: one of the docs alone makes no other program.
+    let of = |args: &[&str]| git(&[args, &["--", "..", "../../Cargo.toml", "../../Cargo.lock"]].concat());
+    let mark = if of(&["status", "--porcelain", "--untracked-files=no"]).is_some() { "+" } else { "" };
+    let commit = of(&["log", "-1", "--abbrev=12", "--format=%h"]);
+    note("POLYSERVE_BUILT_FROM", commit.map(|commit| format!("{commit}{mark}")));
     println!("cargo:rerun-if-changed=build.rs");
     // All crates, for a change in any of them is in the note on the commit.
     println!("cargo:rerun-if-changed=..");

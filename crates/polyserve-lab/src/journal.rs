@@ -4,11 +4,11 @@
 //! The first line is a [`Header`]: the experiment, its plan, and where and with what it is measured. Every line has a
 //! field `kind`. A run that goes on adds a header of its own.
 //!
-//! Invariant: what one file holds was measured by one program on one machine under one plan; a line that was cut off is
-//! no line. Cost: a write a line.
+//! Invariants: what one file holds was measured by one program on one machine under one plan; a line that was cut off is
+//! no line; only one process at a time writes to it. Cost: a write a line.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -92,7 +92,15 @@ impl Journal {
         let path = dir.join(format!("{name}.{EXTENSION}"));
         let within = || path.display().to_string();
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).open(&path).with_context(within)?;
+        // Appended to: what another program adds, should it not heed the lock, is not written over.
+        let mut file = options.read(true).append(true).create(true).open(&path).with_context(within)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Misuse(format!("{} is being written by another process", path.display())).into());
+            }
+            Err(TryLockError::Error(error)) => return Err(error).with_context(within),
+        }
         let mut text = String::new();
         file.read_to_string(&mut text).with_context(within)?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
@@ -104,7 +112,6 @@ impl Journal {
             }
         }
         file.set_len(whole as u64).with_context(within)?; // a line that was cut off goes
-        file.seek(SeekFrom::End(0)).with_context(within)?;
         let mut journal = Self { file: Some(file), path, before };
         journal.line(Header::KIND, header)?;
         Ok(journal)
@@ -271,6 +278,16 @@ mod tests {
             assert!(error.is::<Misuse>() && error.to_string().contains("sizes.jsonl"), "{error}");
         }
         assert_eq!(fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn two_do_not_write_at_once() {
+        let dir = Dir::new("two");
+        let first = Journal::open(Some(&dir.0), &header(plan())).unwrap();
+        let error = Journal::open(Some(&dir.0), &header(plan())).unwrap_err();
+        assert!(error.is::<Misuse>() && error.to_string().contains("another process"), "{error}");
+        drop(first);
+        Journal::open(Some(&dir.0), &header(plan())).unwrap();
     }
 
     #[test]
