@@ -10,13 +10,17 @@
 //! * A loss is confirmed where the rung is slower, beyond noise, and its interval reaches the published loss; refuted where
 //!   the interval and the noise lie above that.
 //!
-//! Anything else is undecided, and so is everything with fewer than ten rounds.
+//! Anything else is undecided, and so is everything with fewer than ten rounds. Where one of the two that are compared kept
+//! the client's cores as busy as [`BUSY`], or its own less than that, something else than the server bounds it, and both look
+//! alike: then a difference that is seen counts, and one that is not seen is undecided.
 
 use serde_json::Value;
 
 use super::record::{Ratio, Recorded};
+use super::rung::Settings;
 use super::table::{FASTHTTP, shown};
 use crate::claims::Claim;
+use crate::compare::ranking::BUSY;
 use crate::statistics::Verdict;
 
 const EXPERIMENT: &str = "ladder";
@@ -70,16 +74,19 @@ pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
 
 /// What `step` does to warp, and to the others.
 fn of_step(recorded: &Recorded, claim: &str, step: &str, says: Says) -> Claim {
-    let ratio = |subject: &str| {
+    let pair = |subject: &str| {
         let rung = recorded.rung(subject, step)?;
-        recorded.throughput(&rung.name, &held_against(recorded, subject, rung.below.as_deref()?, step)?)
+        Some((rung.name.as_str(), held_against(recorded, subject, rung.below.as_deref()?, step)?))
     };
-    let own = ratio(WARP);
+    let own = pair(WARP).and_then(|(own, other)| beside(recorded, WARP, [own, &other], says));
+    let (holds, own) = own.unwrap_or_else(|| (None, wanting(recorded, step)));
     let others = recorded.subjects().into_iter().filter(|subject| *subject != WARP);
-    let others: Vec<String> = others.filter_map(|subject| Some(figure(subject, &ratio(subject)?))).collect();
-    let own_figure = own.map_or_else(|| wanting(recorded, step), |ratio| figure(WARP, &ratio));
-    let figures: Vec<String> = std::iter::once(own_figure).chain(others).collect();
-    Claim::new(EXPERIMENT, claim, own.and_then(|ratio| holds(&ratio, says)), figures.join("; "))
+    let others = others.filter_map(|subject| {
+        let (own, other) = pair(subject)?;
+        Some(figure(subject, &recorded.throughput(own, &other)?))
+    });
+    let figures: Vec<String> = std::iter::once(own).chain(others).collect();
+    Claim::new(EXPERIMENT, claim, holds, figures.join("; "))
 }
 
 /// The name of the rung that `step` is held against: the one below; for LTO as a whole the one without any.
@@ -90,21 +97,70 @@ fn held_against(recorded: &Recorded, subject: &str, below: &str, step: &str) -> 
     recorded.rungs(subject).find(|rung| rung.below.is_none()).map(|rung| rung.name.clone())
 }
 
-/// The highest rung of warp beside fasthttp.
+/// The highest rung of warp beside fasthttp. It has all steps where it has those that were published and can still be set;
+/// what else it has is ours.
 fn top(recorded: &Recorded) -> Claim {
-    let claim = "With all steps warp does 3.7 % more than Go's fasthttp.";
+    let claim = |holds, figure| {
+        Claim::new(EXPERIMENT, "With all steps warp does 3.7 % more than Go's fasthttp.", holds, figure)
+    };
     let highest = recorded.rungs(WARP).filter(|rung| !rung.aside && recorded.has_figures(&rung.name)).last();
-    let beside = highest.and_then(|rung| Some((rung, recorded.throughput(&rung.name, FASTHTTP)?)));
-    match beside {
-        Some((rung, ratio)) => {
-            Claim::new(EXPERIMENT, claim, holds(&ratio, Says::Gain(1.037)), figure(&rung.name, &ratio))
-        }
-        None => {
-            let reference = recorded.not_run.iter().find(|one| one.name == FASTHTTP);
-            let why = reference.map_or_else(|| wanting(recorded, "top"), |one| format!("{FASTHTTP}: {}", one.why));
-            Claim::new(EXPERIMENT, claim, None, why)
-        }
+    let said = highest.and_then(|rung| {
+        let name = rung.name.as_str();
+        Some((rung.settings.as_ref(), beside(recorded, name, [name, FASTHTTP], Says::Gain(1.037))?))
+    });
+    let Some((settings, (holds, figure))) = said else {
+        let reference = recorded.not_run.iter().find(|one| one.name == FASTHTTP);
+        let why = reference.map_or_else(|| wanting(recorded, "top"), |one| format!("{FASTHTTP}: {}", one.why));
+        return claim(None, why);
+    };
+    let lacking = lacking(settings);
+    if lacking.is_empty() {
+        return claim(holds, figure);
     }
+    claim(None, format!("{figure}; that is not with all steps, but without {}", lacking.join(", ")))
+}
+
+/// Which of the published steps that can still be set are not among these.
+fn lacking(settings: Option<&Settings>) -> Vec<&'static str> {
+    let has = |step: fn(&Settings) -> bool| settings.is_some_and(step);
+    [
+        (has(|settings| settings.lto == "fat"), "lto"),
+        (has(|settings| settings.allocator == "jemalloc"), "jemalloc"),
+        (has(|settings| settings.pipeline_flush), "pipeline-flush"),
+    ]
+    .into_iter()
+    .filter_map(|(has, step)| (!has).then_some(step))
+    .collect()
+}
+
+/// Whether what is said of one beside another holds, and the figure, in which the one is called `who`; `None` where there
+/// is none.
+fn beside(recorded: &Recorded, who: &str, pair: [&str; 2], says: Says) -> Option<(Option<bool>, String)> {
+    let [own, other] = pair;
+    let ratio = recorded.throughput(own, other)?;
+    let (holds, figure) = (holds(&ratio, says), figure(who, &ratio));
+    let Some(why) = hidden(recorded, pair) else { return Some((holds, figure)) };
+    // A gain or a loss is seen where it holds; where there is said to be none, where that does not hold.
+    let seen = says != Says::NoGain;
+    Some((holds.filter(|holds| *holds == seen), format!("{figure} ({why}, so a difference may be hidden)")))
+}
+
+/// Why one of the two could not show all that it does.
+fn hidden(recorded: &Recorded, pair: [&str; 2]) -> Option<String> {
+    pair.into_iter().find_map(|name| {
+        let client = recorded.busy(name, |cell| Some((cell.client_cpu_s, cell.client_idle_s?)));
+        let server = recorded.busy(name, |cell| cell.server_cpu_s.zip(cell.server_idle_s));
+        match (client, server) {
+            (Some(client), _) if client >= BUSY => {
+                Some(format!("the client's cores were busy for {:.1} % of {name}'s time", client * 100.0))
+            }
+            (_, Some(server)) if server < BUSY => {
+                Some(format!("the cores of {name} were busy for {:.1} % only", server * 100.0))
+            }
+            (_, None) => Some(format!("how busy the cores of {name} were is not known")),
+            _ => None,
+        }
+    })
 }
 
 /// Whether what is said of a ratio holds; `None` where that cannot be told.
@@ -141,6 +197,15 @@ mod tests {
     use crate::ladder::made_up::{cell, contestant};
     use serde_json::json;
 
+    /// A rung of warp with all that was published.
+    fn with_all_steps(name: &str, step: &str, below: &str) -> Value {
+        let (lto, allocator) = (String::from("fat"), String::from("jemalloc"));
+        let settings = Settings { lto, allocator, pipeline_flush: true, ..Settings::lowest() };
+        let mut line = contestant(name, "rung", Some(step), Some(below));
+        line["settings"] = serde_json::to_value(settings).unwrap();
+        line
+    }
+
     /// A made-up ladder: `lto`, `flush`, `date` and `native` are what these steps multiply by; `spread` is noise.
     fn lines(rounds: usize, [lto, flush, date, native]: [f64; 4], spread: f64) -> Vec<Value> {
         let mut lines = vec![
@@ -148,7 +213,7 @@ mod tests {
             contestant("warp (again)", "control", None, None),
             contestant("warp+lto", "rung", Some("lto"), Some("warp")),
             contestant("warp+lto+pipeline-flush", "rung", Some("pipeline-flush"), Some("warp+lto")),
-            contestant("warp+date", "rung", Some("date-cache"), Some("warp+lto+pipeline-flush")),
+            with_all_steps("warp+date", "date-cache", "warp+lto+pipeline-flush"),
             contestant("warp+native", "rung", Some("target-cpu"), Some("warp+date")),
             contestant("go-fasthttp", "reference", None, None),
         ];
@@ -214,6 +279,59 @@ mod tests {
         for claim in claims(&[]).unwrap() {
             assert!(claim.verdict == Said::Undecided && !claim.figure.is_empty(), "{claim:?}");
         }
+    }
+
+    /// What bounds all servers makes them alike.
+    #[test]
+    fn what_a_full_client_or_an_idle_server_may_hide_is_undecided() {
+        let four = ["(LTO)", "Flushing", "clock", "native"];
+        for (idle, seconds, why) in
+            [("client_idle_s", json!(0.0), "client's"), ("server_idle_s", json!(0.1), "90.9 % only")]
+        {
+            let bound = |factors: [f64; 4]| {
+                let mut lines = lines(12, factors, 0.005);
+                for cell in lines.iter_mut().filter(|line| line["kind"] == "cell") {
+                    cell[idle] = seconds.clone();
+                }
+                lines
+            };
+            let (alike, different) = (bound([1.0; 4]), bound([1.05, 1.04, 1.06, 0.88]));
+            for word in four {
+                let claim = judged(&alike, word);
+                assert!(claim.verdict == Said::Undecided && claim.figure.contains(why), "{claim:?}");
+                let wanted = if word == "clock" { Said::Refuted } else { Said::Confirmed };
+                assert_eq!(judged(&different, word).verdict, wanted, "it is seen all the same: {word}");
+            }
+            let claim = judged(&bound([0.9, 1.0, 1.0, 1.0]), "fasthttp");
+            assert!(claim.verdict == Said::Undecided && claim.figure.contains(why), "{claim:?}");
+        }
+        let mut unknown = lines(12, [1.0; 4], 0.005);
+        for cell in unknown.iter_mut().filter(|line| line["kind"] == "cell" && line["name"] == "go-fasthttp") {
+            cell["server_idle_s"] = Value::Null;
+        }
+        let claim = judged(&unknown, "fasthttp");
+        assert!(
+            claim.verdict == Said::Undecided && claim.figure.contains("go-fasthttp were is not known"),
+            "{claim:?}"
+        );
+        assert_eq!(judged(&unknown, "(LTO)").verdict, Said::Refuted, "only fasthttp is not known");
+    }
+
+    #[test]
+    fn the_top_has_every_published_step() {
+        for (setting, other, step) in [
+            ("lto", json!("thin"), "lto"),
+            ("allocator", json!("system"), "jemalloc"),
+            ("pipeline_flush", json!(false), "pipeline-flush"),
+        ] {
+            let mut lines = lines(12, [1.05, 1.04, 1.0, 0.88], 0.005);
+            let top = lines.iter_mut().find(|line| line["name"] == "warp+date").unwrap();
+            top["settings"][setting] = other;
+            let claim = judged(&lines, "fasthttp");
+            assert_eq!(claim.verdict, Said::Undecided, "{claim:?}");
+            assert!(claim.figure.starts_with("warp+date 1.0") && claim.figure.ends_with(&format!("without {step}")));
+        }
+        assert_eq!(lacking(None), ["lto", "jemalloc", "pipeline-flush"]);
     }
 
     #[test]
