@@ -11,6 +11,7 @@
 //!   than the band lets through by chance, two at least.
 //! * A trend: each series counts by its sign alone, for it was fitted through several cells; see [`trend`].
 //! * Any of them is refuted where four fifths of six or more are within a band of a tenth: there is no such difference.
+//!   Whether the client could have shown one is asked where the claims are.
 //!
 //! Invariant: without a control, and of less than six, nothing is said.
 

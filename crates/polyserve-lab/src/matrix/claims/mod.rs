@@ -3,8 +3,11 @@
 //!
 //! Each claim is about ratios of cells that differ in one thing; what may be said of them is `judge`'s. By processor time
 //! is meant its per cent of the run's time, as published; where the servers' cores were full in a fifth of the cells, it
-//! cannot tell, and the processor time of a request stands for it. The same is asked of the published tables, and stands
-//! beside as context; there every difference counts, for they have no control.
+//! cannot tell, and the processor time of a request stands for it. Where the client was full in a fifth of them, what a
+//! claim on times or bytes may still say is `Client`'s. The same is asked of the published tables, and stands beside as
+//! context; there every difference counts, for they have no control.
+
+use std::collections::BTreeSet;
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -24,31 +27,47 @@ pub const REPO: &str = "two_level";
 /// The published server in Go.
 pub const TWIN: &str = "go/twin-rwmutex";
 
-/// The share of cells with full cores from which per cent say too little.
+/// The share of cells with full cores, the server's or the client's, from which the others say too little.
 const TOO_FULL: f64 = 0.2;
+/// The per cent of its threads' time from which a client has no more to give.
+const CLIENT_FULL: f64 = 95.0;
 /// Connections from which the published ones are many.
 const MANY: usize = 1000;
-/// A jump is by more than this, where connections are ten times as many.
-const JUMP: f64 = 2.0;
 
 /// Whether a claim holds, and the figures that say so.
 struct Said(Option<bool>, String);
 
 type Ask = fn(&Table) -> Said;
 
-/// Every claim, and how it is judged.
-const CLAIMS: [(&str, Ask); 11] = [
-    ("CPU grows with the pool", cpu_grows),
-    ("Rust uses less CPU until the pool exceeds the cores, then Go does", cpu_of_both),
-    ("CPU falls as connections grow", cpu_falls),
-    ("Memory grows with the pool", memory_grows),
-    ("Memory grows with the pool more steeply in Rust", memory_steeper),
-    ("Rust always uses less memory", memory_less),
-    ("Rust answers faster", faster),
-    ("Rust nearly always transfers more", transfers),
-    ("At 1000 connections latency jumps", jumps),
-    ("At 1000 connections latency (connecting) is lower in Go, while processing is slower there", apart),
-    ("PUT costs more than GET", put_costs),
+/// What it does to a claim that the client was full: one that can ask no faster makes all servers alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Client {
+    /// Nothing, for the figure is the server's own.
+    Aside,
+    /// Nothing is refuted, for it hides differences: where it was full in its cells with so many connections or more.
+    Hides(usize),
+    /// Nothing is said, for its own time grows with the connections as well: where it was full in its cells with the two
+    /// largest numbers of them.
+    Grows,
+}
+
+/// Every claim, how it is judged, and what a full client leaves of it.
+const CLAIMS: [(&str, Ask, Client); 11] = [
+    ("CPU grows with the pool", cpu_grows, Client::Aside),
+    ("Rust uses less CPU until the pool exceeds the cores, then Go does", cpu_of_both, Client::Aside),
+    ("CPU falls as connections grow", cpu_falls, Client::Aside),
+    ("Memory grows with the pool", memory_grows, Client::Aside),
+    ("Memory grows with the pool more steeply in Rust", memory_steeper, Client::Aside),
+    ("Rust always uses less memory", memory_less, Client::Aside),
+    ("Rust answers faster", faster, Client::Hides(0)),
+    ("Rust nearly always transfers more", transfers, Client::Hides(0)),
+    ("At 1000 connections latency jumps", jumps, Client::Grows),
+    (
+        "At 1000 connections latency (connecting) is lower in Go, while processing is slower there",
+        apart,
+        Client::Hides(MANY),
+    ),
+    ("PUT costs more than GET", put_costs, Client::Aside),
 ];
 
 /// What is to be said of each claim, by the lines of a record.
@@ -62,8 +81,11 @@ pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
     let cells: Vec<Cell> = of_kind(lines, Cell::KIND)?;
     let classic = format!("{CLASSIC}/{REPO}");
     let (ours, published) = (Table::measured(&cells, [&classic, TWIN], cores.count()), Table::published()?);
-    let claim = |(claim, ask): &(&str, Ask)| {
-        let (Said(holds, figure), Said(then, published)) = (ask(&ours), ask(&published));
+    let both = [classic.as_str(), TWIN];
+    let own = cells.iter().filter(|cell| !cell.who.control && both.contains(&cell.who.contestant.as_str()));
+    let client: Vec<(usize, f64)> = own.map(|cell| (cell.connections, cell.client_busy_pct)).collect();
+    let claim = |(claim, ask, full): &(&str, Ask, Client)| {
+        let (Said(holds, figure), Said(then, published)) = (full.leaves(ask(&ours), &client), ask(&published));
         let then = Claim::new(NAME, claim, then, String::new()).verdict;
         let said = match then {
             Verdict::Confirmed => "bear it out",
@@ -73,6 +95,28 @@ pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
         Claim::new(NAME, claim, holds, format!("{figure}. The published tables {said}: {published}"))
     };
     Ok(CLAIMS.iter().map(claim).collect())
+}
+
+impl Client {
+    /// What is left of what was said; `busy` is how many connections each cell had, and the per cent of the client's time.
+    fn leaves(self, Said(holds, figure): Said, busy: &[(usize, f64)]) -> Said {
+        let (least, left) = match self {
+            Self::Aside => return Said(holds, figure),
+            Self::Hides(least) => (least, holds.filter(|holds| *holds)),
+            Self::Grows => {
+                let two = most_two(busy.iter().map(|(connections, _)| *connections));
+                (two.map_or(0, |[fewer, _]| fewer), None)
+            }
+        };
+        let those = || busy.iter().filter(|(connections, _)| *connections >= least);
+        let full = those().filter(|(_, pct)| *pct >= CLIENT_FULL).count();
+        let share = full as f64 / those().count().max(1) as f64;
+        if share < TOO_FULL {
+            return Said(holds, figure);
+        }
+        let why = "of the cells, which may hide what the servers do";
+        Said(left, format!("{figure}; the client was full in {:.0} % {why}", share * 100.0))
+    }
 }
 
 impl Table {
@@ -222,13 +266,22 @@ fn transfers(table: &Table) -> Said {
     Said(holds, format!("kB received a second, Rust to Go: {text}"))
 }
 
-/// The most connections, where they are as many as published, to the next fewer.
+/// The two largest of these numbers, the largest last.
+fn most_two(counts: impl Iterator<Item = usize>) -> Option<[usize; 2]> {
+    let mut downwards = counts.collect::<BTreeSet<usize>>().into_iter().rev();
+    let most = downwards.next()?;
+    Some([downwards.next()?, most])
+}
+
+/// The time of a request with the most connections, where they are as many as published, to that with the next fewer,
+/// beyond what follows from their numbers. A client that keeps c requests under way sees each take c / throughput (Little's
+/// law), so ten times the connections take ten times as long of any server that answers as many a second: that is a queue
+/// and no jump. A ratio counts as a jump where it is above that, and as its opposite where it is below, by more than noise.
 fn jumps(table: &Table) -> Said {
-    let mut counts: Vec<usize> = table.seen.iter().map(|seen| seen.connections).collect();
-    counts.sort_unstable();
-    counts.dedup();
-    let [.., fewer, most] = counts.as_slice() else { return Said(None, "one number of connections".into()) };
-    if *most < MANY {
+    let Some([fewer, most]) = most_two(table.seen.iter().map(|seen| seen.connections)) else {
+        return Said(None, "one number of connections".into());
+    };
+    if most < MANY {
         return Said(None, format!("{most} connections at most were measured"));
     }
     let same = |one: &Seen, other: &Seen| {
@@ -237,25 +290,25 @@ fn jumps(table: &Table) -> Said {
     let with = |connections: usize| table.seen.iter().filter(move |seen| seen.connections == connections);
     let ratios = |measure| -> Vec<(Seen, f64)> {
         let pair = |seen: &Seen| {
-            let before = with(*fewer).find(|before| same(before, seen))?;
+            let before = with(fewer).find(|before| same(before, seen))?;
             Some((*seen, seen.figure(measure) / before.figure(measure)))
         };
-        with(*most).filter_map(pair).collect()
+        with(most).filter_map(pair).collect()
     };
-    let whole = ratios(Measure::PerRequest);
-    let votes = Votes::of(whole.iter().map(|(_, ratio)| *ratio), Band::factor(JUMP));
     let middle = |measure| {
         let mut those: Vec<f64> =
             ratios(measure).into_iter().map(|(_, ratio)| ratio).filter(|one| one.is_finite()).collect();
         median(&mut those)
     };
+    let times = most as f64 / fewer as f64;
+    let beyond: Vec<(Seen, f64)> =
+        ratios(Measure::PerRequest).into_iter().map(|(seen, ratio)| (seen, ratio / times)).collect();
+    let Said(holds, text) = table.ask(&beyond, Measure::PerRequest, How::Mostly);
     let (mean, connect) = (middle(Measure::PerRequest), middle(Measure::Connect));
     let text = format!(
-        "time of a request at {most} connections to that at {fewer}: above {JUMP} in {} of {} cells, median {mean:.1}; connecting alone {connect:.1}. As many requests wait as there are connections",
-        votes.above,
-        votes.all()
+        "time of a request at {most} connections to that at {fewer}, beyond the {times:.0} times that follow from their \
+         numbers: {text}; as it is {mean:.1} times, connecting alone {connect:.1}"
     );
-    let holds = (votes.all() >= LEAST).then(|| votes.above * 5 >= votes.all() * 4);
     Said(holds, text)
 }
 

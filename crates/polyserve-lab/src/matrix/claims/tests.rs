@@ -36,7 +36,7 @@ fn as_claimed(at: At) -> Figures {
         cpu_pct: 100.0 * (1.0 + steep * (pool / 5.5).ln()) / connections.powf(0.02),
         cpu_us: 20.0 + 5.0 * put,
         memory: (0.1 + 0.2 * go) * pool.powf(if at.is_go { 0.1 } else { 0.3 }),
-        request_ms: connections * (1.0 + 0.2 * go),
+        request_ms: connections * (1.0 + 0.2 * go) * (1.0 + 0.5 * many),
         connect_ms: 1.0 - 0.3 * go * many,
         received: 1000.0 - 200.0 * go,
     }
@@ -165,7 +165,7 @@ fn of_too_little_nothing_is_said() {
 fn without_a_control_no_difference_counts() {
     let lines: Vec<Value> = record(as_claimed).into_iter().filter(|line| line["control"] != true).collect();
     for claim in claims(&lines).unwrap() {
-        if ["less memory", "faster", "transfers", "PUT"].iter().any(|name| claim.claim.contains(name)) {
+        if ["less memory", "faster", "transfers", "jumps", "PUT"].iter().any(|name| claim.claim.contains(name)) {
             assert_eq!(claim.verdict, Undecided, "{claim:?}");
         }
     }
@@ -183,6 +183,80 @@ fn what_is_within_the_noise_is_not_told() {
         line["per_request_ms"] = json!(9.0);
     }
     assert_eq!(verdict(&lines).verdict, Undecided, "nobody knows, where noise is so loud");
+}
+
+fn judged(lines: &[Value], name: &str) -> Claim {
+    claims(lines).unwrap().into_iter().find(|claim| claim.claim.contains(name)).unwrap()
+}
+
+/// Ten times the connections take ten times as long of any server: a jump is what is beyond.
+#[test]
+fn a_jump_is_more_than_follows_from_the_numbers() {
+    type By = fn(At) -> f64;
+    let cases: [(By, Verdict); 4] = [
+        (|_| 1.5, Confirmed),
+        (|_| 1.0, Refuted),
+        (|_| 0.2, Refuted),
+        // Some jump, and as many do the opposite.
+        (|at| if at.is_put { 1.5 } else { 0.5 }, Undecided),
+    ];
+    for (by, verdict) in cases {
+        let many = |at: At| if at.connections >= 1000 { by(at) } else { 1.0 };
+        let lines = record(|at| Figures { request_ms: at.connections as f64 * many(at), ..as_claimed(at) });
+        let claim = judged(&lines, "jumps");
+        assert_eq!(claim.verdict, verdict, "{claim:?}");
+        assert!(claim.figure.contains("at 1000 connections to that at 100, beyond the 10 times"), "{claim:?}");
+    }
+}
+
+/// The record, where the client was full with these pools.
+fn with_full_client(mut lines: Vec<Value>, pools: &[usize]) -> Vec<Value> {
+    for line in lines.iter_mut().filter(|line| pools.iter().any(|pool| line["pool_size"] == *pool)) {
+        line["client_busy_pct"] = json!(95.0);
+    }
+    lines
+}
+
+/// A client that can ask no faster makes all servers alike.
+#[test]
+fn a_full_client_refutes_nothing() {
+    let alike =
+        |at: At| Figures { request_ms: at.connections as f64, connect_ms: 1.0, received: 1000.0, ..as_claimed(at) };
+    let concerned = ["faster", "transfers", "jumps", "(connecting)"];
+    let with_room = verdicts(&record(alike));
+    // A sixth of the cells is not enough, a third is.
+    let (seldom, often) = (with_full_client(record(alike), &[2]), with_full_client(record(alike), &[2, 4]));
+    assert_eq!(verdicts(&seldom), with_room);
+    for (claim, with_room) in claims(&often).unwrap().into_iter().zip(with_room) {
+        let is_concerned = concerned.iter().any(|name| claim.claim.contains(name));
+        assert_eq!(claim.figure.contains("the client was full in 33 %"), is_concerned, "{claim:?}");
+        if is_concerned {
+            assert_eq!((with_room, claim.verdict), (Refuted, Undecided), "{claim:?}");
+        } else {
+            assert_eq!(claim.verdict, with_room, "{claim:?}");
+        }
+    }
+    // A difference that is seen all the same is there; but a client has more to do with more connections, too.
+    let different = with_full_client(record(as_claimed), &[2, 4]);
+    for (name, verdict) in concerned.into_iter().zip([Confirmed, Confirmed, Undecided, Confirmed]) {
+        assert_eq!(judged(&different, name).verdict, verdict, "{name}");
+    }
+}
+
+#[test]
+fn a_full_client_counts_where_the_claim_is() {
+    let full_at = |connections: usize| {
+        let mut lines = record(as_claimed);
+        for line in lines.iter_mut().filter(|line| line["connections"] == connections) {
+            line["client_busy_pct"] = json!(99.0);
+            line["processing_ms"] = json!(1.0);
+        }
+        lines
+    };
+    assert_eq!(judged(&full_at(1000), "(connecting)").verdict, Undecided);
+    assert_eq!(judged(&full_at(10), "(connecting)").verdict, Confirmed);
+    assert_eq!(judged(&full_at(10), "jumps").verdict, Confirmed);
+    assert_eq!(judged(&full_at(100), "jumps").verdict, Undecided);
 }
 
 #[test]
