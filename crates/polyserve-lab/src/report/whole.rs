@@ -1,28 +1,47 @@
 //! Whether a record holds all that its plan asked for: a run that was ended early, or goes on while it is read, does not.
 //!
 //! Invariant: what has failed and what cannot run here is there, with its reason; only what nothing is said of is
-//! missing. A plan that is not understood misses nothing. Cost: a pass over the lines and a place for each planned cell.
+//! missing. Of a failure that a rerun tries again nothing is said once there was one: it counts where it is of the last
+//! run. A plan that is not understood misses nothing. Cost: a few passes over the lines and a place for each planned cell.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
 use crate::journal::Header;
+use crate::matrix::claims::CLASSIC;
+use crate::tasks::experiment::SINGLES;
 
 /// What one cell is of: some fields of its line.
 type Place = String;
 
 /// The kinds of lines that a cell may have come to, beside itself.
 const ENDS: [&str; 4] = ["cell", "failure", "not_run", "refusal"];
+const FAILURE: &str = "failure";
 
-/// The places that have a line, by these fields; for a failure they may stand in a field `cell` of it.
-fn there<'a>(lines: &'a [Value], fields: &'a [&str]) -> HashSet<Place> {
-    let ends = lines.iter().filter(|line| ENDS.iter().any(|kind| line["kind"] == *kind));
-    ends.map(|line| {
-        let within = if line["cell"].is_object() { &line["cell"] } else { line };
-        place(fields.iter().map(|field| if line[*field].is_null() { &within[*field] } else { &line[*field] }))
-    })
-    .collect()
+/// What cells came to. Failures of runs before the last one do not count, but for those that no rerun tries again.
+fn ends(lines: &[Value]) -> impl Iterator<Item = &Value> {
+    let last = lines.iter().rposition(|line| line["kind"] == Header::KIND).unwrap_or(0);
+    let counts = move |(at, line): &(usize, &Value)| {
+        let is_end = ENDS.iter().any(|kind| line["kind"] == *kind);
+        is_end && (line["kind"] != FAILURE || *at > last || line["wrong"] == true)
+    };
+    lines.iter().enumerate().filter(counts).map(|(_, line)| line)
+}
+
+/// Those of them that are failures.
+fn failures(lines: &[Value]) -> impl Iterator<Item = &Value> {
+    ends(lines).filter(|line| line["kind"] == FAILURE)
+}
+
+/// A field of a line; for a failure it may stand in a field `cell` of it.
+fn field<'a>(line: &'a Value, name: &str) -> &'a Value {
+    if line[name].is_null() && line["cell"].is_object() { &line["cell"][name] } else { &line[name] }
+}
+
+/// The places that have a line, by these fields.
+fn there(lines: &[Value], fields: &[&str]) -> HashSet<Place> {
+    ends(lines).map(|line| place(fields.iter().map(|name| field(line, name)))).collect()
 }
 
 fn place<'a>(values: impl IntoIterator<Item = &'a Value>) -> Place {
@@ -49,28 +68,41 @@ pub fn compare(lines: &[Value]) -> Option<String> {
     (!ranking).then(|| String::from("the run has no ranking: it was ended before one was made"))
 }
 
-/// Contestants x pools x connections x methods x rounds; one pool for who has none.
+/// Contestants x pools x connections x methods x rounds; one pool for who has none; and the control's.
 pub fn matrix(lines: &[Value]) -> Option<String> {
     let plan = plan(lines);
-    let there = there(lines, &["contestant", "pool_size", "connections", "method", "round"]);
+    let there = there(lines, &["contestant", "control", "pool_size", "connections", "method", "round"]);
+    let contestants = list(&plan["contestants"]);
+    let control = control(lines, contestants);
+    let entrants = contestants.iter().map(|who| (who, json!(false))).chain(control.map(|who| (who, json!(true))));
     let mut planned = Vec::new();
-    for who in list(&plan["contestants"]) {
-        let has_pool =
-            |line: &Value| line["contestant"] == *who && line["kind"] == "cell" && !line["pool_size"].is_null();
+    for (who, control) in entrants {
+        let has_pool = |line: &Value| line["contestant"] == *who && !field(line, "pool_size").is_null();
         let none = [Value::Null];
-        let pools = if lines.iter().any(has_pool) { list(&plan["pools"]) } else { &none };
-        let out = place([who, &Value::Null, &Value::Null, &Value::Null, &Value::Null]);
+        let pools = if ends(lines).any(has_pool) { list(&plan["pools"]) } else { &none };
+        let out = place([who, &control, &Value::Null, &Value::Null, &Value::Null, &Value::Null]);
         for pool in pools {
             for connections in list(&plan["connections"]) {
                 for method in list(&plan["methods"]) {
                     for round in 1..=plan["rounds"].as_u64().unwrap_or(1) {
-                        planned.push(vec![place([who, pool, connections, method, &json!(round)]), out.clone()]);
+                        let cell = place([who, &control, pool, connections, method, &json!(round)]);
+                        planned.push(vec![cell, out.clone()]);
                     }
                 }
             }
         }
     }
     missing(&planned, &there)
+}
+
+/// Who takes part once more: whoever has a line as that; otherwise, as the command chooses, the classic pool or the first
+/// of those who take part.
+fn control<'a>(lines: &'a [Value], contestants: &'a [Value]) -> Option<&'a Value> {
+    let named = lines.iter().find(|line| line["control"] == true).map(|line| &line["contestant"]);
+    let takes_part = |who: &&Value| lines.iter().any(|line| line["kind"] == "cell" && line["contestant"] == **who);
+    let is_classic = |who: &&Value| who.as_str().is_some_and(|name| name.starts_with(CLASSIC));
+    let of_all = || contestants.iter().filter(takes_part);
+    named.or_else(|| of_all().find(is_classic)).or_else(|| of_all().next())
 }
 
 /// The published servers and the sweep.
@@ -86,33 +118,38 @@ pub fn page(lines: &[Value]) -> Option<String> {
     missing(&of("published").chain(of("sweep")).collect::<Vec<_>>(), &there)
 }
 
-/// Contestants x numbers of tasks, at once; and in series where a number is of whole batches.
+/// Contestants x single runs, before and after; and x numbers of tasks, at once, and in series where a number is of whole
+/// batches. One that has failed is out of its run.
 pub fn tasks(lines: &[Value]) -> Option<String> {
     let plan = plan(lines);
-    let there = there(lines, &["contestant", "tasks", "series"]);
+    let out: HashSet<Place> = failures(lines).map(|line| place([&line["contestant"]])).collect();
+    let mut there = there(lines, &["contestant", "tasks", "series"]);
+    let singles = lines.iter().filter(|line| line["kind"] == "single");
+    there.extend(singles.map(|line| place([&line["contestant"], &line["when"], &line["run"]])));
     let batch = plan["series"].as_u64().unwrap_or(0);
     let mut planned = Vec::new();
-    for who in list(&plan["contestants"]) {
+    for who in list(&plan["contestants"]).iter().filter(|who| !out.contains(&place([*who]))) {
         for count in list(&plan["counts"]) {
             let in_series = count.as_u64().is_some_and(|count| batch > 0 && count > batch && count % batch == 0);
             for series in if in_series { vec![0, batch] } else { vec![0] } {
-                let out = |series: u64| place([who, &Value::Null, &json!(series)]);
-                planned.push(vec![place([who, count, &json!(series)]), out(series), out(0)]);
+                planned.push(vec![place([who, count, &json!(series)])]);
             }
+        }
+        for when in ["before", "after"] {
+            planned.extend((1..=SINGLES).map(|run| vec![place([who, &json!(when), &json!(run)])]));
         }
     }
     missing(&planned, &there)
 }
 
-/// Everybody who takes part x rounds.
+/// Everybody who takes part x rounds. One that has failed is out of its run.
 pub fn ladder(lines: &[Value]) -> Option<String> {
-    let failed: HashSet<Place> =
-        lines.iter().filter(|line| line["kind"] == "failure").map(|line| place([&line["name"]])).collect();
+    let out: HashSet<Place> = failures(lines).map(|line| place([&line["name"]])).collect();
     let there = there(lines, &["name", "round"]);
     let mut planned = Vec::new();
     for who in lines.iter().filter(|line| line["kind"] == "contestant").map(|line| &line["name"]) {
         for round in 1..=plan(lines)["rounds"].as_u64().unwrap_or(0) {
-            if !failed.contains(&place([who])) {
+            if !out.contains(&place([who])) {
                 planned.push(vec![place([who, &json!(round)])]);
             }
         }
@@ -120,14 +157,16 @@ pub fn ladder(lines: &[Value]) -> Option<String> {
     missing(&planned, &there)
 }
 
-/// Every place of every axis, of everybody who is at one of them, x rounds.
+/// Every place of every axis, of everybody who is at one of them, x rounds. A place at which somebody has failed is out of
+/// its run.
 pub fn scale(lines: &[Value]) -> Option<String> {
     let plan = plan(lines);
-    let there = there(lines, &["axis", "x", "name", "round"]);
+    let mut there = there(lines, &["axis", "x", "name", "round"]);
+    there.extend(failures(lines).map(|line| place([&line["axis"], &line["x"], &line["name"], &Value::Null])));
     let mut planned = Vec::new();
     for axis in list(&plan["axes"]) {
-        let own = |line: &&Value| line["axis"] == axis["axis"] && line["kind"] == "cell";
-        let names: HashSet<&str> = lines.iter().filter(own).filter_map(|line| line["name"].as_str()).collect();
+        let own = ends(lines).filter(|line| line["axis"] == axis["axis"]);
+        let names: HashSet<&str> = own.filter_map(|line| line["name"].as_str()).collect();
         if names.is_empty() {
             planned.push(vec![place([&axis["axis"]])]);
         }
@@ -166,13 +205,34 @@ mod tests {
     #[test]
     fn a_matrix() {
         let plan = json!({"contestants": ["a", "b", "go"], "pools": [2, 4], "connections": [10], "methods": ["get"], "rounds": 1});
-        let cell = |who: &str, pool: Value| json!({"kind": "cell", "contestant": who, "pool_size": pool, "connections": 10, "method": "get", "round": 1});
-        let out = json!({"kind": "failure", "contestant": "go", "cell": null, "why": "not run: go is not installed"});
-        let mut lines = vec![header(plan), cell("a", json!(2)), cell("b", Value::Null), out];
-        assert_eq!(matrix(&lines).unwrap(), "1 of 4 planned measurements are not there");
+        let cell = |who: &str, control: bool, pool: Value| json!({"kind": "cell", "contestant": who, "control": control, "pool_size": pool, "connections": 10, "method": "get", "round": 1});
+        let out = json!({"kind": "failure", "contestant": "go", "control": false, "cell": null, "why": "not run: go is not installed"});
+        let mut lines = vec![header(plan), cell("a", false, json!(2)), cell("b", false, Value::Null), out];
+        // The first one's other pool, and both of the control, which is nobody else's cell.
+        assert_eq!(matrix(&lines).unwrap(), "3 of 6 planned measurements are not there");
+        lines.extend([2, 4].map(|pool| cell("a", true, json!(pool))));
+        assert_eq!(matrix(&lines).unwrap(), "1 of 6 planned measurements are not there");
         let of = json!({"method": "get", "connections": 10, "pool_size": 4, "round": 1});
-        lines.push(json!({"kind": "failure", "contestant": "a", "cell": of, "why": "wrong"}));
+        let failed = |wrong: bool| json!({"kind": "failure", "contestant": "a", "control": false, "cell": of, "why": "any", "wrong": wrong});
+        lines.push(failed(false));
         assert_eq!(matrix(&lines), None);
+        // What is tried again counts no more, nor does who was not there before; what is not tried again does.
+        lines.push(lines[0].clone());
+        assert_eq!(matrix(&lines).unwrap(), "2 of 6 planned measurements are not there");
+        lines.insert(1, failed(true));
+        assert_eq!(matrix(&lines).unwrap(), "1 of 6 planned measurements are not there");
+    }
+
+    #[test]
+    fn a_control_is_the_classic_pool_or_the_first_there_is() {
+        let cell = |who: &str, control: bool| json!({"kind": "cell", "contestant": who, "control": control});
+        let classic = format!("{CLASSIC}/any");
+        let names = [json!("absent"), json!("a"), json!(classic), json!("b")];
+        let of = |lines: &[Value]| control(lines, &names).cloned();
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[cell("b", false), cell("a", false)]), Some(json!("a")));
+        assert_eq!(of(&[cell("a", false), cell(&classic, false)]), Some(json!(classic)));
+        assert_eq!(of(&[cell(&classic, false), cell("b", true)]), Some(json!("b")));
     }
 
     #[test]
@@ -181,9 +241,19 @@ mod tests {
         let cell =
             |count: u64, series: u64| json!({"kind": "cell", "contestant": "a", "tasks": count, "series": series});
         let out = json!({"kind": "failure", "contestant": "b", "tasks": null, "series": 0});
-        let mut lines = vec![header(plan), cell(1, 0), cell(2, 0), cell(4, 0), out];
-        assert_eq!(tasks(&lines).unwrap(), "1 of 8 planned measurements are not there");
+        let mut lines = vec![header(plan), cell(1, 0), cell(2, 0), cell(4, 0), out.clone()];
+        assert_eq!(tasks(&lines).unwrap(), "11 of 14 planned measurements are not there");
         lines.push(cell(4, 2));
+        for when in ["before", "after"] {
+            assert!(tasks(&lines).is_some(), "the single runs are missing");
+            let single = |run| json!({"kind": "single", "contestant": "a", "when": when, "run": run});
+            lines.extend((1..=SINGLES).map(single));
+        }
+        assert_eq!(tasks(&lines), None);
+        // It was gone on with: the other one could be had then, and it was ended early.
+        lines.push(lines[0].clone());
+        assert_eq!(tasks(&lines).unwrap(), "14 of 28 planned measurements are not there");
+        lines.push(out);
         assert_eq!(tasks(&lines), None);
     }
 
@@ -198,13 +268,19 @@ mod tests {
         let turn = json!({"kind": "cell", "name": "a", "round": 1});
         let lines = [header(json!({"rounds": 2})), one, turn];
         assert!(ladder(&lines).unwrap().starts_with("1 of 2"));
-        let failed = json!({"kind": "failure", "name": "a", "round": 2});
-        assert_eq!(ladder(&[&lines[..], &[failed]].concat()), None);
+        let failed = |wrong: bool| json!({"kind": "failure", "name": "a", "round": 2, "wrong": wrong});
+        assert_eq!(ladder(&[&lines[..], &[failed(false)]].concat()), None);
+        let again = |wrong: bool| [&lines[..], &[failed(wrong)], &lines[..1]].concat();
+        assert!(ladder(&again(false)).unwrap().starts_with("1 of 2"), "it is tried again");
+        assert_eq!(ladder(&again(true)), None, "it is not");
 
         let plan =
             json!({"axes": [{"axis": "keys", "points": [1, 10]}, {"axis": "workers", "points": [1]}], "rounds": 1});
         let lines = [header(plan), json!({"kind": "cell", "axis": "keys", "x": 1, "name": "a", "round": 1})];
         assert!(scale(&lines).unwrap().starts_with("2 of 3"));
+        let failed = [("keys", 10, 0), ("workers", 1, 1)]
+            .map(|(axis, x, round)| json!({"kind": "failure", "axis": axis, "x": x, "name": "a", "round": round}));
+        assert_eq!(scale(&[&lines[..], &failed[..]].concat()), None);
 
         let plan = json!({"servers": ["a", "b"], "crowds": [{"kind": "idle"}]});
         let lines = [header(plan), json!({"kind": "row", "row": {"name": "a", "kind": "idle"}})];
