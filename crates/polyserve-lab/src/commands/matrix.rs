@@ -18,9 +18,9 @@ use super::matrix_field::{Field, Line};
 use super::stop;
 use crate::Misuse;
 use crate::claims::Claim;
+use crate::compare::Unfit;
 use crate::config_args::ConfigArgs;
 use crate::journal::{Header, Journal};
-use crate::launch::process::Failure;
 use crate::limits;
 use crate::machine::Environment;
 use crate::machine::cores::Cores;
@@ -116,7 +116,9 @@ pub(crate) fn run(
     let (entrants, absent) = field.enter(lines, &stop);
     let experiment = Experiment { server_cores, client_cores, requests, stop };
     let cells = journal.before(Cell::KIND)?;
-    let mut run = Run { experiment, entrants, grid, failed: Vec::new(), cells, journal, left: 0 };
+    // Who did wrong is not tried again: who is asked often enough may be lucky.
+    let failed = journal.before::<Failed>(Failed::KIND)?.into_iter().filter(|failed| failed.wrong).collect();
+    let mut run = Run { experiment, entrants, grid, failed, cells, journal, left: 0 };
     run.note(absent)?;
     run.measure(args.quick && args.requests.is_none())?;
     let measured = run.measured(header)?;
@@ -128,7 +130,9 @@ pub(crate) fn run(
         }
     }
     if json { print_json(&measured) } else { print(&measured.shown()?) }?;
-    let is_good = measured.interrupted || measured.failed.iter().all(|failed| failed.cell.is_none());
+    // Who cannot be had here is no failure, unless it was asked for by its name.
+    let is_excused = |failed: &Failed| failed.cell.is_none() && !args.servers.contains(&failed.who.contestant);
+    let is_good = measured.interrupted || measured.failed.iter().all(is_excused);
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -190,9 +194,11 @@ impl Run {
         Ok(())
     }
 
-    /// Measures what was not recorded before, until all is, the run is to end, or one that is quick has no more time.
+    /// Measures what was not recorded before, until all is, the run is to end, or one that is quick has no more time. A
+    /// cell in which somebody did wrong is recorded.
     fn measure(&mut self, is_quick: bool) -> anyhow::Result<()> {
-        let before: HashSet<Key> = self.cells.iter().map(Cell::key).collect();
+        let wrong = self.failed.iter().filter(|failed| failed.wrong).filter_map(Failed::key);
+        let before: HashSet<Key> = self.cells.iter().map(Cell::key).chain(wrong).collect();
         let all = steps(&self.grid, &self.entrants);
         let is_new = |step: &Step| step.key(&self.entrants).is_some_and(|key| !before.contains(&key));
         let left: Vec<Step> = all.into_iter().filter(is_new).collect();
@@ -223,14 +229,14 @@ impl Run {
                 self.journal.line(Cell::KIND, &cell)?;
                 self.cells.push(cell);
             }
-            Err(Failure(why)) => {
+            Err(Unfit { why, wrong }) => {
                 let cell = FailedCell {
                     method: point.method,
                     connections: point.connections,
                     pool_size: *size,
                     round: point.round,
                 };
-                let failed = Failed { who: contestant.clone(), cell: Some(cell), why };
+                let failed = Failed { who: contestant.clone(), cell: Some(cell), why, wrong };
                 self.journal.line(Failed::KIND, &failed)?;
                 self.failed.push(failed);
             }

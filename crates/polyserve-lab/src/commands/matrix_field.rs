@@ -116,7 +116,7 @@ impl Field<'_> {
         match takes(None) {
             Ok(()) => Ok(Line::Ours(Entrant { contestant, pools: vec![(None, launch(None))] })),
             Err(error) if !self.args.servers.is_empty() => Err(error.into()),
-            Err(error) => Ok(Line::Refuses(Failed { who: contestant, cell: None, why: error.to_string() })),
+            Err(error) => Ok(Line::Refuses(left_out(contestant, &error.to_string()))),
         }
     }
 
@@ -152,7 +152,7 @@ impl Field<'_> {
                             let pools = pools.into_iter().map(start).collect();
                             entrants.push(Entrant { contestant: in_go(server), pools });
                         }
-                        Some(Err(why)) => absent.push(Failed { who: in_go(server), cell: None, why: why.clone() }),
+                        Some(Err(why)) => absent.push(left_out(in_go(server), why)),
                         None => {}
                     }
                 }
@@ -166,6 +166,11 @@ impl Field<'_> {
         }
         (entrants, absent)
     }
+}
+
+/// Who takes no part.
+fn left_out(who: Contestant, why: &str) -> Failed {
+    Failed { who, cell: None, why: why.to_owned(), wrong: false }
 }
 
 /// The twins have the published store, or Go's own map for many; what the libraries stand on is their own.

@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::{Connections, Shutdown};
-use polyserve_load::{CpuOf, Load, LoadError, Pace, Progress, Report, Span, Traffic, Usage, prefill_for};
-use serde::Deserialize;
+use polyserve_load::{CpuOf, Load, Pace, Progress, Report, Span, Traffic, Usage, prefill_for};
 
 use super::contestant::Contestant;
 use super::turn::{Latency, Sum, Turn, coarse, microseconds};
+use super::unfit::{Unfit, check_drain};
 use crate::launch::AddressFrom;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
@@ -132,20 +132,20 @@ impl Instrument {
     /// # Errors
     ///
     /// Why the contestant is out. It means nothing once [`stop`](Self::stop) has begun; so with all others.
-    pub fn start<'a>(&self, contestant: &'a Contestant) -> Result<Seat<'a>, Failure> {
+    pub fn start<'a>(&self, contestant: &'a Contestant) -> Result<Seat<'a>, Unfit> {
         let process = Process::start(&contestant.launch, &self.server_cores)?;
         let load = self.load(contestant, &process);
         let (resident_bytes, look) = (None, Look::default());
         let (sum, latency) = (Sum::default(), None);
         let mut seat = Seat { contestant, process, load, seen: Seen::default(), resident_bytes, look, sum, latency };
         let verified = self.verify(&mut seat);
-        verified.map_err(|failure| seat.process.explain(failure))?;
+        verified.map_err(|unfit| unfit.explained(&mut seat.process))?;
         Ok(seat)
     }
 
-    fn verify(&self, seat: &mut Seat<'_>) -> Result<(), Failure> {
+    fn verify(&self, seat: &mut Seat<'_>) -> Result<(), Unfit> {
         if seat.contestant.keeps_entities {
-            seat.seen.answers += prefill_for(&seat.load).map_err(|error| unfit(&error))?;
+            seat.seen.answers += prefill_for(&seat.load)?;
         }
         let pid = seat.process.pid();
         seat.resident_bytes = proc::resident(pid).ok().map(|resident| resident.now);
@@ -161,7 +161,7 @@ impl Instrument {
     /// # Errors
     ///
     /// Why the contestant is out.
-    pub fn measure(&self, seat: &mut Seat<'_>) -> Result<(), Failure> {
+    pub fn measure(&self, seat: &mut Seat<'_>) -> Result<(), Unfit> {
         let load = seat.load.clone().with(|load| {
             let wait = seat.contestant.wait;
             load.warm_up = ramp(wait).max(self.shortest_slice(wait) / 10);
@@ -170,7 +170,7 @@ impl Instrument {
         });
         let spent = || [&self.server_cores, &self.client_cores].map(|cores| Spent::on(cores.numbers()));
         let before = spent();
-        let report = run(&load).map_err(|failure| seat.process.explain(failure))?;
+        let report = run(&load).map_err(|unfit| unfit.explained(&mut seat.process))?;
         seat.seen.add(&report);
         seat.sum.add(&report);
         let after = spent();
@@ -186,12 +186,12 @@ impl Instrument {
     /// # Errors
     ///
     /// Why the contestant is out.
-    pub fn take_latency(&self, seat: &mut Seat<'_>, rate: f64) -> Result<(), Failure> {
+    pub fn take_latency(&self, seat: &mut Seat<'_>, rate: f64) -> Result<(), Unfit> {
         if seat.contestant.shape == Some(Connections::One) {
             return Ok(());
         }
         let latency = self.latency(&seat.load, rate, ramp(seat.contestant.wait), &mut seat.seen);
-        seat.latency = Some(latency.map_err(|failure| seat.process.explain(failure))?);
+        seat.latency = Some(latency.map_err(|unfit| unfit.explained(&mut seat.process))?);
         Ok(())
     }
 
@@ -200,9 +200,9 @@ impl Instrument {
     /// # Errors
     ///
     /// Why the contestant is out.
-    pub fn end(&self, seat: Seat<'_>) -> Result<Turn, Failure> {
+    pub fn end(&self, seat: Seat<'_>) -> Result<Turn, Unfit> {
         let Seat { contestant, process, seen, resident_bytes, look, sum, latency, .. } = seat;
-        let said = process.end()?;
+        let said = process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
         if contestant.launch.address == AddressFrom::Json && !self.stop.is_begun() {
             check_drain(said.as_deref(), seen.answers)?;
         }
@@ -243,7 +243,7 @@ impl Instrument {
         })
     }
 
-    fn latency(&self, load: &Load, rate: f64, ramp: Duration, seen: &mut Seen) -> Result<Latency, Failure> {
+    fn latency(&self, load: &Load, rate: f64, ramp: Duration, seen: &mut Seen) -> Result<Latency, Unfit> {
         let report = run(&load.clone().with(|l| {
             l.pace = Pace::Rate(rate);
             l.warm_up = ramp;
@@ -269,7 +269,7 @@ impl Instrument {
     }
 
     /// Runs `load`, and looks at the process twice meanwhile.
-    fn looked_into(&self, load: &Load, pid: u32) -> Result<(Report, Look), Failure> {
+    fn looked_into(&self, load: &Load, pid: u32) -> Result<(Report, Look), Unfit> {
         let (over, ended) = channel::<()>();
         let start = Instant::now();
         let looking = move || {
@@ -311,58 +311,35 @@ struct Look {
 }
 
 /// Runs `load`; a single answer that is not right is a failure.
-pub(crate) fn run(load: &Load) -> Result<Report, Failure> {
+pub(crate) fn run(load: &Load) -> Result<Report, Unfit> {
     run_watched(load, &mut |_| {})
 }
 
 /// [`run`], with what is done about ten times a second meanwhile.
-pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&Progress)) -> Result<Report, Failure> {
-    let report = polyserve_load::run(load, watch).map_err(|error| unfit(&error))?;
+pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&Progress)) -> Result<Report, Unfit> {
+    let report = polyserve_load::run(load, watch)?;
     // A slice without an answer is clean too: the machine may have had no time for us. A server that keeps silent is
     // told by the client's patience, or by what it left unfinished.
     let (failed, first) = (report.failed.total(), report.first_failure.as_deref().unwrap_or("no reason is known"));
     if failed > 0 {
-        return Err(Failure(format!("{failed} of its answers were not right, the first: {first}")));
+        return Err(Unfit::wrong(format!("{failed} of its answers were not right, the first: {first}")));
     }
     if report.unfinished > 0 && !load.stop.is_begun() {
-        return Err(Failure(format!("{} requests were never answered", report.unfinished)));
+        return Err(Unfit::wrong(format!("{} requests were never answered", report.unfinished)));
     }
     Ok(report)
 }
 
 /// A server that can hold all connections has no reason to close one that is kept and says nothing of an end: what it
 /// is asked next must be sent again.
-fn check_kept(contestant: &Contestant, retried: u64) -> Result<(), Failure> {
+fn check_kept(contestant: &Contestant, retried: u64) -> Result<(), Unfit> {
     if contestant.shape != Some(Connections::Multiplexed) || retried == 0 {
         return Ok(());
     }
     let multiplexed = "though its shape is multiplexed";
-    Err(Failure(format!("it closed kept connections unannounced, {multiplexed}: {retried} requests were sent again")))
-}
-
-fn unfit(error: &LoadError) -> Failure {
-    Failure(error.to_string())
-}
-
-/// How a server of ours ended.
-#[derive(Deserialize)]
-struct Drained {
-    answered: u64,
-    cut: u64,
-    stuck: u64,
-}
-
-/// Nobody asked for anything any more, so nothing was to be cut; and every answer that was seen has been given. Answers how
-/// many the server says that it gave.
-pub(crate) fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Failure> {
-    match said.map(serde_json::from_str) {
-        Some(Ok(Drained { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(answered),
-        Some(Ok(Drained { answered, cut, stuck })) => {
-            let ended = format!("answered {answered}, cut {cut}, stuck {stuck}");
-            Err(Failure(format!("it ended with {ended} where the client has {answers} answers or more")))
-        }
-        Some(Err(_)) | None => Err(Failure(format!("it did not say how it ended, but {said:?}"))),
-    }
+    Err(Unfit::wrong(format!(
+        "it closed kept connections unannounced, {multiplexed}: {retried} requests were sent again"
+    )))
 }
 
 #[cfg(test)]
@@ -376,26 +353,11 @@ mod tests {
     fn who_can_hold_all_connections_closes_none() {
         let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
         let contestant = |shape| Contestant::new("any", Role::Ranked, launch.clone()).with(|one| one.shape = shape);
-        let Failure(why) = check_kept(&contestant(Some(Connections::Multiplexed)), 3).unwrap_err();
-        assert!(why.contains("3 requests were sent again"), "{why}");
+        let unfit = check_kept(&contestant(Some(Connections::Multiplexed)), 3).unwrap_err();
+        assert!(unfit.why.contains("3 requests were sent again") && unfit.wrong, "{unfit:?}");
         check_kept(&contestant(Some(Connections::Multiplexed)), 0).unwrap();
         for shape in [None, Some(Connections::OnePerThread), Some(Connections::One)] {
             check_kept(&contestant(shape), 3).unwrap();
-        }
-    }
-
-    #[test]
-    fn an_end_is_good_where_nothing_was_cut_and_all_is_counted() {
-        check_drain(Some(r#"{"answered":10,"cut":0,"stuck":0}"#), 9).unwrap();
-        for (said, why) in [
-            (Some(r#"{"answered":8,"cut":0,"stuck":0}"#), "9 answers or more"),
-            (Some(r#"{"answered":10,"cut":1,"stuck":0}"#), "cut 1"),
-            (Some(r#"{"answered":10,"cut":0,"stuck":1}"#), "stuck 1"),
-            (Some("bye"), "bye"),
-            (None, "did not say"),
-        ] {
-            let Failure(text) = check_drain(said, 9).unwrap_err();
-            assert!(text.contains(why), "{text}");
         }
     }
 }

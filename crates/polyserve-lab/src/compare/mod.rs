@@ -13,7 +13,7 @@
 //! # Layout
 //!
 //! * [`contestant`]: who takes part, and the order of turns. [`contract`]: what those who are not ours keep of ours.
-//! * [`measure`]: a turn; [`turn`]: its figures; `seats`: the turns of a round.
+//! * [`measure`]: a turn; [`turn`]: its figures; [`unfit`]: why it has none; `seats`: the turns of a round.
 //! * [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept.
 
 pub mod contestant;
@@ -24,6 +24,7 @@ pub mod record;
 mod seats;
 pub mod table;
 pub mod turn;
+pub mod unfit;
 
 use anyhow::bail;
 use polyserve_load::Usage;
@@ -34,12 +35,12 @@ pub use measure::{Instrument, Seat};
 pub use ranking::Ranking;
 pub use record::Record;
 pub use turn::Turn;
+pub use unfit::Unfit;
 
 use contract::Contract;
 use ranking::{Entry, Failed, Rate};
 use seats::Seats;
 
-use crate::launch::process::Failure;
 use crate::machine::Cores;
 use crate::machine::proc::Spent;
 use crate::progress::Progress;
@@ -291,8 +292,8 @@ impl<'a> Run<'a> {
                     record.turn(round, &self.contestants[*who], &turn)?;
                     Some(turn)
                 }
-                Some(Err(failure)) => {
-                    self.fail(round, *who, failure, record, progress)?;
+                Some(Err(unfit)) => {
+                    self.fail(round, *who, unfit, record, progress)?;
                     None
                 }
                 None => None,
@@ -305,7 +306,7 @@ impl<'a> Run<'a> {
         &mut self,
         round: usize,
         who: usize,
-        Failure(why): Failure,
+        Unfit { why, .. }: Unfit,
         record: &mut Record,
         progress: &Progress,
     ) -> anyhow::Result<()> {

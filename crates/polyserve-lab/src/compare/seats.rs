@@ -4,12 +4,12 @@
 
 use super::measure::{Instrument, Seat};
 use super::turn::Turn;
-use crate::launch::process::Failure;
+use super::unfit::Unfit;
 
 /// One for everybody who has a turn. One that has failed is empty from then on.
 #[derive(Debug)]
 pub(super) struct Seats<'a> {
-    seats: Vec<Option<Result<Seat<'a>, Failure>>>,
+    seats: Vec<Option<Result<Seat<'a>, Unfit>>>,
 }
 
 impl<'a> Seats<'a> {
@@ -19,21 +19,21 @@ impl<'a> Seats<'a> {
     }
 
     /// Who sits there, or why nobody does.
-    pub(super) fn seat(&mut self, place: usize, started: Result<Seat<'a>, Failure>) {
+    pub(super) fn seat(&mut self, place: usize, started: Result<Seat<'a>, Unfit>) {
         self.seats[place] = Some(started);
     }
 
     /// What is done with who sits there, if somebody does.
-    pub(super) fn each(&mut self, place: usize, mut act: impl FnMut(&mut Seat<'a>) -> Result<(), Failure>) {
+    pub(super) fn each(&mut self, place: usize, mut act: impl FnMut(&mut Seat<'a>) -> Result<(), Unfit>) {
         if let Some(Ok(seat)) = &mut self.seats[place]
-            && let Err(failure) = act(seat)
+            && let Err(unfit) = act(seat)
         {
-            self.seats[place] = Some(Err(failure));
+            self.seats[place] = Some(Err(unfit));
         }
     }
 
     /// Ends the processes, in their places.
-    pub(super) fn end(self, instrument: &Instrument) -> impl Iterator<Item = Option<Result<Turn, Failure>>> {
+    pub(super) fn end(self, instrument: &Instrument) -> impl Iterator<Item = Option<Result<Turn, Unfit>>> {
         self.seats.into_iter().map(|seat| seat.map(|seat| seat.and_then(|seat| instrument.end(seat))))
     }
 }

@@ -6,6 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::compare::Unfit;
 use crate::launch::Launch;
 use crate::launch::process::{Failure, Process};
 use crate::machine::Cores;
@@ -25,12 +26,12 @@ const LONGEST: usize = 64 * 1024;
 /// # Errors
 ///
 /// Why it takes no part.
-pub fn look(launch: &Launch, cores: &Cores) -> Result<u64, Failure> {
+pub fn look(launch: &Launch, cores: &Cores) -> Result<u64, Unfit> {
     let mut process = Process::start(launch, cores)?;
-    let answer = ask(process.addr()).map_err(|error| Failure(format!("its welcome cannot be read: {error}")));
-    let looked = answer.and_then(|answer| judge(&answer).map_err(Failure));
-    let length = looked.map_err(|failure| process.explain(failure))?;
-    process.end()?;
+    let answer = ask(process.addr()).map_err(|error| format!("its welcome cannot be read: {error}"));
+    let looked = answer.and_then(|answer| judge(&answer));
+    let length = looked.map_err(|why| Unfit::wrong(why).explained(&mut process))?;
+    process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
     Ok(length)
 }
 

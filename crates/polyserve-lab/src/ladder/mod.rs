@@ -34,9 +34,8 @@ pub use record::Recorded;
 
 use crate::Misuse;
 use crate::compare::contestant::order;
-use crate::compare::{Instrument, Seat, Turn};
+use crate::compare::{Instrument, Seat, Turn, Unfit};
 use crate::journal::Journal;
-use crate::launch::process::Failure;
 use crate::machine::Cores;
 use crate::progress::Progress;
 use record::{Cell, Failed};
@@ -89,7 +88,7 @@ impl Ladder {
         let mut out: HashSet<&str> = HashSet::new();
         for round in 1..=self.rounds {
             if fit.iter().all(|climber| recorded.has(&climber.record.name, round)) {
-                self.climbers.iter().for_each(|_| progress.turn_over());
+                progress.were_over(fit.len());
                 continue;
             }
             let turns = self.round(round, &fit, progress);
@@ -103,9 +102,9 @@ impl Ladder {
                         journal.line("cell", &cell)?;
                         recorded.add(cell);
                     }
-                    Err(Failure(why)) => {
+                    Err(unfit) => {
                         out.insert(&climber.record.name);
-                        fail(climber, round, why, recorded, journal, progress)?;
+                        fail(climber, round, unfit, recorded, journal, progress)?;
                     }
                 }
             }
@@ -114,7 +113,8 @@ impl Ladder {
         Ok(())
     }
 
-    /// Looks at those who are new, and records who takes part: who is fit. Who was out before is tried again.
+    /// Looks at those who are new, and records who takes part: who is fit. Who was out before is tried again, unless it did
+    /// wrong: who is asked often enough may be lucky.
     fn enter(
         &self,
         recorded: &mut Recorded,
@@ -124,11 +124,17 @@ impl Ladder {
         let mut fit = Vec::new();
         for climber in &self.climbers {
             let name = &climber.record.name;
-            if let Some(known) = recorded.contestant(name) {
-                if known.program_hash != climber.record.program_hash {
-                    let why = "has been built anew since it was measured: record into another directory";
-                    return Err(Misuse(format!("{name} {why}")).into());
-                }
+            let known = recorded.contestant(name);
+            if known.is_some_and(|known| known.program_hash != climber.record.program_hash) {
+                let why = "has been built anew since it was measured: record into another directory";
+                return Err(Misuse(format!("{name} {why}")).into());
+            }
+            let is_known = known.is_some();
+            if recorded.did_wrong(name) {
+                progress.were_over(self.rounds);
+                continue;
+            }
+            if is_known {
                 fit.push(climber);
                 continue;
             }
@@ -143,7 +149,7 @@ impl Ladder {
                     recorded.enter(entered);
                     fit.push(climber);
                 }
-                Err(Failure(why)) => fail(climber, 0, why, recorded, journal, progress)?,
+                Err(unfit) => fail(climber, 0, unfit, recorded, journal, progress)?,
             }
         }
         Ok(fit)
@@ -159,9 +165,9 @@ impl Ladder {
         round: usize,
         who: &[&'a Climber],
         progress: &mut Progress,
-    ) -> Vec<(&'a Climber, Result<Turn, Failure>)> {
+    ) -> Vec<(&'a Climber, Result<Turn, Unfit>)> {
         let order = |pass| order(pass, who.len()).into_iter();
-        let mut seats: HashMap<usize, Result<Seat<'a>, Failure>> = HashMap::new();
+        let mut seats: HashMap<usize, Result<Seat<'a>, Unfit>> = HashMap::new();
         for place in order(round) {
             if !self.is_stopped() {
                 progress.turn(round, &who[place].record.name);
@@ -173,9 +179,9 @@ impl Ladder {
         for place in (first..first + slices).flat_map(order) {
             if let Some(Ok(seat)) = seats.get_mut(&place)
                 && !self.is_stopped()
-                && let Err(failure) = self.instrument.measure(seat)
+                && let Err(unfit) = self.instrument.measure(seat)
             {
-                seats.insert(place, Err(failure));
+                seats.insert(place, Err(unfit));
             }
         }
         let mut turns = Vec::new();
@@ -191,12 +197,12 @@ impl Ladder {
 fn fail(
     climber: &Climber,
     round: usize,
-    why: String,
+    Unfit { why, wrong }: Unfit,
     recorded: &mut Recorded,
     journal: &mut Journal,
     progress: &Progress,
 ) -> anyhow::Result<()> {
-    let failed = Failed { name: climber.record.name.clone(), round, why };
+    let failed = Failed { name: climber.record.name.clone(), round, why, wrong };
     progress.say(&format!("{} is out: {}", failed.name, failed.why));
     journal.line("failure", &failed)?;
     recorded.fail(failed);

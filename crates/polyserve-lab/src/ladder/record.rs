@@ -2,7 +2,7 @@
 //!
 //! Lines are of kind `contestant` (who takes part, and what it was built with), `not_run`, `cell` (a turn of one of them)
 //! and `failure`. A later line counts in place of an earlier one: a round that was measured again, a contestant that
-//! failed and then did not.
+//! failed and then did not. But for one that did wrong: it stays out.
 //!
 //! Invariant: ratios are of turns of one round; who has failed has no figures. Cost: an estimate of 10 000 resamples for
 //! each ratio.
@@ -108,6 +108,9 @@ pub struct Failed {
     pub round: usize,
     /// Why.
     pub why: String,
+    /// Whether it did wrong: then a rerun does not try it again.
+    #[serde(default)]
+    pub wrong: bool,
 }
 
 /// Everything that was recorded.
@@ -197,18 +200,25 @@ impl Recorded {
         self.not_run.push(not_run);
     }
 
-    /// Adds a turn.
+    /// Adds a turn. Who had failed has not any more, unless it did wrong.
     pub fn add(&mut self, cell: Cell) {
         self.bands.borrow_mut().clear();
-        self.failed.retain(|failed| failed.name != cell.name);
+        self.failed.retain(|failed| failed.wrong || failed.name != cell.name);
         self.cells.entry(cell.name.clone()).or_default().insert(cell.round, cell);
     }
 
-    /// Adds a turn that failed.
+    /// Adds a turn that failed, in place of what else is said of its contestant; but what it did wrong stays.
     pub fn fail(&mut self, failed: Failed) {
         self.bands.borrow_mut().clear();
-        self.failed.retain(|other| other.name != failed.name);
-        self.failed.push(failed);
+        if !self.did_wrong(&failed.name) {
+            self.failed.retain(|other| other.name != failed.name);
+            self.failed.push(failed);
+        }
+    }
+
+    /// Whether `name` did wrong in any turn.
+    pub fn did_wrong(&self, name: &str) -> bool {
+        self.failed.iter().any(|failed| failed.wrong && failed.name == name)
     }
 
     /// Whether there is a turn of `name` in this round.
@@ -370,6 +380,20 @@ mod tests {
         let recorded = Recorded::of(&lines).unwrap();
         assert_eq!(recorded.not_run.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["warp+lto+jemalloc"]);
         assert_eq!(recorded.contestants.len(), 3);
+    }
+
+    /// Who is asked often enough may be lucky.
+    #[test]
+    fn no_later_line_makes_a_wrong_answer_good() {
+        let mut lines = lines();
+        lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 10, "why": "a wrong answer", "wrong": true}));
+        lines.extend((1..=10).map(|round| cell("warp+lto", round, 90.0)));
+        lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 3, "why": "it did not start"}));
+        lines.push(cell("warp+lto", 3, 90.0));
+        let recorded = Recorded::of(&lines).unwrap();
+        assert_eq!(verdict(&lines), None);
+        assert_eq!(recorded.failed.iter().map(|one| one.why.as_str()).collect::<Vec<_>>(), ["a wrong answer"]);
+        assert!(recorded.did_wrong("warp+lto") && !recorded.has_figures("warp+lto") && !recorded.did_wrong("warp"));
     }
 
     #[test]

@@ -12,11 +12,11 @@ use std::time::Duration;
 use polyserve::Shutdown;
 use polyserve::sync::lock;
 use polyserve_load::data::{Data, Draw};
-use polyserve_load::{CpuOf, Exchange, Load, LoadError, Progress, Report, Span, Traffic, Usage, run};
+use polyserve_load::{CpuOf, Exchange, Load, Progress, Report, Span, Traffic, Usage, run};
 
 use super::{Cell, Contestant, Method, Point};
-use crate::compare::measure::check_drain;
 use crate::compare::turn::microseconds;
+use crate::compare::unfit::{Unfit, check_count};
 use crate::launch::Launch;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
@@ -57,29 +57,23 @@ impl Experiment {
         who: &Contestant,
         (pool_size, launch): (Option<usize>, &Launch),
         point: Point,
-    ) -> Result<Cell, Failure> {
+    ) -> Result<Cell, Unfit> {
         let mut process = Process::start(launch, &self.server_cores)?;
         let server = (process.addr(), process.pid());
-        let taken = self.on_client_cores(|| self.take(server, point)).map_err(|failure| process.explain(failure))?;
-        let said = process.end()?;
-        let mut answers = taken.answers;
+        let taken = self.on_client_cores(|| self.take(server, point))?;
+        let taken = taken.map_err(|unfit| unfit.explained(&mut process))?;
+        let said = process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
         if !self.stop.is_begun() {
-            let server = check_drain(said.as_deref(), answers)?;
-            if server != answers {
-                return Err(Failure(format!(
-                    "it says that it gave {server} answers, and the client has had {answers}"
-                )));
-            }
-            answers = server;
+            check_count(said.as_deref(), taken.answers)?;
         }
-        taken.cell(who, pool_size, point, answers)
+        Ok(taken.cell(who, pool_size, point)?)
     }
 
     /// Does it on a thread on the client's cores: the server has its own to itself.
-    fn on_client_cores<T: Send>(&self, act: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
-        let pinned = || {
+    fn on_client_cores<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T, Failure> {
+        let pinned = || -> Result<T, Failure> {
             self.client_cores.pin().map_err(|error| Failure(format!("the client cannot be pinned: {error}")))?;
-            act()
+            Ok(act())
         };
         thread::scope(|scope| {
             let thread = thread::Builder::new().name("cell".into()).spawn_scoped(scope, pinned);
@@ -88,7 +82,7 @@ impl Experiment {
         })
     }
 
-    fn take(&self, server: (SocketAddr, u32), point: Point) -> Result<Taken, Failure> {
+    fn take(&self, server: (SocketAddr, u32), point: Point) -> Result<Taken, Unfit> {
         let data = Data::new(SEED);
         let [first, update] = [Draw::New, Draw::FirstUpdate].map(|draw| data.row(ID, draw).to_json());
         let once = |exchange| clean(&self.load(server, exchange, 1, 1)?);
@@ -120,8 +114,8 @@ impl Experiment {
         exchange: Exchange,
         connections: usize,
         requests: u64,
-    ) -> Result<Load, Failure> {
-        let traffic = Traffic::expecting(vec![exchange]).map_err(failure)?;
+    ) -> Result<Load, Unfit> {
+        let traffic = Traffic::expecting(vec![exchange])?;
         Ok(Load::new(addr, traffic).with(|load| {
             load.connections = connections;
             load.threads = self.client_cores.count().min(connections);
@@ -147,27 +141,22 @@ fn put(row: &str, status: u16) -> Exchange {
     })
 }
 
-#[allow(clippy::needless_pass_by_value)] // as what it is mapped over has it
-fn failure(error: LoadError) -> Failure {
-    Failure(error.to_string())
-}
-
-fn clean(load: &Load) -> Result<Report, Failure> {
+fn clean(load: &Load) -> Result<Report, Unfit> {
     clean_watched(load, &mut |_| {})
 }
 
 /// Runs `load`; a single answer that is not right is a failure.
-fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report, Failure> {
-    let report = run(load, on_progress).map_err(failure)?;
+fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report, Unfit> {
+    let report = run(load, on_progress)?;
     let failed = report.failed.total();
     if failed > 0 {
         let first = report.first_failure.as_deref().unwrap_or("no reason is known");
-        return Err(Failure(format!("{failed} of its answers were not right, the first: {first}")));
+        return Err(Unfit::wrong(format!("{failed} of its answers were not right, the first: {first}")));
     }
     match load.span {
         _ if load.stop.is_begun() => Ok(report),
         Span::Requests(all) if report.answered != all => {
-            Err(Failure(format!("only {} of {all} requests were answered", report.answered)))
+            Err(Unfit::wrong(format!("only {} of {all} requests were answered", report.answered)))
         }
         _ => Ok(report),
     }
@@ -227,14 +216,9 @@ struct Taken {
 }
 
 impl Taken {
-    fn cell(
-        &self,
-        who: &Contestant,
-        pool_size: Option<usize>,
-        point: Point,
-        server_answered: u64,
-    ) -> Result<Cell, Failure> {
-        let Self { report, samples, .. } = self;
+    /// Its figures; the server has counted as many answers.
+    fn cell(&self, who: &Contestant, pool_size: Option<usize>, point: Point) -> Result<Cell, Failure> {
+        let Self { report, samples, answers } = self;
         let unknown = |what: &str| Failure(format!("{what} is not known"));
         let parts = report.parts.as_ref().ok_or_else(|| unknown("how long connecting took"))?;
         let busy = report.server_busy.ok_or_else(|| unknown("the processor time of the server"))?;
@@ -272,7 +256,7 @@ impl Taken {
             max_resident_kb: max / 1024.0,
             avg_anonymous_kb: samples.mean_anonymous().map(|bytes| bytes / 1024.0),
             samples: samples.resident.len(),
-            server_answered,
+            server_answered: *answers,
         })
     }
 }

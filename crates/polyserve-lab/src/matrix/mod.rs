@@ -185,6 +185,9 @@ pub struct Failed {
     pub cell: Option<FailedCell>,
     /// Why.
     pub why: String,
+    /// Whether it did wrong: then a rerun does not try that cell again.
+    #[serde(default)]
+    pub wrong: bool,
 }
 
 /// Which cell has failed.
@@ -203,6 +206,13 @@ pub struct FailedCell {
 impl Failed {
     /// The `kind` of its line.
     pub const KIND: &str = "failure";
+
+    /// Which one it is; none where it takes no part at all.
+    pub fn key(&self) -> Option<Key> {
+        let FailedCell { method, connections, pool_size, round } = *self.cell.as_ref()?;
+        let Contestant { contestant, control, .. } = self.who.clone();
+        Some(Key { contestant, control, method, connections, pool_size, round })
+    }
 }
 
 /// What is asked in one cell.

@@ -112,7 +112,7 @@ pub fn in_order(lines: &[Value]) -> anyhow::Result<Vec<Cell>> {
 }
 
 /// A failure, in a line.
-pub fn failed(Failed { who, cell, why }: &Failed) -> String {
+pub fn failed(Failed { who, cell, why, .. }: &Failed) -> String {
     let again = if who.control { " (again)" } else { "" };
     let name = &who.contestant;
     let Some(FailedCell { method, connections, pool_size, round }) = cell else {

@@ -23,8 +23,8 @@ use polyserve::service::Page;
 use polyserve_load::{CpuOf, Exchange, Load, LoadError, Report, Span, Traffic, Usage, run};
 use serde::{Deserialize, Serialize};
 
-use crate::compare::measure::check_drain;
 use crate::compare::turn::microseconds;
+use crate::compare::unfit::{Unfit, check_count};
 use crate::launch::Launch;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
@@ -152,6 +152,9 @@ pub struct Failed {
     pub workers: Option<usize>,
     /// Why.
     pub why: String,
+    /// Whether it did wrong: then a rerun does not try it again.
+    #[serde(default)]
+    pub wrong: bool,
 }
 
 /// More than this is never waited for at once: a bound for what is asked.
@@ -170,6 +173,11 @@ impl Row {
 impl Failed {
     /// The `kind` of its line in a journal.
     pub const KIND: &str = "failure";
+
+    /// Whether this is what `entrant` was to be loaded for.
+    pub fn is_of(&self, entrant: &Entrant) -> bool {
+        (self.part, self.workers) == (entrant.part, entrant.workers) && self.server == entrant.name
+    }
 }
 
 impl Experiment {
@@ -195,18 +203,19 @@ impl Experiment {
     /// # Errors
     ///
     /// Why it has no row.
-    pub fn row(&self, entrant: &Entrant) -> Result<Row, Failure> {
+    pub fn row(&self, entrant: &Entrant) -> Result<Row, Unfit> {
         let mut process = Process::start(&entrant.launch, &self.server_cores)?;
-        let load = self.load(entrant, &process).map_err(|error| Failure(error.to_string()))?;
-        let report = run(&load, &mut |_| {}).map_err(|error| process.explain(Failure(error.to_string())))?;
+        let load = self.load(entrant, &process)?;
+        let report = run(&load, &mut |_| {}).map_err(|error| Unfit::from(error).explained(&mut process))?;
         let failed = report.failed.total();
         if failed > 0 {
             let first = report.first_failure.as_deref().unwrap_or("no reason is known");
-            return Err(process.explain(Failure(format!("{failed} of its answers were not right, the first: {first}"))));
+            let why = format!("{failed} of its answers were not right, the first: {first}");
+            return Err(Unfit::wrong(why).explained(&mut process));
         }
-        let said = process.end()?;
+        let said = process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
         if !self.stop.is_begun() {
-            check_drain(said.as_deref(), entrant.requests)?;
+            check_count(said.as_deref(), entrant.requests)?;
         }
         Ok(self.shown(entrant, &report))
     }

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use polyserve::Shutdown;
 use polyserve_load::data::Data;
-use polyserve_load::{CpuOf, Dist, Load, LoadError, Mix, Pace, Report, Span, Traffic, prefill_for};
+use polyserve_load::{CpuOf, Dist, Load, Mix, Pace, Report, Span, Traffic, prefill_for};
 
 use super::Place;
 use super::report::Shown;
 use super::run::{Instrument, Job};
-use crate::compare::measure::{check_drain, run, run_watched};
+use crate::compare::measure::{run, run_watched};
 use crate::compare::turn::microseconds;
+use crate::compare::unfit::{Unfit, check_drain};
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::machine::proc;
@@ -65,14 +66,13 @@ impl Bench {
     }
 
     /// What is asked where so many entities of so many bytes are stored. It is kept: a million rows take a second to make.
-    fn traffic(&mut self, place: &Place) -> Result<Traffic, Failure> {
+    fn traffic(&mut self, place: &Place) -> Result<Traffic, Unfit> {
         let Place { keys, payload_bytes, .. } = *place;
         if let Some(traffic) = self.traffics.get(&(keys, payload_bytes)) {
             return Ok(traffic.clone());
         }
         let data = Data::new(self.seed).with_description(payload_bytes);
-        let traffic =
-            Traffic::entities(&data, keys, Dist::Uniform, self.mix, self.seed).map_err(|error| unfit(&error))?;
+        let traffic = Traffic::entities(&data, keys, Dist::Uniform, self.mix, self.seed)?;
         self.traffics.insert((keys, payload_bytes), traffic.clone());
         Ok(traffic)
     }
@@ -87,10 +87,10 @@ impl Bench {
         })
     }
 
-    fn look(&self, process: &Process, load: &Load, place: &Place, rate: Option<f64>) -> Result<(Shown, u64), Failure> {
+    fn look(&self, process: &Process, load: &Load, place: &Place, rate: Option<f64>) -> Result<(Shown, u64), Unfit> {
         let resident = || proc::resident(process.pid()).ok().map(|resident| resident.now);
         let start_bytes = resident();
-        let mut answers = prefill_for(load).map_err(|error| unfit(&error))?;
+        let mut answers = prefill_for(load)?;
         let filled_bytes = resident();
         let more = PER_CONNECTION * u32::try_from(place.connections).unwrap_or(u32::MAX);
         let closed =
@@ -142,13 +142,13 @@ impl Shown {
 }
 
 impl Instrument for Bench {
-    fn measure(&mut self, job: &Job, rate: Option<f64>) -> Result<Shown, Failure> {
+    fn measure(&mut self, job: &Job, rate: Option<f64>) -> Result<Shown, Unfit> {
         let traffic = self.traffic(&job.place)?;
         let mut process = Process::start(&job.launch, &self.server_cores)?;
         let load = self.load(&job.place, &process, traffic);
         let looked = self.look(&process, &load, &job.place, rate);
-        let (shown, answers) = looked.map_err(|failure| process.explain(failure))?;
-        let said = process.end()?;
+        let (shown, answers) = looked.map_err(|unfit| unfit.explained(&mut process))?;
+        let said = process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
         if !self.stop.is_begun() {
             check_drain(said.as_deref(), answers)?;
         }
@@ -164,8 +164,4 @@ impl Instrument for Bench {
 fn cpu_us(report: &Report) -> Option<f64> {
     let cpu_us = report.server_cpu?.as_secs_f64() * 1e6 / report.answered as f64;
     Some(cpu_us).filter(|cpu_us| cpu_us.is_finite())
-}
-
-fn unfit(error: &LoadError) -> Failure {
-    Failure(error.to_string())
 }

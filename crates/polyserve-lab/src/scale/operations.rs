@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use super::report::Shown;
 use super::run::{Instrument, Job};
+use crate::compare::Unfit;
 use crate::launch::Launch;
-use crate::launch::process::Failure;
 use crate::machine::Cores;
 use crate::machine::proc;
 
@@ -235,9 +235,9 @@ pub struct Processes {
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Instrument for Processes {
-    fn measure(&mut self, job: &Job, _rate: Option<f64>) -> Result<Shown, Failure> {
+    fn measure(&mut self, job: &Job, _rate: Option<f64>) -> Result<Shown, Unfit> {
         let said = self.said(&job.launch)?;
-        serde_json::from_str(said.trim()).map_err(|error| Failure(format!("it said {said:?}: {error}")))
+        serde_json::from_str(said.trim()).map_err(|error| Unfit::wrong(format!("it said {said:?}: {error}")))
     }
 
     fn is_paced(&self) -> bool {
@@ -247,9 +247,11 @@ impl Instrument for Processes {
 
 impl Processes {
     /// What `launch` prints until its good end.
-    fn said(&self, launch: &Launch) -> Result<String, Failure> {
-        let cannot =
-            |error: std::io::Error| Failure(format!("{} cannot be started: {error}", launch.program.display()));
+    fn said(&self, launch: &Launch) -> Result<String, Unfit> {
+        let cannot = |error: std::io::Error| {
+            let why = format!("{} cannot be started: {error}", launch.program.display());
+            Unfit { why, wrong: false }
+        };
         let mut command = Command::new(&launch.program);
         command.args(&launch.args).envs(launch.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -261,33 +263,35 @@ impl Processes {
         reading.map_err(cannot)?;
         let deadline = Instant::now() + self.patience;
         loop {
-            let why = match ended.recv_timeout(LOOK) {
+            let (why, wrong) = match ended.recv_timeout(LOOK) {
                 Ok(read) => return read,
-                Err(RecvTimeoutError::Disconnected) => return Err(Failure("nobody knows how it ended".into())),
-                Err(RecvTimeoutError::Timeout) if self.stop.is_begun() => "the run is over",
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => "it took too long",
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Unfit { why: "nobody knows how it ended".into(), wrong: false });
+                }
+                Err(RecvTimeoutError::Timeout) if self.stop.is_begun() => ("the run is over", false),
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => ("it took too long", true),
                 Err(RecvTimeoutError::Timeout) => continue,
             };
             let _ = pidfd_send_signal(&pidfd, Signal::KILL); // it may just have ended
             let _ = ended.recv();
-            return Err(Failure(why.into()));
+            return Err(Unfit { why: why.into(), wrong });
         }
     }
 }
 
 /// What the process has printed when it has ended well.
-fn read(mut child: Child) -> Result<String, Failure> {
+fn read(mut child: Child) -> Result<String, Unfit> {
     let (mut out, mut err) = (String::new(), String::new());
-    let wrong = |error: std::io::Error| Failure(format!("its output cannot be read: {error}"));
+    let cannot = |error: std::io::Error| Unfit { why: format!("its output cannot be read: {error}"), wrong: false };
     // One line, and what fits a pipe: neither blocks it.
     if let Some(mut stdout) = child.stdout.take() {
-        stdout.read_to_string(&mut out).map_err(wrong)?;
+        stdout.read_to_string(&mut out).map_err(cannot)?;
     }
     if let Some(mut stderr) = child.stderr.take() {
-        stderr.read_to_string(&mut err).map_err(wrong)?;
+        stderr.read_to_string(&mut err).map_err(cannot)?;
     }
-    let status = child.wait().map_err(wrong)?;
-    if status.success() { Ok(out) } else { Err(Failure(format!("it ended by itself: {status}: {}", err.trim()))) }
+    let status = child.wait().map_err(cannot)?;
+    if status.success() { Ok(out) } else { Err(Unfit::wrong(format!("it ended by itself: {status}: {}", err.trim()))) }
 }
 
 #[cfg(test)]
@@ -376,10 +380,13 @@ mod tests {
             address: crate::launch::AddressFrom::Json,
         };
         assert_eq!(processes.said(&shell("echo hello")).unwrap(), "hello\n");
-        let Failure(why) = processes.said(&shell("echo no memory >&2; exit 3")).unwrap_err();
-        assert!(why.contains("exit status: 3: no memory"), "{why}");
+        let unfit = processes.said(&shell("echo no memory >&2; exit 3")).unwrap_err();
+        assert!(unfit.why.contains("exit status: 3: no memory") && unfit.wrong, "{unfit:?}");
+        let missing = Launch { program: "/no/such/program".into(), ..shell("") };
+        let unfit = processes.said(&missing).unwrap_err();
+        assert!(unfit.why.contains("/no/such/program cannot be started") && !unfit.wrong, "{unfit:?}");
         let hasty = Processes { patience: Duration::ZERO, ..processes };
-        let Failure(why) = hasty.said(&shell("exec tail -f /dev/null")).unwrap_err();
-        assert!(why.contains("too long"), "{why}");
+        let unfit = hasty.said(&shell("exec tail -f /dev/null")).unwrap_err();
+        assert!(unfit.why.contains("too long") && unfit.wrong, "{unfit:?}");
     }
 }

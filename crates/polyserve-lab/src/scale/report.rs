@@ -39,7 +39,7 @@ pub struct Key {
     pub x: u64,
     /// The contestant: `tokio_tcp/two_level`; in process a repo.
     pub name: String,
-    /// The round, from 1.
+    /// The round, from 1; 0 where a wrong answer was given to what calibrates.
     pub round: usize,
 }
 
@@ -103,6 +103,9 @@ pub struct Failed {
     pub key: Key,
     /// Why.
     pub why: String,
+    /// Whether it did wrong: then a rerun does not try that point again.
+    #[serde(default)]
+    pub wrong: bool,
 }
 
 /// Somebody who is not measured on an axis, or at a place of it.
@@ -233,7 +236,7 @@ pub struct Growth {
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
     /// In the order in which they came first.
-    pub cells: Vec<(Key, Result<Cell, String>)>,
+    pub cells: Vec<(Key, Result<Cell, Failed>)>,
     /// By axis.
     pub rates: Vec<Rate>,
     /// Who was left out.
@@ -257,16 +260,23 @@ impl Lines {
         Ok(all)
     }
 
-    /// Adds a cell; it takes the place of an earlier one of the same key.
+    /// Adds a cell; it takes the place of an earlier one of the same key, unless somebody did wrong in that.
     pub fn add(&mut self, cell: Result<Cell, Failed>) {
-        let (key, cell) = match cell {
-            Ok(cell) => (cell.key.clone(), Ok(cell)),
-            Err(Failed { key, why }) => (key, Err(why)),
-        };
+        let key = cell.as_ref().map_or_else(|failed| failed.key.clone(), |cell| cell.key.clone());
         match self.cells.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, Err(Failed { wrong: true, .. }))) => {}
             Some((_, old)) => *old = cell,
             None => self.cells.push((key, cell)),
         }
+    }
+
+    /// Whether `name` did wrong at this place of `axis`, in whatever round.
+    pub fn did_wrong(&self, axis: Axis, x: u64, name: &str) -> bool {
+        let is_wrong = |failed: &Failed| {
+            let Key { axis: its_axis, x: its_x, name: its_name, .. } = &failed.key;
+            failed.wrong && (*its_axis, *its_x, its_name.as_str()) == (axis, x, name)
+        };
+        self.cells.iter().any(|(_, cell)| cell.as_ref().err().is_some_and(is_wrong))
     }
 
     /// The cell of this key, if it was measured.
@@ -305,10 +315,7 @@ impl Report {
         };
         let cells: Vec<&Cell> =
             lines.cells.iter().filter(|(key, _)| !is_out(key)).filter_map(|(_, cell)| cell.as_ref().ok()).collect();
-        let failed = lines
-            .cells
-            .iter()
-            .filter_map(|(key, cell)| cell.as_ref().err().map(|why| Failed { key: key.clone(), why: why.clone() }));
+        let failed = lines.cells.iter().filter_map(|(_, cell)| cell.as_ref().err().cloned());
         let (mut points, mut growth) = (Vec::new(), Vec::new());
         for axis in Axis::ALL {
             let mut names: Vec<&str> = Vec::new();

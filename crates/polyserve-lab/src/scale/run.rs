@@ -1,7 +1,7 @@
 //! All points of all axes, in turn, round by round.
 //!
-//! Invariant: a point that failed is not measured again in the same run; one that is recorded is not measured again at
-//! all. Cost: that of the points.
+//! Invariant: a point that failed is not measured again in the same run; one that is recorded, or that somebody did wrong
+//! at, is not measured again at all. Cost: that of the points.
 
 use std::collections::HashSet;
 
@@ -9,10 +9,10 @@ use polyserve::Shutdown;
 
 use super::report::{CELL, Cell, FAILURE, Failed, Key, Lines, NOT_RUN, NotRun, RATE, Rate, Shown};
 use super::{Axis, Place};
+use crate::compare::Unfit;
 use crate::compare::contestant::order;
 use crate::journal::Journal;
 use crate::launch::Launch;
-use crate::launch::process::Failure;
 use crate::progress::Progress;
 
 /// A point that is to be measured.
@@ -37,7 +37,7 @@ pub trait Instrument {
     /// # Errors
     ///
     /// Why there are no figures. It means nothing once the run is to end.
-    fn measure(&mut self, job: &Job, rate: Option<f64>) -> Result<Shown, Failure>;
+    fn measure(&mut self, job: &Job, rate: Option<f64>) -> Result<Shown, Unfit>;
 
     /// Whether it takes latencies at a rate.
     fn is_paced(&self) -> bool;
@@ -89,7 +89,10 @@ impl Experiment {
                 self.calibrate(axis, instrument, &mut lines, journal, progress)?;
             }
         }
-        let mut out = HashSet::new();
+        // Who is asked often enough may be lucky.
+        let is_wrong = |job: &&Job| lines.did_wrong(job.axis, job.x, &job.name);
+        let mut out: HashSet<(Axis, u64, &str)> =
+            self.jobs.iter().filter(is_wrong).map(|job| (job.axis, job.x, job.name.as_str())).collect();
         for round in 1..=self.rounds {
             for axis in self.axes() {
                 let jobs: Vec<&Job> = self.jobs.iter().filter(|job| job.axis == axis).collect();
@@ -100,7 +103,7 @@ impl Experiment {
                     if self.stop.is_begun() {
                         return Ok(lines);
                     }
-                    if lines.cell(&key).is_some() || out.contains(&(axis, job.x, &job.name)) {
+                    if lines.cell(&key).is_some() || out.contains(&(axis, job.x, job.name.as_str())) {
                         progress.were_over(1);
                         continue;
                     }
@@ -116,12 +119,9 @@ impl Experiment {
                             journal.line(CELL, &cell)?;
                             lines.add(Ok(cell));
                         }
-                        Err(Failure(why)) => {
-                            progress.say(&format!("no figures: {} at {} {axis}: {why}", job.name, job.x));
-                            let failed = Failed { key, why };
-                            journal.line(FAILURE, &failed)?;
-                            lines.add(Err(failed));
-                            out.insert((axis, job.x, &job.name));
+                        Err(unfit) => {
+                            fail(key, unfit, &mut lines, journal, progress)?;
+                            out.insert((axis, job.x, job.name.as_str()));
                         }
                     }
                 }
@@ -145,7 +145,8 @@ impl Experiment {
         on.iter().filter(is_end).copied().collect()
     }
 
-    /// Finds the rate of `axis`, unless it is recorded. One that fails is told again when its point is measured.
+    /// Finds the rate of `axis`, unless it is recorded. One that fails is told again when its point is measured; who does
+    /// wrong is out already.
     fn calibrate(
         &self,
         axis: Axis,
@@ -161,14 +162,24 @@ impl Experiment {
         }
         let mut slowest: Option<Rate> = None;
         for job in ends {
+            if lines.did_wrong(axis, job.x, &job.name) {
+                progress.were_over(1);
+                continue;
+            }
             progress.begin(format!("calibration: {}, {} {axis}", job.name, job.x));
             let result = instrument.measure(job, None);
             if self.stop.is_begun() {
                 return Ok(());
             }
             progress.turn_over();
-            let Ok(Shown { per_s, .. }) = result else { continue };
-            let requests_per_s = per_s * SHARE;
+            let requests_per_s = match result {
+                Ok(shown) => shown.per_s * SHARE,
+                Err(unfit) if unfit.wrong => {
+                    fail(Key { axis, x: job.x, name: job.name.clone(), round: 0 }, unfit, lines, journal, progress)?;
+                    continue;
+                }
+                Err(_) => continue,
+            };
             if requests_per_s >= 1.0 && slowest.as_ref().is_none_or(|slowest| requests_per_s < slowest.requests_per_s) {
                 slowest = Some(Rate { axis, requests_per_s, half_of: job.name.clone(), x: job.x });
             }
@@ -181,6 +192,21 @@ impl Experiment {
     }
 }
 
+/// Says and records that a point has no figures.
+fn fail(
+    key: Key,
+    Unfit { why, wrong }: Unfit,
+    lines: &mut Lines,
+    journal: &mut Journal,
+    progress: &Progress,
+) -> anyhow::Result<()> {
+    progress.say(&format!("no figures: {} at {} {}: {why}", key.name, key.x, key.axis));
+    let failed = Failed { key, why, wrong };
+    journal.line(FAILURE, &failed)?;
+    lines.add(Err(failed));
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,24 +214,33 @@ mod tests {
     use crate::launch::AddressFrom;
     use crate::machine::{Cores, Environment};
 
-    /// Shows what it is told; one place fails once.
+    /// Shows what it is told; one place fails once, or does wrong. The calibration's is of no rate.
     struct Told {
         asked: Vec<(u64, Option<f64>)>,
-        fails_at: Option<u64>,
+        fails: Option<Fails>,
         stop_after: usize,
         stop: Shutdown,
     }
 
+    #[derive(Clone, Copy)]
+    struct Fails {
+        at: u64,
+        calibrating: bool,
+        wrong: bool,
+    }
+
     impl Instrument for Told {
-        fn measure(&mut self, job: &Job, rate: Option<f64>) -> Result<Shown, Failure> {
+        fn measure(&mut self, job: &Job, rate: Option<f64>) -> Result<Shown, Unfit> {
             self.asked.push((job.x, rate));
             if self.asked.len() == self.stop_after {
                 self.stop.begin(std::time::Instant::now());
             }
-            if rate.is_some() && self.fails_at == Some(job.x) {
-                return Err(Failure("it was told to".into()));
+            match self.fails {
+                Some(Fails { at, calibrating, wrong }) if (at, calibrating) == (job.x, rate.is_none()) => {
+                    Err(Unfit { why: "it was told to".into(), wrong })
+                }
+                _ => Ok(Shown { per_s: 1000.0 / job.x as f64, ..Shown::default() }),
             }
-            Ok(Shown { per_s: 1000.0 / job.x as f64, ..Shown::default() })
         }
 
         fn is_paced(&self) -> bool {
@@ -221,14 +256,14 @@ mod tests {
         Experiment { jobs: [1, 10, 100].map(job).into(), not_run: Vec::new(), rounds: 2, stop: Shutdown::new() }
     }
 
-    fn run(dir: &std::path::Path, fails_at: Option<u64>, stop_after: usize) -> (Lines, Vec<(u64, Option<f64>)>) {
+    fn run(dir: &std::path::Path, fails: Option<Fails>, stop_after: usize) -> (Lines, Vec<(u64, Option<f64>)>) {
         let one = Cores::from(0);
         let environment = Environment::of(&one, [&one; 2], 1, "any");
         let header = Header { experiment: "scale".into(), plan: serde_json::json!({}), environment };
         let mut journal = Journal::open(Some(dir), &header).unwrap();
         let experiment = experiment();
         let stop = experiment.stop.clone();
-        let mut told = Told { asked: Vec::new(), fails_at, stop_after, stop };
+        let mut told = Told { asked: Vec::new(), fails, stop_after, stop };
         let mut progress = Progress::of(experiment.steps(&told));
         let lines = experiment.run(&mut told, &mut journal, &mut progress).unwrap();
         (lines, told.asked)
@@ -243,7 +278,7 @@ mod tests {
         assert_eq!(asked[..2], [(1, None), (100, None)]);
         assert_eq!((asked.len(), lines.cells.len()), (4, 1), "the one that was under way is not counted");
         assert!(asked[2..].iter().all(|(_, rate)| *rate == Some(5.0)), "half of 10 a second: {asked:?}");
-        let (lines, asked) = run(&dir, Some(10), usize::MAX);
+        let (lines, asked) = run(&dir, Some(Fails { at: 10, calibrating: false, wrong: false }), usize::MAX);
         assert_eq!(asked.iter().filter(|(x, _)| *x == 10).count(), 1, "not twice in one run: {asked:?}");
         assert!(asked.iter().all(|(_, rate)| rate.is_some()), "the rate is recorded: {asked:?}");
         let failed = |lines: &Lines| lines.cells.iter().filter(|(_, cell)| cell.is_err()).count();
@@ -254,6 +289,25 @@ mod tests {
         assert_eq!(asked, []);
         let recorded = read(&dir.join("scale.jsonl")).unwrap();
         assert_eq!(of_kind::<Cell>(&recorded, CELL).unwrap().len(), 6);
+        let _ = std::fs::remove_dir_all(&dir);
+    }
+
+    /// Who is asked often enough may be lucky: a rerun that would go well asks nobody who did wrong.
+    #[test]
+    fn who_did_wrong_stays_out() {
+        let dir = std::env::temp_dir().join(format!("polyserve-scale-wrong-{}", std::process::id()));
+        for (at, calibrating, round) in [(10, false, 1), (100, true, 0)] {
+            let _ = std::fs::remove_dir_all(&dir);
+            let fails = Fails { at, calibrating, wrong: true };
+            let (_, asked) = run(&dir, Some(fails), usize::MAX);
+            assert_eq!(asked.iter().filter(|(x, _)| *x == at).count(), 1, "{asked:?}");
+            let (lines, asked) = run(&dir, None, usize::MAX);
+            assert_eq!(asked, []);
+            let failed =
+                lines.cells.iter().filter_map(|(key, cell)| Some((key.x, key.round, cell.as_ref().err()?.wrong)));
+            assert_eq!(failed.collect::<Vec<_>>(), [(at, round, true)]);
+            assert_eq!(lines.cells.len(), 1 + 2 * 2, "the others have both rounds");
+        }
         let _ = std::fs::remove_dir_all(&dir);
     }
 }

@@ -4,7 +4,7 @@
 //! strikes all of them.
 //!
 //! Invariant: while a contestant runs tasks, all others and this process wait, but for a look at its threads now and then.
-//! A contestant that fails is out for the rest of the run.
+//! A contestant that fails is out for the rest of the run; one that did wrong, for those that go on with it too.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,12 +17,12 @@ use polyserve::sync::lock;
 
 use super::figures::{Alone, Figures};
 use super::member::{Answer, Member};
-use super::record::{Calibration, Cell, Failed, Measured, Plan, Sequence, Single, When, round};
+use super::record::{Calibration, Cell, Failed, Measured, Plan, Sequence, Single, SingleRun, When, round};
 use super::sequence::{Terms, look, starts};
 use super::talk::Request;
+use crate::compare::Unfit;
 use crate::journal::Journal;
 use crate::launch::Launch;
-use crate::launch::process::Failure;
 use crate::machine::Cores;
 use crate::output::spinner;
 use crate::progress::Progress;
@@ -76,13 +76,18 @@ pub fn run(
         cells: journal.before("cell")?,
         ..Measured::default()
     };
+    let before = journal.before::<Failed>("failure")?.into_iter().filter(|failed| failed.wrong);
     let most = plan.counts.iter().copied().max().unwrap_or(1);
     let mut run = Run { plan, cores, stop, journal, measured, starts: starts(plan.seed, most) };
+    before.for_each(|failed| run.measured.fail(failed));
     let mut members = Vec::new();
     for Contestant { name, launch } in contestants {
         match launch {
+            // Who is asked often enough may be lucky.
+            _ if run.measured.failed.iter().any(|failed| failed.wrong && failed.contestant == *name) => {}
             Ok(launch) => members.push(Member::new(name, launch)),
-            Err(why) => run.failed(name, None, Failure(why.clone()))?,
+            Err(_) if stop.is_begun() => {} // it was interrupted while it was built
+            Err(why) => run.failed(name, None, Unfit { why: why.clone(), wrong: false })?,
         }
     }
     run.calibrate(&mut members)?;
@@ -95,14 +100,20 @@ pub fn run(
 }
 
 impl Run<'_> {
-    fn failed(&mut self, name: &str, step: Option<Step>, Failure(why): Failure) -> anyhow::Result<()> {
-        let (tasks, series) = match step {
-            Some(Step::Cell { tasks, series }) => (Some(tasks), series),
-            Some(Step::Single { .. }) | None => (None, 0),
+    fn failed(&mut self, name: &str, step: Option<Step>, Unfit { why, wrong }: Unfit) -> anyhow::Result<()> {
+        let contestant = name.to_owned();
+        let failed = match step {
+            Some(Step::Cell { tasks, series }) => {
+                Failed { contestant, tasks: Some(tasks), series, single: None, why, wrong }
+            }
+            Some(Step::Single { when, run }) => {
+                let why = format!("{}, run {run}: {why}", when.shown());
+                Failed { contestant, tasks: None, series: 0, single: Some(SingleRun { when, run }), why, wrong }
+            }
+            None => Failed { contestant, tasks: None, series: 0, single: None, why, wrong },
         };
-        let failed = Failed { contestant: name.to_owned(), tasks, series, why };
         self.journal.line("failure", &failed)?;
-        self.measured.failed.push(failed);
+        self.measured.fail(failed);
         Ok(())
     }
 
@@ -119,19 +130,22 @@ impl Run<'_> {
                     return Ok(());
                 }
                 Ok(None) => return Ok(()), // it was ended
-                Err(failure) => {
+                Err(unfit) => {
                     member.leave();
-                    self.failed(&member.name, None, failure)?;
+                    self.failed(&member.name, None, unfit)?;
                 }
             }
+        }
+        if self.stop.is_begun() {
+            return Ok(());
         }
         let why: Vec<String> =
             self.measured.failed.iter().map(|failed| format!("{}: {}", failed.contestant, failed.why)).collect();
         bail!("nobody can run a task: {}", why.join("; "))
     }
 
-    fn calibration(&self, member: &mut Member) -> Result<Option<Calibration>, Failure> {
-        let mut time = |steps: u64| {
+    fn calibration(&self, member: &mut Member) -> Result<Option<Calibration>, Unfit> {
+        let mut time = |steps: u64| -> Result<Option<f64>, Unfit> {
             let answer = self.ask(member, &self.request(1, steps, 0))?;
             Ok(answer.map(|answer| (answer.ran[0].finished_ns - answer.ran[0].started_ns) as f64 / 1e6))
         };
@@ -204,9 +218,9 @@ impl Run<'_> {
             }
             if !member.is_out() {
                 progress.begin(step.shown(&member.name));
-                if let Err(failure) = self.step(step, member)? {
+                if let Err(unfit) = self.step(step, member)? {
                     member.leave();
-                    self.failed(&member.name, Some(step), failure)?;
+                    self.failed(&member.name, Some(step), unfit)?;
                 }
             }
             (0..self.weight(step)).for_each(|_| progress.turn_over());
@@ -249,7 +263,7 @@ impl Run<'_> {
         }
     }
 
-    fn step(&mut self, step: Step, member: &mut Member) -> anyhow::Result<Result<(), Failure>> {
+    fn step(&mut self, step: Step, member: &mut Member) -> anyhow::Result<Result<(), Unfit>> {
         let Some(steps) = self.measured.calibration.as_ref().map(|calibration| calibration.steps) else {
             return Ok(Ok(())); // it was ended
         };
@@ -261,7 +275,7 @@ impl Run<'_> {
         let answer = match asked.and_then(|answer| answer.map(|answer| self.verified(answer)).transpose()) {
             Ok(Some(answer)) => answer,
             Ok(None) => return Ok(Ok(())),
-            Err(failure) => return Ok(Err(failure)),
+            Err(unfit) => return Ok(Err(unfit)),
         };
         let (cpu_ms, cpu_of) = answer.cpu_ms();
         let (contestant, schedule) = (member.name.clone(), answer.schedule());
@@ -289,21 +303,22 @@ impl Run<'_> {
         Request { starts: self.starts[..tasks].to_vec(), steps, order: self.plan.order, batch }
     }
 
-    fn ask(&self, member: &mut Member, request: &Request) -> Result<Option<Answer>, Failure> {
+    fn ask(&self, member: &mut Member, request: &Request) -> Result<Option<Answer>, Unfit> {
         let task = Duration::from_secs_f64(self.plan.task_ms / 1000.0);
         member.ask(request, task, self.cores, self.stop)
     }
 
     /// That each last term is the one that was computed here.
-    fn verified(&self, answer: Answer) -> Result<Answer, Failure> {
+    fn verified(&self, answer: Answer) -> Result<Answer, Unfit> {
         for ran in &answer.ran {
             let known = self.measured.sequences.iter().find(|known| known.task == ran.task);
             let Some(Sequence { last, .. }) = known else {
-                return Err(Failure(format!("what task {} must answer is not known", ran.task)));
+                let why = format!("what task {} must answer is not known", ran.task);
+                return Err(Unfit { why, wrong: false });
             };
             if last.to_bits() != ran.bits {
                 let wrong = f64::from_bits(ran.bits);
-                return Err(Failure(format!("the last term of task {} is {last}, not {wrong}", ran.task)));
+                return Err(Unfit::wrong(format!("the last term of task {} is {last}, not {wrong}", ran.task)));
             }
         }
         Ok(answer)
@@ -313,10 +328,18 @@ impl Run<'_> {
 impl Step {
     fn shown(self, name: &str) -> String {
         match self {
-            Self::Single { when: When::Before, run } => format!("{name}: alone, {run}"),
-            Self::Single { when: When::After, run } => format!("{name}: alone again, {run}"),
+            Self::Single { when, run } => format!("{name}: {}, {run}", when.shown()),
             Self::Cell { tasks, series: 0 } => format!("{name}: {tasks} at once"),
             Self::Cell { tasks, series } => format!("{name}: {tasks} by {series}"),
+        }
+    }
+}
+
+impl When {
+    fn shown(self) -> &'static str {
+        match self {
+            Self::Before => "alone",
+            Self::After => "alone again",
         }
     }
 }

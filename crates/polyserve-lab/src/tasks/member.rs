@@ -9,6 +9,7 @@ use polyserve::Shutdown;
 
 use super::record::{CpuOf, Scheduled, round};
 use super::talk::{Done, Ran, Request, Said};
+use crate::compare::Unfit;
 use crate::launch::Launch;
 use crate::launch::conversation::Conversation;
 use crate::launch::process::Failure;
@@ -55,32 +56,33 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// Where it cannot be started, dies, does not run all of them, or not in time.
+    /// Where it cannot be started; and, which is wrong, where it dies, does not run all of them, or not in time.
     pub(super) fn ask(
         &mut self,
         request: &Request,
         task: Duration,
         cores: &Cores,
         stop: &Shutdown,
-    ) -> Result<Option<Answer>, Failure> {
+    ) -> Result<Option<Answer>, Unfit> {
         let talk = match &mut self.talk {
             Some(talk) => talk,
             none => none.insert(Conversation::start(&self.launch, cores)?),
         };
         let text = serde_json::to_string(request).map_err(|error| Failure(error.to_string()))?;
-        talk.tell(&text)?;
+        let wrong = |Failure(why)| Unfit::wrong(why);
+        talk.tell(&text).map_err(wrong)?;
         // Others may be at work too, and Go's tasks may be slower.
         let deadline = Instant::now() + PATIENCE + task * 20 * request.starts.len() as u32;
         let look = (task / 4).clamp(Duration::from_millis(1), LOOK);
         let (mut ran, mut threads) = (Vec::new(), None);
         loop {
-            match talk.hear(look)? {
+            match talk.hear(look).map_err(wrong)? {
                 None if stop.is_begun() => {
                     self.talk = None;
                     return Ok(None);
                 }
                 None if Instant::now() > deadline => {
-                    return Err(Failure(format!("{} tasks have not ended in time", request.starts.len())));
+                    return Err(Unfit::wrong(format!("{} tasks have not ended in time", request.starts.len())));
                 }
                 None => threads = threads.max(proc::threads(talk.pid()).ok()),
                 Some(line) => match serde_json::from_str(&line) {
@@ -88,8 +90,8 @@ impl Member {
                     Ok(Said::Done(Done { process_cpu_ns })) => {
                         return complete(Answer { ran, process_cpu_ns, threads }, request).map(Some);
                     }
-                    Ok(Said::Failed(failed)) => return Err(Failure(failed.error)),
-                    Err(error) => return Err(Failure(format!("it says {line:?}: {error}"))),
+                    Ok(Said::Failed(failed)) => return Err(Unfit::wrong(failed.error)),
+                    Err(error) => return Err(Unfit::wrong(format!("it says {line:?}: {error}"))),
                 },
             }
         }
@@ -97,13 +99,13 @@ impl Member {
 }
 
 /// That every task ran once, and forward in time.
-fn complete(answer: Answer, request: &Request) -> Result<Answer, Failure> {
+fn complete(answer: Answer, request: &Request) -> Result<Answer, Unfit> {
     let numbers = answer.ran.iter().map(|ran| ran.task);
     if !numbers.eq(1..=request.starts.len()) {
-        return Err(Failure(format!("it ran {} of {} tasks", answer.ran.len(), request.starts.len())));
+        return Err(Unfit::wrong(format!("it ran {} of {} tasks", answer.ran.len(), request.starts.len())));
     }
     match answer.ran.iter().find(|ran| ran.submitted_ns > ran.started_ns || ran.started_ns >= ran.finished_ns) {
-        Some(ran) => Err(Failure(format!("task {} ended before it began: {ran:?}", ran.task))),
+        Some(ran) => Err(Unfit::wrong(format!("task {} ended before it began: {ran:?}", ran.task))),
         None => Ok(answer),
     }
 }

@@ -86,6 +86,15 @@ pub enum When {
     After,
 }
 
+/// One of a contestant's single runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SingleRun {
+    /// When.
+    pub when: When,
+    /// Which of them, from 1.
+    pub run: usize,
+}
+
 /// A task that ran alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Single {
@@ -166,8 +175,14 @@ pub struct Failed {
     /// In batches of so many; 0 is all at once.
     #[serde(default)]
     pub series: usize,
+    /// In which of the single runs, where it was one.
+    #[serde(default)]
+    pub single: Option<SingleRun>,
     /// Why.
     pub why: String,
+    /// Whether it did wrong: then a rerun does not try it again.
+    #[serde(default)]
+    pub wrong: bool,
 }
 
 /// Everything that was measured.
@@ -190,7 +205,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// What a record holds. Of a failure, only what was not measured since.
+    /// What a record holds. Of failures, what was not measured since, the last of each contestant; but what it did wrong
+    /// stays.
     ///
     /// # Errors
     ///
@@ -201,18 +217,38 @@ impl Measured {
             None => None,
         };
         let cells: Vec<Cell> = of_kind(lines, "cell")?;
-        let mut failed: Vec<Failed> = of_kind(lines, "failure")?;
-        let is_there = |cell: &Cell, failed: &Failed| {
-            let same = failed.tasks.is_none_or(|tasks| (tasks, failed.series) == (cell.tasks, cell.series));
-            same && cell.contestant == failed.contestant
-        };
-        failed.retain(|failed| !cells.iter().any(|cell| is_there(cell, failed)));
-        failed.dedup_by(|one, other| one.contestant == other.contestant); // one that fails is out of its run
         let calibration = of_kind(lines, "calibration")?.pop();
         let (sequences, singles) = (of_kind(lines, "sequence")?, of_kind(lines, "single")?);
-        let mut read = Self { plan, calibration, sequences, singles, cells, failed, interrupted: false };
+        let mut read = Self { plan, calibration, sequences, singles, cells, failed: Vec::new(), interrupted: false };
+        for failed in of_kind::<Failed>(lines, "failure")? {
+            if failed.wrong || !read.is_made_good(&failed) {
+                read.fail(failed);
+            }
+        }
         read.sort();
         Ok(read)
+    }
+
+    /// Adds a failure in place of an earlier one of its contestant, for one that fails is out of its run; but what it did
+    /// wrong stays.
+    pub fn fail(&mut self, failed: Failed) {
+        match self.failed.iter_mut().find(|other| other.contestant == failed.contestant) {
+            Some(other) if other.wrong => {}
+            Some(other) => *other = failed,
+            None => self.failed.push(failed),
+        }
+    }
+
+    /// Whether that has figures now in which it failed; all of one that took no part, if it has any.
+    fn is_made_good(&self, Failed { contestant, tasks, series, single, .. }: &Failed) -> bool {
+        match (single, tasks) {
+            (Some(SingleRun { when, run }), _) => {
+                let is_it = |one: &Single| one.contestant == *contestant && (one.when, one.run) == (*when, *run);
+                self.singles.iter().any(is_it)
+            }
+            (None, Some(tasks)) => self.cell(contestant, *tasks, *series).is_some(),
+            (None, None) => self.cells.iter().any(|cell| cell.contestant == *contestant),
+        }
     }
 
     /// Puts the observations in the order of their number of tasks, and within that of the contestants, for a run that was
@@ -274,23 +310,60 @@ mod tests {
     use super::*;
     use crate::tasks::runner::{RAYON, STD_THREADS};
 
+    fn failure(tasks: Option<usize>, series: usize, single: Option<SingleRun>, wrong: bool) -> Value {
+        let failed = Failed { contestant: STD_THREADS.into(), tasks, series, single, why: "any".into(), wrong };
+        let mut line = serde_json::to_value(failed).unwrap();
+        line["kind"] = "failure".into();
+        line
+    }
+
+    /// What is read of `more` behind a whole record, in which another one has failed.
+    fn failed(more: Vec<Value>) -> Vec<Failed> {
+        let mut lines = lines(&Made::fair());
+        lines.extend(more);
+        let mut failed = Measured::read(&lines).unwrap().failed;
+        assert_eq!(failed.remove(0).contestant, RAYON);
+        failed
+    }
+
     #[test]
     fn a_failure_is_forgotten_when_it_was_made_good() {
-        let failure = |tasks: Option<usize>, series: usize| {
-            let failed = Failed { contestant: STD_THREADS.into(), tasks, series, why: "any".into() };
-            let mut line = serde_json::to_value(failed).unwrap();
-            line["kind"] = "failure".into();
-            line
-        };
-        for (tasks, series, is_there) in
-            [(None, 0, false), (Some(9), 0, false), (Some(9), 8, true), (Some(99), 0, true)]
-        {
-            let mut lines = lines(&Made::fair());
-            lines.push(failure(tasks, series));
-            let failed = Measured::read(&lines).unwrap().failed;
-            assert_eq!(failed.len(), 1 + usize::from(is_there), "{failed:?}");
-            assert_eq!(failed[0].contestant, RAYON);
+        let single = |when, run| Some(SingleRun { when, run });
+        for (tasks, series, single, is_there) in [
+            (None, 0, None, false),
+            (Some(9), 0, None, false),
+            (Some(9), 8, None, true),
+            (Some(99), 0, None, true),
+            (None, 0, single(When::After, 1), false),
+            (None, 0, single(When::After, 2), true),
+        ] {
+            let read = failed(vec![failure(tasks, series, single, false)]);
+            assert_eq!(read.len(), usize::from(is_there), "{read:?}");
+            assert!(read.iter().all(|failed| failed.single == single), "{read:?}");
         }
+    }
+
+    /// Who is asked often enough may be lucky.
+    #[test]
+    fn what_was_wrong_is_never_made_good() {
+        assert_eq!(failed(vec![failure(Some(9), 0, None, true)]).len(), 1);
+        let both = failed(vec![failure(Some(9), 0, None, true), failure(Some(99), 0, None, false)]);
+        assert!(both.len() == 1 && both[0].wrong, "{both:?}");
+        // As records before had it.
+        let mut old = failure(Some(99), 0, None, false);
+        let fields = old.as_object_mut().unwrap();
+        assert!(fields.remove("wrong").is_some() && fields.remove("single").is_some());
+        assert!(!failed(vec![old])[0].wrong);
+    }
+
+    /// A run of several contestants, and one that failed in it and then in the next: their lines are no neighbours.
+    #[test]
+    fn of_a_contestants_failures_the_last_is_told() {
+        let mut other = failure(Some(99), 0, None, false);
+        other["contestant"] = "another".into();
+        let read = failed(vec![failure(Some(98), 0, None, false), other, failure(Some(99), 8, None, false)]);
+        let of: Vec<_> = read.iter().map(|failed| (failed.contestant.as_str(), failed.tasks, failed.series)).collect();
+        assert_eq!(of, [(STD_THREADS, Some(99), 8), ("another", Some(99), 0)]);
     }
 
     #[test]

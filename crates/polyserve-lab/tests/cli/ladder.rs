@@ -88,7 +88,7 @@ const BOTH: [&str; 3] = ["--servers=tokio_per_core", "--peers=warp", "--rungs=lt
 #[test]
 fn every_rung_is_built_measured_and_gone_on_with() {
     let place = Place::new("whole");
-    let args = [&BOTH[..], &["--against=go-fasthttp"]].concat();
+    let args = BOTH;
     let printed = place.climb(0, &args);
     let ladder =
         |subject: &str| ["", " (again)", "+lto", "+lto+pipeline-flush"].map(|added| format!("{subject}{added}"));
@@ -103,8 +103,8 @@ fn every_rung_is_built_measured_and_gone_on_with() {
         assert_eq!((rung["ratio"].is_number(), rung["rounds"].as_u64()), (rung["rung"] != rung["subject"], Some(2)));
     }
     assert_eq!(rungs[2]["verdict"], "too_few_rounds");
-    // There is no module of Go's beside these sources.
-    assert_eq!(names(printed["not_run"].as_array().unwrap(), "name"), ["go-fasthttp"]);
+    // There is no module of Go's beside these sources; nobody asked for it by name.
+    assert_eq!(names(printed["not_run"].as_array().unwrap(), "name"), ["go-fasthttp", "go-nethttp"]);
     assert!(printed["not_run"][0]["why"].as_str().unwrap().contains("holds no module"), "{printed}");
 
     let csv = fs::read_to_string(place.0.join("out/ladder.csv")).unwrap();
@@ -138,7 +138,20 @@ fn a_rung_with_a_wrong_answer_has_no_figures() {
     assert_eq!(names(printed["rungs"].as_array().unwrap(), "rung"), ["warp", "warp (again)"]);
     assert_eq!(names(printed["failed"].as_array().unwrap(), "name"), ["warp+mimalloc"]);
     assert!(printed["failed"][0]["why"].as_str().unwrap().contains("not the welcome"), "{printed}");
-    assert_eq!(names(&place.recorded("failure"), "name"), ["warp+mimalloc"]);
+    let failures = place.recorded("failure");
+    assert_eq!((names(&failures, "name"), &failures[0]["wrong"]), (vec!["warp+mimalloc".to_owned()], &true.into()));
+    // A rerun does not try its luck, and does not forget.
+    let again = place.climb(1, &["--servers=none", "--against=none", "--rungs=mimalloc"]);
+    assert_eq!((&again["failed"], place.recorded("failure")), (&printed["failed"], failures));
+}
+
+/// As in all experiments: who is part of the default may be missing, who was asked for may not.
+#[test]
+fn a_reference_that_was_asked_for_by_name_must_be_there() {
+    let place = Place::new("named");
+    let printed = place.climb(1, &["--servers=none", "--rungs=lto", "--against=go-fasthttp"]);
+    assert_eq!(names(printed["rungs"].as_array().unwrap(), "rung"), ["warp", "warp (again)", "warp+lto"]);
+    assert_eq!(names(printed["not_run"].as_array().unwrap(), "name"), ["go-fasthttp"]);
 }
 
 #[test]

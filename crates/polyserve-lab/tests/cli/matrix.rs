@@ -143,11 +143,13 @@ fn a_signal_leaves_what_was_recorded() {
     assert!(rows("matrix_get.csv") + rows("matrix_put.csv") <= cells, "without the control");
 }
 
-/// Where Go or its sources are not there, the twins have a line with the reason, and that is no failure of the run.
+/// Where Go or its sources are not there, the twins have a line with the reason; who was asked for by name has failed.
 #[test]
 fn who_cannot_run_is_named() {
     let nowhere = ["--servers=go/twin-rwmutex,sequential", "--peers-dir=/nonexistent", "--methods=get"];
-    let measured = matrix(&nowhere);
+    let output = polyserve(&[&TINY[..], &nowhere].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
     let failed = measured["failed"].as_array().unwrap();
     assert_eq!(failed.len(), 1, "{failed:?}");
     assert_eq!((&failed[0]["contestant"], &failed[0]["cell"]), (&"go/twin-rwmutex".into(), &Value::Null));
@@ -155,6 +157,19 @@ fn who_cannot_run_is_named() {
     let cells = measured["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 4, "the other one, and once more as the control: {cells:?}");
     assert!(cells.iter().all(|cell| cell["pool_size"].is_null() && cell["server"] == "sequential"), "{cells:?}");
+}
+
+/// Whoever is a part of the default and cannot be had here is named, and fails nothing.
+#[test]
+fn who_was_not_asked_for_may_be_missing() {
+    let quick =
+        ["--quick", "--pools=1", "--connections=2", "--requests=20", "--methods=get", "--peers-dir=/nonexistent"];
+    let said = printed(&[&["matrix", "--json"], &quick[..]].concat());
+    let measured: Value = serde_json::from_str(&said).unwrap();
+    let failed = measured["failed"].as_array().unwrap();
+    let names: Vec<&str> = failed.iter().map(|failed| failed["contestant"].as_str().unwrap()).collect();
+    assert_eq!(names, ["go/twin-rwmutex", "go/twin-syncmap"], "{failed:?}");
+    assert!(!measured["cells"].as_array().unwrap().is_empty());
 }
 
 /// More connections than a pool's workers and queue would hold by default: nobody is turned away.
@@ -167,17 +182,25 @@ fn nobody_is_turned_away() {
     assert!(said.contains("undecided: PUT costs more than GET"), "{said}");
 }
 
-/// A cell in which a limit was set on purpose has no figures, and says why.
+/// A cell in which a limit was set on purpose has no figures, and says why; a rerun does not try its luck.
 #[test]
 fn a_cell_with_a_wrong_answer_has_no_figures() {
-    let limited = ["--servers=pool_server", "--methods=put", "--max-body=5"];
-    let output = polyserve(&[&TINY[..], &limited].concat()).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    let measured: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
-    let failed = measured["failed"].as_array().unwrap();
-    assert_eq!((failed.len(), measured["cells"].as_array().unwrap().len()), (8, 0), "{failed:?}");
+    let dir = Dir::new("wrong");
+    let out = dir.out();
+    let limited = ["--servers=pool_server", "--methods=put", "--max-body=5", &out];
+    let recorded = || dir.read("matrix.jsonl").lines().filter(|line| !line.contains(r#""kind":"environment""#)).count();
+    let run = || {
+        let output = polyserve(&[&TINY[..], &limited].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        let measured: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+        assert_eq!((measured["cells"].as_array().unwrap().len(), &measured["left"], recorded()), (0, &0.into(), 8));
+        measured["failed"].as_array().unwrap().clone()
+    };
+    let failed = run();
+    assert_eq!(failed.len(), 8, "{failed:?}");
     assert!(failed[0]["why"].as_str().unwrap().contains("status 413"), "{failed:?}");
-    assert_eq!(failed[0]["cell"]["method"], "put", "{failed:?}");
+    assert_eq!((&failed[0]["cell"]["method"], &failed[0]["wrong"]), (&"put".into(), &true.into()), "{failed:?}");
+    assert_eq!(run(), failed);
 }
 
 #[test]

@@ -138,19 +138,19 @@ fn the_published_set_up_is_a_part_of_the_run() {
     }
 }
 
-/// A server that ends in the middle has no row, but its reason in the record; the others have theirs, and a rerun tries it
-/// again.
+/// A server that answers what is not right has no row, but its reason in the record; and a rerun does not try its luck.
 #[test]
-fn who_fails_is_named_with_the_reason_and_tried_again() {
+fn who_fails_is_named_with_the_reason_and_stays_out() {
     let (dir, out) = fresh("failed");
     // No connection may wait for a worker, and no answer comes in time.
     let args = ["--servers=pool_server,smol", "--workers=1", "--answer-timeout=1ms", "--page-wait=300ms", &out];
-    for times in 1..=2 {
+    for _ in 0..2 {
         let output = run(&[&TINY[..5], &args[..]].concat());
         assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
         let said = text(&output.stdout);
         assert!(said.contains("not run: pool_server/mpsc_pool with 1 workers: "), "{said}");
-        assert_eq!(recorded(&dir, "failure").len(), 2 * times);
+        let failed = recorded(&dir, "failure");
+        assert!(failed.len() == 2 && failed.iter().all(|failed| failed["wrong"] == true), "{failed:?}");
     }
     assert_eq!(recorded(&dir, "cell"), [] as [Value; 0]);
     assert!(recorded(&dir, "failure")[0]["why"].as_str().unwrap().contains("503"));
@@ -175,14 +175,16 @@ fn a_pool_that_connections_hold_has_a_pools_bound() {
     assert_eq!(of, [(Some(2), Some(5000.0)), (Some(3), Some(7500.0))]);
 }
 
+/// Whose shape is no pool has nothing to sweep; that is said, with its bound, and is no failure.
 #[test]
 fn by_default_all_with_workers_take_part() {
+    let (dir, out) = fresh("default");
     let listing: Value = serde_json::from_str(&printed(&["list", "--json"])).unwrap();
     let wanted: Vec<_> = (listing["servers"].as_array().unwrap().iter())
         .filter(|entry| !["sequential", "thread_per_connection"].contains(&entry["name"].as_str().unwrap()))
         .collect();
     assert!(wanted.iter().any(|entry| entry["name"] == "futures_pool"), "{wanted:?}");
-    let said = printed(&[&TINY[..], &["--workers=1"]].concat());
+    let said = printed(&[&TINY[..], &["--workers=1", &out]].concat());
     for entry in wanted {
         let name = entry["name"].as_str().unwrap();
         let row = said.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {said}"));
@@ -190,7 +192,14 @@ fn by_default_all_with_workers_take_part() {
         let holds = entry["promises"].as_str().unwrap().contains("later answers hold a worker");
         assert_eq!(row.split_whitespace().nth(3).unwrap() != "-", holds, "{row}");
     }
-    assert!(!said.contains("sequential") && !said.contains("thread_per_connection"), "{said}");
+    let failed = recorded(&dir, "failure");
+    for (name, bound) in
+        [("sequential", "1 x 5 / 0.002 s = 2500.0"), ("thread_per_connection", "5 x 5 / 0.002 s = 12500.0")]
+    {
+        let line = said.lines().find(|line| line.starts_with(&format!("not run: {name}: its shape is no pool")));
+        assert!(line.is_some_and(|line| line.contains(bound)), "{name}: {said}");
+        assert!(failed.iter().any(|failed| failed["server"] == name && failed["wrong"] == false), "{failed:?}");
+    }
     assert!(said.contains("5 connections ask for at most 5 x 5 / 0.002 s"), "{said}");
 }
 

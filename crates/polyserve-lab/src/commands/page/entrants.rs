@@ -44,15 +44,16 @@ impl Field<'_> {
                 }
                 Err(error) => {
                     let (server, why) = (server.to_owned(), error.to_string());
-                    failed.push(Failed { part: Part::Published, server, workers, why });
+                    failed.push(Failed { part: Part::Published, server, workers, why, wrong: false });
                 }
             }
         }
         Ok((entrants, failed))
     }
 
-    /// Every server with every number of workers, and those who refuse the settings. One that was asked for by its name
-    /// must not refuse them. One that refuses workers takes part once, as it is. All servers of one size come in turn.
+    /// Every server with every number of workers; and those who refuse the settings, or whose shape is no pool. One that
+    /// was asked for by its name must not refuse them, and takes part once, as it is, where it refuses workers. All servers
+    /// of one size come in turn.
     pub(super) fn sweep(
         &self,
         workers: &[usize],
@@ -70,7 +71,7 @@ impl Field<'_> {
                 Err(error) if !self.servers.is_empty() => return Err(error),
                 Err(error) => {
                     let (server, why) = (entry.name.clone(), error.to_string());
-                    failed.push(Failed { part: Part::Sweep, server, workers: None, why });
+                    failed.push(Failed { part: Part::Sweep, server, workers: None, why, wrong: false });
                     continue;
                 }
             };
@@ -84,12 +85,23 @@ impl Field<'_> {
                 Connections::One => false,
             };
             if self.servers.is_empty() && !is_pool {
+                failed.push(self.no_pool(alone));
                 continue;
             }
             entrants.extend(if sized.is_empty() { vec![alone] } else { sized });
         }
         entrants.sort_by_key(|entrant| entrant.workers); // stable
         Ok((entrants, failed))
+    }
+
+    /// One that has nothing to sweep: what its shape alone bounds it to.
+    fn no_pool(&self, Entrant { part, name: server, workers, waiting, .. }: Entrant) -> Failed {
+        let Experiment { connections, every, wait, .. } = self.experiment;
+        let at_once = waiting.unwrap_or(*connections);
+        let (wait_s, bound) = (wait.as_secs_f64(), self.experiment.bound(at_once));
+        let formula = format!("{at_once} x {every} / {wait_s} s = {bound:.1} requests a second");
+        let why = format!("its shape is no pool, and has one bound: {formula}; asked for by name it takes part once");
+        Failed { part, server, workers, why, wrong: false }
     }
 
     /// Those who were asked for.

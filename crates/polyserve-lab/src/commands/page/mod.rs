@@ -19,9 +19,9 @@ use self::entrants::Field;
 use super::compare::chosen;
 use super::stop;
 use crate::Misuse;
+use crate::compare::Unfit;
 use crate::config_args::ConfigArgs;
 use crate::journal::{Header, Journal};
-use crate::launch::process::Failure;
 use crate::limits;
 use crate::machine::Environment;
 use crate::machine::cores::Cores;
@@ -92,16 +92,21 @@ pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'s
     let flags = config.flags();
     let as_published = Experiment { connections: published::CONNECTIONS, every: published::EVERY, ..sweep.clone() };
     let field = |experiment| Field { catalog, servers: &args.servers, flags: &flags, settings: &settings, experiment };
-    let (cells, failed) = args.cells(&field(&as_published), &field(&sweep), &workers)?;
+    let (cells, absent) = args.cells(&field(&as_published), &field(&sweep), &workers)?;
     let Experiment { server_cores, client_cores, .. } = &sweep;
     let environment = Environment::of(&available, [server_cores, client_cores], 0, allocator);
     let plan = args.plan(&sweep, &cells, &config.given()?);
     let header = Header { experiment: EXPERIMENT.to_owned(), plan, environment };
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
+    for failed in &absent {
+        journal.line(Failed::KIND, failed)?;
+    }
+    // Who did wrong is not tried again: who is asked often enough may be lucky.
+    let wrong = journal.before::<Failed>(Failed::KIND)?.into_iter().filter(|failed| failed.wrong);
     let mut measured = Measured {
         connections_bound_per_s: sweep.bound(sweep.connections),
         rows: journal.before(Row::KIND)?,
-        failed,
+        failed: absent.iter().cloned().chain(wrong).collect(),
         interrupted: false,
     };
     let result = measure(&cells, &stop, &mut journal, &mut measured);
@@ -117,13 +122,19 @@ pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'s
     } else {
         print(&measured.to_string())
     }?;
-    Ok(if measured.failed.is_empty() || measured.interrupted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    // Who takes no part is no failure, unless it was asked for by its name.
+    let is_excused = |failed: &Failed| args.servers.is_empty() && absent.contains(failed);
+    let is_good = measured.interrupted || measured.failed.iter().all(is_excused);
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Loads everybody who has no row yet.
+/// Loads everybody who has no row yet, but for those who did wrong.
 fn measure(cells: &[Cell<'_>], stop: &Shutdown, journal: &mut Journal, measured: &mut Measured) -> anyhow::Result<()> {
-    let missing: Vec<_> =
-        cells.iter().filter(|(_, entrant)| !measured.rows.iter().any(|row| row.is_of(entrant))).collect();
+    let is_over = |entrant: &Entrant| {
+        let is_wrong = |failed: &Failed| failed.wrong && failed.is_of(entrant);
+        measured.rows.iter().any(|row| row.is_of(entrant)) || measured.failed.iter().any(is_wrong)
+    };
+    let missing: Vec<_> = cells.iter().filter(|(_, entrant)| !is_over(entrant)).collect();
     let mut progress = Progress::counting(missing.len(), "servers");
     let result = missing.iter().try_for_each(|(experiment, entrant)| {
         if stop.is_begun() {
@@ -142,8 +153,8 @@ fn measure(cells: &[Cell<'_>], stop: &Shutdown, journal: &mut Journal, measured:
                 journal.line(Row::KIND, &row)?;
                 measured.rows.push(row);
             }
-            Err(Failure(why)) => {
-                let failed = Failed { part: *part, server: name.clone(), workers: *workers, why };
+            Err(Unfit { why, wrong }) => {
+                let failed = Failed { part: *part, server: name.clone(), workers: *workers, why, wrong };
                 journal.line(Failed::KIND, &failed)?;
                 measured.failed.push(failed);
             }
