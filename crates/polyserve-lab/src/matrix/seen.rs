@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::judge::Band;
 use super::{Cell, Method, published};
+use crate::statistics::Line;
 
 /// Whose cell it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,11 +186,7 @@ fn growth<K: Ord>(points: impl Iterator<Item = ((K, usize), f64)>) -> BTreeMap<K
 }
 
 fn factor(points: &[(f64, f64)]) -> Option<f64> {
-    let count = points.len() as f64;
-    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-    let (x_mean, y_mean) = (mean(|point| point.0), mean(|point| point.1));
-    let spread: f64 = points.iter().map(|(x, _)| (x - x_mean).powi(2)).sum();
-    let slope = points.iter().map(|(x, y)| (x - x_mean) * (y - y_mean)).sum::<f64>() / spread;
+    let Line { slope, .. } = Line::through(points)?;
     let (least, most) = points.iter().fold((f64::MAX, f64::MIN), |(least, most), (x, _)| (least.min(*x), most.max(*x)));
     let factor = (slope * (most - least)).exp();
     factor.is_finite().then_some(factor)

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{Draws, Interval, median};
+use crate::statistics::{Draws, Interval, Line, median};
 
 /// A figure at a place of an axis, in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,14 +73,14 @@ fn fit(samples: &[Sample], scale: Scale, seed: u64) -> Option<Fit> {
         let mut by_x: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         drawn.iter().copied().flatten().for_each(|(x, y)| by_x.entry(*x).or_default().push(*y));
         let points: Vec<(f64, f64)> = by_x.iter_mut().map(|(x, ys)| (on(*x as f64), median(ys))).collect();
-        least_squares(&points)
+        Line::through(&points)
     };
-    let [a, b, r2] = through(&rounds)?;
+    let Line { at_zero: a, slope: b, explained: r2, .. } = through(&rounds)?;
     let mut draws = Draws::new(seed);
     let mut slopes: Vec<f64> = (0..RESAMPLES)
         .filter_map(|_| {
             let drawn: Vec<_> = (0..rounds.len()).map(|_| rounds[draws.below(rounds.len())]).collect();
-            through(&drawn).map(|[_, b, _]| b) // a draw without two points says nothing
+            through(&drawn).map(|line| line.slope) // a draw without two points says nothing
         })
         .collect();
     slopes.sort_unstable_by(f64::total_cmp);
@@ -89,22 +89,6 @@ fn fit(samples: &[Sample], scale: Scale, seed: u64) -> Option<Fit> {
         if slopes.is_empty() { Interval { low: b, high: b } } else { Interval { low: at(0.025), high: at(0.975) } };
     let points = rounds.iter().copied().flatten().map(|(x, _)| x).collect::<BTreeSet<_>>().len();
     Some(Fit { a, b, interval, r2, points, rounds: rounds.len() })
-}
-
-/// Where the line of least squares begins, its slope, and its R²; none through fewer than two places.
-fn least_squares(points: &[(f64, f64)]) -> Option<[f64; 3]> {
-    let count = points.len() as f64;
-    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-    let sum = |of: &dyn Fn(f64, f64) -> f64| points.iter().map(|point| of(point.0 - x, point.1 - y)).sum::<f64>();
-    let (xx, xy, yy) = (sum(&|x, _| x * x), sum(&|x, y| x * y), sum(&|_, y| y * y));
-    if points.len() < 2 || xx <= 0.0 {
-        return None;
-    }
-    let b = xy / xx;
-    // Where nothing differs, there is nothing left to explain.
-    let r2 = if yy > 0.0 { (b * xy / yy).clamp(0.0, 1.0) } else { 1.0 };
-    Some([y - b * x, b, r2])
 }
 
 #[cfg(test)]

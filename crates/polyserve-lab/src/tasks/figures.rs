@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::record::{Scheduled, round};
+pub use crate::statistics::Line;
 
 /// What a task takes alone: the medians of some single runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,38 +83,6 @@ impl Figures {
     }
 }
 
-/// A straight line through points, by least squares.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Line {
-    /// Its value at 0.
-    pub at_zero: f64,
-    /// What it rises by for each 1.
-    pub slope: f64,
-    /// The sum of the squares of what it misses the points by.
-    pub missed: f64,
-    /// How much of the points' scatter it explains: 0 to 1.
-    pub explained: f64,
-}
-
-impl Line {
-    /// Through `points`; `None` where they are fewer than two, or all at one place.
-    pub fn through(points: &[(f64, f64)]) -> Option<Self> {
-        let count = points.len() as f64;
-        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-        let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-        let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
-        if points.len() < 2 || spread <= 0.0 {
-            return None;
-        }
-        let slope = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>() / spread;
-        let at_zero = y - slope * x;
-        let missed = points.iter().map(|point| (point.1 - at_zero - slope * point.0).powi(2)).sum();
-        let scatter: f64 = points.iter().map(|point| (point.1 - y).powi(2)).sum();
-        let explained = if scatter > 0.0 { 1.0 - missed / scatter } else { 1.0 };
-        Some(Self { at_zero, slope, missed, explained })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,15 +107,5 @@ mod tests {
     fn one_task_costs_nothing_and_gains_nothing() {
         let figures = Figures::of(&[task(1, 0.0, 100.0)], 100.0, Alone { d1_ms: 100.0, cpu1_ms: 100.0 });
         assert_eq!((figures.std_dev_ms, figures.cost_pct, figures.profit_pct), (0.0, 0.0, 0.0));
-    }
-
-    #[test]
-    fn lines() {
-        let line = Line::through(&[(1.0, 3.0), (2.0, 5.0), (3.0, 7.0)]).unwrap();
-        assert!((line.slope - 2.0).abs() < 1e-12 && (line.at_zero - 1.0).abs() < 1e-12, "{line:?}");
-        assert!(line.missed < 1e-20 && line.explained > 0.999, "{line:?}");
-        let steps = Line::through(&[(1.0, 1.0), (2.0, 1.0), (3.0, 2.0), (4.0, 2.0)]).unwrap();
-        assert!(steps.explained < 0.9 && (steps.missed - 0.2).abs() < 1e-12, "{steps:?}");
-        assert_eq!((Line::through(&[(1.0, 1.0)]), Line::through(&[(1.0, 1.0), (1.0, 2.0)])), (None, None));
     }
 }
