@@ -169,6 +169,15 @@ struct Line<'a, T> {
     value: &'a T,
 }
 
+/// `value` as [`read`] gives a line of this kind: for those who judge what was never written.
+///
+/// # Errors
+///
+/// Where it is no JSON.
+pub fn as_line(kind: &str, value: &impl Serialize) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(Line { kind, value })?)
+}
+
 /// All lines of a file that was recorded, for those who read it later. A line that was cut off is left out.
 ///
 /// # Errors
@@ -257,6 +266,7 @@ mod tests {
         second.line("cell", &Cell { size: 2 }).unwrap();
         let lines = read(&path).unwrap();
         assert_eq!(of_kind::<Cell>(&lines, "cell").unwrap(), [Cell { size: 1 }, Cell { size: 2 }]);
+        assert_eq!(lines.last(), Some(&as_line("cell", &Cell { size: 2 }).unwrap()));
         assert_eq!(of_kind::<Header>(&lines, Header::KIND).unwrap().len(), 2);
         assert_eq!(first_header(&lines).unwrap(), header_as_read(&lines));
     }

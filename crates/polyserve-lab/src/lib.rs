@@ -28,6 +28,7 @@
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
 //! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios. [`claims`]: of what was published.
+//! * `published`: the figures of others, as texts.
 //! * [`allocator`], [`config_args`], [`limits`], [`output`], [`progress`]: what the commands share.
 //!
 //! Every command prints for people, and JSON with `--json`. It ends with 0 where all is well, 1 where something failed,
@@ -50,6 +51,7 @@ pub mod matrix;
 pub mod output;
 pub mod page;
 pub mod progress;
+mod published;
 pub mod recommend;
 #[cfg(target_os = "linux")]
 pub mod reference;

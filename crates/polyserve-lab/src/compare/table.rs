@@ -298,8 +298,7 @@ mod tests {
         }
         assert!(!text.contains("too few rounds"), "{text}");
         // What is read back from a record is the same table.
-        let mut line = serde_json::to_value(&ranking).unwrap();
-        line["kind"] = "ranking".into();
+        let line = crate::journal::as_line("ranking", &ranking).unwrap();
         let read = tables(&[line]).unwrap();
         let [(name, table)] = read.as_slice() else { panic!("{read:?}") };
         assert_eq!(name, "GET of one entity; beside base, 12 rounds");

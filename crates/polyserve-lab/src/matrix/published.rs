@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 
 use super::Method;
+use crate::published::{MATRIX_GET, MATRIX_PUT};
 
 /// A published line.
 #[derive(Clone, Debug, Deserialize)]
@@ -14,17 +15,18 @@ pub(super) struct Row {
     pub(super) requests: u64,
     pub(super) connections: usize,
     pub(super) avg_cpu_pct: f64,
+    pub(super) max_cpu_pct: f64,
     pub(super) avg_mem_pct: f64,
+    pub(super) max_mem_pct: f64,
     pub(super) total_s: f64,
     pub(super) per_request_ms: f64,
     #[serde(rename = "received_kB_s")]
     pub(super) received_kb_s: f64,
+    #[serde(rename = "sent_kB_s")]
+    pub(super) sent_kb_s: f64,
     pub(super) connect_ms: f64,
     pub(super) processing_ms: f64,
 }
-
-const GET: &str = include_str!("../../published/paper_matrix_get.csv");
-const PUT: &str = include_str!("../../published/paper_matrix_put.csv");
 
 /// The lines of both files.
 ///
@@ -33,7 +35,7 @@ const PUT: &str = include_str!("../../published/paper_matrix_put.csv");
 /// Where a file is not what it was.
 pub(super) fn rows() -> anyhow::Result<Vec<(Method, Row)>> {
     let mut rows = Vec::new();
-    for (method, text) in [(Method::Get, GET), (Method::Put, PUT)] {
+    for (method, text) in [(Method::Get, MATRIX_GET), (Method::Put, MATRIX_PUT)] {
         for row in ::csv::Reader::from_reader(text.as_bytes()).deserialize() {
             rows.push((method, row.with_context(|| format!("the published {} matrix", method.name()))?));
         }

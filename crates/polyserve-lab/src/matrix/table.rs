@@ -21,8 +21,8 @@ struct Rounds<'a>(Vec<&'a Cell>);
 /// A figure of a cell, by its title.
 type Figure = (&'static str, fn(&Cell) -> f64);
 
-/// A published figure and ours, by their title.
-type Column = (&'static str, fn(&Row) -> f64, fn(&Cell) -> f64);
+/// A published figure and ours, by their title. A cell that took too little time has no maxima.
+type Column = (&'static str, fn(&Row) -> f64, fn(&Cell) -> Option<f64>);
 
 /// What a reader of the published tables looks for.
 const FIGURES: [Figure; 4] = [
@@ -51,6 +51,12 @@ impl<'a> Rounds<'a> {
 
     fn median(&self, figure: impl Fn(&Cell) -> f64) -> f64 {
         median(&mut self.0.iter().map(|cell| figure(cell)).collect::<Vec<_>>())
+    }
+
+    /// The median of those rounds that have the figure.
+    fn median_of_some(&self, figure: impl Fn(&Cell) -> Option<f64>) -> Option<f64> {
+        let mut values: Vec<f64> = self.0.iter().filter_map(|cell| figure(cell)).collect();
+        (!values.is_empty()).then(|| median(&mut values))
     }
 
     /// The median, and its interval where there are several rounds.
@@ -256,16 +262,20 @@ fn by_connections(of: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
     table
 }
 
-/// What was published and what was measured, in one cell each; `None` where nothing was measured.
+/// What was published and what was measured, in one cell each, all columns in the published order; `None` where nothing was
+/// measured.
 fn beside(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Option<Table>> {
-    let columns: [Column; 7] = [
-        ("total s", |row| row.total_s, |cell| cell.total_s),
-        ("request ms", |row| row.per_request_ms, |cell| cell.per_request_ms),
-        ("CPU %", |row| row.avg_cpu_pct, |cell| cell.avg_cpu_pct),
-        ("memory %", |row| row.avg_mem_pct, |cell| cell.avg_mem_pct),
-        ("received kB/s", |row| row.received_kb_s, |cell| cell.received_kb_s),
-        ("connect ms", |row| row.connect_ms, |cell| cell.connect_ms),
-        ("processing ms", |row| row.processing_ms, |cell| cell.processing_ms),
+    let columns: [Column; 10] = [
+        ("CPU %", |row| row.avg_cpu_pct, |cell| Some(cell.avg_cpu_pct)),
+        ("most CPU %", |row| row.max_cpu_pct, |cell| cell.max_cpu_pct),
+        ("memory %", |row| row.avg_mem_pct, |cell| Some(cell.avg_mem_pct)),
+        ("most memory %", |row| row.max_mem_pct, |cell| cell.max_mem_pct),
+        ("total s", |row| row.total_s, |cell| Some(cell.total_s)),
+        ("request ms", |row| row.per_request_ms, |cell| Some(cell.per_request_ms)),
+        ("received kB/s", |row| row.received_kb_s, |cell| Some(cell.received_kb_s)),
+        ("sent kB/s", |row| row.sent_kb_s, |cell| Some(cell.sent_kb_s)),
+        ("connect ms", |row| row.connect_ms, |cell| Some(cell.connect_ms)),
+        ("processing ms", |row| row.processing_ms, |cell| Some(cell.processing_ms)),
     ];
     let header: Vec<&str> = ["connections", "pool"].into_iter().chain(columns.map(|(title, _, _)| title)).collect();
     let (mut table, mut is_any) = (Table::of_numbers(&header), false);
@@ -273,7 +283,10 @@ fn beside(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Op
     for (_, row) in published.iter().filter(|(of, row)| *of == method && row.lang == lang) {
         let is_it = |cell: &Cell| cell.pool_size == Some(row.pool_size) && cell.connections == row.connections;
         let Some(rounds) = ours.iter().find(|rounds| rounds.first().is_some_and(is_it)) else { continue };
-        let figures = columns.map(|(_, then, now)| format!("{} / {}", short(then(row)), short(rounds.median(now))));
+        let figures = columns.map(|(_, then, now)| {
+            let now = rounds.median_of_some(now).map_or_else(|| "-".into(), short);
+            format!("{} / {now}", short(then(row)))
+        });
         table.row([vec![row.connections.to_string(), row.pool_size.to_string()], figures.to_vec()].concat());
         is_any = true;
     }
@@ -292,7 +305,7 @@ mod tests {
             "kind": kind, "contestant": name.trim_end_matches('+'), "lang": lang, "server": "any", "executor": "any",
             "repo": "any", "variant": variant, "control": control, "method": "get", "pool_size": 4, "requests": 1000,
             "connections": 10, "round": round, "avg_cpu_pct": 90.0, "max_cpu_pct": null, "avg_mem_pct": 0.5,
-            "max_mem_pct": null, "total_s": total_s, "per_request_ms": 0.25, "received_kB_s": 1.0, "sent_kB_s": 1.0,
+            "max_mem_pct": 0.7, "total_s": total_s, "per_request_ms": 0.25, "received_kB_s": 1.0, "sent_kB_s": 1.0,
             "connect_ms": 0.005, "processing_ms": 0.2, "requests_per_s": 1.0, "connect_p50_ms": 1.0,
             "processing_p50_ms": 1.0, "processing_p99_ms": 1.0, "server_cpu_us_per_request": 1.0, "client_busy_pct": 1.0,
             "avg_resident_kB": 1.0, "max_resident_kB": 1.0, "avg_anonymous_kB": null, "samples": 9, "server_answered": 1,
@@ -346,9 +359,25 @@ mod tests {
         assert_eq!(tables.len(), 4 + 2 + 1);
         let total = table("GET, 1000 requests: total time in s");
         assert!(total.contains(TWIN) && total.lines().count() == 4, "{total}");
-        // The published cell of 4 workers and 10 connections.
+        // The published cell of 4 workers and 10 connections, every column of it.
         let ours = table("GET, pool_server/mpsc_pool/two_level");
-        assert!(ours.contains("7.47 / 2.00") && ours.lines().count() == 2, "{ours}");
+        let row: Vec<&str> = ours.lines().nth(1).unwrap().split("  ").filter(|cell| !cell.is_empty()).collect();
+        let wanted = [
+            "10",
+            "4",
+            "106 / 90.0",
+            "108 / -",
+            "0.030 / 0.500",
+            "0.030 / 0.700",
+            "7.47 / 2.00",
+            "0.747 / 0.250",
+            "1700 / 1.00",
+            "0.000 / 1.00",
+            "0.000 / 0.00500",
+            "0.000 / 0.200",
+        ];
+        assert_eq!(row.iter().map(|cell| cell.trim()).collect::<Vec<_>>(), wanted, "{ours}");
+        assert_eq!(ours.lines().count(), 2, "{ours}");
         assert!(table("GET, go/twin-rwmutex").contains("10.4 / 4.00"));
         let missing = table("Without figures");
         assert!(missing.contains("absent  ") && missing.contains("not run: for want of anything"), "{missing}");

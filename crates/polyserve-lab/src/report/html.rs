@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{Record, shown_command};
 use crate::claims::Claim;
 use crate::journal::Header;
+use crate::published;
 
 /// The libraries, with the licences that they are used under; `assets/vendor`.
 const LICENCES: &str = include_str!("../../assets/vendor/LICENSES.txt");
@@ -39,15 +40,15 @@ const SCRIPTS: [&str; 16] = [
     include_str!("../../assets/report/selftest.js"),
 ];
 
-/// The figures of others, as the files of `published` have them.
+/// The figures of others, by the names that the scripts have for them.
 const PUBLISHED: [(&str, &str); 7] = [
-    ("matrix_get", include_str!("../../published/paper_matrix_get.csv")),
-    ("matrix_put", include_str!("../../published/paper_matrix_put.csv")),
-    ("stress", include_str!("../../published/stress.csv")),
-    ("tasks_go", include_str!("../../published/conctest_go.csv")),
-    ("tasks_rust", include_str!("../../published/conctest_rust.csv")),
-    ("page", include_str!("../../published/page_delay.csv")),
-    ("ladder", include_str!("../../published/welcome_ladder.csv")),
+    ("matrix_get", published::MATRIX_GET),
+    ("matrix_put", published::MATRIX_PUT),
+    ("stress", published::STRESS),
+    ("tasks_go", published::TASKS_GO),
+    ("tasks_rust", published::TASKS_RUST),
+    ("page", published::PAGE),
+    ("ladder", published::LADDER),
 ];
 
 /// A record as the scripts find it.

@@ -7,9 +7,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::claims::judge;
+use super::figures::Figures;
 use super::record::{Cell, Measured, When};
 use super::runner::STD_THREADS;
 use crate::output::Table;
+use crate::published::{TASKS_GO, TASKS_RUST};
 
 /// The twin in Go.
 pub const GO: &str = "go/goroutines";
@@ -29,9 +31,7 @@ pub(super) struct Published {
 /// The published figures of the program in Rust, and of the one in Go. They were made on 8 cores.
 pub(super) fn published() -> anyhow::Result<[Vec<Published>; 2]> {
     let read = |text: &str| csv::Reader::from_reader(text.as_bytes()).deserialize().collect::<Result<_, _>>();
-    let rust = read(include_str!("../../published/conctest_rust.csv"))?;
-    let go = read(include_str!("../../published/conctest_go.csv"))?;
-    Ok([rust, go])
+    Ok([read(TASKS_RUST)?, read(TASKS_GO)?])
 }
 
 /// The cores that the published figures were made on.
@@ -133,39 +133,44 @@ fn batches(measured: &Measured) -> Option<Table> {
     (!is_empty).then_some(table)
 }
 
+/// Every published number of tasks that was measured too, with every published figure and ours.
 fn beside_published(measured: &Measured) -> anyhow::Result<Table> {
     let [rust, go] = published()?;
     let mut table = Table::of_numbers(&[
-        "TASKS",
-        "RUST'S PROFIT, PUBLISHED",
-        "HERE",
-        "GO'S PROFIT, PUBLISHED",
-        "HERE",
-        "RUST'S COST, PUBLISHED",
-        "HERE",
-        "GO'S COST, PUBLISHED",
-        "HERE",
+        "TASKS (PUBLISHED / HERE)",
+        "RUST'S MEAN MS",
+        "TOTAL MS",
+        "COST %",
+        "PROFIT %",
+        "GO'S MEAN MS",
+        "TOTAL MS",
+        "COST %",
+        "PROFIT %",
     ]);
     for (rust, go) in rust.iter().zip(&go) {
         let ours = [STD_THREADS, GO].map(|name| measured.cell(name, rust.tasks, 0).map(|cell| cell.figures));
-        if ours.iter().all(Option::is_none) || !(rust.tasks <= 4 || rust.tasks % 4 == 0) {
+        if ours.iter().all(Option::is_none) {
             continue;
         }
-        let percent = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.0} %")));
-        let [own_rust, own_go] = ours;
-        table.row(vec![
-            rust.tasks.to_string(),
-            percent(Some(rust.profit_pct)),
-            percent(own_rust.map(|figures| figures.profit_pct)),
-            percent(Some(go.profit_pct)),
-            percent(own_go.map(|figures| figures.profit_pct)),
-            percent(Some(rust.cost_pct)),
-            percent(own_rust.map(|figures| figures.cost_pct)),
-            percent(Some(go.cost_pct)),
-            percent(own_go.map(|figures| figures.cost_pct)),
-        ]);
+        let cells = [rust, go].into_iter().zip(ours).flat_map(|(published, own)| beside(published, own));
+        table.row(std::iter::once(rust.tasks.to_string()).chain(cells).collect());
     }
     Ok(table)
+}
+
+/// The published columns, which are whole milliseconds and per cent, each with ours.
+fn beside(published: &Published, own: Option<Figures>) -> [String; 4] {
+    let Published { tasks: _, mean_duration_ms, total_duration_ms, cost_pct, profit_pct } = *published;
+    let pair = |then: f64, now: fn(&Figures) -> f64| {
+        let now = or_dash(own.as_ref().map(|figures| format!("{:.1}", now(figures))));
+        format!("{then:.0} / {now}")
+    };
+    [
+        pair(mean_duration_ms, |own| own.mean_duration_ms),
+        pair(total_duration_ms, |own| own.total_duration_ms),
+        pair(cost_pct, |own| own.cost_pct),
+        pair(profit_pct, |own| own.profit_pct),
+    ]
 }
 
 fn limits(measured: &Measured) -> Table {
@@ -251,6 +256,17 @@ mod tests {
         let text = |place: usize| tables[place].1.to_string();
         assert!(text(2).contains("scoped_threads/std") && text(2).contains("go/goroutines"), "{}", text(2));
         assert!(text(3).contains("1.000"), "{}", text(3));
+        // Every published number of tasks, with every column; ours are made up.
+        assert_eq!(text(4).lines().count(), 1 + 40, "{}", text(4));
+        let last = text(4).lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        let own = |name| {
+            let figures = Measured::read(&lines).unwrap().cell(name, 40, 0).unwrap().figures;
+            [figures.mean_duration_ms, figures.total_duration_ms, figures.cost_pct, figures.profit_pct]
+        };
+        let theirs = [[3718, 6479, 78, 81], [5015, 7028, 76, 85]].concat();
+        let pairs = theirs.iter().zip([own(STD_THREADS), own(GO)].concat());
+        let wanted = pairs.fold(String::from("40"), |row, (then, now)| format!("{row} {then} / {now:.1}"));
+        assert_eq!(last, wanted);
         assert!(text(5).contains("1 of 2"), "{}", text(5));
         assert!(text(6).contains("rayon") && text(6).contains("no time"), "{}", text(6));
         let text = Measured::read(&lines).unwrap().to_string();
