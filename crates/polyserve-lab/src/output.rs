@@ -7,6 +7,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use crate::claims::Claim;
+
 /// Prints `text`, and sees that it leaves.
 ///
 /// # Errors
@@ -24,6 +26,12 @@ pub fn print(text: &str) -> io::Result<()> {
 /// As [`print()`], or where the value is no JSON.
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
     print(&format!("{}\n", serde_json::to_string(value)?))
+}
+
+/// Claims for people: the verdict and the claim in a line, the figure in the next.
+pub fn shown_claims(claims: &[Claim]) -> String {
+    let shown = claims.iter().map(|Claim { claim, verdict, figure, .. }| format!("{verdict}: {claim}\n    {figure}\n"));
+    shown.collect()
 }
 
 /// Whether to go on: false where the reader has gone away.

@@ -16,15 +16,16 @@ use super::compare::chosen;
 use super::stop;
 use super::workload::misuse;
 use crate::Misuse;
+use crate::claims::Claim;
 use crate::compare::Instrument;
 use crate::config_args::ConfigArgs;
-use crate::journal::{self, Header, Journal};
+use crate::journal::{self, Header, Journal, as_line};
 use crate::ladder::entry::{self, Subject};
 use crate::ladder::record::{Failed, NotRun, Role};
 use crate::ladder::rung::{QUICK, STEPS, Step, rungs, steps};
 use crate::ladder::table::{FASTHTTP, NETHTTP, Row, Shown, rows, write_csv};
 use crate::ladder::variant::{Binary, Sources};
-use crate::ladder::{Ladder, Recorded, traffic};
+use crate::ladder::{Ladder, Recorded, claims, traffic};
 use crate::limits;
 use crate::machine::{Cores, Environment};
 use crate::output::{print, print_json};
@@ -148,7 +149,8 @@ pub(crate) fn run(
         let file = File::create(&path).with_context(|| path.display().to_string())?;
         write_csv(&rows, file).with_context(|| path.display().to_string())?;
     }
-    let shown = Shown { recorded: &recorded, asked: &asked, interrupted: stop.is_begun() };
+    let claims = claims::claims(&lines(&header, &recorded)?)?;
+    let shown = Shown { recorded: &recorded, asked: &asked, claims: &claims, interrupted: stop.is_begun() };
     if json { print_json(&Printed::new(&header.environment, &shown, &rows)?) } else { print(&shown.to_string()) }?;
     Ok(exit_code(&shown, &args.against))
 }
@@ -157,15 +159,27 @@ pub(crate) fn run(
 fn before(dir: Option<&Path>, header: &Header) -> anyhow::Result<Recorded> {
     let lines = match dir {
         Some(dir) => journal::read(&dir.join(&header.experiment).with_extension(journal::EXTENSION))?,
-        None => vec![with_kind(header)?],
+        None => vec![as_line(Header::KIND, header)?],
     };
     Recorded::of(&lines)
 }
 
-fn with_kind(header: &Header) -> anyhow::Result<Value> {
-    let mut line = serde_json::to_value(header)?;
-    line["kind"] = Header::KIND.into();
-    Ok(line)
+/// What is known by now, as a record has it: without a directory there is none.
+fn lines(header: &Header, recorded: &Recorded) -> anyhow::Result<Vec<Value>> {
+    let mut lines = vec![as_line(Header::KIND, header)?];
+    for one in &recorded.contestants {
+        lines.push(as_line("contestant", one)?);
+        for cell in recorded.cells(&one.name) {
+            lines.push(as_line("cell", cell)?);
+        }
+    }
+    for one in &recorded.not_run {
+        lines.push(as_line("not_run", one)?);
+    }
+    for one in &recorded.failed {
+        lines.push(as_line("failure", one)?);
+    }
+    Ok(lines)
 }
 
 /// Whoever cannot take part here is named; a rung that cannot be built, a reference that was asked for by its name, or an
@@ -185,13 +199,14 @@ struct Printed<'a> {
     rungs: &'a [Row],
     not_run: &'a [NotRun],
     failed: &'a [Failed],
+    claims: &'a [Claim],
     interrupted: bool,
 }
 
 impl<'a> Printed<'a> {
     fn new(environment: &'a Environment, shown: &Shown<'a>, rungs: &'a [Row]) -> anyhow::Result<Self> {
-        let Recorded { not_run, failed, .. } = shown.recorded;
-        Ok(Self { environment, asked: shown.asked, rungs, not_run, failed, interrupted: shown.interrupted })
+        let Shown { recorded: Recorded { not_run, failed, .. }, asked, claims, interrupted } = *shown;
+        Ok(Self { environment, asked, rungs, not_run, failed, claims, interrupted })
     }
 }
 

@@ -7,11 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::record::{Contestant, Ratio, Recorded, Role};
-use crate::output::Table;
+use crate::claims::Claim;
+use crate::output::{Table, shown_claims};
+use crate::published::LADDER;
 use crate::statistics::{Estimate, Interval, Verdict};
-
-/// What the published ladder has, and by what it may be divided.
-const PUBLISHED: &str = include_str!("../../published/welcome_ladder.csv");
 
 /// A contestant's figures: medians over its rounds, and its ratios. Also a line of kind `rung`, and a row of the CSV.
 #[derive(Clone, Debug, Serialize)]
@@ -61,6 +60,10 @@ pub struct Row {
     pub against_fasthttp_verdict: Option<Verdict>,
     /// Requests a second beside net/http.
     pub against_nethttp: Option<f64>,
+    /// The lower end of its 95 % interval.
+    pub against_nethttp_low: Option<f64>,
+    /// The upper end.
+    pub against_nethttp_high: Option<f64>,
     /// Requests for each second of CPU time beside the one below. Latencies are not taken, so it decides nothing.
     pub cost_ratio: Option<f64>,
     /// The lower end of its 95 % interval.
@@ -133,6 +136,8 @@ fn row(recorded: &Recorded, one: &Contestant) -> Row {
         against_fasthttp_high: fasthttp.map(high),
         against_fasthttp_verdict: fasthttp.map(|ratio| ratio.verdict),
         against_nethttp: nethttp.map(ratio),
+        against_nethttp_low: nethttp.map(low),
+        against_nethttp_high: nethttp.map(high),
         cost_ratio: cost.map(ratio),
         cost_low: cost.map(low),
         cost_high: cost.map(high),
@@ -250,7 +255,7 @@ fn published(recorded: &Recorded) -> anyhow::Result<Table> {
         "HERE",
     ]);
     let rows: Vec<(String, f64, f64)> =
-        csv::Reader::from_reader(PUBLISHED.as_bytes()).deserialize().collect::<Result<_, _>>()?;
+        csv::Reader::from_reader(LADDER.as_bytes()).deserialize().collect::<Result<_, _>>()?;
     let of = |wanted: &str| rows.iter().find(|(name, ..)| name == wanted).map(|(_, requests_per_s, _)| *requests_per_s);
     for (name, requests_per_s, megabytes) in &rows {
         let below = name.rsplit_once('+').map(|(below, _)| below);
@@ -301,13 +306,15 @@ pub struct Shown<'a> {
     pub recorded: &'a Recorded,
     /// What was asked, in words.
     pub asked: &'a str,
+    /// What is to be said of the published claims.
+    pub claims: &'a [Claim],
     /// Whether it was ended early.
     pub interrupted: bool,
 }
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { recorded, asked, interrupted } = self;
+        let Self { recorded, asked, claims, interrupted } = self;
         let rows = rows(recorded);
         if !rows.is_empty() {
             writeln!(f, "{asked}\n\n{}\n{}", ladder(&rows), waterfall(&rows))?;
@@ -325,6 +332,7 @@ impl fmt::Display for Shown<'_> {
         for one in &recorded.failed {
             writeln!(f, "no figures: {}: {}", one.name, one.why)?;
         }
+        write!(f, "\n{}", shown_claims(claims))?;
         if *interrupted { writeln!(f, "ended early") } else { Ok(()) }
     }
 }
@@ -340,9 +348,16 @@ mod tests {
             contestant("warp", "rung", None, None),
             contestant("warp (again)", "control", None, None),
             contestant("warp+lto", "rung", Some("lto"), Some("warp")),
+            contestant("go-nethttp", "reference", None, None),
+        ];
+        let speeds = [
+            ("go-fasthttp", 88.0),
+            ("go-nethttp", 44.0),
+            ("warp", 100.0),
+            ("warp (again)", 100.0),
+            ("warp+lto", 110.0),
         ];
         for round in 1..=10 {
-            let speeds = [("go-fasthttp", 88.0), ("warp", 100.0), ("warp (again)", 100.0), ("warp+lto", 110.0)];
             lines.extend(speeds.map(|(name, speed)| cell(name, round, speed)));
         }
         lines
@@ -352,14 +367,16 @@ mod tests {
     fn rows_and_csv() {
         let rows = rows(&Recorded::of(&lines()).unwrap());
         let names: Vec<&str> = rows.iter().map(|row| row.rung.as_str()).collect();
-        assert_eq!(names, ["warp", "warp (again)", "warp+lto", "go-fasthttp"]);
+        assert_eq!(names, ["warp", "warp (again)", "warp+lto", "go-fasthttp", "go-nethttp"]);
         let lto = &rows[2];
         assert_eq!((lto.ratio, lto.cumulative, lto.against_fasthttp), (Some(1.1), Some(1.1), Some(1.25)));
+        let nethttp = [lto.against_nethttp, lto.against_nethttp_low, lto.against_nethttp_high];
+        assert_eq!((nethttp, rows[1].against_nethttp_low), ([Some(2.5); 3], None));
         assert_eq!((rows[0].ratio, rows[1].ratio, rows[3].ratio), (None, Some(1.0), None));
         let mut csv = Vec::new();
         write_csv(&rows, &mut csv).unwrap();
         let csv = String::from_utf8(csv).unwrap();
-        let header = PUBLISHED.lines().next().unwrap();
+        let header = LADDER.lines().next().unwrap();
         assert!(csv.starts_with(&format!("{header},")) && csv.contains("\nwarp+lto,110.0,1.0,"), "{csv}");
     }
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde::Deserialize;
 
-/// The published figures, as a table with a header.
-pub const CSV: &str = include_str!("../../published/page_delay.csv");
+use crate::published::PAGE;
 
 /// Connections at a time, each for one request.
 pub const CONNECTIONS: usize = 100;
@@ -75,7 +74,7 @@ pub struct Figures {
 ///
 /// Where the file that was built in is not what it should be.
 pub fn figures() -> anyhow::Result<Vec<Figures>> {
-    let rows = csv::Reader::from_reader(CSV.as_bytes()).into_deserialize();
+    let rows = csv::Reader::from_reader(PAGE.as_bytes()).into_deserialize();
     rows.collect::<Result<_, _>>().context("the published figures of the page")
 }
 

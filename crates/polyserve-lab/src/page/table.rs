@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::published::{self, Figures};
 use super::{Failed, Measured, Part, Row};
+use crate::claims::Claim;
 use crate::journal::of_kind;
-use crate::output::Table;
+use crate::output::{Table, shown_claims};
 
 /// Writes the rows as CSV, with a header; the published columns come first.
 ///
@@ -158,9 +159,19 @@ fn all(rows: &[Row]) -> Table {
     table
 }
 
-impl fmt::Display for Measured {
+/// What is printed of a run.
+#[derive(Debug)]
+pub struct Shown<'a> {
+    /// What was measured.
+    pub measured: &'a Measured,
+    /// What is to be said of the published claims.
+    pub claims: &'a [Claim],
+}
+
+impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |part| self.rows.iter().filter(move |row| row.part == part).cloned().collect::<Vec<Row>>();
+        let Measured { connections_bound_per_s: all_per_s, rows, failed, interrupted } = self.measured;
+        let of = |part| rows.iter().filter(move |row| row.part == part).cloned().collect::<Vec<Row>>();
         let (published, sweep) = (of(Part::Published), of(Part::Sweep));
         if !published.is_empty() {
             writeln!(f, "as published, and here; latencies in closed loop, a connection for each request")?;
@@ -168,19 +179,19 @@ impl fmt::Display for Measured {
         }
         if let Some(Row { connections, every, wait_s, .. }) = sweep.first() {
             write!(f, "{}", all(&sweep))?;
-            let all = self.connections_bound_per_s;
             writeln!(f, "BOUND: workers x {every} / {wait_s} s, where a worker sits through the wait")?;
             writeln!(
                 f,
-                "{connections} connections ask for at most {connections} x {every} / {wait_s} s = {all:.1} a second"
+                "{connections} connections ask for at most {connections} x {every} / {wait_s} s = {all_per_s:.1} a second"
             )?;
             writeln!(f, "OF IT: of the lower of these two; latencies in closed loop, a connection for each request")?;
         }
-        for Failed { server, workers, why, .. } in &self.failed {
+        for Failed { server, workers, why, .. } in failed {
             let workers = workers.map_or_else(String::new, |workers| format!(" with {workers} workers"));
             writeln!(f, "not run: {server}{workers}: {why}")?;
         }
-        if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
+        write!(f, "\n{}", shown_claims(self.claims))?;
+        if *interrupted { writeln!(f, "ended early") } else { Ok(()) }
     }
 }
 
@@ -188,13 +199,14 @@ impl fmt::Display for Measured {
 mod tests {
     use super::super::tests::row;
     use super::*;
+    use crate::journal::as_line;
 
     #[test]
     fn the_published_columns_come_first() {
         let mut text = Vec::new();
         write_csv(&[row(Part::Sweep, "any", Some(8), 40.0)], &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
-        let published = published::CSV.lines().next().unwrap();
+        let published = crate::published::PAGE.lines().next().unwrap();
         assert!(text.starts_with(&format!("{published},part,published_as,workers,bound_per_s,")), "{text}");
     }
 
@@ -203,14 +215,7 @@ mod tests {
         let mut as_published = row(Part::Published, "smol", None, 498.0);
         as_published.published_as = Some("async-std".into());
         let rows = [as_published, row(Part::Sweep, "pool", Some(8), 39.0), row(Part::Sweep, "pool", Some(128), 490.0)];
-        let lines: Vec<Value> = rows
-            .iter()
-            .map(|row| {
-                let mut line = serde_json::to_value(row).unwrap();
-                line["kind"] = Row::KIND.into();
-                line
-            })
-            .collect();
+        let lines: Vec<Value> = rows.iter().map(|row| as_line(Row::KIND, row).unwrap()).collect();
         let tables = tables(&lines).unwrap();
         let (first, second) = (tables[0].1.to_string(), tables[1].1.to_string());
         let line =

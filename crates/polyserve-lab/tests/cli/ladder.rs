@@ -103,6 +103,9 @@ fn every_rung_is_built_measured_and_gone_on_with() {
         assert_eq!((rung["ratio"].is_number(), rung["rounds"].as_u64()), (rung["rung"] != rung["subject"], Some(2)));
     }
     assert_eq!(rungs[2]["verdict"], "too_few_rounds");
+    let claims = printed["claims"].as_array().unwrap();
+    assert!(!claims.is_empty() && claims.iter().all(|claim| claim["verdict"] == "undecided"), "{claims:?}");
+    assert!(claims.iter().any(|claim| claim["figure"].as_str().unwrap().contains("2 rounds")), "{claims:?}");
     // There is no module of Go's beside these sources; nobody asked for it by name.
     assert_eq!(names(printed["not_run"].as_array().unwrap(), "name"), ["go-fasthttp", "go-nethttp"]);
     assert!(printed["not_run"][0]["why"].as_str().unwrap().contains("holds no module"), "{printed}");

@@ -53,6 +53,8 @@ fn a_pools_bound_grows_with_it_and_the_published_columns_come_first() {
         assert!(figure("max_ms") >= 2.0 && figure("wait_s") == 0.002, "{row}");
     }
     assert!(measured["environment"]["command"].is_array(), "{measured}");
+    let claims = measured["claims"].as_array().unwrap();
+    assert!(!claims.is_empty() && claims.iter().all(|claim| claim["verdict"].is_string()), "{claims:?}");
     let text = fs::read_to_string(dir.join("page.csv")).unwrap();
     let published = include_str!("../../published/page_delay.csv").lines().next().unwrap();
     assert!(text.starts_with(&format!("{published},")) && text.lines().count() == 3, "{text}");
@@ -125,6 +127,8 @@ fn the_published_set_up_is_a_part_of_the_run() {
     {
         assert!(said.lines().any(|said| said.starts_with(line)), "{line}: {said}");
     }
+    // Two of the four were run.
+    assert!(said.lines().any(|line| line.starts_with("undecided: ")), "{said}");
     let cells = recorded(&dir, "cell");
     let of: Vec<_> = cells.iter().map(|cell| (&cell["published_as"], &cell["workers"], &cell["part"])).collect();
     let part = &"published".into();

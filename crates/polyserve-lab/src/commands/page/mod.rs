@@ -19,14 +19,16 @@ use self::entrants::Field;
 use super::compare::chosen;
 use super::stop;
 use crate::Misuse;
+use crate::claims::Claim;
 use crate::compare::Unfit;
 use crate::config_args::ConfigArgs;
-use crate::journal::{Header, Journal};
+use crate::journal::{Header, Journal, as_line};
 use crate::limits;
 use crate::machine::Environment;
 use crate::machine::cores::Cores;
 use crate::output::{print, print_json};
-use crate::page::{Entrant, Experiment, Failed, Measured, Part, Row, published, table::write_csv};
+use crate::page::table::{Shown, write_csv};
+use crate::page::{Entrant, Experiment, Failed, Measured, Part, Row, claims, published};
 use crate::progress::Progress;
 
 /// What `polyserve page` is told. Here `--workers` is a list.
@@ -117,10 +119,11 @@ pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'s
         written(&path, &measured.rows).with_context(|| path.display().to_string())?;
     }
     result?;
+    let claims = claims::claims(&lines(&header, &measured)?)?;
     if json {
-        print_json(&Printed { environment: &header.environment, measured: &measured })
+        print_json(&Printed { environment: &header.environment, measured: &measured, claims: &claims })
     } else {
-        print(&measured.to_string())
+        print(&Shown { measured: &measured, claims: &claims }.to_string())
     }?;
     // Who takes no part is no failure, unless it was asked for by its name.
     let is_excused = |failed: &Failed| args.servers.is_empty() && absent.contains(failed);
@@ -173,6 +176,18 @@ fn in_order(rows: &mut [Row], cells: &[Cell<'_>]) {
     });
 }
 
+/// What is known by now, as a record has it: without a directory there is none.
+fn lines(header: &Header, measured: &Measured) -> anyhow::Result<Vec<Value>> {
+    let mut lines = vec![as_line(Header::KIND, header)?];
+    for row in &measured.rows {
+        lines.push(as_line(Row::KIND, row)?);
+    }
+    for failed in &measured.failed {
+        lines.push(as_line(Failed::KIND, failed)?);
+    }
+    Ok(lines)
+}
+
 fn written(path: &Path, rows: &[Row]) -> anyhow::Result<()> {
     Ok(write_csv(rows, File::create(path)?)?)
 }
@@ -183,6 +198,7 @@ struct Printed<'a> {
     environment: &'a Environment,
     #[serde(flatten)]
     measured: &'a Measured,
+    claims: &'a [Claim],
 }
 
 /// A server, and the experiment that it is in.
