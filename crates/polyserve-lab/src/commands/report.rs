@@ -52,6 +52,8 @@ struct Said {
 #[derive(Debug, Serialize)]
 struct Spliced {
     page: String,
+    /// How many tables it has from records.
+    tables: usize,
     /// What was not as its record says.
     differences: Vec<String>,
 }
@@ -84,17 +86,24 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
                 code = ExitCode::FAILURE;
             }
         }
-        if page.differences.is_empty() {
-            text.push_str(&format!("{named}: as its records say\n"));
-        }
+        text.push_str(&format!("{named}: {}\n", counted(page)));
         if !args.check {
             page.write()?;
         }
         let differences = page.differences.iter().map(|difference| difference.what.clone()).collect();
-        printed.pages.push(Spliced { page: named.to_string(), differences });
+        printed.pages.push(Spliced { page: named.to_string(), tables: page.tables, differences });
     }
     if json { print_json(&printed) } else { print(&text) }?;
     Ok(code)
+}
+
+/// How many tables were looked at: a page without any is as its records say whatever they say.
+fn counted(page: &Page) -> String {
+    match (page.tables, page.tables - page.differences.len()) {
+        (0, _) => "no table of a record".into(),
+        (all, good) if all == good => format!("tables as their records say: {all}"),
+        (all, good) => format!("tables as their records said: {good} of {all}"),
+    }
 }
 
 impl Said {

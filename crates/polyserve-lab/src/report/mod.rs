@@ -5,7 +5,7 @@
 //! says is text wherever it is shown, never a part of the page.
 //!
 //! Invariant: nothing is measured here and no figure is made up; the same records give the same page, byte for byte.
-//! Cost: all records in memory, [`MOST_BYTES`] at most.
+//! Cost: all records in memory, read from [`MOST_BYTES`] at most.
 
 pub mod experiments;
 pub mod html;
@@ -25,7 +25,8 @@ use crate::journal::{self, EXTENSION, Header};
 
 use experiments::{Experiment, Tables};
 
-/// Records of more bytes make no page that a browser opens.
+/// Records of more bytes together are refused. This bounds what is read, not the page: that has the tables beside the lines,
+/// and the libraries, and is larger.
 pub const MOST_BYTES: u64 = 64 << 20;
 
 /// One file of a recorded run.
@@ -146,7 +147,7 @@ pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
     }
     if bytes > MOST_BYTES {
         let most = MOST_BYTES >> 20;
-        return Err(Misuse(format!("these records have {} MiB; a page holds at most {most}", bytes >> 20)).into());
+        return Err(Misuse(format!("these records have {} MiB; a page is made of {most} at most", bytes >> 20)).into());
     }
     let mut records = files.iter().map(|file| Record::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
     // As the articles are told; those of one experiment in the order in which they were found.

@@ -34,6 +34,8 @@ pub struct Page {
     pub text: String,
     /// As it should be.
     pub spliced: String,
+    /// How many tables it has from records.
+    pub tables: usize,
     /// What stands in it that is not as it should be.
     pub differences: Vec<Difference>,
 }
@@ -95,11 +97,16 @@ fn wanted(line: &str) -> Result<Option<Wanted<'_>>, String> {
 pub fn spliced(path: &Path) -> anyhow::Result<Page> {
     let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
     let within = path.parent().unwrap_or(Path::new(""));
-    let (spliced, differences) = splice(&text, &mut |wanted| content(within, wanted)).map_err(|error| {
+    let mut tables = 0;
+    let mut count = |wanted: &Wanted<'_>| {
+        tables += 1;
+        content(within, wanted)
+    };
+    let (spliced, differences) = splice(&text, &mut count).map_err(|error| {
         let said = format!("{}: {error:#}", path.display());
         if error.is::<Misuse>() { Misuse(said).into() } else { anyhow::Error::msg(said) }
     })?;
-    Ok(Page { path: path.to_owned(), text, spliced, differences })
+    Ok(Page { path: path.to_owned(), text, spliced, tables, differences })
 }
 
 impl Page {

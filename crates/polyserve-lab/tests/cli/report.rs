@@ -93,6 +93,7 @@ fn pages_are_spliced_and_checked() {
     let output = check();
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stdout);
+    assert!(said.contains("docs.md: tables as their records said: 0 of 1\n"), "{said}");
     assert!(said.contains("docs.md: table cell of page.jsonl: differs from its record"), "{said}");
     assert!(said.lines().any(|line| line.starts_with("+| ")), "{said}");
     assert_eq!(fs::read_to_string(&page).unwrap(), before, "a check writes nothing");
@@ -102,12 +103,21 @@ fn pages_are_spliced_and_checked() {
     let (head, tail) = ("before\n\n<!-- table cell of page.jsonl -->\n\n| ", "<!-- end -->\n\nafter\n");
     assert!(after.starts_with(head) && after.ends_with(tail), "{after}");
     assert!(after.contains("\n`polyserve page "), "{after}");
-    assert!(check().status.success());
+    let output = check();
+    assert!(output.status.success());
+    assert!(text(&output.stdout).ends_with("docs.md: tables as their records say: 1\n"), "{}", text(&output.stdout));
     printed(&["report", "--splice", shown(&page)]);
     assert_eq!(fs::read_to_string(&page).unwrap(), after);
 
     fs::write(&page, after.replace("| ---: |", "| 7 |")).unwrap();
     assert_eq!(check().status.code(), Some(1));
+
+    // What looks at nothing says so.
+    fs::write(&page, "no marker\n").unwrap();
+    let output = run(&["report", "--splice", shown(&page), "--check", "--json"]);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), said["pages"][0]["tables"].as_u64()), (Some(0), Some(0)));
+    assert!(text(&check().stdout).ends_with("docs.md: no table of a record\n"));
 }
 
 #[test]
