@@ -1,5 +1,5 @@
 // Charts: a frame with a title, choices and a note, in which one is drawn for the width that there is, again where that
-// changes; and the forms that several experiments share.
+// changes; and the forms that several experiments share. A mark that a chart must not lose has the class "part NAME".
 
 // As many colours as can be told apart; after them they come again with dashes.
 const COLOURS = 10;

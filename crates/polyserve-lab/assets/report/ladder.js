@@ -76,7 +76,7 @@ function waterfall(width, steps, references) {
       Plot.barX(rows, { y: "label", x1: (row) => row.from ?? start, x2: "value", fill: "kind", tip: "y",
         title: (row) => `${row.name}\n${brief(row.value)} requests/s${isNumber(row.from) ? `, ${ratio(row.value / row.from)} of the rung below` : ""}` }),
       Plot.tickX(rows, { y: "label", x: "value", strokeWidth: 2 }),
-      Plot.ruleX(references, { x: "value", stroke: "currentColor", strokeDasharray: "4 3" }),
+      Plot.ruleX(references, { x: "value", stroke: "currentColor", strokeDasharray: "4 3", className: "part references" }),
       Plot.text(references, { x: "value", text: "name", frameAnchor: "top", dy: -14 }),
       ...side.marks,
     ],

@@ -31,7 +31,7 @@ drawings.scale = (record, section) => {
           x: { type: "log", label: axis, tickFormat: brief, ticks: places },
           y: { type: "log", label: chosen.Figure, tickFormat: format, ticks: 5 },
           title: ({ name, x, y }) => `${name}\n${brief(x)} ${axis}: ${format(y)}`,
-          under: [Plot.line(fits, { x: "x", y: "y", z: "name", stroke: "name", strokeDasharray: "1 3", tip: true, title: "law" })],
+          under: [Plot.line(fits, { x: "x", y: "y", z: "name", stroke: "name", strokeDasharray: "1 3", tip: true, title: "law", className: "part growth" })],
         });
       }, { Figure: [...labels.keys()] });
   }

@@ -11,9 +11,18 @@ function marksOf(figure) {
   return broken ? 0 : place.querySelectorAll(MARKS).length;
 }
 
+// A chart's name, and those of the parts of it that are drawn: with its experiment, for several have charts of one name.
+function drawnOf(figure) {
+  const place = [...document.querySelectorAll("main > section[id^=record-]")].indexOf(figure.closest("section"));
+  const title = `${data.records[place]?.experiment}: ${figure.dataset.chart}`;
+  const parts = [...figure.querySelectorAll(".place svg .part")].filter((part) => part.querySelector("path, line"));
+  return [title, ...parts.map((part) => `${title}: ${part.getAttribute("class").replace("part ", "")}`)];
+}
+
 // Every choice by itself, the others as they stand.
 function testChart(figure, failures) {
   const counts = [];
+  const drawn = drawnOf(figure);
   const look = (how) => {
     const marks = marksOf(figure);
     counts.push(marks);
@@ -27,7 +36,7 @@ function testChart(figure, failures) {
       look(` with ${option}`);
     }
   }
-  return { chart: figure.dataset.chart, marks: counts };
+  return { drawn, marks: counts };
 }
 
 function testTable(table, failures) {
@@ -76,9 +85,9 @@ function testSchemes(failures) {
     button.click();
     const scheme = document.documentElement.dataset.theme ?? "system";
     seen.push(scheme);
-    for (const name of ["text", "quiet", "accent", "good", "bad", ...d3.range(1, COLOURS + 1).map((place) => `series-${place}`)]) {
+    for (const name of ["text", "quiet", "accent", "good", "bad", "warn", ...d3.range(1, COLOURS + 1).map((place) => `series-${place}`)]) {
       const least = name.startsWith("series") ? 3 : 4.5;
-      for (const ground of ["page", "surface"]) {
+      for (const ground of ["page", "surface", ...(name === "warn" ? ["warn-surface"] : [])]) {
         const found = contrast(value(name), value(ground));
         if (!(found >= least)) failures.push(`${scheme}: ${name} on ${ground} has a contrast of ${found.toFixed(2)}`);
       }
@@ -104,7 +113,8 @@ function tests(failures) {
   if (scrollWidth > clientWidth) failures.push(`the page is ${scrollWidth} wide in a window of ${clientWidth}`);
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const marks = d3.sum(charts, (one) => d3.sum(one.marks));
-  return { width: window.innerWidth, dark, records: data.records.length, charts: charts.length, marks, tables: tables.length, schemes };
+  const drawn = distinct(charts.flatMap((one) => one.drawn), (one) => one);
+  return { width: window.innerWidth, dark, records: data.records.length, charts: charts.length, marks, tables: tables.length, drawn, schemes };
 }
 
 function selfTest() {

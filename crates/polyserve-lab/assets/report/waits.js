@@ -37,7 +37,7 @@ function poolCurves(width, cells) {
     x: { type: "log", base: 2, label: "workers", ticks: sizes, tickFormat: String },
     y: { type: "log", label: "requests/s", ticks: 5 },
     title: ({ name, x, y, cell }) => `${name}, ${x} workers\n${brief(y)} requests/s, ${percent(cell.of_bound)} of its bound`,
-    under: [Plot.line(formula, { x: "x", y: "y", stroke: "currentColor", strokeDasharray: "4 3", strokeOpacity: 0.7 })],
+    under: [Plot.line(formula, { x: "x", y: "y", stroke: "currentColor", strokeDasharray: "4 3", strokeOpacity: 0.7, className: "part bound" })],
   });
 }
 
