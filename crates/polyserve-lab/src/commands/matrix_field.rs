@@ -99,7 +99,7 @@ impl Field<'_> {
         let contestant = self.contestant(&entry.name, &repo.name);
         let room = roomy(self.settings, &self.settings.config, self.most);
         let launch = |workers: Option<usize>| {
-            let mut flags = flags(&room, self.flags);
+            let mut flags = flags(&room, self.flags, &[]);
             flags.extend(workers.map(|workers| format!("--workers={workers}")));
             serve(&entry.name, &repo.name, &flags, Vec::new())
         };

@@ -19,10 +19,10 @@ pub(crate) fn roomy(settings: &Settings, config: &ServerConfig, connections: usi
     })
 }
 
-/// The flags that tell a server of its own process what `config` has room for, then those of `given` that say anything
-/// else, as they are.
-pub(crate) fn flags(config: &ServerConfig, given: &[String]) -> Vec<String> {
-    let raised = SETTINGS.iter().filter(|setting| RAISED.contains(&setting.name()));
+/// The flags that tell a server of its own process what `config` has room for, and the settings named in `also`; then
+/// those of `given` that say anything else, as they are.
+pub(crate) fn flags(config: &ServerConfig, given: &[String], also: &[&str]) -> Vec<String> {
+    let raised = SETTINGS.iter().filter(|setting| RAISED.contains(&setting.name()) || also.contains(&setting.name()));
     let ours: Vec<String> = raised.map(|setting| format!("{}={}", setting.flag(), setting.show(config))).collect();
     let is_ours = |flag: &str| ours.iter().any(|one| name(one) == name(flag));
     let others: Vec<String> = given.iter().filter(|flag| !is_ours(flag)).cloned().collect();
@@ -49,6 +49,7 @@ mod tests {
         let config = roomy(&limited, &limited.config, 50_000);
         assert_eq!((config.queue, config.max_connections), (7, 100_000));
         let given = ["--queue=7", "--max-body=9"].map(String::from);
-        assert_eq!(flags(&config, &given), ["--queue=7", "--max-connections=100000", "--max-body=9"]);
+        assert_eq!(flags(&config, &given, &[]), ["--queue=7", "--max-connections=100000", "--max-body=9"]);
+        assert_eq!(flags(&config, &given, &["max_body"]).len(), 3, "it is said once");
     }
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use polyserve::Connections;
 use polyserve::catalog::{Catalog, HOLDS_A_WORKER, ServerEntry};
-use polyserve::env::{SETTINGS, Settings};
+use polyserve::env::Settings;
 
 use crate::commands::entrants::serve;
+use crate::commands::room::{self, roomy};
 use crate::page::published::{self, SETUPS, Setup};
 use crate::page::{Entrant, Experiment, Failed, Part};
 
@@ -127,15 +128,8 @@ impl Field<'_> {
         let repo = &self.catalog.repos().first().context("the catalog has no repo")?.name;
         let Self { flags: given, settings, experiment, .. } = self;
         let Experiment { connections, wait, every, .. } = experiment;
-        let config = settings.config.clone().with(|config| {
+        let config = roomy(settings, &settings.config, *connections).with(|config| {
             config.workers = workers.or(config.workers);
-            if !settings.is_given("queue") {
-                config.queue = config.queue.max(*connections);
-            }
-            if !settings.is_given("max_connections") {
-                // One that is closing still counts while its successor opens.
-                config.max_connections = config.max_connections.max(connections * 2);
-            }
             if !settings.is_given("answer_timeout") {
                 config.answer_timeout = config.answer_timeout.max(*wait * 2);
             }
@@ -149,24 +143,13 @@ impl Field<'_> {
                 Some(server.at_once().map_or(*connections, |at_once| at_once.min(*connections)))
             }
         };
-        let mut flags: Vec<String> = SETTINGS
-            .iter()
-            .filter(|setting| ["queue", "max_connections", "answer_timeout"].contains(&setting.name()))
-            .map(|setting| format!("{}={}", setting.flag(), setting.show(&config)))
-            .chain(workers.map(|workers| format!("--workers={workers}")))
-            .collect();
-        let is_ours = |flag: &str| flags.iter().any(|ours| name(ours) == name(flag));
-        let others: Vec<String> = given.iter().filter(|flag| !is_ours(flag)).cloned().collect();
+        let mut flags = room::flags(&config, given, &["answer_timeout"]);
+        flags.extend(workers.map(|workers| format!("--workers={workers}")));
         let wait = humantime::format_duration(*wait);
         let page = ["--service=page".into(), format!("--page-every={every}"), format!("--page-wait={wait}")];
-        flags.extend(others.into_iter().chain(page));
+        flags.extend(page);
         let launch = serve(&entry.name, repo, &flags, Vec::new());
         let (part, published_as, name, requests) = (Part::Sweep, None, entry.name.clone(), requests(waiting));
         Ok((shape, Entrant { part, published_as, name, workers, waiting, requests, launch }))
     }
-}
-
-/// A flag's name, in `--name=value`.
-fn name(flag: &str) -> &str {
-    flag.split_once('=').map_or(flag, |(name, _)| name)
 }
