@@ -19,10 +19,12 @@ use std::fmt;
 use dashmap::DashMap;
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
+use crate::hash::IdState;
+
 /// A map in shards, each behind a lock of its own.
 #[derive(Default)]
 pub struct Dashmap {
-    entities: DashMap<i64, Entity>,
+    entities: DashMap<i64, Entity, IdState>,
 }
 
 impl Dashmap {

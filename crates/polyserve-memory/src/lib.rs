@@ -28,13 +28,13 @@
 //!
 //! # Hashing
 //!
-//! Clients choose the ids, so every map here keeps std's seeded SipHash: nobody can pick ids that meet in one bucket
-//! and turn a lookup into a walk. A faster hasher would have to keep that promise, and be the same for all of them, or
-//! a comparison of locks would become one of hashers.
+//! Clients choose the ids, so every map here hashes with [`hash::IdState`]: nobody can pick ids that meet in one bucket
+//! and turn a lookup into a walk. It is the same for all of them, or a comparison of locks would become one of hashers.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "dashmap")]
 pub mod dashmap;
+pub mod hash;
 pub mod std_mutex;
 pub mod std_rwlock;
 pub mod two_level;

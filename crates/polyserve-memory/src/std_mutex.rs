@@ -17,10 +17,12 @@ use std::sync::Mutex;
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
+use crate::hash::IdState;
+
 /// One mutex around one map.
 #[derive(Default)]
 pub struct StdMutex {
-    entities: Mutex<HashMap<i64, Entity>>,
+    entities: Mutex<HashMap<i64, Entity, IdState>>,
 }
 
 impl StdMutex {

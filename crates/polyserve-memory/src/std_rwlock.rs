@@ -19,10 +19,12 @@ use std::sync::RwLock;
 use polyserve_core::sync::{read, write};
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
+use crate::hash::IdState;
+
 /// One reader-writer lock around one map.
 #[derive(Default)]
 pub struct StdRwlock {
-    entities: RwLock<HashMap<i64, Entity>>,
+    entities: RwLock<HashMap<i64, Entity, IdState>>,
 }
 
 impl StdRwlock {

@@ -29,10 +29,12 @@ use std::sync::{Arc, RwLock};
 use polyserve_core::sync::{read, write};
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
+use crate::hash::IdState;
+
 /// A reader-writer lock around the map, and one around each entity.
 #[derive(Default)]
 pub struct TwoLevel {
-    entries: RwLock<HashMap<i64, Arc<RwLock<Entity>>>>,
+    entries: RwLock<HashMap<i64, Arc<RwLock<Entity>>, IdState>>,
 }
 
 impl TwoLevel {
