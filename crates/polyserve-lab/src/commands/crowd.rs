@@ -7,12 +7,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use polyserve::ServerConfig;
 use polyserve::catalog::Catalog;
-use polyserve::env::{SETTINGS, Settings};
+use polyserve::env::Settings;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::compare::chosen;
 use super::entrants::serve;
+use super::room::{self, roomy};
 use super::stop;
 use crate::Misuse;
 use crate::compare::contestant::{Contestant, Role, bound};
@@ -214,31 +215,19 @@ impl Measuring<'_> {
         repo: &str,
         guests: Guests,
     ) -> anyhow::Result<(Contestant, Option<String>)> {
-        // A connection that is closing counts while its successor opens.
-        let room = guests.connections + 4 * self.bench.connections + 256;
-        let roomy = |config: &ServerConfig| {
-            config.clone().with(|config| {
-                if !self.settings.is_given("max_connections") {
-                    config.max_connections = config.max_connections.max(room);
-                }
+        let together = guests.connections + self.bench.connections;
+        let entry = self.catalog.server(server)?;
+        let (made, config) = self.settings.make(|config| {
+            let config = roomy(self.settings, config, together).with(|config| {
                 if guests.kind == Kind::Idle && !self.settings.is_given("idle_timeout") {
                     config.idle_timeout = config.idle_timeout.max(IDLE);
                 }
-            })
-        };
-        let entry = self.catalog.server(server)?;
-        let (made, config) = self.settings.make(|config| {
-            let config = roomy(config);
+            });
             (entry.make)(&config).map(|made| (made, config))
         })?;
-        let mut flags = self.args.config.flags();
-        for setting in SETTINGS.iter().filter(|setting| ["max_connections", "idle_timeout"].contains(&setting.name())) {
-            if !self.settings.is_given(setting.name()) {
-                flags.push(format!("{}={}", setting.flag(), setting.show(&config)));
-            }
-        }
+        let flags = room::flags(&config, &self.args.config.flags(), &["idle_timeout"]);
         let shape = made.connections();
-        let bound = bound(&made, &config, guests.connections + self.bench.connections);
+        let bound = bound(&made, &config, together);
         let contestant = Contestant::new(name, Role::Ranked, serve(server, repo, &flags, Vec::new()));
         Ok((contestant.with(|one| one.shape = Some(shape)), bound))
     }

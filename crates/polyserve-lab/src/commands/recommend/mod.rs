@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::catalog::Catalog;
-use polyserve::env::{SETTINGS, Settings};
+use polyserve::env::Settings;
 use polyserve::{ConfigError, Shutdown};
 use polyserve_load::{Load, Mix};
 use serde::Serialize;
@@ -18,6 +18,7 @@ use serde_json::json;
 use self::deadline::Deadline;
 use super::compare::chosen;
 use super::entrants::serve;
+use super::room::{self, roomy};
 use super::stop;
 use super::workload::{misuse, of_one};
 use crate::Misuse;
@@ -266,19 +267,11 @@ fn contestant(
     candidate: &Candidate,
 ) -> anyhow::Result<Contestant> {
     let Workload { connections, wait_ms, .. } = *workload;
-    let config = settings.config.clone().with(|config| {
-        config.workers = candidate.workers.or(config.workers);
-        config.queue = config.queue.max(connections);
-        // One that is closing still counts while its successor opens.
-        config.max_connections = config.max_connections.max(connections * 2);
-    });
+    let config = roomy(settings, &settings.config, connections)
+        .with(|config| config.workers = candidate.workers.or(config.workers));
     let server = (catalog.server(&candidate.server)?.make)(&config)?;
-    let mut flags: Vec<String> = SETTINGS
-        .iter()
-        .filter(|setting| ["queue", "max_connections"].contains(&setting.name()))
-        .map(|setting| format!("{}={}", setting.flag(), setting.show(&config)))
-        .chain(candidate.workers.map(|workers| format!("--workers={workers}")))
-        .collect();
+    let mut flags = room::flags(&config, &[], &[]);
+    flags.extend(candidate.workers.map(|workers| format!("--workers={workers}")));
     if wait_ms > 0.0 {
         flags.push(format!("--repo-delay={}", humantime::format_duration(workload.wait())));
     }

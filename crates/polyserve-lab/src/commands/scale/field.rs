@@ -1,16 +1,15 @@
 //! Who takes part in `polyserve scale`, and where.
 
 use std::ffi::OsString;
-
-use polyserve::ServerConfig;
-use polyserve::catalog::{Catalog, Entry};
-use polyserve::config::MAX_WORKERS;
-use polyserve::env::{SETTINGS, Setting, Settings};
-use polyserve_load::Mix;
-
 use std::time::Duration;
 
+use polyserve::catalog::{Catalog, Entry};
+use polyserve::config::MAX_WORKERS;
+use polyserve::env::Settings;
+use polyserve_load::Mix;
+
 use super::super::entrants::{serve, this_program};
+use super::super::room::{self, roomy};
 use super::ScaleArgs;
 use crate::Misuse;
 use crate::compare::contestant::bound;
@@ -183,19 +182,10 @@ impl Field<'_> {
 
     /// A server at a place, with settings under which all its connections are served; or why it is not measured there.
     fn server(&self, server: &str, repo: &str, place: &Place) -> anyhow::Result<Result<Launch, String>> {
-        // A connection that is closing counts while its successor opens.
-        let room = place.connections * 2 + 256;
-        let at = |config: &ServerConfig| {
-            config.clone().with(|config| {
-                config.workers = place.workers.or(config.workers);
-                if !self.settings.is_given("max_connections") {
-                    config.max_connections = config.max_connections.max(room);
-                }
-            })
-        };
         let entry = self.catalog.server(server)?;
         let made = self.settings.make(|config| {
-            let config = at(config);
+            let config = roomy(self.settings, config, place.connections)
+                .with(|config| config.workers = place.workers.or(config.workers));
             (entry.make)(&config).map(|made| (made, config))
         });
         let (made, config) = match made {
@@ -205,16 +195,8 @@ impl Field<'_> {
         if let Some(bound) = bound(&made, &config, place.connections) {
             return Ok(Err(format!("it serves fewer at a time: another connection may wait {bound}")));
         }
-        let ours = |setting: &str| match setting {
-            "workers" => place.workers.is_some(),
-            "max_connections" => true,
-            _ => false,
-        };
-        let (own, others): (Vec<&Setting>, Vec<&Setting>) = SETTINGS.iter().partition(|setting| ours(setting.name()));
-        let given = self.args.config.flags();
-        let flags = own.iter().map(|setting| format!("{}={}", setting.flag(), setting.show(&config)));
-        let is_other = |flag: &&String| others.iter().any(|other| flag.split('=').next() == Some(&*other.flag()));
-        let flags: Vec<String> = flags.chain(given.iter().filter(is_other).cloned()).collect();
+        let also: &[&str] = if place.workers.is_some() { &["workers"] } else { &[] };
+        let flags = room::flags(&config, &self.args.config.flags(), also);
         Ok(Ok(serve(server, repo, &flags, Vec::new())))
     }
 
