@@ -24,11 +24,15 @@ pub fn open_descriptors() -> u64 {
     std::fs::read_dir("/proc/self/fd").map_or(64, |entries| entries.count() as u64)
 }
 
-/// How many connections can be had more, where `spare` descriptors are kept for anything else and `ends` of each
-/// connection are in this process: 1, or 2 where the server is in it too. Raises the limit first. A server in a process
-/// of its own has the same limit again.
-pub fn connections(spare: u64, ends: u64) -> u64 {
-    raise_descriptors().saturating_sub(open_descriptors().saturating_add(spare)) / ends.max(1)
+/// Descriptors that are kept for anything but connections: records, pipes to other processes, what they are watched with.
+const SPARE: u64 = 64;
+
+/// How many connections can be had more, where `also` descriptors are needed beside them and those that any command may
+/// need, and `ends` of each connection are in this process: 1, or 2 where the server is in it too. Raises the limit first.
+/// A server in a process of its own has the same limit again.
+pub fn connections(also: u64, ends: u64) -> u64 {
+    let kept = open_descriptors().saturating_add(SPARE).saturating_add(also);
+    raise_descriptors().saturating_sub(kept) / ends.max(1)
 }
 
 /// How many connections one address can have to one server: the ports that the system deals out, a tenth kept back.

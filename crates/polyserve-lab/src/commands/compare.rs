@@ -174,9 +174,6 @@ fn exit_code(ranking: &Ranking, excused: &[String]) -> ExitCode {
     if ranking.failed.iter().all(is_excused) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Descriptors for anything but connections.
-const SPARE: u64 = 64;
-
 /// What is asked where nothing else is said: one entity, as in the published figures, and as the limits are.
 const KEYS: u64 = 1;
 const MIX: Mix = Mix { get: 1, put: 0 };
@@ -228,7 +225,7 @@ impl PlanArgs {
 
     /// The client's side of each connection is this process's; the server's side has a limit of its own, alike.
     fn enough_descriptors(&self) -> Result<(), Misuse> {
-        limits::enough(self.workload.connections, limits::connections(SPARE, 1))
+        limits::enough(self.workload.connections, limits::connections(0, 1))
     }
 
     fn instrument(&self, available: &Cores, stop: &Shutdown) -> anyhow::Result<Instrument> {

@@ -88,8 +88,6 @@ pub(crate) struct CrowdArgs {
     config: ConfigArgs,
 }
 
-/// Descriptors for anything but connections.
-const SPARE: u64 = 64;
 /// Times that make sense, all but the interval; and those of the interval.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -288,7 +286,7 @@ impl CrowdArgs {
     /// The crowds that are asked for, as many of them as there are descriptors for. Says where they are fewer.
     fn crowds(&self, settings: &Settings) -> anyhow::Result<Vec<Guests>> {
         // The servers' ends are in other processes, each with a limit that it inherits.
-        let room = limits::connections(SPARE + 2 * u64::from(self.good), 1);
+        let room = limits::connections(2 * u64::from(self.good), 1);
         let kinds = if self.kind.is_empty() { &Kind::ALL[..] } else { &self.kind };
         let mut crowds = Vec::new();
         for kind in kinds {

@@ -87,8 +87,6 @@ pub(crate) struct LadderArgs {
 /// The published ladder's.
 const CONNECTIONS: usize = 1000;
 const QUICK_CONNECTIONS: usize = 64;
-/// Descriptors for anything but connections.
-const SPARE: u64 = 64;
 /// A turn is measured so long, and in two slices at least.
 const SLICE: Duration = Duration::from_millis(200);
 /// Times of a turn's parts that make sense.
@@ -273,7 +271,7 @@ impl LadderArgs {
 
     /// As many as were asked for; otherwise as many as were published, or as may be.
     fn connections(&self) -> Result<usize, Misuse> {
-        let room = limits::connections(SPARE, 1);
+        let room = limits::connections(0, 1);
         match self.connections {
             Some(asked) => limits::enough(asked, room).map(|()| asked),
             None if self.quick => Ok(QUICK_CONNECTIONS),

@@ -83,8 +83,6 @@ const REQUESTS: u64 = 100_000;
 const QUICK_REQUESTS: u64 = 20_000;
 /// A quick run begins no cell after this, however slow the machine is; unless it was told how many requests.
 const QUICK_TIME: Duration = Duration::from_secs(150);
-/// Descriptors for anything but connections.
-const SPARE: u64 = 64;
 
 /// Measures.
 pub(crate) fn run(
@@ -148,7 +146,7 @@ impl MatrixArgs {
             return Err(Misuse("--connections 0 asks for nothing".into()).into());
         }
         let most = connections.iter().copied().max().unwrap_or(0);
-        limits::enough(most, limits::connections(SPARE, 1))?;
+        limits::enough(most, limits::connections(0, 1))?;
         Ok(Grid { pools, connections, methods: once(&self.methods), rounds: self.rounds })
     }
 

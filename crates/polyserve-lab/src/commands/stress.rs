@@ -150,12 +150,12 @@ fn foreign(
     Ok(Subject::Apart { name, launch })
 }
 
-/// Descriptors for anything but connections.
-const SPARE: u64 = 256;
+/// Descriptors of a server in this process, beside its connections: those of its threads.
+const OF_SERVER: u64 = 192;
 
 /// The rounds; so many ends of each connection are in this process.
 fn modes(args: &StressArgs, ends: u64) -> Result<Vec<Mode>, Misuse> {
-    let room = limits::connections(SPARE, ends);
+    let room = limits::connections(OF_SERVER, ends);
     let clients = usize::from(args.connections);
     if args.burst {
         let size = room.min(limits::ports());

@@ -111,11 +111,8 @@ fn traffic(args: &LoadArgs) -> anyhow::Result<Traffic> {
     args.workload.entities(10_000, Mix { get: 1, put: 0 }).map_err(misuse)
 }
 
-/// Descriptors for anything but connections.
-const SPARE: u64 = 16;
-
 fn enough_descriptors(args: &LoadArgs) -> Result<(), Misuse> {
-    limits::enough(args.workload.connections, limits::connections(SPARE + 2 * args.threads as u64, 1))
+    limits::enough(args.workload.connections, limits::connections(2 * args.threads as u64, 1))
 }
 
 /// The line that shows how far it is. Where standard error is no terminal, nothing is drawn.

@@ -74,8 +74,6 @@ const WORKERS: &str = "The sweep's numbers of workers, with commas between them.
     part once [default: 1,2,4,8,16,32,64,128; quick: 1,8,32,128]";
 /// The experiment's name.
 const EXPERIMENT: &str = "page";
-/// Descriptors for anything but connections.
-const SPARE: u64 = 64;
 /// Waits of a full run, and of a quick one.
 const QUICK_WAIT: Duration = Duration::from_millis(200);
 /// Waits that make sense.
@@ -90,7 +88,7 @@ pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'s
     let workers = args.workers(config.take("workers").as_deref())?;
     let settings = config.settings(None)?;
     let sweep = args.experiment(&available, stop.clone())?;
-    limits::enough(args.connections.max(published::CONNECTIONS), limits::connections(SPARE, 1))?;
+    limits::enough(args.connections.max(published::CONNECTIONS), limits::connections(0, 1))?;
     let flags = config.flags();
     let as_published = Experiment { connections: published::CONNECTIONS, every: published::EVERY, ..sweep.clone() };
     let field = |experiment| Field { catalog, servers: &args.servers, flags: &flags, settings: &settings, experiment };

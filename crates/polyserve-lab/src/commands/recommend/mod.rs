@@ -89,8 +89,6 @@ pub(crate) struct RecommendArgs {
 /// The experiment's name, and that of its comparison's record.
 const EXPERIMENT: &str = "recommend";
 const COMPARISON: &str = "recommend-compare";
-/// Descriptors for anything but connections.
-const SPARE: u64 = 64;
 /// Times that make sense.
 const LEAST_TIME: Duration = Duration::from_secs(1);
 const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
@@ -164,7 +162,7 @@ fn possible(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
     if connections == 0 {
         return misuse("--connections 0 asks for nothing".into());
     }
-    limits::enough(connections, limits::connections(SPARE, 1))?;
+    limits::enough(connections, limits::connections(0, 1))?;
     if cores == 0 || cores > all {
         let there = if all == 1 { "is 1".to_owned() } else { format!("are {all}") };
         return misuse(format!(

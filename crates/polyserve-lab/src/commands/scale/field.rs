@@ -26,8 +26,6 @@ const QUICK_SERVERS: [&str; 2] = ["pool_server/mpsc_pool", "tokio_tcp"];
 const REPOS: [&str; 1] = ["two_level"];
 const REPOS_IN_PROCESS: [&str; 3] = ["two_level", "std_mutex", "dashmap"];
 const QUICK_REPOS_IN_PROCESS: [&str; 2] = ["two_level", "dashmap"];
-/// Descriptors for anything but connections.
-const SPARE: u64 = 64;
 /// The payload may be this part of the body's limit at most: the rest of an entity is in the body too.
 const OF_BODY: usize = 2;
 
@@ -101,7 +99,7 @@ impl Field<'_> {
     /// As many of the points as there are descriptors and ports for, and as many connections as there can be in place of
     /// the others. A cell has its connections twice, in closed loop and at the fixed rate.
     fn within_descriptors(&self, points: Vec<u64>) -> Vec<u64> {
-        let room = limits::connections(SPARE, 1).min(limits::ports() / 2).max(1);
+        let room = limits::connections(0, 1).min(limits::ports() / 2).max(1);
         if let Some(most) = points.iter().max().filter(|most| **most > room) {
             let why = "the limits on open descriptors and ports allow no more";
             tracing::warn!("{room} connections at most in place of {most}: {why}");
