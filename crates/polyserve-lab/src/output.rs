@@ -56,6 +56,14 @@ pub fn spinner() -> ProgressBar {
     bar
 }
 
+/// What stands in a table's cell where there is no figure.
+pub const NOTHING: &str = "-";
+
+/// `figure` for a table's cell, or [`NOTHING`].
+pub fn or_nothing(figure: Option<String>) -> String {
+    figure.unwrap_or_else(|| NOTHING.to_owned())
+}
+
 /// A table with aligned columns.
 #[derive(Debug)]
 pub struct Table {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::contestant::Role;
 use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, Row, Share, Side, Void};
 use super::record::Recorded;
-use crate::output::Table;
+use crate::output::{NOTHING, Table, or_nothing};
 use crate::statistics::{LEAST_ROUNDS, Verdict};
 
 impl fmt::Display for Ranking {
@@ -62,9 +62,6 @@ fn table(rows: &[Row]) -> Table {
 /// From this share of the cores' time on, others are worth a line.
 const MANY_OTHERS: f64 = 0.05;
 
-/// What stands where there is nothing to be said.
-const NOTHING: &str = "-";
-
 fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
     let mut cells = vec![row.name.clone()];
     let (faster, cheaper) = (["faster", "slower"], ["cheaper", "dearer"]);
@@ -72,7 +69,7 @@ fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
     cells.push(format!("{:.0}", row.requests_per_s));
     cells.extend(limits.iter().map(|limit| {
         let share = row.shares.iter().find(|share| share.of == *limit);
-        share.map_or(NOTHING.to_owned(), of_limit)
+        or_nothing(share.map(of_limit))
     }));
     let mut cost = compared(row, row.cost, cheaper);
     if let Some(void) = row.cost_void.filter(|_| !matches!(row.role, Role::Baseline | Role::Same)) {
@@ -82,7 +79,6 @@ fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
     if latency {
         cells.extend(latencies(row));
     }
-    let or_nothing = |figure: Option<String>| figure.unwrap_or_else(|| NOTHING.to_owned());
     cells.push(or_nothing(row.switches_per_request.map(|switches| format!("{switches:.3}"))));
     cells.push(or_nothing(row.loaded_bytes.map(|bytes| format!("{:.1} MB", bytes / 1e6))));
     cells.push(or_nothing(row.bytes_per_connection.map(|bytes| format!("{bytes:.0}"))));
@@ -92,7 +88,7 @@ fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
 
 /// The shares of what a limit reaches: `0.69 cpu 0.71 [0.690, 0.730]`, and why the latter does not count.
 fn of_limit(Share { throughput, cost, cost_void, .. }: &Share) -> String {
-    let mut cell = throughput.map_or(NOTHING.to_owned(), |throughput| format!("{:.2}", throughput.ratio));
+    let mut cell = or_nothing(throughput.map(|throughput| format!("{:.2}", throughput.ratio)));
     if let Some(cost) = cost {
         let _ = write!(cell, " cpu {:.2} {}", cost.ratio, cost.interval); // a string takes all
     }

@@ -8,7 +8,7 @@ use super::Kind;
 use super::gathering::Counts;
 use super::report::{Idle, Outcome, Phase, Report, Row, rows_of};
 use crate::compare::ranking::Compared;
-use crate::output::Table;
+use crate::output::{NOTHING, Table, or_nothing};
 use crate::statistics::Verdict;
 
 impl fmt::Display for Report {
@@ -78,11 +78,11 @@ fn idle_table(rows: &[&Row]) -> Table {
                 let Idle { memory, crowd, beside, .. } = &**idle;
                 cells.extend([crowd.held, crowd.refused, crowd.cut + crowd.unreachable].map(|count| count.to_string()));
                 cells.extend([memory.before_bytes, memory.with_bytes].map(megabytes));
-                cells.push(memory.bytes_per_connection.map_or("-".into(), |bytes| format!("{bytes:.0}")));
+                cells.push(or_nothing(memory.bytes_per_connection.map(|bytes| format!("{bytes:.0}"))));
                 cells.push(format!("{:.0}", beside.with_requests_per_s));
                 for (compared, same) in [(beside.throughput, beside.same_throughput), (beside.cost, beside.same_cost)] {
                     cells.extend(ratio(compared));
-                    cells.push(same.map_or("-".into(), |same| same.interval.to_string()));
+                    cells.push(or_nothing(same.map(|same| same.interval.to_string())));
                 }
             }
             Outcome::Bound { bound } => cells.push(format!("<= {bound}")),
@@ -104,7 +104,7 @@ fn idle(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
 }
 
 fn ratio(compared: Option<Compared>) -> [String; 3] {
-    let Some(Compared { estimate, verdict }) = compared else { return ["-", "", ""].map(String::from) };
+    let Some(Compared { estimate, verdict }) = compared else { return [NOTHING, "", ""].map(String::from) };
     let said = match verdict {
         Verdict::Faster => "more",
         Verdict::Slower => "less",
@@ -181,9 +181,9 @@ fn cells(phase: &Phase, was_bearable: bool, name: String, when: &str) -> Vec<Str
     cells.extend([phase.p50_us, phase.p99_us, phase.p999_us, phase.max_us].map(time));
     cells.push(phase.answered.to_string());
     cells.push(phase.errors.to_string());
-    cells.push(phase.server_busy.map_or("-".into(), |busy| format!("{:.0} %", busy * 100.0)));
-    cells.push(phase.resident_bytes.map_or("-".into(), megabytes));
-    cells.push(phase.descriptors.map_or("-".into(), |count| count.to_string()));
+    cells.push(or_nothing(phase.server_busy.map(|busy| format!("{:.0} %", busy * 100.0))));
+    cells.push(or_nothing(phase.resident_bytes.map(megabytes)));
+    cells.push(or_nothing(phase.descriptors.map(|count| count.to_string())));
     cells.push(time(phase.lateness_p99_us));
     let said = match (phase.is_bearable, was_bearable) {
         (true, _) => "yes",

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::record::{Contestant, Ratio, Recorded, Role};
 use crate::claims::Claim;
-use crate::output::{Table, shown_claims};
+use crate::output::{NOTHING, Table, or_nothing, shown_claims};
 use crate::published::LADDER;
 use crate::statistics::{Estimate, Interval, Verdict};
 
@@ -207,17 +207,17 @@ fn ladder(rows: &[Row]) -> Table {
         "SERVER BUSY",
     ]);
     for row in rows {
-        let number = |figure: Option<f64>| or_dash(figure.map(|figure| format!("{figure:.0}")));
+        let number = |figure: Option<f64>| or_nothing(figure.map(|figure| format!("{figure:.0}")));
         table.row(vec![
             row.rung.clone(),
             number(row.requests_per_s),
-            or_dash(row.transfer_mb_s.map(|figure| format!("{figure:.2}"))),
+            or_nothing(row.transfer_mb_s.map(|figure| format!("{figure:.2}"))),
             number(row.requests_per_cpu_s),
             interval(row.ratio, row.low, row.high),
-            or_dash(row.verdict.map(said)),
+            or_nothing(row.verdict.map(said)),
             interval(row.against_fasthttp, row.against_fasthttp_low, row.against_fasthttp_high),
-            or_dash(row.against_fasthttp_verdict.map(said)),
-            or_dash(row.server_busy.map(percent)),
+            or_nothing(row.against_fasthttp_verdict.map(said)),
+            or_nothing(row.server_busy.map(percent)),
         ]);
     }
     table
@@ -232,12 +232,12 @@ fn waterfall(rows: &[Row]) -> Table {
     };
     let mut table = Table::of_texts(&["SUBJECT", "STEP", "GAIN", "ALL TOGETHER", ""]);
     for row in rows.iter().filter(|row| row.cumulative.is_some()) {
-        let gain = |ratio: Option<f64>| or_dash(ratio.map(|ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0)));
+        let gain = |ratio: Option<f64>| or_nothing(ratio.map(|ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0)));
         let share = row.cumulative.map_or(0.0, |all| (all - 1.0) / most(&row.subject));
         let marks = if share > 0.0 { (share * MARKS).round() as usize } else { 0 }; // none of a NaN
         let step = row.step.clone().unwrap_or_else(|| "(lowest rung)".into());
         let step = if row.aside { format!("{step} (aside)") } else { step };
-        let all = if row.step.is_some() { gain(row.cumulative) } else { "-".into() };
+        let all = if row.step.is_some() { gain(row.cumulative) } else { NOTHING.to_owned() };
         table.row(vec![row.subject.clone(), step, gain(row.ratio), all, "#".repeat(marks)]);
     }
     table
@@ -262,7 +262,7 @@ fn published(recorded: &Recorded) -> anyhow::Result<Table> {
         let beside = |other: Option<&str>| {
             let there = other.and_then(of).map(|other| format!("{:.3}", requests_per_s / other));
             let here = other.and_then(|other| recorded.throughput(name, other));
-            [or_dash(there), or_dash(here.map(|ratio| shown(&ratio.estimate)))]
+            [or_nothing(there), or_nothing(here.map(|ratio| shown(&ratio.estimate)))]
         };
         let mut cells = vec![name.clone(), format!("{requests_per_s:.0}"), format!("{megabytes:.2}")];
         cells.extend(beside(below));
@@ -272,17 +272,13 @@ fn published(recorded: &Recorded) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".into())
-}
-
 fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
 fn interval(ratio: Option<f64>, low: Option<f64>, high: Option<f64>) -> String {
     let whole = ratio.zip(low).zip(high);
-    or_dash(whole.map(|((ratio, low), high)| format!("{ratio:.3} {}", Interval { low, high })))
+    or_nothing(whole.map(|((ratio, low), high)| format!("{ratio:.3} {}", Interval { low, high })))
 }
 
 /// An estimate as text: `1.050 [1.020, 1.080]`.
@@ -321,7 +317,7 @@ impl fmt::Display for Shown<'_> {
             let idle =
                 rows.iter().filter(|row| row.server_busy.is_some_and(|busy| busy < crate::compare::ranking::BUSY));
             for row in idle {
-                let busy = or_dash(row.server_busy.map(percent));
+                let busy = or_nothing(row.server_busy.map(percent));
                 writeln!(f, "{}: its core was busy for {busy} only, so it could have done more", row.rung)?;
             }
         }

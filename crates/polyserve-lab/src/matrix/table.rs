@@ -12,7 +12,7 @@ use super::claims::{CLASSIC, REPO, TWIN};
 use super::published::{self, Row};
 use super::{Cell, Failed, FailedCell, Key, Method};
 use crate::journal::of_kind;
-use crate::output::Table;
+use crate::output::{Table, or_nothing};
 use crate::statistics::{Estimate, median};
 
 /// The rounds of a cell.
@@ -99,7 +99,7 @@ fn short(value: f64) -> String {
 }
 
 fn pool(size: Option<usize>) -> String {
-    size.map_or_else(|| "-".into(), |size| size.to_string())
+    or_nothing(size.map(|size| size.to_string()))
 }
 
 /// The cells of a record, contestant by contestant as its plan names them: they were measured with somebody else first
@@ -162,7 +162,7 @@ pub fn cells(lines: &[Value]) -> anyhow::Result<Table> {
             rounds.text(|cell| cell.total_s),
             short(rounds.median(|cell| cell.per_request_ms)),
             short(rounds.median(|cell| cell.avg_cpu_pct)),
-            max.map_or_else(|| "-".into(), short),
+            or_nothing(max.map(short)),
             short(rounds.median(|cell| cell.avg_resident_kb)),
             short(rounds.median(|cell| cell.connect_ms)),
             short(rounds.median(|cell| cell.processing_ms)),
@@ -254,7 +254,7 @@ fn by_connections(of: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
             let is_it =
                 |cell: &Cell| (name_of(cell), cell.pool_size, cell.connections) == (name.clone(), size, *connections);
             let rounds = of.iter().find(|rounds| rounds.first().is_some_and(is_it));
-            rounds.map_or_else(|| "-".into(), |rounds| rounds.text(figure))
+            or_nothing(rounds.map(|rounds| rounds.text(figure)))
         };
         let figures: Vec<String> = connections.iter().map(at).collect();
         table.row([vec![name.clone(), pool(size)], figures].concat());
@@ -284,7 +284,7 @@ fn beside(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Op
         let is_it = |cell: &Cell| cell.pool_size == Some(row.pool_size) && cell.connections == row.connections;
         let Some(rounds) = ours.iter().find(|rounds| rounds.first().is_some_and(is_it)) else { continue };
         let figures = columns.map(|(_, then, now)| {
-            let now = rounds.median_of_some(now).map_or_else(|| "-".into(), short);
+            let now = or_nothing(rounds.median_of_some(now).map(short));
             format!("{} / {now}", short(then(row)))
         });
         table.row([vec![row.connections.to_string(), row.pool_size.to_string()], figures.to_vec()].concat());

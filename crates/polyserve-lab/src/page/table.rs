@@ -9,7 +9,7 @@ use super::published::{self, Figures};
 use super::{Failed, Measured, Part, Row};
 use crate::claims::Claim;
 use crate::journal::of_kind;
-use crate::output::{Table, shown_claims};
+use crate::output::{Table, or_nothing, shown_claims};
 
 /// Writes the rows as CSV, with a header; the published columns come first.
 ///
@@ -49,12 +49,6 @@ pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
         tables.push((String::from("A page that sometimes waits: requests a second by workers"), by_workers(&rows)));
     }
     Ok(tables)
-}
-
-const NOTHING: &str = "-";
-
-fn or_nothing(text: Option<String>) -> String {
-    text.unwrap_or_else(|| NOTHING.to_owned())
 }
 
 /// A published row, and ours below it.

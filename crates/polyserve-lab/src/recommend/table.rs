@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::choice::{Choice, Margin, Ranked, Recommendation};
 use crate::journal::of_kind;
-use crate::output::Table;
+use crate::output::{NOTHING, Table, or_nothing};
 use crate::statistics::{LEAST_ROUNDS, Verdict};
 
 /// The last recommendation of a record, as a table.
@@ -19,8 +19,6 @@ pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
     let last = of_kind::<Recommendation>(lines, Recommendation::KIND)?.pop();
     Ok(last.iter().map(|last| (format!("Recommended for: {}", last.workload), ranked(last))).collect())
 }
-
-const NOTHING: &str = "-";
 
 fn ranked(recommendation: &Recommendation) -> Table {
     let goal = recommendation.workload.p99_goal_ms;
@@ -36,7 +34,6 @@ fn ranked(recommendation: &Recommendation) -> Table {
 }
 
 fn cells(one: &Ranked) -> Vec<String> {
-    let or_nothing = |text: Option<String>| text.unwrap_or_else(|| NOTHING.to_owned());
     let said = match one.verdict {
         None => "",
         Some(Verdict::Tie) => "tie",

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::report::{Cell, Growth, Law, Lines, Metric, Mode, Point, Report};
 use super::{Axis, Place};
 use crate::journal::first_header;
-use crate::output::Table;
+use crate::output::{NOTHING, Table, or_nothing};
 use crate::statistics::LEAST_ROUNDS;
 
 /// Below this R² a curve says little.
@@ -127,23 +127,22 @@ fn points_table(mode: Mode, axis: Axis, points: &[&Point]) -> Table {
     }
     let mut table = Table::of_numbers(&header);
     for point in points {
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
         let mut cells = vec![point.name.clone(), point.x.to_string(), format!("{:.0}", point.per_s)];
         if mode == Mode::InProcess {
-            cells.push(or_dash(point.per_thread_s.map(|per_s| format!("{per_s:.0}"))));
+            cells.push(or_nothing(point.per_thread_s.map(|per_s| format!("{per_s:.0}"))));
         }
-        cells.push(or_dash(point.cpu_us.map(|cpu| shown(Metric::Cpu, cpu))));
+        cells.push(or_nothing(point.cpu_us.map(|cpu| shown(Metric::Cpu, cpu))));
         if mode == Mode::Http {
-            cells.push(or_dash(point.paced_cpu_us.map(|cpu| shown(Metric::PacedCpu, cpu))));
+            cells.push(or_nothing(point.paced_cpu_us.map(|cpu| shown(Metric::PacedCpu, cpu))));
             cells.extend(match (point.overloaded, point.p50_us, point.p99_us) {
                 (true, ..) => ["overloaded".into(), String::new()],
-                (false, p50, p99) => [p50, p99].map(|latency| or_dash(latency.map(time))),
+                (false, p50, p99) => [p50, p99].map(|latency| or_nothing(latency.map(time))),
             });
         }
-        cells.push(or_dash(point.loaded_bytes.map(|bytes| shown(Metric::Memory, bytes))));
-        cells.push(or_dash(point.server_busy_pct.map(|busy| format!("{busy:.0} %"))));
+        cells.push(or_nothing(point.loaded_bytes.map(|bytes| shown(Metric::Memory, bytes))));
+        cells.push(or_nothing(point.server_busy_pct.map(|busy| format!("{busy:.0} %"))));
         if mode == Mode::Http {
-            cells.push(or_dash(point.client_busy_pct.map(|busy| format!("{busy:.0} %"))));
+            cells.push(or_nothing(point.client_busy_pct.map(|busy| format!("{busy:.0} %"))));
         }
         table.row(cells);
     }
@@ -163,7 +162,7 @@ fn growth_table(growth: &[&Growth]) -> Table {
             in_words(*mode, *metric).to_owned(),
             curve,
             format!("[{:.digits$}, {:.digits$}]", fit.interval.low, fit.interval.high),
-            if fit.points < 3 { String::from("-") } else { format!("{:.2}", fit.r2) },
+            if fit.points < 3 { NOTHING.to_owned() } else { format!("{:.2}", fit.r2) },
             fit.points.to_string(),
             fit.rounds.to_string(),
             shown(*metric, *from),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::record::{RoundLine, rounds_of};
 use super::report::Group;
-use crate::output::Table;
+use crate::output::{NOTHING, Table};
 use crate::published::STRESS;
 
 /// A published line.
@@ -45,7 +45,7 @@ pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
         for row in published()?.iter().filter(|_| mode == PUBLISHED_MODE) {
             let Published { lang, phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s } = row;
             let figures = [*error_pct, *requests_per_s, *received_kb_s, *sent_kb_s];
-            table.row(cells(&format!("{lang} (published)"), "-", phase, *samples, figures));
+            table.row(cells(&format!("{lang} (published)"), NOTHING, phase, *samples, figures));
         }
         for line in of {
             for group in &line.round.groups {

@@ -10,7 +10,7 @@ use super::claims::judge;
 use super::figures::Figures;
 use super::record::{Cell, Measured, When};
 use super::runner::STD_THREADS;
-use crate::output::Table;
+use crate::output::{Table, or_nothing};
 use crate::published::{TASKS_GO, TASKS_RUST};
 
 /// The twin in Go.
@@ -99,8 +99,8 @@ fn at_once(measured: &Measured, tasks: usize) -> Table {
         let Some(cell) = measured.cell(name, tasks, 0) else { continue };
         let Cell { figures, alone, threads, .. } = cell;
         let mut cells = vec![name.to_owned(), format!("{:.1} ms", alone.d1_ms)];
-        cells.push(or_dash(measured.drift_pct(name).map(|drift| format!("{drift:+.1} %"))));
-        cells.push(or_dash(threads.map(|threads| threads.to_string())));
+        cells.push(or_nothing(measured.drift_pct(name).map(|drift| format!("{drift:+.1} %"))));
+        cells.push(or_nothing(threads.map(|threads| threads.to_string())));
         let times = [figures.mean_duration_ms, figures.std_dev_ms, figures.total_duration_ms];
         cells.extend(times.map(|ms| format!("{ms:.1} ms")));
         let shares =
@@ -162,7 +162,7 @@ fn beside_published(measured: &Measured) -> anyhow::Result<Table> {
 fn beside(published: &Published, own: Option<Figures>) -> [String; 4] {
     let Published { tasks: _, mean_duration_ms, total_duration_ms, cost_pct, profit_pct } = *published;
     let pair = |then: f64, now: fn(&Figures) -> f64| {
-        let now = or_dash(own.as_ref().map(|figures| format!("{:.1}", now(figures))));
+        let now = or_nothing(own.as_ref().map(|figures| format!("{:.1}", now(figures))));
         format!("{then:.0} / {now}")
     };
     [
@@ -185,10 +185,6 @@ fn limits(measured: &Measured) -> Table {
     let all = measured.sequences.len();
     table.row(vec![format!("{found} of {all}"), String::from("within"), format!("{steps} steps")]);
     table
-}
-
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".into())
 }
 
 impl fmt::Display for Measured {
