@@ -20,13 +20,13 @@ use crate::Misuse;
 use crate::claims::Claim;
 use crate::compare::Unfit;
 use crate::config_args::ConfigArgs;
-use crate::journal::{Header, Journal};
+use crate::journal::{Header, Journal, as_line};
 use crate::limits;
 use crate::machine::Environment;
 use crate::machine::cores::Cores;
 use crate::matrix::plan::{Grid, Step, steps};
 use crate::matrix::{Cell, Entrant, Experiment, Failed, FailedCell, Key, Method, NAME, claims, table, write_csv};
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, shown_claims};
 use crate::progress::Progress;
 
 /// What `polyserve matrix` is told. The pools' sizes are the servers' workers.
@@ -247,24 +247,17 @@ impl Run {
     /// Everything that was measured, now and before.
     fn measured(&mut self, header: Header) -> anyhow::Result<Measured> {
         let (cells, failed) = (std::mem::take(&mut self.cells), std::mem::take(&mut self.failed));
-        let mut lines = vec![line(Header::KIND, &header)?];
+        let mut lines = vec![as_line(Header::KIND, &header)?];
         for cell in &cells {
-            lines.push(line(Cell::KIND, cell)?);
+            lines.push(as_line(Cell::KIND, cell)?);
         }
         for failed in &failed {
-            lines.push(line(Failed::KIND, failed)?);
+            lines.push(as_line(Failed::KIND, failed)?);
         }
         let (claims, cells) = (claims::claims(&lines)?, table::in_order(&lines)?);
         let (interrupted, left) = (self.experiment.stop.is_begun(), self.left);
         Ok(Measured { header, cells, failed, claims, interrupted, left, lines })
     }
-}
-
-/// A line as the journal has it.
-fn line(kind: &str, value: &impl Serialize) -> anyhow::Result<Value> {
-    let mut line = serde_json::to_value(value)?;
-    line["kind"] = kind.into();
-    Ok(line)
 }
 
 /// What is printed as JSON.
@@ -290,9 +283,7 @@ impl Measured {
             text.push_str(&format!("no figures: {}\n", table::failed(failed)));
         }
         text.push('\n');
-        for Claim { claim, verdict, figure, .. } in &self.claims {
-            text.push_str(&format!("{verdict}: {claim}\n    {figure}\n"));
-        }
+        text.push_str(&shown_claims(&self.claims));
         if self.left > 0 {
             text.push_str(&format!(
                 "ended early: {} cells are left; with --out a rerun goes on with them\n",

@@ -144,13 +144,10 @@ mod tests {
     use super::super::tests::row;
     use super::*;
     use crate::claims::Verdict;
+    use crate::journal::as_line;
 
     fn said(rows: &[Row]) -> [Verdict; 4] {
-        let line = |row: &Row| {
-            let mut line = serde_json::to_value(row).unwrap();
-            line["kind"] = Row::KIND.into();
-            line
-        };
+        let line = |row: &Row| as_line(Row::KIND, row).unwrap();
         let claims = claims(&rows.iter().map(line).collect::<Vec<_>>()).unwrap();
         assert!(claims.iter().all(|claim| claim.experiment == EXPERIMENT && !claim.figure.is_empty()));
         claims.iter().map(|claim| claim.verdict).collect::<Vec<_>>().try_into().unwrap()

@@ -46,6 +46,7 @@ pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
 mod tests {
     use super::*;
     use crate::claims::Verdict;
+    use crate::journal::as_line;
     use crate::stress::report::{Final, Round};
 
     fn line(server: &str, requests: u64, mode: &str, error_count: u64) -> Value {
@@ -62,9 +63,7 @@ mod tests {
             error_count,
             errors: Vec::new(),
         };
-        let mut line = serde_json::to_value(RoundLine::new(server, "any", requests, round)).unwrap();
-        line["kind"] = "round".into();
-        line
+        as_line(ROUND, &RoundLine::new(server, "any", requests, round)).unwrap()
     }
 
     fn verdicts(lines: &[Value]) -> [Verdict; 2] {

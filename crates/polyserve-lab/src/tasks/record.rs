@@ -308,13 +308,12 @@ pub(super) fn round(value: f64) -> f64 {
 mod tests {
     use super::super::claims::tests::{Made, lines};
     use super::*;
+    use crate::journal::as_line;
     use crate::tasks::runner::{RAYON, STD_THREADS};
 
     fn failure(tasks: Option<usize>, series: usize, single: Option<SingleRun>, wrong: bool) -> Value {
         let failed = Failed { contestant: STD_THREADS.into(), tasks, series, single, why: "any".into(), wrong };
-        let mut line = serde_json::to_value(failed).unwrap();
-        line["kind"] = "failure".into();
-        line
+        as_line("failure", &failed).unwrap()
     }
 
     /// What is read of `more` behind a whole record, in which another one has failed.

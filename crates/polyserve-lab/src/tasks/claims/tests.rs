@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::claims::Verdict;
-use crate::journal::Header;
+use crate::journal::{Header, as_line};
 use crate::machine::{Cores, Environment};
 use crate::tasks::figures::{Alone, Figures};
 use crate::tasks::record::{Calibration, CpuOf, EXPERIMENT, Failed, Plan, Sequence, Single, When};
@@ -123,9 +123,7 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
 }
 
 fn line(kind: &str, value: &impl serde::Serialize) -> Value {
-    let mut line = serde_json::to_value(value).unwrap();
-    line["kind"] = kind.into();
-    line
+    as_line(kind, value).unwrap()
 }
 
 fn verdicts(made: &[Made]) -> [Verdict; 8] {
