@@ -143,6 +143,16 @@ impl Journal {
         // Whole, in one write, past no buffer of ours.
         file.write_all(text.as_bytes()).with_context(|| self.path.display().to_string())
     }
+
+    /// [`line`](Self::line), unless it was there already: for what every rerun finds out anew, such as who cannot run here.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn once(&mut self, kind: &str, value: &impl Serialize) -> anyhow::Result<()> {
+        let line = as_line(kind, value)?;
+        if self.before.contains(&line) { Ok(()) } else { self.line(kind, value) }
+    }
 }
 
 /// A name for [`Journal::named`], for command lines: it stays within its directory, and needs no quotes.
@@ -273,6 +283,19 @@ mod tests {
 
     fn header_as_read(lines: &[Value]) -> Header {
         serde_json::from_value(lines[0].clone()).unwrap()
+    }
+
+    #[test]
+    fn what_every_run_finds_out_anew_is_written_once() {
+        let dir = Dir::new("once");
+        for _ in 0..3 {
+            let mut journal = Journal::open(Some(&dir.0), &header(plan())).unwrap();
+            [1, 2].iter().for_each(|size| journal.once("absent", &Cell { size: *size }).unwrap());
+            journal.once("cell", &Cell { size: 1 }).unwrap();
+        }
+        let lines = read(&dir.0.join("sizes.jsonl")).unwrap();
+        assert_eq!(of_kind::<Cell>(&lines, "absent").unwrap(), [1, 2].map(|size| Cell { size }));
+        assert_eq!((of_kind::<Cell>(&lines, "cell").unwrap().len(), lines.len()), (1, 3 + 3));
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub(crate) fn run(
     climbers.extend(others);
     not_run.extend(missing);
     for one in not_run {
-        if !stop.is_begun() {
+        if !stop.is_begun() && !recorded.not_run.contains(&one) {
             journal.line("not_run", &one)?;
         }
         recorded.leave_out(one);

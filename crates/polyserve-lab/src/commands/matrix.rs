@@ -186,7 +186,7 @@ impl Run {
     /// Notes who takes no part, unless that is because the run is to end.
     fn note(&mut self, absent: Vec<Failed>) -> anyhow::Result<()> {
         for failed in absent.into_iter().filter(|_| !self.experiment.stop.is_begun()) {
-            self.journal.line(Failed::KIND, &failed)?;
+            self.journal.once(Failed::KIND, &failed)?;
             self.failed.push(failed);
         }
         Ok(())

@@ -2,7 +2,8 @@
 //!
 //! Invariant: what has failed and what cannot run here is there, with its reason; only what nothing is said of is
 //! missing. Of a failure that a rerun tries again nothing is said once there was one: it counts where it is of the last
-//! run. A plan that is not understood misses nothing. Cost: a few passes over the lines and a place for each planned cell.
+//! run. That somebody takes no part is written once, and counts until there is a figure of it. A plan that is not
+//! understood misses nothing. Cost: a few passes over the lines and a place for each planned cell.
 
 use std::collections::HashSet;
 
@@ -32,6 +33,15 @@ fn ends(lines: &[Value]) -> impl Iterator<Item = &Value> {
 /// Those of them that are failures.
 fn failures(lines: &[Value]) -> impl Iterator<Item = &Value> {
     ends(lines).filter(|line| line["kind"] == FAILURE)
+}
+
+/// Failures that say that a contestant takes no part, for the fields that say where it failed are empty: as long as there
+/// is no figure of it.
+fn absences<'a>(lines: &'a [Value], places: &'a [&str]) -> impl Iterator<Item = &'a Value> {
+    let is_figure = |line: &Value| line["kind"] == "cell" || line["kind"] == "single";
+    let has_figures = move |who: &Value| lines.iter().any(|line| is_figure(line) && line["contestant"] == *who);
+    let of_none = lines.iter().filter(|line| line["kind"] == FAILURE && places.iter().all(|name| line[name].is_null()));
+    of_none.filter(move |line| !has_figures(&line["contestant"]))
 }
 
 /// A field of a line; for a failure it may stand in a field `cell` of it.
@@ -71,7 +81,9 @@ pub fn compare(lines: &[Value]) -> Option<String> {
 /// Contestants x pools x connections x methods x rounds; one pool for who has none; and the control's.
 pub fn matrix(lines: &[Value]) -> Option<String> {
     let plan = plan(lines);
-    let there = there(lines, &["contestant", "control", "pool_size", "connections", "method", "round"]);
+    let mut there = there(lines, &["contestant", "control", "pool_size", "connections", "method", "round"]);
+    let out = |who: &Value, control: &Value| place([who, control].into_iter().chain([&Value::Null; 4]));
+    there.extend(absences(lines, &["cell"]).map(|line| out(&line["contestant"], &line["control"])));
     let contestants = list(&plan["contestants"]);
     let control = control(lines, contestants);
     let entrants = contestants.iter().map(|who| (who, json!(false))).chain(control.map(|who| (who, json!(true))));
@@ -80,7 +92,7 @@ pub fn matrix(lines: &[Value]) -> Option<String> {
         let has_pool = |line: &Value| line["contestant"] == *who && !field(line, "pool_size").is_null();
         let none = [Value::Null];
         let pools = if ends(lines).any(has_pool) { list(&plan["pools"]) } else { &none };
-        let out = place([who, &control, &Value::Null, &Value::Null, &Value::Null, &Value::Null]);
+        let out = out(who, &control);
         for pool in pools {
             for connections in list(&plan["connections"]) {
                 for method in list(&plan["methods"]) {
@@ -122,7 +134,8 @@ pub fn page(lines: &[Value]) -> Option<String> {
 /// batches. One that has failed is out of its run.
 pub fn tasks(lines: &[Value]) -> Option<String> {
     let plan = plan(lines);
-    let out: HashSet<Place> = failures(lines).map(|line| place([&line["contestant"]])).collect();
+    let failed = failures(lines).chain(absences(lines, &["tasks", "single"]));
+    let out: HashSet<Place> = failed.map(|line| place([&line["contestant"]])).collect();
     let mut there = there(lines, &["contestant", "tasks", "series"]);
     let singles = lines.iter().filter(|line| line["kind"] == "single");
     there.extend(singles.map(|line| place([&line["contestant"], &line["when"], &line["run"]])));
@@ -216,11 +229,14 @@ mod tests {
         let failed = |wrong: bool| json!({"kind": "failure", "contestant": "a", "control": false, "cell": of, "why": "any", "wrong": wrong});
         lines.push(failed(false));
         assert_eq!(matrix(&lines), None);
-        // What is tried again counts no more, nor does who was not there before; what is not tried again does.
+        // What is tried again counts no more; who was not there still does, and so does what is not tried again.
         lines.push(lines[0].clone());
-        assert_eq!(matrix(&lines).unwrap(), "2 of 6 planned measurements are not there");
-        lines.insert(1, failed(true));
         assert_eq!(matrix(&lines).unwrap(), "1 of 6 planned measurements are not there");
+        lines.insert(1, failed(true));
+        assert_eq!(matrix(&lines), None);
+        // It was there then, and the run was ended early.
+        lines.push(cell("go", false, json!(2)));
+        assert_eq!(matrix(&lines).unwrap(), "1 of 7 planned measurements are not there");
     }
 
     #[test]
@@ -241,7 +257,7 @@ mod tests {
         let cell =
             |count: u64, series: u64| json!({"kind": "cell", "contestant": "a", "tasks": count, "series": series});
         let out = json!({"kind": "failure", "contestant": "b", "tasks": null, "series": 0});
-        let mut lines = vec![header(plan), cell(1, 0), cell(2, 0), cell(4, 0), out.clone()];
+        let mut lines = vec![header(plan), cell(1, 0), cell(2, 0), cell(4, 0), out];
         assert_eq!(tasks(&lines).unwrap(), "11 of 14 planned measurements are not there");
         lines.push(cell(4, 2));
         for when in ["before", "after"] {
@@ -250,10 +266,14 @@ mod tests {
             lines.extend((1..=SINGLES).map(single));
         }
         assert_eq!(tasks(&lines), None);
-        // It was gone on with: the other one could be had then, and it was ended early.
+        // It was gone on with: that the other one cannot be had is not said again.
         lines.push(lines[0].clone());
-        assert_eq!(tasks(&lines).unwrap(), "14 of 28 planned measurements are not there");
-        lines.push(out);
+        assert_eq!(tasks(&lines), None);
+        // It could be had then, and the run was ended early.
+        lines.push(json!({"kind": "single", "contestant": "b", "when": "before", "run": 1}));
+        assert_eq!(tasks(&lines).unwrap(), "13 of 28 planned measurements are not there");
+        // It failed as it was measured.
+        lines.push(json!({"kind": "failure", "contestant": "b", "tasks": 2, "series": 0}));
         assert_eq!(tasks(&lines), None);
     }
 

@@ -87,7 +87,11 @@ pub fn run(
             _ if run.measured.failed.iter().any(|failed| failed.wrong && failed.contestant == *name) => {}
             Ok(launch) => members.push(Member::new(name, launch)),
             Err(_) if stop.is_begun() => {} // it was interrupted while it was built
-            Err(why) => run.failed(name, None, Unfit { why: why.clone(), wrong: false })?,
+            Err(why) => {
+                let failed = Failed::of(name, None, Unfit { why: why.clone(), wrong: false });
+                run.journal.once("failure", &failed)?;
+                run.measured.fail(failed);
+            }
         }
     }
     run.calibrate(&mut members)?;
@@ -100,18 +104,8 @@ pub fn run(
 }
 
 impl Run<'_> {
-    fn failed(&mut self, name: &str, step: Option<Step>, Unfit { why, wrong }: Unfit) -> anyhow::Result<()> {
-        let contestant = name.to_owned();
-        let failed = match step {
-            Some(Step::Cell { tasks, series }) => {
-                Failed { contestant, tasks: Some(tasks), series, single: None, why, wrong }
-            }
-            Some(Step::Single { when, run }) => {
-                let why = format!("{}, run {run}: {why}", when.shown());
-                Failed { contestant, tasks: None, series: 0, single: Some(SingleRun { when, run }), why, wrong }
-            }
-            None => Failed { contestant, tasks: None, series: 0, single: None, why, wrong },
-        };
+    fn failed(&mut self, name: &str, step: Option<Step>, unfit: Unfit) -> anyhow::Result<()> {
+        let failed = Failed::of(name, step, unfit);
         self.journal.line("failure", &failed)?;
         self.measured.fail(failed);
         Ok(())
@@ -322,6 +316,23 @@ impl Run<'_> {
             }
         }
         Ok(answer)
+    }
+}
+
+impl Failed {
+    /// Of a contestant, at a step; without one it does not take part at all.
+    fn of(name: &str, step: Option<Step>, Unfit { why, wrong }: Unfit) -> Self {
+        let contestant = name.to_owned();
+        match step {
+            Some(Step::Cell { tasks, series }) => {
+                Self { contestant, tasks: Some(tasks), series, single: None, why, wrong }
+            }
+            Some(Step::Single { when, run }) => {
+                let why = format!("{}, run {run}: {why}", when.shown());
+                Self { contestant, tasks: None, series: 0, single: Some(SingleRun { when, run }), why, wrong }
+            }
+            None => Self { contestant, tasks: None, series: 0, single: None, why, wrong },
+        }
     }
 }
 

@@ -131,6 +131,7 @@ fn every_rung_is_built_measured_and_gone_on_with() {
     fs::write(&path, &text[..second]).unwrap();
     let printed = place.climb(0, &args);
     assert_eq!(place.recorded("cell").len(), 16);
+    assert_eq!(names(&place.recorded("not_run"), "name"), ["go-fasthttp", "go-nethttp"], "each is said once");
     assert!(printed["rungs"].as_array().unwrap().iter().all(|rung| rung["rounds"] == 2));
 }
 

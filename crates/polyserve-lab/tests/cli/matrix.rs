@@ -146,10 +146,16 @@ fn a_signal_leaves_what_was_recorded() {
 /// Where Go or its sources are not there, the twins have a line with the reason; who was asked for by name has failed.
 #[test]
 fn who_cannot_run_is_named() {
-    let nowhere = ["--servers=go/twin-rwmutex,sequential", "--peers-dir=/nonexistent", "--methods=get"];
-    let output = polyserve(&[&TINY[..], &nowhere].concat()).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let dir = Dir::new("absent");
+    let nowhere = ["--servers=go/twin-rwmutex,sequential", "--peers-dir=/nonexistent", "--methods=get", &dir.out()];
+    let run = || {
+        let output = polyserve(&[&TINY[..], &nowhere].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let measured = run();
+    assert_eq!(run()["failed"], measured["failed"]);
+    assert_eq!(dir.read("matrix.jsonl").matches(r#""kind":"failure""#).count(), 1, "a rerun need not say it again");
     let failed = measured["failed"].as_array().unwrap();
     assert_eq!(failed.len(), 1, "{failed:?}");
     assert_eq!((&failed[0]["contestant"], &failed[0]["cell"]), (&"go/twin-rwmutex".into(), &Value::Null));

@@ -205,6 +205,8 @@ fn by_default_all_with_workers_take_part() {
         assert!(failed.iter().any(|failed| failed["server"] == name && failed["wrong"] == false), "{failed:?}");
     }
     assert!(said.contains("5 connections ask for at most 5 x 5 / 0.002 s"), "{said}");
+    printed(&[&TINY[..], &["--workers=1", &out]].concat());
+    assert_eq!(recorded(&dir, "failure"), failed, "a rerun need not say it again");
 }
 
 #[test]

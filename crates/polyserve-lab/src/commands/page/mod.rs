@@ -99,7 +99,7 @@ pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'s
     let header = Header { experiment: EXPERIMENT.to_owned(), plan, environment };
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
     for failed in &absent {
-        journal.line(Failed::KIND, failed)?;
+        journal.once(Failed::KIND, failed)?;
     }
     // Who did wrong is not tried again: who is asked often enough may be lucky.
     let wrong = journal.before::<Failed>(Failed::KIND)?.into_iter().filter(|failed| failed.wrong);
