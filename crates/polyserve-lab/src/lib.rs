@@ -32,7 +32,8 @@
 //! * [`allocator`], [`config_args`], [`limits`], [`output`], [`progress`]: what the commands share.
 //!
 //! Every command prints for people, and JSON with `--json`. It ends with 0 where all is well, 1 where something failed,
-//! 2 where it was asked for something that it cannot do.
+//! 2 where it was asked for something that it cannot do. To be ended early by a signal is no failure, unless somebody was
+//! seen to do wrong; but a trial passes only if it is whole.
 #![forbid(unsafe_code)]
 
 pub mod allocator;

@@ -139,8 +139,9 @@ pub(crate) fn run(
     } else {
         print(&report.to_string())
     }?;
-    let failed = report.rows.iter().any(|row| row.outcome.is_failure());
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let failed = report.rows.iter().filter(|row| row.outcome.is_failure());
+    // Whoever has figures all the same did not serve the good client.
+    Ok(stop::exit_code(interrupted, failed.map(|row| !matches!(row.outcome, Outcome::Failed { .. }))))
 }
 
 /// What is printed as JSON.

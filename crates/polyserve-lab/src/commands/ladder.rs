@@ -184,9 +184,8 @@ fn lines(header: &Header, recorded: &Recorded) -> anyhow::Result<Vec<Value>> {
 /// answer that is not right, is a failure.
 fn exit_code(shown: &Shown<'_>, asked: &[String]) -> ExitCode {
     let is_excused = |one: &NotRun| one.role == Role::Reference && !asked.contains(&one.name);
-    let is_wanting = !shown.recorded.not_run.iter().all(is_excused);
-    let is_failed = !shown.interrupted && (is_wanting || !shown.recorded.failed.is_empty());
-    if is_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let wanting = shown.recorded.not_run.iter().filter(|one| !is_excused(one)).map(|_| false);
+    stop::exit_code(shown.interrupted, wanting.chain(shown.recorded.failed.iter().map(|failed| failed.wrong)))
 }
 
 /// What is printed as JSON.

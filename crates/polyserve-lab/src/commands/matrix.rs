@@ -130,8 +130,8 @@ pub(crate) fn run(
     if json { print_json(&measured) } else { print(&measured.shown()?) }?;
     // Who cannot be had here is no failure, unless it was asked for by its name.
     let is_excused = |failed: &Failed| failed.cell.is_none() && !args.servers.contains(&failed.who.contestant);
-    let is_good = measured.interrupted || measured.failed.iter().all(is_excused);
-    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let failed = measured.failed.iter().filter(|failed| !is_excused(failed));
+    Ok(stop::exit_code(measured.interrupted, failed.map(|failed| failed.wrong)))
 }
 
 impl MatrixArgs {

@@ -144,7 +144,7 @@ pub(crate) fn run(
     } else {
         print(&report.to_string())
     }?;
-    Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(stop::exit_code(report.interrupted, report.failed.iter().map(|failed| failed.wrong)))
 }
 
 /// What is printed as JSON.

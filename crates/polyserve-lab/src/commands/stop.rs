@@ -1,5 +1,8 @@
 //! Ending early, with what there is: the first SIGINT or SIGTERM asks for it, the second ends the process.
+//!
+//! Invariant: to be ended early is no failure, of whatever measures; to have seen somebody do wrong is one all the same.
 
+use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 
@@ -23,4 +26,24 @@ pub(crate) fn on_signal() -> anyhow::Result<Shutdown> {
     };
     thread::Builder::new().name("stop".into()).spawn(wait).context("no thread to wait for signals")?;
     Ok(stop)
+}
+
+/// How a measurement ends that has these failures, each of which is true where somebody did wrong: a wrong answer, say.
+/// A rerun tries all others again, so that a run that was ended early need not have had them yet.
+pub(crate) fn exit_code(interrupted: bool, failures: impl IntoIterator<Item = bool>) -> ExitCode {
+    let is_bad = failures.into_iter().any(|wrong| wrong || !interrupted);
+    if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_wrong_fails_a_run_that_was_ended_early() {
+        let (good, bad) = (ExitCode::SUCCESS, ExitCode::FAILURE);
+        assert_eq!([exit_code(false, []), exit_code(true, [])], [good, good]);
+        assert_eq!([exit_code(false, [false]), exit_code(true, [false])], [bad, good]);
+        assert_eq!([exit_code(false, [false, true]), exit_code(true, [false, true])], [bad, bad]);
+    }
 }

@@ -24,7 +24,7 @@ use crate::output::{print, print_json};
 use crate::tasks::claims::judge;
 use crate::tasks::experiment::{self, Contestant};
 use crate::tasks::files::write_csv;
-use crate::tasks::record::{EXPERIMENT, Measured, Plan};
+use crate::tasks::record::{EXPERIMENT, Failed, Measured, Plan};
 use crate::tasks::runner::{self, OTHERS, Runner};
 use crate::tasks::sequence::Order;
 use crate::tasks::table::{GO, GO_LOCKED};
@@ -109,7 +109,8 @@ pub(crate) fn run(
     } else {
         print(&measured.to_string())
     }?;
-    Ok(if args.went_well(&measured) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let failed = measured.failed.iter().filter(|failed| !args.is_excused(failed));
+    Ok(stop::exit_code(measured.interrupted, failed.map(|failed| failed.wrong)))
 }
 
 impl TasksArgs {
@@ -157,9 +158,8 @@ impl TasksArgs {
     }
 
     /// That Go's program cannot be had here is no failure, unless it was asked for by its name.
-    fn went_well(&self, measured: &Measured) -> bool {
-        let is_missing = |why: &str| why.starts_with("not run: ");
-        (measured.failed.iter()).all(|failed| is_missing(&failed.why) && !self.contestants.contains(&failed.contestant))
+    fn is_excused(&self, failed: &Failed) -> bool {
+        failed.why.starts_with("not run: ") && !self.contestants.contains(&failed.contestant)
     }
 }
 

@@ -143,6 +143,27 @@ fn a_signal_leaves_what_was_recorded() {
     assert!(rows("matrix_get.csv") + rows("matrix_put.csv") <= cells, "without the control");
 }
 
+/// To be ended early is no failure, but somebody has done wrong by then.
+#[test]
+fn a_signal_makes_no_wrong_answer_good() {
+    let dir = Dir::new("wrong-signal");
+    let out = dir.out();
+    let args = ["matrix", "--servers=pool_server", "--pools=2", "--connections=2", "--requests=100", "--rounds=1000"];
+    let args = [&args[..], &["--methods=put", "--max-body=5", "--json", &out]].concat();
+    let child = polyserve(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !fs::read_to_string(dir.0.join("matrix.jsonl")).is_ok_and(|text| text.contains(r#""wrong":true"#)) {
+        assert!(Instant::now() < deadline, "nothing is recorded");
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&measured["interrupted"], &measured["cells"]), (&true.into(), &Value::Array(Vec::new())));
+    assert!(measured["left"].as_u64() > Some(0), "{measured}");
+}
+
 /// Where Go or its sources are not there, the twins have a line with the reason; who was asked for by name has failed.
 #[test]
 fn who_cannot_run_is_named() {

@@ -125,8 +125,8 @@ pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'s
     }?;
     // Who takes no part is no failure, unless it was asked for by its name.
     let is_excused = |failed: &Failed| args.servers.is_empty() && absent.contains(failed);
-    let is_good = measured.interrupted || measured.failed.iter().all(is_excused);
-    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let failed = measured.failed.iter().filter(|failed| !is_excused(failed));
+    Ok(stop::exit_code(measured.interrupted, failed.map(|failed| failed.wrong)))
 }
 
 /// Loads everybody who has no row yet, but for those who did wrong.

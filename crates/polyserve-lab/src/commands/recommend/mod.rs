@@ -143,7 +143,8 @@ pub(crate) fn run(
     } else {
         print(&recommendation.to_string())
     }?;
-    Ok(if recommendation.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let failed = recommendation.failed.iter();
+    Ok(stop::exit_code(recommendation.interrupted, failed.map(Failed::stays_out)))
 }
 
 /// What is printed as JSON.

@@ -81,6 +81,13 @@ pub struct Failed {
     pub why: String,
 }
 
+impl Failed {
+    /// Whether it failed in a round: then no rerun tries it again.
+    pub fn stays_out(&self) -> bool {
+        self.round > 0
+    }
+}
+
 /// A ratio to the baseline, and what may be said of it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Compared {
