@@ -1,7 +1,8 @@
 //! What came of it: a ranked choice, its margin, its ties, and whether the latency goal was met.
 //!
 //! The winner is the one of the most requests a second among those that meet the goal; where nobody meets it, the one of the
-//! lowest p99. It is a tie with everybody whose ratio to it has an interval that meets the band of ties, which is what the
+//! lowest p99. A p99 is the median of the rounds' own: one round in which somebody else took the machine decides nothing. It
+//! is a tie with everybody whose ratio to it has an interval that meets the band of ties, which is what the
 //! first candidate shows beside itself. Its margin is over the first one that is no tie.
 //!
 //! Invariant: every ratio is taken round by round between the two that it is of. Cost: an estimate a candidate.
@@ -66,7 +67,7 @@ pub struct Ranked {
     pub requests_per_s: f64,
     /// Requests for each second of the server's CPU time.
     pub requests_per_cpu_s: Option<f64>,
-    /// The latency at the fixed rate.
+    /// The latency at the fixed rate: the median of what each round shows by itself.
     pub latency: Option<Latencies>,
     /// Resident memory under load, in bytes.
     pub loaded_bytes: Option<f64>,
@@ -124,21 +125,27 @@ impl Recommendation {
     pub fn of(asked: &Asked<'_>, ranking: &Ranking, entries: &[Entry<'_>]) -> Self {
         let Asked { workload, candidates, seed, .. } = *asked;
         let goal = workload.p99_goal_ms;
+        let is_ranked = |role: Role| matches!(role, Role::Baseline | Role::Ranked);
+        let entries: Vec<&Entry<'_>> = entries.iter().filter(|entry| is_ranked(entry.contestant.role)).collect();
         let mut rows: Vec<Standing<'_>> = (ranking.rows.iter())
-            .filter(|row| matches!(row.role, Role::Baseline | Role::Ranked))
-            .filter_map(|row| Some((row, candidates.iter().find(|one| one.name() == row.name)?)))
-            .map(|(row, candidate)| (row, candidate, goal.map(|goal| meets(row, goal))))
+            .filter(|row| is_ranked(row.role))
+            .filter_map(|row| {
+                let candidate = candidates.iter().find(|one| one.name() == row.name)?;
+                let entry = entries.iter().find(|entry| entry.contestant.name == row.name)?;
+                let latency = entry.usual_latencies();
+                Some(Standing { row, candidate, entry, latency, meets_goal: goal.map(|goal| meets(latency, goal)) })
+            })
             .collect();
-        let goal_met = goal.map(|_| rows.iter().any(|(_, _, meets)| *meets == Some(true)));
+        let goal_met = goal.map(|_| rows.iter().any(|one| one.meets_goal == Some(true)));
         // They come by their requests a second, and the sort is stable.
         match goal_met {
-            Some(false) => rows.sort_by(|(a, ..), (b, ..)| p99(a).total_cmp(&p99(b))),
-            _ => rows.sort_by_key(|(_, _, meets)| *meets == Some(false)),
+            Some(false) => rows.sort_by(|a, b| p99(a.latency).total_cmp(&p99(b.latency))),
+            _ => rows.sort_by_key(|one| one.meets_goal == Some(false)),
         }
         let band = ranking.bands.throughput.map(either_way);
         // One that was cut short has no turns.
         let rounds = entries.iter().map(|entry| entry.turns.iter().flatten().count()).max().unwrap_or(0);
-        let ranked = ranked(&rows, entries, &band.unwrap_or_else(|| tie_band(None)), goal_met, seed);
+        let ranked = ranked(&rows, &band.unwrap_or_else(|| tie_band(None)), goal_met, seed);
         let choice = ranked.first().map(|first| Choice {
             candidate: first.candidate.clone(),
             ties: ranked[1..].iter().filter(|one| one.rank == 1).map(|one| one.candidate.name()).collect(),
@@ -164,27 +171,25 @@ impl Recommendation {
     }
 }
 
-/// A row, whose it is, and whether it meets the goal.
-type Standing<'a> = (&'a Row, &'a Candidate, Option<bool>);
+/// A candidate, and what it has shown.
+struct Standing<'a> {
+    candidate: &'a Candidate,
+    row: &'a Row,
+    entry: &'a Entry<'a>,
+    latency: Option<Latencies>,
+    meets_goal: Option<bool>,
+}
 
 /// The places of `rows`, the first of which has won. Where nobody meets the goal there are no ties: it is no matter of
 /// requests a second then.
-fn ranked(
-    rows: &[Standing<'_>],
-    entries: &[Entry<'_>],
-    band: &Interval,
-    goal_met: Option<bool>,
-    seed: u64,
-) -> Vec<Ranked> {
-    let is_ranked = |entry: &&Entry<'_>| matches!(entry.contestant.role, Role::Baseline | Role::Ranked);
-    let of = |name: &str| entries.iter().filter(is_ranked).find(|entry| entry.contestant.name == name);
+fn ranked(rows: &[Standing<'_>], band: &Interval, goal_met: Option<bool>, seed: u64) -> Vec<Ranked> {
     let mut ranked: Vec<Ranked> = Vec::new();
-    for (row, candidate, meets_goal) in rows {
-        let (winner, _, winner_meets) = rows[0];
-        let both = of(&row.name).zip(of(&winner.name)).filter(|_| row.name != winner.name);
-        let of_winner = both.and_then(|(own, winner)| throughput_ratio(own, winner, seed));
+    for Standing { candidate, row, entry, latency, meets_goal } in rows {
+        let winner = rows.first().filter(|winner| winner.row.name != row.name);
+        let of_winner = winner.and_then(|winner| throughput_ratio(entry, winner.entry, seed));
         let verdict = of_winner.map(|ratio| ratio.verdict(band));
-        let is_tie = verdict == Some(Verdict::Tie) && *meets_goal == winner_meets && goal_met != Some(false);
+        let meets_alike = winner.is_some_and(|winner| winner.meets_goal == *meets_goal);
+        let is_tie = verdict == Some(Verdict::Tie) && meets_alike && goal_met != Some(false);
         ranked.push(Ranked {
             rank: if ranked.is_empty() || is_tie { 1 } else { 2 },
             candidate: (*candidate).clone(),
@@ -193,7 +198,7 @@ fn ranked(
             meets_goal: *meets_goal,
             requests_per_s: row.requests_per_s,
             requests_per_cpu_s: row.requests_per_cpu_s,
-            latency: row.latency,
+            latency: *latency,
             loaded_bytes: row.loaded_bytes,
             saturated: row.saturated.clone(),
         });
@@ -218,13 +223,13 @@ fn margin(first: &Ranked, other: &Ranked) -> Option<Margin> {
     surely.then(|| Margin { over: other.candidate.name(), ratio: ratio.recip(), interval })
 }
 
-fn meets(row: &Row, goal_ms: f64) -> bool {
-    row.latency.is_some_and(|latency| !latency.overloaded && latency.p99_us <= goal_ms * 1000.0)
+fn meets(latency: Option<Latencies>, goal_ms: f64) -> bool {
+    latency.is_some_and(|latency| !latency.overloaded && latency.p99_us <= goal_ms * 1000.0)
 }
 
 /// In microseconds; an overloaded one has none to speak of.
-fn p99(row: &Row) -> f64 {
-    row.latency.filter(|latency| !latency.overloaded).map_or(f64::INFINITY, |latency| latency.p99_us)
+fn p99(latency: Option<Latencies>) -> f64 {
+    latency.filter(|latency| !latency.overloaded).map_or(f64::INFINITY, |latency| latency.p99_us)
 }
 
 #[cfg(test)]

@@ -42,6 +42,16 @@ fn turn(round: usize, per_second: f64, p99_ms: f64) -> Turn {
 
 /// The recommendation for candidates of these speeds and p99s, and with this goal; the first is the baseline.
 fn of(goal_ms: Option<f64>, rounds: usize, who: &[(&str, f64, f64)]) -> Recommendation {
+    of_rounds(goal_ms, rounds, who, |_, p99_ms| p99_ms)
+}
+
+/// [`of`], with a p99 by the round.
+fn of_rounds(
+    goal_ms: Option<f64>,
+    rounds: usize,
+    who: &[(&str, f64, f64)],
+    p99_in: impl Fn(usize, f64) -> f64,
+) -> Recommendation {
     let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
     let candidate = |name: &str| Candidate { server: name.into(), repo: "two_level".into(), workers: None };
     let candidates: Vec<Candidate> = who.iter().map(|(name, ..)| candidate(name)).collect();
@@ -55,7 +65,7 @@ fn of(goal_ms: Option<f64>, rounds: usize, who: &[(&str, f64, f64)]) -> Recommen
     let again = Contestant::new(&format!("{} (again)", baseline.name), Role::Same, launch.clone());
     contestants.push((again, per_second * 1.01, *p99_ms));
     let turns = |per_second: f64, p99_ms: f64| {
-        let whole = (0..rounds).map(|round| Some(turn(round, per_second, p99_ms)));
+        let whole = (0..rounds).map(|round| Some(turn(round, per_second, p99_in(round, p99_ms))));
         whole.chain([None]).collect() // the last round was cut short
     };
     let entries: Vec<Entry<'_>> = contestants
@@ -100,6 +110,16 @@ fn who_misses_the_goal_is_behind_those_who_meet_it() {
     assert_eq!((said.goal_met, said.ranked[2].meets_goal), (Some(true), Some(false)));
     let choice = said.choice.unwrap();
     assert_eq!((choice.margin.unwrap().over.as_str(), choice.ties.len()), ("c/two_level", 0));
+}
+
+/// In all rounds together, a twelfth of the requests took 90 ms.
+#[test]
+fn one_round_that_somebody_else_had_misses_no_goal() {
+    let who = [("a", 100.0, 1.0), ("b", 150.0, 2.0)];
+    let said = of_rounds(Some(5.0), 12, &who, |round, p99_ms| if round == 3 { 90.0 } else { p99_ms });
+    assert_eq!((ranks(&said), said.goal_met), (vec![("b", 1), ("a", 2)], Some(true)));
+    let p99s: Vec<f64> = said.ranked.iter().map(|one| one.latency.unwrap().p99_us).collect();
+    assert_eq!(p99s, [2000.0, 1000.0]);
 }
 
 #[test]

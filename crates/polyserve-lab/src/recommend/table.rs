@@ -82,7 +82,11 @@ impl fmt::Display for Recommendation {
         writeln!(f, "\n{}", ranked(self))?;
         if let Some(rate) = &self.rate {
             let rate_per_s = rate.requests_per_s;
-            writeln!(f, "p50, p99: at {rate_per_s:.0} requests a second, half of what {} does", rate.half_of)?;
+            let half_of = &rate.half_of;
+            writeln!(
+                f,
+                "p50, p99: medians over the rounds, at {rate_per_s:.0} requests a second, half of what {half_of} does"
+            )?;
         }
         if let Some(band) = self.tie_band {
             writeln!(f, "ties: ratios that meet {band}, what the first candidate shows beside itself (A/A)")?;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contestant::{Contestant, Role};
 use super::contract::Contract;
-use super::turn::{Turn, microseconds};
+use super::turn::{Latency, Turn, microseconds};
 use crate::statistics::{Estimate, Interval, Verdict, median, tie_band};
 
 mod void;
@@ -111,7 +111,7 @@ pub struct Share {
     pub cost_void: Option<Void>,
 }
 
-/// Latencies of all rounds together.
+/// Latencies at the fixed rate: of all rounds together in a [`Row`], where nothing else is said.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Latencies {
     /// Median, in microseconds.
@@ -171,6 +171,24 @@ pub struct Entry<'a> {
     pub contestant: &'a Contestant,
     /// A turn for each round; `None` where there was none.
     pub turns: Vec<Option<Turn>>,
+}
+
+impl Entry<'_> {
+    /// The median of what each round shows by itself: a round in which somebody else took the machine counts for one vote.
+    /// In all rounds together its slowest requests may be the hundredth that the p99 is of.
+    pub fn usual_latencies(&self) -> Option<Latencies> {
+        let turns: Vec<&Turn> = self.turns.iter().flatten().collect();
+        let middle = |figure: fn(&Latency) -> f64| {
+            let mut values: Vec<f64> = turns.iter().filter_map(|turn| turn.latency.as_ref()).map(figure).collect();
+            (!values.is_empty()).then(|| median(&mut values))
+        };
+        Some(Latencies {
+            p50_us: middle(|latency| latency.p50_us)?,
+            p99_us: middle(|latency| latency.p99_us)?,
+            p999_us: middle(|latency| latency.p999_us)?,
+            overloaded: overloaded(&turns),
+        })
+    }
 }
 
 impl Ranking {
@@ -327,13 +345,17 @@ fn saturated(server: f64, client: f64) -> &'static str {
     }
 }
 
+/// Whether the rate was too much in most rounds.
+fn overloaded(turns: &[&Turn]) -> bool {
+    let latencies = || turns.iter().filter_map(|turn| turn.latency.as_ref());
+    let due = |latency: &Latency| latency.histogram.len() + latency.behind;
+    let too_much = latencies().filter(|latency| latency.behind as f64 > MOST_BEHIND * due(latency) as f64);
+    too_much.count() * 2 > latencies().count()
+}
+
 fn latencies(turns: &[&Turn]) -> Option<Latencies> {
     let mut all: Option<Histogram<u64>> = None;
-    let (mut rounds, mut overloaded) = (0, 0);
     for latency in turns.iter().filter_map(|turn| turn.latency.as_ref()) {
-        rounds += 1;
-        let due = latency.histogram.len() + latency.behind;
-        overloaded += u32::from(latency.behind as f64 > MOST_BEHIND * due as f64);
         match &mut all {
             // Both have the bounds that the load generator gives them.
             Some(all) => all.add(&latency.histogram).ok()?,
@@ -345,7 +367,7 @@ fn latencies(turns: &[&Turn]) -> Option<Latencies> {
         p50_us: microseconds(&all, 0.5),
         p99_us: microseconds(&all, 0.99),
         p999_us: microseconds(&all, 0.999),
-        overloaded: overloaded * 2 > rounds,
+        overloaded: overloaded(turns),
     })
 }
 
