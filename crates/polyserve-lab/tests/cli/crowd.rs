@@ -2,12 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{misused, polyserve, printed, run, text};
+use super::{descriptors, interrupted, misused, printed, run, text};
 
 const TINY: [&str; 6] = ["--good=4", "--rounds=2", "--slice=20ms", "--warm-up=20ms", "--time=300ms", "--rate=200"];
 
@@ -126,13 +124,9 @@ fn who_does_not_take_the_settings_is_named_and_the_others_are_measured() {
 #[test]
 fn a_signal_ends_it() {
     let args = ["crowd", "--json", "--servers=pool_server", "--kind=slow-heads", "--connections=200", "--time=1h"];
-    let child = polyserve(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Its signals are taken over before it starts a server; the good client has 64 connections.
-    while fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count() < 64 {
-        std::thread::yield_now();
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = interrupted(&args, |pid| descriptors(pid) >= 64);
+    assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
     assert_eq!((&report["interrupted"], &report["rows"]), (&true.into(), &Value::Array(Vec::new())));
 }

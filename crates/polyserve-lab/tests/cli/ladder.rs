@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{misused, run, text};
+use super::{interrupted, misused, run, text};
 
 /// A directory of sources, and one to record in.
 struct Place(PathBuf);
@@ -56,12 +56,18 @@ impl Place {
         place
     }
 
-    /// A tiny run, which must end so: what it printed.
-    fn climb(&self, code: i32, args: &[&str]) -> Value {
+    /// The arguments of a tiny run.
+    fn args(&self, args: &[&str]) -> Vec<String> {
         let source = format!("--source={}", self.0.display());
         let out = format!("--out={}", self.0.join("out").display());
-        let tiny = ["--connections=2", "--pipeline=2", "--rounds=2", "--slice=20ms", "--warm-up=20ms", "--json"];
-        let output = run(&[&["ladder", &source, &out][..], &tiny, args].concat());
+        let tiny = ["--connections=2", "--pipeline=2", "--slice=20ms", "--warm-up=20ms", "--json"];
+        [&["ladder", &source, &out][..], &tiny, args].concat().into_iter().map(String::from).collect()
+    }
+
+    /// A tiny run, which must end so: what it printed.
+    fn climb(&self, code: i32, args: &[&str]) -> Value {
+        let args = self.args(&[&["--rounds=2"], args].concat());
+        let output = run(&args.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
@@ -133,6 +139,25 @@ fn every_rung_is_built_measured_and_gone_on_with() {
     assert_eq!(place.recorded("cell").len(), 16);
     assert_eq!(names(&place.recorded("not_run"), "name"), ["go-fasthttp", "go-nethttp"], "each is said once");
     assert!(printed["rungs"].as_array().unwrap().iter().all(|rung| rung["rounds"] == 2));
+}
+
+/// The first SIGINT ends it within a round: those that were whole stay, and the file is written of them.
+#[test]
+fn a_signal_leaves_what_was_recorded() {
+    let place = Place::new("signal");
+    let args = place.args(&["--servers=none", "--against=none", "--rungs=lto", "--rounds=10000"]);
+    let recorded = || fs::read_to_string(place.0.join("out/ladder.jsonl")).unwrap_or_default();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let output = interrupted(&args, |_| recorded().contains("\"kind\":\"cell\""));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&printed["interrupted"], &printed["failed"]), (&true.into(), &Value::Array(Vec::new())));
+    let rungs = printed["rungs"].as_array().unwrap();
+    assert_eq!(names(rungs, "rung"), ["warp", "warp (again)", "warp+lto"]);
+    let cells = place.recorded("cell").len() as u64;
+    assert!(cells >= 3 && rungs.iter().all(|rung| rung["rounds"] == cells / 3), "{cells} {rungs:?}");
+    assert_eq!(place.recorded("failure"), [] as [Value; 0]);
+    assert_eq!(fs::read_to_string(place.0.join("out/ladder.csv")).unwrap().lines().count(), 1 + 3);
 }
 
 #[test]

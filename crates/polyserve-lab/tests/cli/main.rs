@@ -18,12 +18,13 @@ mod serve;
 mod stress;
 mod tasks;
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -63,6 +64,31 @@ fn misused(args: &[&str]) -> String {
     assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
     assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
     text(&output.stderr)
+}
+
+/// Runs it until it is under way, as its process's number tells, sends it a SIGINT, and answers how it ended.
+fn interrupted(args: &[&str], is_under_way: impl Fn(u32) -> bool) -> Output {
+    let mut child =
+        polyserve(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let deadline = Instant::now() + PATIENCE;
+    while !is_under_way(child.id()) {
+        if Instant::now() >= deadline {
+            let _ = child.kill(); // it would go on for hours
+            panic!("{args:?}: it gets nowhere");
+        }
+        if child.try_wait().expect("it is ours").is_some() {
+            let Output { status, stderr, .. } = child.wait_with_output().expect("it has ended");
+            panic!("{args:?}: it ended by itself: {status}: {}", text(&stderr));
+        }
+        thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).expect("the child was not waited for, so its pid is its own");
+    child.wait_with_output().expect("it ends")
+}
+
+/// How many descriptors process `pid` has open.
+fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
 fn text(bytes: &[u8]) -> String {

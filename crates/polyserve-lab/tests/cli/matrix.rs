@@ -3,13 +3,10 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{PATIENCE, misused, polyserve, printed, text};
+use super::{interrupted, misused, polyserve, printed, text};
 
 const TINY: [&str; 5] = ["matrix", "--pools=2,4", "--connections=3,20", "--requests=60", "--json"];
 const PUBLISHED: &str = "lang,pool_size,requests,connections,avg_cpu_pct,max_cpu_pct,avg_mem_pct,max_mem_pct,total_s,\
@@ -121,15 +118,8 @@ fn a_signal_leaves_what_was_recorded() {
     ];
     let out = dir.out();
     let args = [&args[..], &[&out]].concat();
-    let child = polyserve(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let recorded = || fs::read_to_string(dir.0.join("matrix.jsonl")).map_or(0, |text| text.lines().count());
-    let deadline = Instant::now() + PATIENCE;
-    while recorded() < 4 {
-        assert!(Instant::now() < deadline, "nothing is recorded");
-        std::thread::yield_now();
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = interrupted(&args, |_| recorded() >= 4);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(measured["interrupted"], true);
@@ -150,14 +140,8 @@ fn a_signal_makes_no_wrong_answer_good() {
     let out = dir.out();
     let args = ["matrix", "--servers=pool_server", "--pools=2", "--connections=2", "--requests=100", "--rounds=1000"];
     let args = [&args[..], &["--methods=put", "--max-body=5", "--json", &out]].concat();
-    let child = polyserve(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while !fs::read_to_string(dir.0.join("matrix.jsonl")).is_ok_and(|text| text.contains(r#""wrong":true"#)) {
-        assert!(Instant::now() < deadline, "nothing is recorded");
-        std::thread::yield_now();
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let file = dir.0.join("matrix.jsonl");
+    let output = interrupted(&args, |_| fs::read_to_string(&file).is_ok_and(|text| text.contains(r#""wrong":true"#)));
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&measured["interrupted"], &measured["cells"]), (&true.into(), &Value::Array(Vec::new())));

@@ -2,14 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::thread;
-use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{PATIENCE, misused, polyserve, printed, run, text};
+use super::{interrupted, misused, printed, run, text};
 
 const TINY: [&str; 6] =
     ["page", "--parts=sweep", "--requests=40", "--connections=5", "--page-every=5", "--page-wait=2ms"];
@@ -100,15 +96,9 @@ fn an_interrupted_run_leaves_what_it_has() {
     let (dir, out) = fresh("interrupted");
     let sizes: Vec<String> = (1..=300).map(|size: u32| size.to_string()).collect();
     let many = format!("--workers={}", sizes.join(","));
-    let mut command = polyserve(&[&TINY[..], &["--servers=smol", "--json", &many, &out]].concat());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
-    let deadline = Instant::now() + PATIENCE;
-    while fs::read_to_string(dir.join("page.jsonl")).map_or(0, |text| text.lines().count()) < 2 {
-        assert!(Instant::now() < deadline, "it gets nowhere");
-        thread::yield_now();
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).expect("the child was not waited for");
-    let output = child.wait_with_output().expect("it ends");
+    let args = [&TINY[..], &["--servers=smol", "--json", &many, &out]].concat();
+    let recorded_lines = || fs::read_to_string(dir.join("page.jsonl")).map_or(0, |text| text.lines().count());
+    let output = interrupted(&args, |_| recorded_lines() >= 2);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let measured: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
     assert_eq!(measured["interrupted"], true);

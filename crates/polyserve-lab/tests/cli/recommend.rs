@@ -8,7 +8,7 @@ use std::process::Stdio;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
-use super::{misused, polyserve, printed, text};
+use super::{interrupted, misused, polyserve, printed, text};
 
 /// One round decides nothing, and takes a second or two.
 const TINY: [&str; 6] = ["recommend", "--rounds=1", "--time=20s", "--keys=10", "--connections=4", "--repos=two_level"];
@@ -71,6 +71,24 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     assert_eq!(recorded(&dir, "recommend.jsonl", "recommendation").len(), 2);
     let other = misused(&[&TINY[..], &["--servers=tokio_tcp", "--reads=40", &out]].concat());
     assert!(other.contains("not written over"), "{other}");
+}
+
+/// The first SIGINT ends it within a round: it says what the whole ones tell, and that it was ended early.
+#[test]
+fn a_signal_ends_it_with_what_it_knows() {
+    let (dir, out) = fresh("signal");
+    let args = ["recommend", "--rounds=1000", "--time=30m", "--keys=10", "--connections=4", "--json", &out];
+    let args = [&args[..], &["--servers=tokio_tcp,thread_per_connection", "--repos=two_level"]].concat();
+    let turns = || fs::read_to_string(dir.join("recommend-compare.jsonl")).unwrap_or_default();
+    let output = interrupted(&args, |_| turns().contains("\"kind\":\"turn\",\"round\":1,"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&said["interrupted"], &said["time_was_up"]), (&true.into(), &false.into()));
+    assert_eq!((&said["failed"], said["ranked"].as_array().unwrap().len()), (&Value::Array(Vec::new()), 2));
+    assert!(said["rounds"].as_u64() >= Some(1) && said["rounds"].as_u64() < Some(1000), "{said}");
+    assert!(said["choice"]["lines"]["code"].is_array(), "{said}");
+    assert_eq!(recorded(&dir, "recommend.jsonl", "recommendation").len(), 1);
+    assert_eq!(recorded(&dir, "recommend-compare.jsonl", "ranking").len(), 1);
 }
 
 /// Nobody has a p99 of a nanosecond.

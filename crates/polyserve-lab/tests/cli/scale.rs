@@ -2,14 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::thread;
-use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{PATIENCE, misused, polyserve, printed, run, text};
+use super::{interrupted, misused, printed, run, text};
 
 const TINY: [&str; 4] = ["scale", "--slice=150ms", "--rounds=2", "--keys=20"];
 
@@ -105,18 +101,8 @@ fn a_signal_ends_it() {
         "--slice=20ms",
         &out,
     ];
-    let mut child = polyserve(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let file = dir.join("scale.jsonl");
-    let deadline = Instant::now() + PATIENCE;
-    while !fs::read_to_string(&file).is_ok_and(|text| text.contains("\"kind\":\"cell\"")) {
-        if Instant::now() >= deadline {
-            let _ = child.kill(); // it would go on for hours
-            panic!("it gets nowhere");
-        }
-        thread::yield_now();
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = interrupted(&args, |_| fs::read_to_string(&file).is_ok_and(|text| text.contains("\"kind\":\"cell\"")));
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["interrupted"], &report["failed"]), (&true.into(), &Value::Array(vec![])));

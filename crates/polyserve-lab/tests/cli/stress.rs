@@ -1,18 +1,16 @@
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::memory::StdMutex;
 use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig};
 use polyserve_lab::data::Data;
 use polyserve_lab::stress::{self, Contestant, Mode, Report, Scenario, Use};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{PATIENCE, misused, polyserve, printed, text};
+use super::{descriptors, interrupted, misused, printed, text};
 
 #[test]
 fn a_small_one_passes_on_every_shape() {
@@ -76,18 +74,8 @@ fn rounds_are_recorded_and_not_run_again() {
 #[test]
 fn a_signal_ends_it() {
     let args = ["stress", "--scale=50", "--connections=20", "--mode=keep-alive", "--json"];
-    let mut child = polyserve(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Its signals are taken over before its clients connect: 60 connections with both ends here.
-    let deadline = Instant::now() + PATIENCE;
-    while fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count() < 60 {
-        if Instant::now() >= deadline {
-            let _ = child.kill(); // it would go on for hours
-            panic!("it gets nowhere");
-        }
-        std::thread::yield_now();
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = interrupted(&args, |pid| descriptors(pid) >= 60);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["interrupted"], &report["rounds"]), (&true.into(), &Value::Array(Vec::new())));

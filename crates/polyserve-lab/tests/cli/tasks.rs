@@ -1,16 +1,11 @@
 //! `polyserve tasks`: rows, files and what a rerun goes on with; not how long anything takes.
 
 use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::thread;
-use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{PATIENCE, misused, polyserve, printed, run, text};
+use super::{interrupted, misused, polyserve, printed, run, text};
 
 const TINY: [&str; 4] = ["tasks", "--task=1ms", "--most=5", "--series=2"];
 const OURS: &str = "--contestants=scoped_threads/std,mpsc_pool,rayon";
@@ -121,17 +116,9 @@ fn an_interrupted_run_leaves_what_it_has() {
     let dir = Dir::new("interrupted");
     let out = dir.flag();
     let args = ["tasks", "--task=20ms", "--most=100", "--series=0", "--contestants=scoped_threads/std", &out];
-    let mut child = polyserve(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while !dir.0.join("tasks.jsonl").exists() || dir.count("cell") < 2 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
-        assert!(Instant::now() < deadline, "it measures nothing");
-        thread::yield_now();
-    }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let mut said = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(child.wait().unwrap().success());
+    let output = interrupted(&args, |_| dir.0.join("tasks.jsonl").exists() && dir.count("cell") >= 2);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
     assert!(said.contains("ended early") && said.contains("scoped_threads/std"), "{said}");
     assert_eq!(dir.lines("tasks.csv").len(), 1 + dir.count("cell"));
     assert_eq!(dir.count("failure"), 0);
