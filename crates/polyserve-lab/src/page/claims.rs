@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::published::{SETUPS, WAIT};
+use super::published::{Figures, SETUPS, WAIT};
 use super::{Part, Row, table};
 use crate::claims::Claim;
 
@@ -28,7 +28,7 @@ const EIGHT: usize = 8;
 /// Where a line is not what this version records.
 pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
     let rows = table::rows(lines)?;
-    let of = |part: Part| rows.iter().filter(move |row| row.part == part).collect::<Vec<_>>();
+    let of = |part: Part| rows.iter().filter(move |row| row.ours.part == part).collect::<Vec<_>>();
     let (published, sweep) = (of(Part::Published), of(Part::Sweep));
     Ok(vec![alike(&published), eight(&sweep), in_proportion(&sweep), need_not(&sweep)])
 }
@@ -37,9 +37,10 @@ pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
 /// Where one does less, it is refuted with the published waits; with shorter ones, answering may take too much beside them.
 fn alike(rows: &[&Row]) -> Claim {
     let claim = "four servers, two of them pools of 100, take about the same: what the waits take, 20.2 s for 10 000 requests of 2 s";
-    let all = SETUPS.iter().all(|setup| rows.iter().any(|row| row.published_as.as_deref() == Some(setup.published_as)));
-    let least = rows.iter().map(|row| row.of_bound).fold(f64::INFINITY, f64::min);
-    let in_full = rows.iter().all(|row| row.wait_s >= WAIT.as_secs_f64());
+    let all =
+        SETUPS.iter().all(|setup| rows.iter().any(|row| row.ours.published_as.as_deref() == Some(setup.published_as)));
+    let least = rows.iter().map(|row| row.ours.of_bound).fold(f64::INFINITY, f64::min);
+    let in_full = rows.iter().all(|row| row.ours.wait_s >= WAIT.as_secs_f64());
     let holds = match () {
         () if !all => None,
         () if least >= AS_LONG => Some(true),
@@ -48,29 +49,30 @@ fn alike(rows: &[&Row]) -> Claim {
     let each = rows.iter().map(|row| {
         format!(
             "{} {:.2} s, {:.1} a second, {:.1} % of the bound",
-            row.server,
-            row.total_s,
-            row.requests_per_s,
-            row.of_bound * 100.0
+            row.figures.server,
+            row.figures.total_s,
+            row.figures.requests_per_s,
+            row.ours.of_bound * 100.0
         )
     });
-    let wait = rows.first().map_or_else(String::new, |row| format!("waits of {} s: ", row.wait_s));
+    let wait = rows.first().map_or_else(String::new, |row| format!("waits of {} s: ", row.ours.wait_s));
     Claim::new(EXPERIMENT, claim, holds, figure(&wait, &each.collect::<Vec<_>>()))
 }
 
 /// Holds where every pool of 8 does [`BOUND_BY`] of its bound and none passes it; refuted where one passes it.
 fn eight(rows: &[&Row]) -> Claim {
     let claim = "a pool of 8 is bound to (8 x 10) / 2 = 40 requests a second, however fast it is";
-    let eights: Vec<(&Row, f64)> = bound(rows).filter(|(row, _)| row.workers == Some(EIGHT)).collect();
-    let passed = eights.iter().any(|(row, bound)| row.requests_per_s > bound * PASSED);
-    let reached = eights.iter().all(|(row, bound)| row.requests_per_s >= bound * BOUND_BY);
+    let eights: Vec<(&Row, f64)> = bound(rows).filter(|(row, _)| row.ours.workers == Some(EIGHT)).collect();
+    let passed = eights.iter().any(|(row, bound)| row.figures.requests_per_s > bound * PASSED);
+    let reached = eights.iter().all(|(row, bound)| row.figures.requests_per_s >= bound * BOUND_BY);
     let holds = match () {
         () if eights.is_empty() => None,
         () if passed => Some(false),
         () => reached.then_some(true),
     };
-    let each =
-        eights.iter().map(|(row, bound)| format!("{} {:.1} of {bound:.1} a second", row.server, row.requests_per_s));
+    let each = eights
+        .iter()
+        .map(|(row, bound)| format!("{} {:.1} of {bound:.1} a second", row.figures.server, row.figures.requests_per_s));
     Claim::new(EXPERIMENT, claim, holds, figure(&formula(rows), &each.collect::<Vec<_>>()))
 }
 
@@ -79,9 +81,9 @@ fn eight(rows: &[&Row]) -> Claim {
 fn in_proportion(rows: &[&Row]) -> Claim {
     let claim = "a pool's requests a second grow in proportion to its workers, up to what its connections can ask for";
     let below: Vec<(&Row, f64)> = bound(rows).collect();
-    let passed = below.iter().any(|(row, bound)| row.requests_per_s > bound * PASSED);
-    let reached = below.iter().all(|(row, bound)| row.requests_per_s >= bound * BOUND_BY);
-    let mut sizes: Vec<usize> = below.iter().filter_map(|(row, _)| row.workers).collect();
+    let passed = below.iter().any(|(row, bound)| row.figures.requests_per_s > bound * PASSED);
+    let reached = below.iter().all(|(row, bound)| row.figures.requests_per_s >= bound * BOUND_BY);
+    let mut sizes: Vec<usize> = below.iter().filter_map(|(row, _)| row.ours.workers).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let holds = match () {
@@ -90,8 +92,8 @@ fn in_proportion(rows: &[&Row]) -> Claim {
         () => reached.then_some(true),
     };
     let each = sizes.iter().map(|size| {
-        let of = below.iter().filter(|(row, _)| row.workers == Some(*size));
-        let shares = of.map(|(row, bound)| row.requests_per_s / bound * 100.0);
+        let of = below.iter().filter(|(row, _)| row.ours.workers == Some(*size));
+        let shares = of.map(|(row, bound)| row.figures.requests_per_s / bound * 100.0);
         let (least, most) =
             shares.fold((f64::INFINITY, 0.0_f64), |(least, most), share| (least.min(share), most.max(share)));
         format!("{size} workers: {least:.0} to {most:.0} % of the bound")
@@ -104,20 +106,20 @@ fn in_proportion(rows: &[&Row]) -> Claim {
 /// client may not get that far.
 fn need_not(rows: &[&Row]) -> Claim {
     let claim = "an async server need not sit through the waits: few threads do what the connections ask for";
-    let theirs = |row: &&&Row| Some(row.workers? as f64 * row.every as f64 / row.wait_s);
-    let free: Vec<(&Row, f64)> = (rows.iter().filter(|row| row.bound_per_s.is_none()))
+    let theirs = |row: &&&Row| Some(row.ours.workers? as f64 * row.ours.every as f64 / row.ours.wait_s);
+    let free: Vec<(&Row, f64)> = (rows.iter().filter(|row| row.ours.bound_per_s.is_none()))
         .filter_map(|row| Some((*row, theirs(&row)?)))
-        .filter(|(row, bound)| bound * NOT_BOUND < row.connections_bound_per_s * BOUND_BY)
+        .filter(|(row, bound)| bound * NOT_BOUND < row.ours.connections_bound_per_s * BOUND_BY)
         .collect();
-    let in_full = free.iter().all(|(row, _)| row.wait_s >= WAIT.as_secs_f64());
+    let in_full = free.iter().all(|(row, _)| row.ours.wait_s >= WAIT.as_secs_f64());
     let holds = match () {
         () if free.is_empty() => None,
-        () if free.iter().all(|(row, bound)| row.requests_per_s >= bound * NOT_BOUND) => Some(true),
+        () if free.iter().all(|(row, bound)| row.figures.requests_per_s >= bound * NOT_BOUND) => Some(true),
         () => in_full.then_some(false),
     };
     let each = free.iter().map(|(row, bound)| {
-        let Row { server, requests_per_s, connections_bound_per_s: most, .. } = row;
-        let workers = row.workers.unwrap_or(0);
+        let Figures { server, requests_per_s, .. } = &row.figures;
+        let (most, workers) = (row.ours.connections_bound_per_s, row.ours.workers.unwrap_or(0));
         format!(
             "{server} with {workers} {requests_per_s:.0} of {most:.0} a second, where {bound:.0} were a pool's bound"
         )
@@ -127,12 +129,15 @@ fn need_not(rows: &[&Row]) -> Claim {
 
 /// The rows of servers whose workers wait, and what so many can do at most; those where the connections do not bind first.
 fn bound<'a>(rows: &'a [&'a Row]) -> impl Iterator<Item = (&'a Row, f64)> {
-    let chosen = rows.iter().filter(|row| row.workers.is_some());
-    chosen.filter_map(|row| Some((*row, row.bound_per_s.filter(|bound| *bound <= row.connections_bound_per_s)?)))
+    let chosen = rows.iter().filter(|row| row.ours.workers.is_some());
+    chosen.filter_map(|row| {
+        Some((*row, row.ours.bound_per_s.filter(|bound| *bound <= row.ours.connections_bound_per_s)?))
+    })
 }
 
 fn formula(rows: &[&Row]) -> String {
-    rows.first().map_or_else(String::new, |row| format!("bound = workers x {} / {} s: ", row.every, row.wait_s))
+    rows.first()
+        .map_or_else(String::new, |row| format!("bound = workers x {} / {} s: ", row.ours.every, row.ours.wait_s))
 }
 
 fn figure(before: &str, each: &[String]) -> String {
@@ -156,7 +161,7 @@ mod tests {
     fn published(per_second: f64) -> Vec<Row> {
         let rows = SETUPS.iter().map(|setup| {
             let mut row = row(Part::Published, setup.server, setup.workers, per_second);
-            row.published_as = Some(setup.published_as.to_owned());
+            row.ours.published_as = Some(setup.published_as.to_owned());
             row
         });
         rows.collect()
@@ -164,7 +169,7 @@ mod tests {
 
     fn pool(workers: usize, per_second: f64) -> Row {
         let mut row = row(Part::Sweep, "pool", Some(workers), per_second);
-        row.bound_per_s = Some(workers as f64 * 5.0);
+        row.ours.bound_per_s = Some(workers as f64 * 5.0);
         row
     }
 
@@ -177,9 +182,9 @@ mod tests {
     fn the_four_are_alike_where_the_waits_decide() {
         assert_eq!(said(&published(495.0))[0], Verdict::Confirmed);
         let mut slow = published(495.0);
-        (slow[2].requests_per_s, slow[2].of_bound) = (400.0, 0.8);
+        (slow[2].figures.requests_per_s, slow[2].ours.of_bound) = (400.0, 0.8);
         assert_eq!(said(&slow)[0], Verdict::Refuted);
-        slow.iter_mut().for_each(|row| row.wait_s = 0.2);
+        slow.iter_mut().for_each(|row| row.ours.wait_s = 0.2);
         assert_eq!(said(&slow)[0], Verdict::Undecided, "short waits");
         assert_eq!(said(&published(495.0)[..3])[0], Verdict::Undecided, "one is missing");
     }
@@ -202,7 +207,7 @@ mod tests {
         assert_eq!(of(&[free(8, 490.0), pool(8, 39.0)]), Verdict::Confirmed);
         assert_eq!(of(&[free(8, 490.0), free(2, 10.0)]), Verdict::Refuted);
         let mut short = free(2, 10.0);
-        short.wait_s = 0.2;
+        short.ours.wait_s = 0.2;
         assert_eq!(of(&[free(8, 490.0), short]), Verdict::Undecided, "its client may not have got that far");
         assert_eq!(of(&[free(128, 490.0), pool(8, 39.0)]), Verdict::Undecided, "so many would do it anyway");
     }

@@ -23,6 +23,8 @@ use polyserve::service::Page;
 use polyserve_load::{CpuOf, Exchange, Load, LoadError, Report, Span, Traffic, Usage, run};
 use serde::{Deserialize, Serialize};
 
+use published::Figures;
+
 use crate::compare::turn::microseconds;
 use crate::compare::unfit::{Unfit, check_count};
 use crate::launch::Launch;
@@ -88,35 +90,20 @@ pub struct Measured {
     pub interrupted: bool,
 }
 
-/// A server with so many workers; the first columns are the published ones.
+/// A server with so many workers: the published columns, then ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The server's name.
-    pub server: String,
-    /// From the first request to the last answer, in seconds.
-    pub total_s: f64,
-    /// Requests a second.
-    pub requests_per_s: f64,
-    /// The mean time of a request, in milliseconds. From its connection's first packet, as all of these.
-    pub mean_ms: f64,
-    /// Half of the requests took at most so long.
-    pub p50_ms: f64,
-    /// 66 %.
-    pub p66_ms: f64,
-    /// 75 %.
-    pub p75_ms: f64,
-    /// 80 %.
-    pub p80_ms: f64,
-    /// 90 %.
-    pub p90_ms: f64,
-    /// 95 %.
-    pub p95_ms: f64,
-    /// 98 %.
-    pub p98_ms: f64,
-    /// 99 %.
-    pub p99_ms: f64,
-    /// The longest.
-    pub max_ms: f64,
+    /// As they were published.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Those that were not.
+    #[serde(flatten)]
+    pub ours: Ours,
+}
+
+/// How a server was loaded, and what bounds it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ours {
     /// What it was loaded for.
     pub part: Part,
     /// What it was called where it was published.
@@ -166,7 +153,8 @@ impl Row {
 
     /// Whether this is what `entrant` was to be loaded for.
     pub fn is_of(&self, entrant: &Entrant) -> bool {
-        (self.part, self.workers) == (entrant.part, entrant.workers) && self.server == entrant.name
+        let Ours { part, workers, .. } = self.ours;
+        (part, workers) == (entrant.part, entrant.workers) && self.figures.server == entrant.name
     }
 }
 
@@ -241,7 +229,7 @@ impl Experiment {
     fn shown(&self, entrant: &Entrant, report: &Report) -> Row {
         let at = |quantile: f64| microseconds(&report.latency, quantile) / 1000.0;
         let requests_per_s = report.per_second();
-        Row {
+        let figures = Figures {
             server: entrant.name.clone(),
             total_s: report.elapsed.as_secs_f64(),
             requests_per_s,
@@ -255,6 +243,8 @@ impl Experiment {
             p98_ms: at(0.98),
             p99_ms: at(0.99),
             max_ms: at(1.0),
+        };
+        let ours = Ours {
             part: entrant.part,
             published_as: entrant.published_as.clone(),
             workers: entrant.workers,
@@ -266,7 +256,8 @@ impl Experiment {
             every: self.every,
             wait_s: self.wait.as_secs_f64(),
             server_busy: report.server_busy,
-        }
+        };
+        Row { figures, ours }
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::published::PAGE;
 
@@ -37,16 +37,16 @@ pub const SETUPS: [Setup; 4] = [
     Setup { published_as: "tokio", server: "tokio_tcp", workers: None },
 ];
 
-/// A row of the published figures.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+/// What was published of a server, and is measured again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// The name.
+    /// The server's name.
     pub server: String,
     /// From the first request to the last answer, in seconds.
     pub total_s: f64,
     /// Requests a second.
     pub requests_per_s: f64,
-    /// The mean time of a request, in milliseconds.
+    /// The mean time of a request, in milliseconds; ours from its connection's first packet, as all that follow.
     pub mean_ms: f64,
     /// Half of the requests took at most so long; published in whole milliseconds, as all quantiles.
     pub p50_ms: f64,

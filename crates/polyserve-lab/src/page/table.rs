@@ -6,7 +6,7 @@ use std::io;
 use serde_json::Value;
 
 use super::published::{self, Figures};
-use super::{Failed, Measured, Part, Row};
+use super::{Failed, Measured, Ours, Part, Row};
 use crate::claims::Claim;
 use crate::journal::of_kind;
 use crate::output::{Table, or_nothing, shown_claims};
@@ -18,8 +18,8 @@ use crate::output::{Table, or_nothing, shown_claims};
 /// Where `out` fails.
 pub fn write_csv(rows: &[Row], out: impl io::Write) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    for row in rows {
-        csv.serialize(row).map_err(io::Error::other)?;
+    for Row { figures, ours } in rows {
+        csv.serialize((figures, ours)).map_err(io::Error::other)?;
     }
     csv.flush()
 }
@@ -42,10 +42,10 @@ pub fn rows(lines: &[Value]) -> anyhow::Result<Vec<Row>> {
 pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
     let rows = rows(lines)?;
     let mut tables = Vec::new();
-    if rows.iter().any(|row| row.part == Part::Published) {
+    if rows.iter().any(|row| row.ours.part == Part::Published) {
         tables.push((String::from("A page that sometimes waits: as published, and here"), beside_published(&rows)?));
     }
-    if rows.iter().any(|row| row.part == Part::Sweep) {
+    if rows.iter().any(|row| row.ours.part == Part::Sweep) {
         tables.push((String::from("A page that sometimes waits: requests a second by workers"), by_workers(&rows)));
     }
     Ok(tables)
@@ -57,62 +57,56 @@ fn beside_published(rows: &[Row]) -> anyhow::Result<Table> {
         ["", "wait", "total", "req/s", "of bound", "mean", "50%", "66%", "75%", "80%", "90%", "95%", "98%", "99%"];
     let mut table = Table::of_numbers(&[&columns[..], &["max"]].concat());
     let bound = published::CONNECTIONS as f64 * published::EVERY as f64 / published::WAIT.as_secs_f64();
-    let share = |of_bound: f64| format!("{:.1} %", of_bound * 100.0);
-    for published in published::figures()? {
-        let Figures { server, total_s, requests_per_s, mean_ms, .. } = &published;
-        let Some(ours) = rows.iter().find(|row| row.published_as.as_ref() == Some(server)) else { continue };
+    let cells = |whose: &str, figures: &Figures, wait_s: f64, of_bound: f64, digits: usize| {
+        let Figures { server, total_s, requests_per_s, mean_ms, .. } = figures;
+        let Figures { p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms, .. } = *figures;
+        let quantiles = [p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms];
         let mut cells = vec![
-            format!("{server} (published)"),
-            format!("{} s", published::WAIT.as_secs_f64()),
+            format!("{server} ({whose})"),
+            format!("{wait_s} s"),
             format!("{total_s:.2} s"),
             format!("{requests_per_s:.1}"),
-            share(requests_per_s / bound),
+            format!("{:.1} %", of_bound * 100.0),
             format!("{mean_ms:.1} ms"),
         ];
-        let Figures { p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms, .. } = published;
-        let quantiles = [p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms];
-        cells.extend(quantiles.map(|ms| format!("{ms:.0} ms"))); // whole ones were published
-        table.row(cells);
-        let mut cells = vec![
-            format!("{} (here)", ours.server),
-            format!("{} s", ours.wait_s),
-            format!("{:.2} s", ours.total_s),
-            format!("{:.1}", ours.requests_per_s),
-            share(ours.of_bound),
-            format!("{:.1} ms", ours.mean_ms),
-        ];
-        let Row { p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms, .. } = *ours;
-        let quantiles = [p50_ms, p66_ms, p75_ms, p80_ms, p90_ms, p95_ms, p98_ms, p99_ms, max_ms];
-        cells.extend(quantiles.map(|ms| format!("{ms:.1} ms")));
-        table.row(cells);
+        cells.extend(quantiles.map(|ms| format!("{ms:.digits$} ms")));
+        cells
+    };
+    for published in published::figures()? {
+        let is_it = |row: &&Row| row.ours.published_as.as_ref() == Some(&published.server);
+        let Some(Row { figures, ours }) = rows.iter().find(is_it) else { continue };
+        let of_bound = published.requests_per_s / bound;
+        // Whole milliseconds were published.
+        table.row(cells("published", &published, published::WAIT.as_secs_f64(), of_bound, 0));
+        table.row(cells("here", figures, ours.wait_s, ours.of_bound, 1));
     }
     Ok(table)
 }
 
 /// A column for each number of workers, the bound in the first row; `of it` is the share of the lower of the two bounds.
 fn by_workers(rows: &[Row]) -> Table {
-    let rows: Vec<&Row> = rows.iter().filter(|row| row.part == Part::Sweep).collect();
-    let mut sizes: Vec<Option<usize>> = rows.iter().map(|row| row.workers).collect();
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.ours.part == Part::Sweep).collect();
+    let mut sizes: Vec<Option<usize>> = rows.iter().map(|row| row.ours.workers).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let mut names: Vec<&str> = Vec::new();
     for row in &rows {
-        if !names.contains(&row.server.as_str()) {
-            names.push(&row.server);
+        if !names.contains(&row.figures.server.as_str()) {
+            names.push(&row.figures.server);
         }
     }
     let titles = sizes.iter().map(|size| size.map_or_else(|| String::from("its own"), |size| size.to_string()));
     let header: Vec<String> = std::iter::once(String::from("workers")).chain(titles).collect();
     let mut table = Table::of_numbers(&header.iter().map(String::as_str).collect::<Vec<_>>());
     let bound = |size: Option<usize>| {
-        let row = rows.iter().find(|row| row.workers == size)?;
-        Some(size? as f64 * row.every as f64 / row.wait_s)
+        let row = rows.iter().find(|row| row.ours.workers == size)?;
+        Some(size? as f64 * row.ours.every as f64 / row.ours.wait_s)
     };
     let bounds = sizes.iter().map(|size| or_nothing(bound(*size).map(|bound| format!("{bound:.0}"))));
     table.row(std::iter::once(String::from("bound, where a worker sits through the wait")).chain(bounds).collect());
     for name in names {
-        let of = |size: &Option<usize>| rows.iter().find(|row| row.server == name && row.workers == *size);
-        let cell = |row: &&Row| format!("{:.0} ({:.0} %)", row.requests_per_s, row.of_bound * 100.0);
+        let of = |size: &Option<usize>| rows.iter().find(|row| row.figures.server == name && row.ours.workers == *size);
+        let cell = |row: &&Row| format!("{:.0} ({:.0} %)", row.figures.requests_per_s, row.ours.of_bound * 100.0);
         let cells = sizes.iter().map(|size| or_nothing(of(size).map(cell)));
         table.row(std::iter::once(name.to_owned()).chain(cells).collect());
     }
@@ -138,16 +132,19 @@ fn all(rows: &[Row]) -> Table {
     ]);
     for row in rows {
         let mut cells = vec![
-            row.server.clone(),
-            or_nothing(row.workers.map(|workers| workers.to_string())),
-            format!("{:.1}", row.requests_per_s),
-            or_nothing(row.bound_per_s.map(|bound| format!("{bound:.1}"))),
-            format!("{:.0} %", row.of_bound * 100.0),
-            row.requests.to_string(),
-            format!("{:.2} s", row.total_s),
+            row.figures.server.clone(),
+            or_nothing(row.ours.workers.map(|workers| workers.to_string())),
+            format!("{:.1}", row.figures.requests_per_s),
+            or_nothing(row.ours.bound_per_s.map(|bound| format!("{bound:.1}"))),
+            format!("{:.0} %", row.ours.of_bound * 100.0),
+            row.ours.requests.to_string(),
+            format!("{:.2} s", row.figures.total_s),
         ];
-        cells.extend([row.mean_ms, row.p50_ms, row.p90_ms, row.p99_ms, row.max_ms].map(|ms| format!("{ms:.1} ms")));
-        cells.push(or_nothing(row.server_busy.map(|busy| format!("{:.0} %", busy * 100.0))));
+        cells.extend(
+            [row.figures.mean_ms, row.figures.p50_ms, row.figures.p90_ms, row.figures.p99_ms, row.figures.max_ms]
+                .map(|ms| format!("{ms:.1} ms")),
+        );
+        cells.push(or_nothing(row.ours.server_busy.map(|busy| format!("{:.0} %", busy * 100.0))));
         table.row(cells);
     }
     table
@@ -165,13 +162,13 @@ pub struct Shown<'a> {
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Measured { connections_bound_per_s: all_per_s, rows, failed, interrupted } = self.measured;
-        let of = |part| rows.iter().filter(move |row| row.part == part).cloned().collect::<Vec<Row>>();
+        let of = |part| rows.iter().filter(move |row| row.ours.part == part).cloned().collect::<Vec<Row>>();
         let (published, sweep) = (of(Part::Published), of(Part::Sweep));
         if !published.is_empty() {
             writeln!(f, "as published, and here; latencies in closed loop, a connection for each request")?;
             writeln!(f, "{}", beside_published(&published).map_err(|_| fmt::Error)?)?;
         }
-        if let Some(Row { connections, every, wait_s, .. }) = sweep.first() {
+        if let Some(Ours { connections, every, wait_s, .. }) = sweep.first().map(|row| &row.ours) {
             write!(f, "{}", all(&sweep))?;
             writeln!(f, "BOUND: workers x {every} / {wait_s} s, where a worker sits through the wait")?;
             writeln!(
@@ -207,7 +204,7 @@ mod tests {
     #[test]
     fn the_bound_stands_above_every_size_and_the_published_row_above_ours() {
         let mut as_published = row(Part::Published, "smol", None, 498.0);
-        as_published.published_as = Some("async-std".into());
+        as_published.ours.published_as = Some("async-std".into());
         let rows = [as_published, row(Part::Sweep, "pool", Some(8), 39.0), row(Part::Sweep, "pool", Some(128), 490.0)];
         let lines: Vec<Value> = rows.iter().map(|row| as_line(Row::KIND, row).unwrap()).collect();
         let tables = tables(&lines).unwrap();

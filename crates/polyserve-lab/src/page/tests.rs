@@ -3,7 +3,7 @@ use super::*;
 /// A made-up row of the published connections and waits.
 pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per_s: f64) -> Row {
     let waiting = workers.unwrap_or(100).min(100);
-    Row {
+    let figures = Figures {
         server: server.to_owned(),
         total_s: 10_000.0 / requests_per_s,
         requests_per_s,
@@ -17,6 +17,8 @@ pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per
         p98_ms: 2001.0,
         p99_ms: 2002.0,
         max_ms: 2010.0,
+    };
+    let ours = Ours {
         part,
         published_as: None,
         workers,
@@ -28,7 +30,8 @@ pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per
         every: 10,
         wait_s: 2.0,
         server_busy: Some(0.1),
-    }
+    };
+    Row { figures, ours }
 }
 
 fn experiment(connections: usize, every: u64, wait: Duration) -> Experiment {

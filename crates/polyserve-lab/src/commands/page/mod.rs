@@ -169,8 +169,9 @@ fn measure(cells: &[Cell<'_>], stop: &Shutdown, journal: &mut Journal, measured:
 /// The parts in turn; server by server, the smaller number of workers first.
 fn in_order(rows: &mut [Row], cells: &[Cell<'_>]) {
     rows.sort_by_cached_key(|row| {
-        let server = cells.iter().position(|(_, entrant)| entrant.part == row.part && entrant.name == row.server);
-        (server, row.workers)
+        let server =
+            cells.iter().position(|(_, entrant)| entrant.part == row.ours.part && entrant.name == row.figures.server);
+        (server, row.ours.workers)
     });
 }
 
