@@ -5,29 +5,24 @@ import (
 	"context"
 	"io"
 	"log"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
-	"polyserve/peers/internal/run"
+	"polyserve/peers/internal/library"
 	"polyserve/peers/internal/service"
 )
 
-// server is the service on fasthttp. Requests that fasthttp refuses by itself are not counted.
+// server is the service on fasthttp.
 type server struct {
-	http     fasthttp.Server
-	service  *service.Service
-	begun    atomic.Uint64
-	answered atomic.Uint64
-	ended    chan struct{}
+	library.HTTP
+	service *service.Service
 }
 
 func newServer(service_ *service.Service) *server {
-	s := &server{service: service_, ended: make(chan struct{})}
-	s.http = fasthttp.Server{
+	s := &server{service: service_}
+	http := &fasthttp.Server{
 		Handler:               s.answer,
 		Logger:                log.New(io.Discard, "", 0), // nobody else logs a request that makes no sense
 		NoDefaultServerHeader: true,
@@ -39,6 +34,8 @@ func newServer(service_ *service.Service) *server {
 		WriteTimeout:          30 * time.Second,
 		IdleTimeout:           60 * time.Second,
 	}
+	// What is left when the grace is over ends with the process.
+	s.Init(http.Serve, func(limit context.Context) { http.ShutdownWithContext(limit) })
 	return s
 }
 
@@ -46,8 +43,8 @@ func newServer(service_ *service.Service) *server {
 var spaces = sync.Pool{New: func() any { return new([]byte) }}
 
 func (s *server) answer(ctx *fasthttp.RequestCtx) {
-	s.begun.Add(1)
-	defer s.answered.Add(1)
+	s.Begun.Add(1)
+	defer s.Answered.Add(1)
 	space := spaces.Get().(*[]byte)
 	defer spaces.Put(space)
 	header := &ctx.Request.Header
@@ -96,25 +93,4 @@ func contentType(bytes []byte) string {
 		return service.JSON
 	}
 	return string(bytes)
-}
-
-// Serve accepts until the drain has ended.
-func (s *server) Serve(listener net.Listener) error {
-	if err := s.http.Serve(listener); err != nil {
-		return err
-	}
-	<-s.ended
-	return nil
-}
-
-// Drain is fasthttp's Shutdown. What it leaves when the grace is over ends with the process.
-func (s *server) Drain(grace time.Duration) run.Counts {
-	defer close(s.ended)
-	limit, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	if err := s.http.ShutdownWithContext(limit); err != nil {
-		begun, answered := s.begun.Load(), s.answered.Load()
-		return run.Counts{Answered: answered, Cut: begun - answered}
-	}
-	return run.Counts{Answered: s.answered.Load()}
 }

@@ -8,25 +8,21 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"polyserve/peers/internal/run"
+	"polyserve/peers/internal/library"
 	"polyserve/peers/internal/service"
 )
 
-// server is the service on net/http. Requests that net/http refuses by itself are not counted.
+// server is the service on net/http.
 type server struct {
-	http     http.Server
-	service  *service.Service
-	begun    atomic.Uint64
-	answered atomic.Uint64
-	ended    chan struct{}
+	library.HTTP
+	service *service.Service
 }
 
 func newServer(service_ *service.Service) *server {
-	s := &server{service: service_, ended: make(chan struct{})}
-	s.http = http.Server{
+	s := &server{service: service_}
+	server := &http.Server{
 		Handler:           http.HandlerFunc(s.answer),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
@@ -34,6 +30,17 @@ func newServer(service_ *service.Service) *server {
 		IdleTimeout:       60 * time.Second,
 		MaxHeaderBytes:    service.MaxHead,
 	}
+	accept := func(listener net.Listener) error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}
+	s.Init(accept, func(limit context.Context) {
+		if server.Shutdown(limit) != nil {
+			server.Close()
+		}
+	})
 	return s
 }
 
@@ -45,8 +52,8 @@ type room struct {
 var rooms = sync.Pool{New: func() any { return new(room) }}
 
 func (s *server) answer(w http.ResponseWriter, r *http.Request) {
-	s.begun.Add(1)
-	defer s.answered.Add(1)
+	s.Begun.Add(1)
+	defer s.Answered.Add(1)
 	room := rooms.Get().(*room)
 	defer rooms.Put(room)
 	reply := s.reply(room, w, r)
@@ -104,25 +111,4 @@ func read(to []byte, from io.Reader) ([]byte, error) {
 			return to, err
 		}
 	}
-}
-
-// Serve accepts until the drain has ended.
-func (s *server) Serve(listener net.Listener) error {
-	if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	<-s.ended
-	return nil
-}
-
-// Drain is net/http's Shutdown, and its Close when the grace is over.
-func (s *server) Drain(grace time.Duration) run.Counts {
-	defer close(s.ended)
-	limit, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	if s.http.Shutdown(limit) != nil {
-		s.http.Close()
-	}
-	answered := s.answered.Load()
-	return run.Counts{Answered: answered, Cut: s.begun.Load() - answered}
 }

@@ -52,6 +52,14 @@ func (s *Serving) Drain(t *testing.T, grace time.Duration) run.Counts {
 	return counts
 }
 
+// Whole is the contract, load on kept connections and on others, and the drain after it.
+func Whole(t *testing.T, server run.Server) {
+	t.Helper()
+	serving := Start(t, server)
+	asked := Contract(t, serving) + Load(t, serving, false) + Load(t, serving, true)
+	Drains(t, serving, asked)
+}
+
 // Client is a connection to a server.
 type Client struct {
 	net.Conn
