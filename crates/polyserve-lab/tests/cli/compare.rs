@@ -1,10 +1,10 @@
 //! `polyserve compare` and `polyserve trial`: what they leave behind, not how fast anybody is.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::process::Output;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,10 @@ use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::progress::Progress;
 use polyserve_load::{Dist, Mix, Traffic, Usage};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{PATIENCE, misused, polyserve, printed, text};
+use super::{PATIENCE, misused, polyserve, printed, signalled, text};
 
 pub(crate) const TINY: [&str; 5] = ["--slice=50ms", "--warm-up=50ms", "--connections=4", "--keys=50", "--seed=7"];
 
@@ -311,49 +311,18 @@ fn nothing_is_compared_with_a_baseline_that_fails() {
     assert!(error.contains("the baseline base failed") && error.contains("no memory"), "{error}");
 }
 
-/// A comparison under way that would take hours.
-struct Long {
-    child: Child,
-    dir: PathBuf,
-}
-
-impl Long {
-    fn start(name: &str) -> Self {
-        let dir = fresh(name);
-        let out = format!("--out={}", dir.display());
-        let pair = ["compare", "--servers=pool_server", "--repos=two_level", "--rounds=10000", &out];
-        let mut command = polyserve(&[&pair[..], &TINY].concat());
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
-        Self { child, dir }
-    }
-
-    /// Waits until so many lines are recorded and a server runs: that server.
-    fn server(&self, least: usize) -> u32 {
-        let lines = || fs::read_to_string(self.dir.join("compare.jsonl")).map_or(0, |text| text.lines().count());
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if lines() >= least
-                && let Some(server) = children(self.child.id()).first()
-            {
-                return *server;
-            }
-            assert!(Instant::now() < deadline, "it gets nowhere");
-            thread::yield_now();
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal)
-            .expect("the child was not waited for, so its pid is its own");
-    }
-
-    fn end(self) -> (ExitStatus, String) {
-        let Self { child, .. } = self;
-        let (sender, ended) = mpsc::channel();
-        thread::spawn(move || sender.send(child.wait_with_output()));
-        let output = ended.recv_timeout(PATIENCE).expect("it ends").expect("it was not waited for");
-        (output.status, text(&output.stdout))
-    }
+/// A comparison that would take hours, and is sent this signal when so many lines are recorded and a server runs: how it
+/// ended, and that server.
+fn long(dir: &Path, signal: Signal, least: usize) -> (Output, u32) {
+    let out = format!("--out={}", dir.display());
+    let pair = ["compare", "--servers=pool_server", "--repos=two_level", "--rounds=10000", &out];
+    let recorded = || fs::read_to_string(dir.join("compare.jsonl")).map_or(0, |text| text.lines().count());
+    let server = Cell::new(None);
+    let output = signalled(signal, &[&pair[..], &TINY].concat(), |pid| {
+        server.set(children(pid).first().copied());
+        server.get().is_some() && recorded() >= least
+    });
+    (output, server.get().expect("it was waited for"))
 }
 
 /// The children of process `parent`.
@@ -375,12 +344,10 @@ fn wait_until_gone(pid: u32) {
 
 #[test]
 fn an_interrupted_run_leaves_whole_lines_and_no_process() {
-    let long = Long::start("interrupted");
-    let server = long.server(6);
-    let dir = long.dir.clone();
-    long.signal(Signal::INT);
-    let (status, said) = long.end();
-    assert!(status.success(), "{status}");
+    let dir = fresh("interrupted");
+    let (output, server) = long(&dir, Signal::INT, 6);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
     assert!(said.contains("ended early") && said.contains("pool_server/mpsc_pool/two_level"), "{said}");
     wait_until_gone(server);
     let lines = lines(&dir);
@@ -392,10 +359,7 @@ fn an_interrupted_run_leaves_whole_lines_and_no_process() {
 /// Nobody can clean up after a SIGKILL but the servers themselves: their standard input ends.
 #[test]
 fn servers_end_with_a_comparison_that_is_killed() {
-    let long = Long::start("killed");
-    let server = long.server(1);
-    long.signal(Signal::KILL);
-    let (status, _) = long.end();
-    assert!(!status.success());
+    let (output, server) = long(&fresh("killed"), Signal::KILL, 1);
+    assert!(!output.status.success());
     wait_until_gone(server);
 }

@@ -68,8 +68,12 @@ fn misused(args: &[&str]) -> String {
 
 /// Runs it until it is under way, as its process's number tells, sends it a SIGINT, and answers how it ended.
 fn interrupted(args: &[&str], is_under_way: impl Fn(u32) -> bool) -> Output {
-    let mut child =
-        polyserve(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    signalled(Signal::INT, args, is_under_way)
+}
+
+/// [`interrupted`], but by any signal.
+fn signalled(signal: Signal, args: &[&str], is_under_way: impl Fn(u32) -> bool) -> Output {
+    let mut child = polyserve(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
     let deadline = Instant::now() + PATIENCE;
     while !is_under_way(child.id()) {
         if Instant::now() >= deadline {
@@ -82,8 +86,10 @@ fn interrupted(args: &[&str], is_under_way: impl Fn(u32) -> bool) -> Output {
         }
         thread::yield_now();
     }
-    kill_process(Pid::from_child(&child), Signal::INT).expect("the child was not waited for, so its pid is its own");
-    child.wait_with_output().expect("it ends")
+    kill_process(Pid::from_child(&child), signal).expect("the child was not waited for, so its pid is its own");
+    let (sender, ended) = mpsc::channel();
+    thread::spawn(move || sender.send(child.wait_with_output()));
+    ended.recv_timeout(PATIENCE).expect("it ends").expect("it was not waited for")
 }
 
 /// How many descriptors process `pid` has open.
