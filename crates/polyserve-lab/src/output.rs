@@ -92,11 +92,6 @@ impl Table {
         &self.rows
     }
 
-    /// Whether all columns but the first are aligned right.
-    pub fn is_of_numbers(&self) -> bool {
-        self.numbers
-    }
-
     /// The table in Markdown, each line with its end. Whatever a cell says stays within it.
     pub fn markdown(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);

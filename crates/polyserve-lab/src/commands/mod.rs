@@ -9,7 +9,6 @@ pub(crate) mod ladder;
 pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod matrix;
-mod matrix_field;
 pub(crate) mod page;
 pub(crate) mod recommend;
 pub(crate) mod report;

@@ -233,5 +233,4 @@ fn p99(latency: Option<Latencies>) -> f64 {
 }
 
 #[cfg(test)]
-#[path = "choice_tests.rs"]
 mod tests;

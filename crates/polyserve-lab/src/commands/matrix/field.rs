@@ -6,10 +6,10 @@ use polyserve::catalog::{Catalog, RepoEntry, ServerEntry};
 use polyserve::env::Settings;
 use polyserve::{ServerConfig, Shutdown};
 
-use super::entrants::{chosen, serve};
-use super::matrix::MatrixArgs;
-use super::room::{flags, roomy};
+use super::MatrixArgs;
 use crate::Misuse;
+use crate::commands::entrants::{chosen, serve};
+use crate::commands::room::{flags, roomy};
 use crate::launch::Launch;
 use crate::launch::go::{self, Module, SERVERS};
 use crate::matrix::claims::{CLASSIC, TWIN};

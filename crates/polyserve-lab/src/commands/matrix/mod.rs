@@ -14,7 +14,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::compare::chosen;
-use super::matrix_field::{Field, Line};
 use super::stop;
 use crate::Misuse;
 use crate::claims::Claim;
@@ -29,6 +28,10 @@ use crate::matrix::{Cell, Entrant, Experiment, Failed, FailedCell, Key, Method, 
 use crate::output::{print, print_json, shown_claims};
 use crate::progress::Progress;
 
+mod field;
+
+use field::{Field, Line};
+
 /// What `polyserve matrix` is told. The pools' sizes are the servers' workers.
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("workers", |arg| arg.hide(true)))]
@@ -36,10 +39,10 @@ pub(crate) struct MatrixArgs {
     /// The servers, with commas between them; go/twin-rwmutex, go/twin-syncmap, go/nethttp and go/fasthttp too.
     /// [default: all of the catalog and both twins; quick: five]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
-    pub(super) servers: Vec<String>,
+    servers: Vec<String>,
     /// The repos of our servers, with commas between them.
     #[arg(long, value_name = "R,...", value_delimiter = ',', default_value = "two_level")]
-    pub(super) repos: Vec<String>,
+    repos: Vec<String>,
     /// Sizes of pools, with commas between them. A server that does not let its workers be chosen takes part once for
     /// each number of connections. [default: 2,4,8,16,32,64; quick: 2,8,32]
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
@@ -58,10 +61,10 @@ pub(crate) struct MatrixArgs {
     rounds: u32,
     /// Fewer contestants, pools and requests: about a minute, and never three.
     #[arg(long)]
-    pub(super) quick: bool,
+    quick: bool,
     /// The sources of the programs in Go. [default: benches/peers/go of this command's sources]
     #[arg(long, value_name = "DIR")]
-    pub(super) peers_dir: Option<PathBuf>,
+    peers_dir: Option<PathBuf>,
     /// A directory to record every cell in, and the CSV files; what is there already is not measured again.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
