@@ -10,8 +10,10 @@ use polyserve::catalog::Catalog;
 use polyserve_load::{Load, Mix};
 use serde::Serialize;
 
+use super::cores::CoresArgs;
 use super::entrants::{self, ALL, Baseline, Entrants};
 use super::stop;
+use super::times::{SLICES, within};
 use super::workload::{WorkloadArgs, misuse, of_one};
 use crate::Misuse;
 use crate::compare::ranking::Failed;
@@ -79,12 +81,8 @@ pub(crate) struct PlanArgs {
     /// Enter the baseline once more, made to burn so many per cent more CPU time a request: it must be found slower.
     #[arg(long, value_name = "PERCENT")]
     pub(crate) slowed: Option<f64>,
-    /// The servers' cores: 0, or 0-3,6. [default: the first]
-    #[arg(long, value_name = "CORES")]
-    server_cores: Option<Cores>,
-    /// The load generator's cores. [default: the next]
-    #[arg(long, value_name = "CORES")]
-    client_cores: Option<Cores>,
+    #[command(flatten)]
+    cores: CoresArgs,
     #[command(flatten)]
     workload: WorkloadArgs,
     #[command(flatten)]
@@ -179,10 +177,6 @@ fn exit_code(ranking: &Ranking, excused: &[String]) -> ExitCode {
 const KEYS: u64 = 1;
 const MIX: Mix = Mix { get: 1, put: 0 };
 
-/// Times of a turn's parts that make sense.
-const SHORTEST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(3600);
-
 impl PlanArgs {
     /// The comparison that is asked for, with these peers.
     pub(crate) fn comparison(
@@ -231,13 +225,9 @@ impl PlanArgs {
 
     fn instrument(&self, available: &Cores, stop: &Shutdown) -> anyhow::Result<Instrument> {
         let (slice, warm_up) = (self.slice, self.warm_up);
-        for (flag, time) in [("--slice", slice), ("--warm-up", warm_up)] {
-            if !(SHORTEST..=LONGEST).contains(&time) {
-                return Err(Misuse(format!("{flag} {time:?} is not from 10 ms to an hour")).into());
-            }
-        }
-        let server_cores = chosen("--server-cores", self.server_cores.as_ref(), self.client_cores.as_ref(), available)?;
-        let client_cores = chosen("--client-cores", self.client_cores.as_ref(), Some(&server_cores), available)?;
+        within("--slice", slice, SLICES)?;
+        within("--warm-up", warm_up, SLICES)?;
+        let [server_cores, client_cores] = self.cores.of(available)?;
         let traffic = self.workload.entities(KEYS, MIX).map_err(misuse)?;
         let (keys, mix) = self.workload.asked(KEYS, MIX);
         let load = Load::new(([127, 0, 0, 1], 0).into(), traffic.clone()).with(|load| {
@@ -261,43 +251,10 @@ impl PlanArgs {
     }
 }
 
-/// The cores that were given; otherwise the first that the other side has not, if there is one.
-pub(crate) fn chosen(
-    flag: &str,
-    given: Option<&Cores>,
-    others: Option<&Cores>,
-    available: &Cores,
-) -> anyhow::Result<Cores> {
-    let Some(given) = given else {
-        let numbers = available.numbers();
-        let free = numbers.iter().find(|core| others.is_none_or(|others| !others.numbers().contains(core)));
-        return free.or(numbers.first()).copied().map(Cores::from).context("this process has no core");
-    };
-    match given.missing_in(available) {
-        None => Ok(given.clone()),
-        Some(missing) => Err(Misuse(format!("{flag} {given}: there is no core {missing}, only {available}")).into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn client_and_server_have_a_core_each_where_there_are_two() {
-        let cores = |text: &str| text.parse::<Cores>().unwrap();
-        let (one, two) = (cores("3"), cores("0,2"));
-        let usual = |others: Option<&str>, available: &Cores| {
-            chosen("--any", None, others.map(cores).as_ref(), available).unwrap().to_string()
-        };
-        assert_eq!(
-            (usual(None, &two), usual(Some("0"), &two), usual(Some("2"), &two)),
-            ("0".into(), "2".into(), "0".into())
-        );
-        assert_eq!((usual(Some("3"), &one), usual(Some("0,2"), &two)), ("3".into(), "0".into()));
-        let error = chosen("--any", Some(&cores("1")), None, &two).unwrap_err().to_string();
-        assert!(error.contains("--any 1: there is no core 1, only 0,2"), "{error}");
-    }
     /// On a machine without Go or nginx `--peers all` is no failure; to ask for one of them by name is.
     #[test]
     fn only_who_was_named_must_be_there() {

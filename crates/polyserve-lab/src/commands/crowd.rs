@@ -11,10 +11,11 @@ use polyserve::env::Settings;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::compare::chosen;
+use super::cores::CoresArgs;
 use super::entrants::serve;
 use super::room::{self, roomy};
 use super::stop;
+use super::times::{SLICES, WAITS, within};
 use crate::Misuse;
 use crate::compare::contestant::{Contestant, Role, bound};
 use crate::config_args::ConfigArgs;
@@ -72,12 +73,8 @@ pub(crate) struct CrowdArgs {
     /// The seed of data, draws and resamples.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// The servers' cores: 0, or 0-3,6. [default: the first]
-    #[arg(long, value_name = "CORES")]
-    server_cores: Option<Cores>,
-    /// The cores of the good client and of the crowd. [default: the next]
-    #[arg(long, value_name = "CORES")]
-    client_cores: Option<Cores>,
+    #[command(flatten)]
+    cores: CoresArgs,
     /// A directory to record every slice and row in, as JSON lines. What was recorded there in part goes on.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -88,9 +85,6 @@ pub(crate) struct CrowdArgs {
     config: ConfigArgs,
 }
 
-/// Times that make sense, all but the interval; and those of the interval.
-const SHORTEST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(3600);
 /// Bytes of the description that slow readers ask for, unless the body's limit is less.
 const DESCRIPTION: usize = 64 * 1024;
 /// An idle crowd is to be there to the end, unless the idle timeout is given.
@@ -238,14 +232,12 @@ impl CrowdArgs {
         let slice = self.slice.unwrap_or_else(|| or_quick(100, 200));
         let phase = self.time.unwrap_or_else(|| or_quick(2000, 12_000));
         for (flag, time) in [("--slice", slice), ("--warm-up", self.warm_up), ("--time", phase)] {
-            within(flag, time, SHORTEST)?;
+            within(flag, time, SLICES)?;
         }
         if !(1.0..=1e6).contains(&self.rate) {
             return Err(Misuse(format!("--rate {} is not from 1 to 1000000 requests a second", self.rate)).into());
         }
-        let (own, others) = (self.server_cores.as_ref(), self.client_cores.as_ref());
-        let server_cores = chosen("--server-cores", own, others, available)?;
-        let client_cores = chosen("--client-cores", others, Some(&server_cores), available)?;
+        let [server_cores, client_cores] = self.cores.of(available)?;
         Ok(Bench {
             server_cores,
             client_cores,
@@ -317,7 +309,7 @@ impl CrowdArgs {
     /// The time between two turns: so that it is the server's timeout that ends a connection, not a silence.
     fn interval(&self, kind: Kind, config: &ServerConfig) -> Result<Duration, Misuse> {
         if let Some(interval) = self.interval {
-            within("--interval", interval, Duration::from_millis(1))?;
+            within("--interval", interval, WAITS)?;
             return Ok(interval);
         }
         let timeout = match kind {
@@ -342,11 +334,4 @@ impl CrowdArgs {
         }
         Ok(pairs)
     }
-}
-
-fn within(flag: &str, time: Duration, shortest: Duration) -> Result<(), Misuse> {
-    if (shortest..=LONGEST).contains(&time) {
-        return Ok(());
-    }
-    Err(Misuse(format!("{flag} {time:?} is not from {shortest:?} to an hour")))
 }

@@ -12,8 +12,9 @@ use polyserve_load::{Load, Usage};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::compare::chosen;
+use super::cores::CoresArgs;
 use super::stop;
+use super::times::{SLICES, within};
 use super::workload::misuse;
 use crate::Misuse;
 use crate::claims::Claim;
@@ -74,12 +75,8 @@ pub(crate) struct LadderArgs {
     /// A directory to record in, as JSON lines and CSV. A run that was ended early is gone on with.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The servers' cores: 0, or 0-3,6. [default: the first]
-    #[arg(long, value_name = "CORES")]
-    server_cores: Option<Cores>,
-    /// The load generator's cores. [default: the next]
-    #[arg(long, value_name = "CORES")]
-    client_cores: Option<Cores>,
+    #[command(flatten)]
+    cores: CoresArgs,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -89,9 +86,6 @@ const CONNECTIONS: usize = 1000;
 const QUICK_CONNECTIONS: usize = 64;
 /// A turn is measured so long, and in two slices at least.
 const SLICE: Duration = Duration::from_millis(200);
-/// Times of a turn's parts that make sense.
-const SHORTEST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(3600);
 /// In place of a list.
 const NONE: &str = "none";
 const WARP: &str = "warp";
@@ -279,9 +273,7 @@ impl LadderArgs {
     }
 
     fn instrument(&self, available: &Cores, stop: &Shutdown) -> anyhow::Result<Instrument> {
-        let (own, others) = (self.server_cores.as_ref(), self.client_cores.as_ref());
-        let server_cores = chosen("--server-cores", own, others, available)?;
-        let client_cores = chosen("--client-cores", others, Some(&server_cores), available)?;
+        let [server_cores, client_cores] = self.cores.of(available)?;
         let (connections, pipeline) = (self.connections()?, self.pipeline);
         let (usage, traffic) = (Usage::KeepAlive { pipeline }, traffic().map_err(misuse)?);
         let load = Load::new(([127, 0, 0, 1], 0).into(), traffic.clone()).with(|load| {
@@ -304,11 +296,8 @@ impl LadderArgs {
             stop: stop.clone(),
         };
         instrument.slice = self.slice.unwrap_or_else(|| SLICE.max(instrument.shortest_slice(Duration::ZERO) * 2));
-        for (flag, time) in [("--slice", instrument.slice), ("--warm-up", self.warm_up)] {
-            if !(SHORTEST..=LONGEST).contains(&time) {
-                return Err(Misuse(format!("{flag} {time:?} is not from 10 ms to an hour")).into());
-            }
-        }
+        within("--slice", instrument.slice, SLICES)?;
+        within("--warm-up", self.warm_up, SLICES)?;
         Ok(instrument)
     }
 

@@ -1,7 +1,8 @@
-//! The commands, one a module; and what they share: `entrants` of a comparison, the flags of a `workload`, how much
-//! `room` a server is given, how to `stop`.
+//! The commands, one a module; and what they share: `entrants` of a comparison, the flags of a `workload` and of `cores`,
+//! which `times` make sense, how much `room` a server is given, how to `stop`.
 
 pub(crate) mod compare;
+pub(crate) mod cores;
 pub(crate) mod crowd;
 pub(crate) mod data;
 pub(crate) mod entrants;
@@ -18,5 +19,6 @@ pub(crate) mod serve;
 pub(crate) mod stop;
 pub(crate) mod stress;
 pub(crate) mod tasks;
+pub(crate) mod times;
 pub(crate) mod trial;
 pub(crate) mod workload;

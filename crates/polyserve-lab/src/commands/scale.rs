@@ -11,8 +11,9 @@ use polyserve_load::Mix;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::compare::chosen;
+use super::cores::CoresArgs;
 use super::stop;
+use super::times::{SLICES, within};
 use crate::Misuse;
 use crate::config_args::ConfigArgs;
 use crate::journal::{Header, Journal, file_name};
@@ -74,12 +75,8 @@ pub(crate) struct ScaleArgs {
     /// The seed of data, draws and resamples.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// The servers' cores: 0, or 0-3,6. [default: the first]
-    #[arg(long, value_name = "CORES")]
-    server_cores: Option<Cores>,
-    /// The load generator's cores. [default: the next]
-    #[arg(long, value_name = "CORES")]
-    client_cores: Option<Cores>,
+    #[command(flatten)]
+    cores: CoresArgs,
     /// A directory to record every point in, as JSON lines, and as CSV in the end. What was recorded there in part goes on.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -94,9 +91,6 @@ pub(crate) struct ScaleArgs {
     config: ConfigArgs,
 }
 
-/// Slices that make sense.
-const SHORTEST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(3600);
 /// How long a repo may take for a point beside the slice: the storing of its entities.
 const STORING: Duration = Duration::from_secs(300);
 
@@ -112,7 +106,7 @@ pub(crate) fn run(
     }
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
-    let cores = args.cores(&available)?;
+    let cores = args.cores.of(&available)?;
     let (mix, slice) = (args.mix(), args.slice()?);
     let settings = args.config.settings(None)?;
     let field = Field { args, catalog, settings: &settings, mix, slice, cores: available.count() };
@@ -191,17 +185,7 @@ impl ScaleArgs {
     fn slice(&self) -> Result<Duration, Misuse> {
         let usual = Duration::from_millis(if self.quick { 250 } else { 500 });
         let slice = self.slice.unwrap_or(usual);
-        if (SHORTEST..=LONGEST).contains(&slice) {
-            return Ok(slice);
-        }
-        Err(Misuse(format!("--slice {slice:?} is not from 10 ms to an hour")))
-    }
-
-    fn cores(&self, available: &Cores) -> anyhow::Result<[Cores; 2]> {
-        let (own, others) = (self.server_cores.as_ref(), self.client_cores.as_ref());
-        let server = chosen("--server-cores", own, others, available)?;
-        let client = chosen("--client-cores", others, Some(&server), available)?;
-        Ok([server, client])
+        within("--slice", slice, SLICES).map(|()| slice)
     }
 
     /// Where the other axes are while one grows.

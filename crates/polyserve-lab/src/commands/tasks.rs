@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::entrants::this_program;
 use super::stop;
+use super::times::within;
 use crate::Misuse;
 use crate::claims::Claim;
 use crate::journal::{Header, Journal};
@@ -117,9 +118,7 @@ impl TasksArgs {
     fn plan(&self, catalog: &Catalog, cores: &Cores) -> anyhow::Result<Plan> {
         let usual = if self.quick { Duration::from_millis(25) } else { Duration::from_secs(1) };
         let task = self.task.unwrap_or(usual);
-        if !(SHORTEST..=LONGEST).contains(&task) {
-            return Err(Misuse(format!("--task {task:?} is not from 1 ms to a minute")).into());
-        }
+        within("--task", task, SHORTEST..=LONGEST)?;
         let most = usize::from(self.most.unwrap_or(40));
         let counts = (1..=most).filter(|tasks| !self.quick || *tasks <= 20 || tasks % 8 == 0).collect();
         let order = if self.as_published { Order::AsPublished } else { Order::AsDescribed };

@@ -13,7 +13,7 @@ use polyserve::env::Settings;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::compare::chosen;
+use super::cores::CoresArgs;
 use super::stop;
 use crate::Misuse;
 use crate::claims::Claim;
@@ -68,12 +68,8 @@ pub(crate) struct MatrixArgs {
     /// A directory to record every cell in, and the CSV files; what is there already is not measured again.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The servers' cores: 0, or 0-3,6. [default: the first]
-    #[arg(long, value_name = "CORES")]
-    server_cores: Option<Cores>,
-    /// The load generator's cores. [default: the next]
-    #[arg(long, value_name = "CORES")]
-    client_cores: Option<Cores>,
+    #[command(flatten)]
+    cores: CoresArgs,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -97,9 +93,7 @@ pub(crate) fn run(
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
     let (grid, settings) = (args.grid()?, args.settings()?);
-    let (own, others) = (args.server_cores.as_ref(), args.client_cores.as_ref());
-    let server_cores = chosen("--server-cores", own, others, &available)?;
-    let client_cores = chosen("--client-cores", others, Some(&server_cores), &available)?;
+    let [server_cores, client_cores] = args.cores.of(&available)?;
     let requests = args.requests.unwrap_or(if args.quick { QUICK_REQUESTS } else { REQUESTS });
     let environment = Environment::of(&available, [&server_cores, &client_cores], 0, allocator);
     let profile = environment.profile.clone();

@@ -16,8 +16,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::entrants::Field;
-use super::compare::chosen;
+use super::cores::CoresArgs;
 use super::stop;
+use super::times::{WAITS, within};
 use crate::Misuse;
 use crate::claims::Claim;
 use crate::compare::Unfit;
@@ -59,12 +60,8 @@ pub(crate) struct PageArgs {
     /// A directory to record in, and to go on from: page.jsonl, and page.csv with the published columns first.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The servers' cores: 0, or 0-3,6. [default: the first]
-    #[arg(long, value_name = "CORES")]
-    server_cores: Option<Cores>,
-    /// The load generator's cores. [default: the next]
-    #[arg(long, value_name = "CORES")]
-    client_cores: Option<Cores>,
+    #[command(flatten)]
+    cores: CoresArgs,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -76,9 +73,6 @@ const WORKERS: &str = "The sweep's numbers of workers, with commas between them.
 const EXPERIMENT: &str = "page";
 /// Waits of a full run, and of a quick one.
 const QUICK_WAIT: Duration = Duration::from_millis(200);
-/// Waits that make sense.
-const SHORTEST: Duration = Duration::from_millis(1);
-const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Measures.
 pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'static str) -> anyhow::Result<ExitCode> {
@@ -232,15 +226,11 @@ impl PageArgs {
     fn experiment(&self, available: &Cores, stop: Shutdown) -> anyhow::Result<Experiment> {
         let usual = if self.quick { QUICK_WAIT } else { published::WAIT };
         let wait = self.page_wait.unwrap_or(usual);
-        if !(SHORTEST..=LONGEST).contains(&wait) {
-            return Err(Misuse(format!("--page-wait {wait:?} is not from 1 ms to an hour")).into());
-        }
+        within("--page-wait", wait, WAITS)?;
         if self.connections == 0 {
             return Err(Misuse("--connections 0 asks for nothing".into()).into());
         }
-        let (own, others) = (self.server_cores.as_ref(), self.client_cores.as_ref());
-        let server_cores = chosen("--server-cores", own, others, available)?;
-        let client_cores = chosen("--client-cores", others, Some(&server_cores), available)?;
+        let [server_cores, client_cores] = self.cores.of(available)?;
         let (connections, every) = (self.connections, self.page_every);
         Ok(Experiment { server_cores, client_cores, connections, every, wait, stop })
     }

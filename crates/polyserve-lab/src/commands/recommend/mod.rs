@@ -16,10 +16,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use self::deadline::Deadline;
-use super::compare::chosen;
+use super::cores::chosen;
 use super::entrants::serve;
 use super::room::{self, roomy};
 use super::stop;
+use super::times::within;
 use super::workload::{misuse, of_one};
 use crate::Misuse;
 use crate::compare::contestant::bound;
@@ -101,9 +102,7 @@ pub(crate) fn run(
     allocator: &'static str,
 ) -> anyhow::Result<ExitCode> {
     let available = Cores::available().context("the cores of this machine are not known")?;
-    if !(LEAST_TIME..=MOST_TIME).contains(&args.time) {
-        return Err(Misuse(format!("--time {:?} is not from a second to a day", args.time)).into());
-    }
+    within("--time", args.time, LEAST_TIME..=MOST_TIME)?;
     let (workload, defaulted) = ask::workload(args, &available, json)?;
     possible(&workload, &available)?;
     let field = Field::of(catalog, &workload, &args.servers, &args.repos)?;
