@@ -1,138 +1,110 @@
-//! Repos against each other, without a server: what one operation costs, alone and with a second thread at it.
+//! Stores against each other, without a server: every repo of the catalog, and the same maps used bare, without the seam.
+//! What one operation costs, alone and with others at it.
 //!
-//! Operations are made before the clock starts: keys, and for puts the entities with their descriptions. Every answer
-//! is checked: a get must show the value that belongs to its key, a put must find its key. A put's figure includes
-//! dropping the entity it replaced; every contestant pays for that alike.
+//! Keys and operations are made before the clock starts, and every answer is checked, by the same code as in
+//! `polyserve scale --in-process` ([`polyserve_lab::stores`]): a get must show the right id, a version that was put and a
+//! description of the right length; a put and a remove must find what is there. A put's figure includes dropping the entity
+//! that it replaced. A store that answers later is waited for one by one.
 //!
-//! With two threads the figure is the time of the slower one, divided by the operations of one: twice the work in the
-//! same time shows as the same figure. Both start each chunk together, after having made it.
+//! All threads are at it for as long as the clock runs. The figure is the time divided by the operations of one thread:
+//! with two threads, twice the work in the same time shows as the same figure.
+//!
+//! `POLYSERVE_BENCH_THREADS=1,2,4,8` measures other numbers of threads than 1 and 2; a filter measures less:
+//! `cargo bench --bench repos -- 'read uniform/2'`.
 
-use std::hint::black_box;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::io;
+use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
-use polyserve::memory::{Dashmap, StdMutex, StdRwlock, TwoLevel};
-use polyserve::{Answer, Entity, EntityRepo, Lookup, Put};
+use polyserve::catalog::Catalog;
+use polyserve_lab::stores::bare::{HASH_MAP, NAMES, With, with};
+use polyserve_lab::stores::cell::{fill, filling};
+use polyserve_lab::stores::phase::{How, Lanes, Passed, Until};
+use polyserve_lab::stores::store::Store;
+use polyserve_lab::stores::workload::Plan;
+use polyserve_lab::stores::{Load, Workload};
+use polyserve_load::Dist;
 
-/// Entities in the store: the map and the entities are far beyond a core's own cache, and within what a test machine
-/// has.
+/// Entities in the store: the map and the entities are far beyond a core's own caches.
 const KEYS: u64 = 100_000;
+/// Where nothing is measured, but everything tried once.
+const FEW_KEYS: u64 = 500;
+const PAYLOAD_BYTES: usize = 15;
+const WORKLOADS: [Workload; 5] =
+    [Workload::Read, Workload::MostlyRead, Workload::Half, Workload::Insert, Workload::Churn];
+const DISTS: [Dist; 3] = [Dist::Uniform, Dist::Zipf(0.99), Dist::Hot];
+const WARM_UP: Duration = Duration::from_millis(200);
+const MEASURED: Duration = Duration::from_millis(700);
 
-/// Operations that are made, and then timed, in one go.
-const CHUNK: u64 = 16_384;
-
-type Make = fn() -> Box<dyn EntityRepo>;
-
-const CONTESTANTS: &[(&str, Make)] = &[
-    ("std_mutex", || Box::new(StdMutex::new())),
-    ("std_rwlock", || Box::new(StdRwlock::new())),
-    ("two_level", || Box::new(TwoLevel::new())),
-    ("dashmap", || Box::new(Dashmap::new())),
-];
-
-/// What is done how often: the name, and puts in a hundred operations.
-const MIXES: &[(&str, u64)] = &[("get", 0), ("put", 100), ("get95_put5", 5)];
-
-enum Operation {
-    Get(i64),
-    Put(Entity),
+/// A benchmark, which the store's type is told to.
+struct Bench<'a, 'b> {
+    group: &'a mut criterion::BenchmarkGroup<'b, criterion::measurement::WallTime>,
+    name: &'a str,
+    plan: &'a Plan,
 }
 
-fn value_of(id: i64) -> f64 {
-    id as f64 / 8.0
-}
+impl With for Bench<'_, '_> {
+    type Out = ();
 
-fn entity(id: i64) -> Entity {
-    Entity::new(id, format!("entity-{id:08}"), value_of(id))
-}
-
-/// SplitMix64: one state, every number once.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn operation(&mut self, puts_in_100: u64) -> Operation {
-        let id = (self.next() % KEYS) as i64;
-        if self.next() % 100 < puts_in_100 { Operation::Put(entity(id)) } else { Operation::Get(id) }
-    }
-}
-
-/// Does one operation, and checks its answer.
-fn perform(repo: &dyn EntityRepo, operation: Operation) {
-    match operation {
-        Operation::Get(id) => {
-            let mut seen = f64::NAN;
-            let answer = repo.get(id, &mut |entity| seen = black_box(entity).value);
-            assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited))), "get({id}): {answer:?}");
-            assert!(seen == value_of(id), "get({id}) shows {seen}");
-        }
-        Operation::Put(entity) => {
-            let answer = repo.put(entity);
-            assert!(matches!(answer, Answer::Now(Ok(Put::Replaced))), "put of a known id: {answer:?}");
-        }
+    fn with<S: Store + 'static>(self, make: &dyn Fn() -> io::Result<S>) {
+        let Self { group, name, plan } = self;
+        let threads = plan.threads as u64;
+        let mut run: Box<dyn FnMut(How) -> anyhow::Result<Passed>> = if plan.workload == Workload::Insert {
+            Box::new(|how| filling(make, plan, how))
+        } else {
+            // Made when the first sample is taken: a filter leaves most of them out.
+            let mut filled: Option<(S, Lanes)> = None;
+            Box::new(move |how| {
+                let (store, lanes) = match &mut filled {
+                    Some(filled) => filled,
+                    none => {
+                        let store = make()?;
+                        fill(&store, plan.keys, plan.payload_bytes)?;
+                        none.insert((store, Lanes::new(plan, 0)))
+                    }
+                };
+                lanes.run(store, how)
+            })
+        };
+        group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
+            bencher.iter_custom(|iterations| {
+                let until = Until::Operations(iterations * threads);
+                let passed = run(How { until, whole: false, latency: false, window: false });
+                passed.expect("every answer is right").time_of(iterations * threads)
+            });
+        });
     }
 }
 
-/// The time that `iterations` operations on each of `threads` threads take the slowest of them.
-fn measure(repo: &dyn EntityRepo, puts_in_100: u64, threads: usize, iterations: u64) -> Duration {
-    let ready = AtomicUsize::new(0);
-    let run = |number: usize| {
-        let mut random = Random(number as u64 + 1);
-        let (mut left, mut chunks, mut spent) = (iterations, 0, Duration::ZERO);
-        while left > 0 {
-            let count = left.min(CHUNK);
-            let operations: Vec<_> = (0..count).map(|_| random.operation(puts_in_100)).collect();
-            (left, chunks) = (left - count, chunks + 1);
-            ready.fetch_add(1, Ordering::SeqCst);
-            while ready.load(Ordering::SeqCst) < chunks * threads {
-                thread::yield_now();
-            }
-            let start = Instant::now();
-            operations.into_iter().for_each(|operation| perform(repo, operation));
-            spent += start.elapsed();
-        }
-        spent
-    };
-    if threads == 1 {
-        return run(0);
-    }
-    thread::scope(|scope| {
-        let run = &run;
-        let threads: Vec<_> = (0..threads).map(|number| scope.spawn(move || run(number))).collect();
-        let spent = threads.into_iter().map(|thread| thread.join().expect("every answer is right"));
-        spent.max().unwrap_or_default()
-    })
+/// As criterion has it: without `--bench`, or with `--test`, everything is run once.
+fn is_test() -> bool {
+    let has = |flag: &str| std::env::args().any(|arg| arg == flag);
+    has("--test") || !has("--bench")
 }
 
-fn filled(make: Make) -> Box<dyn EntityRepo> {
-    let repo = make();
-    for id in 0..KEYS as i64 {
-        assert!(matches!(repo.put(entity(id)), Answer::Now(Ok(Put::Created))), "put of a new id");
-    }
-    repo
+fn threads() -> Vec<usize> {
+    let named = std::env::var("POLYSERVE_BENCH_THREADS").unwrap_or_else(|_| "1,2".into());
+    let numbers =
+        named.split(',').map(|number| number.trim().parse().ok().filter(|number| (1..=1024).contains(number)));
+    numbers.collect::<Option<_>>().expect("POLYSERVE_BENCH_THREADS is numbers with commas between, such as 1,2,4")
 }
 
 fn repos(criterion: &mut Criterion) {
-    for &(mix, puts_in_100) in MIXES {
-        for threads in [1, 2] {
-            let mut group = criterion.benchmark_group(format!("{mix}/{threads}_threads"));
-            group.sampling_mode(SamplingMode::Flat).sample_size(20);
-            group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(2));
+    let catalog = Catalog::builtin();
+    let repos = catalog.repos().iter().map(|entry| entry.name.clone());
+    let stores: Vec<String> = repos.chain(NAMES.map(String::from)).collect();
+    let keys = if is_test() { FEW_KEYS } else { KEYS };
+    for load in Load::all(&WORKLOADS, &DISTS) {
+        for threads in threads() {
+            let plan = Plan::new(&load, keys, PAYLOAD_BYTES, threads, 1);
+            let mut group =
+                criterion.benchmark_group(format!("{}/{threads}_threads", load.to_string().replace('/', "_")));
+            group.sampling_mode(SamplingMode::Flat).sample_size(10);
+            group.warm_up_time(WARM_UP).measurement_time(MEASURED);
             group.throughput(Throughput::Elements(threads as u64));
-            for &(name, make) in CONTESTANTS {
-                let repo = filled(make);
-                group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
-                    bencher.iter_custom(|iterations| measure(&repo, puts_in_100, threads, iterations));
-                });
+            for name in stores.iter().filter(|name| threads == 1 || *name != HASH_MAP) {
+                with(&catalog, name, Bench { group: &mut group, name, plan: &plan })
+                    .expect("the name is the catalog's own");
             }
             group.finish();
         }

@@ -22,7 +22,7 @@
 //! * [`page`]: the experiment of a page that sometimes waits.
 //! * [`recommend`]: which server and repo for a workload. [`delayed`]: a repo that has to ask somebody else.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
-//! * [`scale`]: how what servers and repos can do, and what they take, grows.
+//! * [`scale`]: how what servers can do, and what they take, grows. [`stores`]: repos and bare maps, without a server.
 //! * [`report`]: a page of recorded runs, and their tables in Markdown.
 //! * [`tasks`]: the experiment of CPU tasks at once.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
@@ -60,6 +60,7 @@ pub mod report;
 pub mod scale;
 mod spin;
 pub mod statistics;
+pub mod stores;
 pub mod stress;
 pub mod tasks;
 
@@ -76,7 +77,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
     compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs,
-    page::PageArgs, recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, serve::ServeArgs,
+    page::PageArgs, recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, seam::SeamArgs, serve::ServeArgs,
     stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
 };
 
@@ -118,6 +119,8 @@ enum Command {
     Recommend(RecommendArgs),
     /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers and payload.
     Scale(ScaleArgs),
+    /// Measure what the seam costs: bare maps and repos take turns at the same gets in one process.
+    Seam(SeamArgs),
     /// Add one optimisation after the other, and measure what each gives: the published ladder, on our servers and on warp.
     Ladder(LadderArgs),
     /// Run CPU tasks at once on every executor, on scoped threads and in Go: what that costs and gains.
@@ -173,6 +176,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),
         Command::Recommend(args) => commands::recommend::run(catalog, args, cli.json, allocator),
         Command::Scale(args) => commands::scale::run(catalog, args, cli.json, allocator),
+        Command::Seam(args) => commands::seam::run(catalog, args, cli.json, allocator),
         Command::Ladder(args) => commands::ladder::run(catalog, args, cli.json, allocator),
         Command::Tasks(args) => commands::tasks::run(catalog, args, cli.json, allocator),
         Command::TaskRunner(args) => commands::tasks::run_tasks(catalog, args),

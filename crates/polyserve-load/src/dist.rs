@@ -1,4 +1,4 @@
-//! Which key is asked for next: uniform, or by Zipf's law.
+//! Which key is asked for next: uniform, by Zipf's law, or one hot key alone.
 //!
 //! Invariant: one number of 64 bits draws one key, by this module's own integer arithmetic, so that a seed gives the
 //! same keys in every version. Zipf's law is a table of aliases (Vose, 1991): eight bytes a key, and one comparison a
@@ -15,16 +15,20 @@ pub enum Dist {
     Uniform,
     /// The key `k`, from 0, in proportion to `1 / (k + 1)` to this power: 0.99 is usual.
     Zipf(f64),
+    /// One key takes everything: the key 0.
+    Hot,
 }
 
 impl FromStr for Dist {
     type Err = String;
 
-    /// `uniform` or `zipf:0.99`.
+    /// `uniform`, `zipf:0.99` or `hot`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let no = || format!("{text:?} is neither uniform nor zipf:0.99, its exponent above 0 and at most 10");
-        if text == "uniform" {
-            return Ok(Self::Uniform);
+        let no = || format!("{text:?} is none of uniform, hot and zipf:0.99, its exponent above 0 and at most 10");
+        match text {
+            "uniform" => return Ok(Self::Uniform),
+            "hot" => return Ok(Self::Hot),
+            _ => {}
         }
         let power = text.strip_prefix("zipf:").and_then(|power| power.parse().ok()).ok_or_else(no)?;
         let dist = Self::Zipf(power);
@@ -37,6 +41,7 @@ impl fmt::Display for Dist {
         match self {
             Self::Uniform => f.write_str("uniform"),
             Self::Zipf(power) => write!(f, "zipf:{power}"),
+            Self::Hot => f.write_str("hot"),
         }
     }
 }
@@ -44,7 +49,7 @@ impl fmt::Display for Dist {
 impl Dist {
     pub(crate) fn is_valid(self) -> bool {
         match self {
-            Self::Uniform => true,
+            Self::Uniform | Self::Hot => true,
             Self::Zipf(power) => power > 0.0 && power <= 10.0,
         }
     }
@@ -52,7 +57,7 @@ impl Dist {
 
 /// Draws keys below a bound.
 #[derive(Debug)]
-pub(crate) struct Picker {
+pub struct Picker {
     keys: u32,
     aliases: Option<Vec<Slot>>,
 }
@@ -65,17 +70,18 @@ struct Slot {
 }
 
 impl Picker {
-    /// Draws of `keys` keys, at least one.
-    pub(crate) fn new(keys: u32, dist: Dist) -> Self {
-        let aliases = match dist {
-            Dist::Uniform => None,
-            Dist::Zipf(power) => Some(aliases(keys, power)),
+    /// Draws of `keys` keys, at least one. Zipf's law takes a table of eight bytes a key.
+    pub fn new(keys: u32, dist: Dist) -> Self {
+        let (drawn, aliases) = match dist {
+            Dist::Uniform => (keys, None),
+            Dist::Zipf(power) => (keys, Some(aliases(keys, power))),
+            Dist::Hot => (1, None),
         };
-        Self { keys, aliases }
+        Self { keys: drawn, aliases }
     }
 
-    /// The key that `random` draws.
-    pub(crate) fn pick(&self, random: u64) -> u32 {
+    /// The key that `random`, all of whose bits count, draws.
+    pub fn pick(&self, random: u64) -> u32 {
         let wide = u128::from(random) * u128::from(self.keys);
         // The whole part is below `keys`; what follows the point is uniform still.
         let (slot, rest) = ((wide >> 64) as u32, (wide as u64 >> 32) as u32);
@@ -127,6 +133,7 @@ mod tests {
             let weight = |key: u32| match dist {
                 Dist::Uniform => 1.0,
                 Dist::Zipf(power) => f64::from(key + 1).powf(-power),
+                Dist::Hot => unreachable!("it is of one key"),
             };
             let total: f64 = (0..keys).map(weight).sum();
             for (key, count) in (0..keys).zip(counts(dist, keys, draws)) {
@@ -157,9 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn a_hot_key_takes_everything() {
+        assert_eq!(counts(Dist::Hot, 3, 1_000), [1_000, 0, 0]);
+        assert_eq!(Picker::new(3, Dist::Hot).pick(u64::MAX), 0);
+    }
+
+    #[test]
     fn a_distribution_is_read_and_nonsense_is_refused() {
         assert_eq!("uniform".parse(), Ok(Dist::Uniform));
         assert_eq!("zipf:0.99".parse(), Ok(Dist::Zipf(0.99)));
+        assert_eq!(("hot".parse(), Dist::Hot.to_string().as_str()), (Ok(Dist::Hot), "hot"));
         assert_eq!(Dist::Zipf(0.99).to_string(), "zipf:0.99");
         for no in ["", "zipf", "zipf:", "zipf:0", "zipf:-1", "zipf:nan", "zipf:inf", "zipf:11", "Uniform"] {
             assert!(no.parse::<Dist>().unwrap_err().contains("zipf:0.99"), "{no}");

@@ -30,7 +30,7 @@ pub mod run;
 mod script;
 pub mod traffic;
 
-pub use dist::Dist;
+pub use dist::{Dist, Picker};
 pub use error::LoadError;
 pub use load::{CpuOf, Load, Pace, Span, Usage};
 pub use prefill::{prefill, prefill_for};

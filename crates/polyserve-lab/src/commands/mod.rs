@@ -15,6 +15,7 @@ pub(crate) mod recommend;
 pub(crate) mod report;
 pub(crate) mod room;
 pub(crate) mod scale;
+pub(crate) mod seam;
 pub(crate) mod serve;
 pub(crate) mod stop;
 pub(crate) mod stress;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::catalog::Catalog;
-use polyserve_load::Mix;
+use polyserve_load::{Dist, Mix};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -22,12 +22,15 @@ use crate::machine::cores::Cores;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
 use crate::scale::bench::Bench;
-use crate::scale::operations::{Operations, Processes};
 use crate::scale::report::Lines;
-use crate::scale::run::{Experiment, Instrument};
+use crate::scale::run::Experiment;
 use crate::scale::{Axis, Mode, NAME, Place, Report, table};
+use crate::stores::Workload;
 
+mod alone;
 mod field;
+
+pub(super) use alone::named;
 
 use field::Field;
 
@@ -44,29 +47,42 @@ pub(crate) struct ScaleArgs {
     /// pool_server, tokio_tcp; and a catalog's own]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
-    /// The repos, with commas between them. [default: two_level; in process two_level, std_mutex, dashmap, quick: the first
-    /// and the last; and a catalog's own]
+    /// The repos, with commas between them; in process bare maps too, such as bare/dashmap. [default: two_level and a
+    /// catalog's own; in process all repos and all bare maps]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     repos: Vec<String>,
-    /// No HTTP: threads get and put, straight on the repos.
-    #[arg(long, conflicts_with = "servers")]
+    /// No HTTP: threads get, put and remove, straight on the repos and on bare maps.
+    #[arg(long, conflicts_with_all = ["servers", "mix", "server_cores", "client_cores"])]
     in_process: bool,
+    /// In process: what is asked, with commas between. [default: all; quick: read, 50/50 and memory]
+    #[arg(long, value_enum, value_name = "W,...", value_delimiter = ',', requires = "in_process")]
+    workload: Vec<Workload>,
+    /// In process: which ids are read and written, uniform, zipf:0.99 or hot, with commas between. [default: uniform]
+    #[arg(long, value_name = "DIST,...", value_delimiter = ',', requires = "in_process")]
+    dist: Vec<Dist>,
+    /// In process: how long a store may take to be filled; one that takes longer is shown as such.
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "in_process")]
+    limit: humantime::Duration,
+    /// In process: beside whom all stores stand; entered twice. [default: bare/dashmap, or the first that is named]
+    #[arg(long, value_name = "R", requires = "in_process")]
+    baseline: Option<String>,
     /// Connections at a time, on the other axes.
     #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
-    /// Entities that are stored, on the other axes.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
-    keys: u64,
+    /// Entities that are stored, on the other axes. [default: 1000; in process 100000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    keys: Option<u64>,
     /// Bytes of an entity's description, on the other axes.
     #[arg(long, value_name = "BYTES", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     payload: u32,
-    /// Weights of reading and writing. [default: get=1; in process get=95,put=5]
+    /// Weights of reading and writing. [default: get=1]
     #[arg(long, value_name = "get=95,put=5")]
     mix: Option<Mix>,
-    /// Rounds; the intervals of fewer than 10 are too narrow. [default: 10, quick: 5]
+    /// Rounds; the intervals of fewer than 10 are too narrow. [default: 10, quick: 5; in process 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
-    /// How long a point is measured in closed loop, and half as long again at a fixed rate. [default: 500ms, quick: 250ms]
+    /// How long a point is measured in closed loop, and half as long again at a fixed rate; in process, each workload, and
+    /// half as long again for latencies. [default: 500ms, quick: 250ms; in process 100ms, quick: 60ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     slice: Option<Duration>,
     /// Fewer contestants, points and rounds, and shorter slices: less than three minutes.
@@ -91,8 +107,8 @@ pub(crate) struct ScaleArgs {
     config: ConfigArgs,
 }
 
-/// How long a repo may take for a point beside the slice: the storing of its entities.
-const STORING: Duration = Duration::from_secs(300);
+/// Entities that are stored on the other axes.
+const KEYS: u64 = 1000;
 
 /// Measures.
 pub(crate) fn run(
@@ -102,34 +118,32 @@ pub(crate) fn run(
     allocator: &'static str,
 ) -> anyhow::Result<ExitCode> {
     if let Some(cell) = &args.cell {
-        return one_cell(catalog, cell);
+        return alone::one_cell(catalog, cell);
+    }
+    if args.in_process {
+        return alone::run(catalog, args, json, allocator);
     }
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
     let cores = args.cores.of(&available)?;
     let (mix, slice) = (args.mix(), args.slice()?);
     let settings = args.config.settings(None)?;
-    let field = Field { args, catalog, settings: &settings, mix, slice, cores: available.count() };
+    let field = Field { args, catalog, settings: &settings, cores: available.count() };
     let axes = field.axes()?;
     let (jobs, not_run) = field.jobs(&axes)?;
     let experiment = Experiment { jobs, not_run, rounds: args.rounds(), stop: stop.clone() };
     let [server, client] = &cores;
     let environment = Environment::of(&available, [server, client], args.seed, allocator);
     let header = Header { experiment: NAME.into(), plan: args.plan(&experiment, &axes, mix, slice)?, environment };
-    let name =
-        args.name.clone().unwrap_or_else(|| if args.in_process { format!("{NAME}-in-process") } else { NAME.into() });
+    let name = args.name.clone().unwrap_or_else(|| NAME.into());
     let mut journal = Journal::named(args.out.as_deref(), &name, &header)?;
-    let mut instrument: Box<dyn Instrument> = if args.in_process {
-        Box::new(Processes { stop: stop.clone(), patience: slice * 2 + STORING })
-    } else {
-        client.pin()?;
-        Box::new(Bench::new(cores, [slice / 2, slice, slice / 2], mix, args.seed, stop.clone()))
-    };
-    let mut progress = Progress::counting(experiment.steps(&*instrument), "points");
-    let result = experiment.run(&mut *instrument, &mut journal, &mut progress);
+    client.pin()?;
+    let mut instrument = Bench::new(cores, [slice / 2, slice, slice / 2], mix, args.seed, stop.clone());
+    let mut progress = Progress::counting(experiment.steps(&instrument), "points");
+    let result = experiment.run(&mut instrument, &mut journal, &mut progress);
     progress.finish();
     let lines = result?;
-    let report = Report::of(args.mode(), &lines, args.seed, stop.is_begun());
+    let report = Report::of(Mode::Http, &lines, args.seed, stop.is_begun());
     if let Some(dir) = &args.out {
         write_csv(dir, &name, &lines, &report)?;
     }
@@ -149,15 +163,6 @@ struct Printed<'a> {
     report: &'a Report,
 }
 
-/// A point of a repo, here: the process was started for it.
-fn one_cell(catalog: &Catalog, cell: &str) -> anyhow::Result<ExitCode> {
-    let operations: Operations =
-        serde_json::from_str(cell).map_err(|error| Misuse(format!("--cell {cell:?} is no point: {error}")))?;
-    let entry = catalog.repo(&operations.repo)?;
-    print_json(&operations.run(|| (entry.make)())?)?;
-    Ok(ExitCode::SUCCESS)
-}
-
 /// Writes the cells and the curves beside the record, over those of the last run.
 fn write_csv(dir: &Path, name: &str, lines: &Lines, report: &Report) -> anyhow::Result<()> {
     let create = |name: String| {
@@ -170,12 +175,8 @@ fn write_csv(dir: &Path, name: &str, lines: &Lines, report: &Report) -> anyhow::
 }
 
 impl ScaleArgs {
-    fn mode(&self) -> Mode {
-        if self.in_process { Mode::InProcess } else { Mode::Http }
-    }
-
     fn mix(&self) -> Mix {
-        self.mix.unwrap_or(if self.in_process { Mix { get: 95, put: 5 } } else { Mix { get: 1, put: 0 } })
+        self.mix.unwrap_or(Mix { get: 1, put: 0 })
     }
 
     fn rounds(&self) -> usize {
@@ -183,14 +184,28 @@ impl ScaleArgs {
     }
 
     fn slice(&self) -> Result<Duration, Misuse> {
-        let usual = Duration::from_millis(if self.quick { 250 } else { 500 });
+        self.slice_or(Duration::from_millis(if self.quick { 250 } else { 500 }))
+    }
+
+    /// The slice, `usual` where none was given.
+    fn slice_or(&self, usual: Duration) -> Result<Duration, Misuse> {
         let slice = self.slice.unwrap_or(usual);
         within("--slice", slice, SLICES).map(|()| slice)
     }
 
+    /// Threads in process, where the workers are given.
+    fn threads(&self) -> anyhow::Result<Option<usize>> {
+        Ok(self.config.settings(None)?.config.workers)
+    }
+
     /// Where the other axes are while one grows.
     fn base(&self, workers: Option<usize>) -> Place {
-        Place { connections: self.connections as usize, keys: self.keys, workers, payload_bytes: self.payload as usize }
+        Place {
+            connections: self.connections as usize,
+            keys: self.keys.unwrap_or(KEYS),
+            workers,
+            payload_bytes: self.payload as usize,
+        }
     }
 
     /// What is to be measured, for the record's header.
@@ -209,7 +224,7 @@ impl ScaleArgs {
         }
         let axes = axes.iter().map(|(axis, points)| json!({"axis": axis, "points": points}));
         Ok(json!({
-            "mode": self.mode(),
+            "mode": Mode::Http,
             "contestants": names,
             "axes": axes.collect::<Vec<_>>(),
             "base": self.base(None),

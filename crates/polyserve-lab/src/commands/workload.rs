@@ -26,7 +26,7 @@ pub(crate) struct WorkloadArgs {
     /// Entities: how many there are; all are stored first. [default: 10000, in a comparison 1]
     #[arg(long, value_name = "N")]
     pub(crate) keys: Option<u64>,
-    /// Entities: which are asked for, uniform or zipf:0.99. [default: uniform]
+    /// Entities: which are asked for, uniform, zipf:0.99 or hot: one alone. [default: uniform]
     #[arg(long, value_name = "DIST")]
     pub(crate) dist: Option<Dist>,
     /// Entities: the seed of their data and their order.

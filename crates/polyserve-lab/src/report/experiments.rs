@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::whole;
 use crate::claims::Claim;
 use crate::output::Table;
-use crate::{compare, crowd, ladder, matrix, page, recommend, scale, stress, tasks};
+use crate::{compare, crowd, ladder, matrix, page, recommend, scale, stores, stress, tasks};
 
 /// Tables by their names.
 pub type Tables = Vec<(String, Table)>;
@@ -90,6 +90,18 @@ pub static ALL: &[Experiment] = &[
         ..plain("scale", "How cost grows", None)
     },
     Experiment {
+        tables: stores::table::tables,
+        derived: stores_report,
+        is_short_of: whole::stores,
+        ..plain("stores", "Stores without a server", None)
+    },
+    Experiment {
+        tables: stores::seam::tables,
+        derived: seam_report,
+        is_short_of: whole::seam,
+        ..plain("seam", "What the seam costs", None)
+    },
+    Experiment {
         tables: compare::table::tables,
         is_short_of: whole::compare,
         ..plain("compare", "Strategies side by side", None)
@@ -125,6 +137,16 @@ fn rungs(lines: &[Value]) -> anyhow::Result<Value> {
 /// The points and the curves through them.
 fn growth(lines: &[Value]) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(scale::table::report(lines)?)?)
+}
+
+/// Medians, ratios and curves.
+fn stores_report(lines: &[Value]) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(stores::report::report(lines)?)?)
+}
+
+/// Ratios.
+fn seam_report(lines: &[Value]) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(stores::seam::report(lines)?)?)
 }
 
 fn no_claims(_: &[Value]) -> anyhow::Result<Vec<Claim>> {

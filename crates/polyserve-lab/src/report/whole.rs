@@ -196,6 +196,52 @@ pub fn scale(lines: &[Value]) -> Option<String> {
     missing(&planned, &there)
 }
 
+/// Every store that is at one of an axis' places at all of them, x rounds. One that has failed, ran out of time or is not run
+/// there is out.
+pub fn stores(lines: &[Value]) -> Option<String> {
+    let plan = plan(lines);
+    let of = |line: &Value| place([&line["axis"], &line["x"], &line["name"], &line["round"]]);
+    let is_figure = |line: &&Value| line["kind"] == "cell" || line["kind"] == "memory";
+    let there: HashSet<Place> = lines.iter().filter(is_figure).map(of).collect();
+    let at = |line: &Value| place([&line["axis"], &line["x"], &line["name"]]);
+    let is_out = |line: &&Value| line["kind"] == "unfinished" || line["kind"] == "not_run";
+    let out: HashSet<Place> = failures(lines).chain(lines.iter().filter(is_out)).map(at).collect();
+    let mut planned = Vec::new();
+    for axis in list(&plan["axes"]) {
+        for (x, name) in
+            list(&axis["points"]).iter().flat_map(|x| list(&plan["contestants"]).iter().map(move |name| (x, name)))
+        {
+            if !out.contains(&place([&axis["axis"], x, name])) {
+                let rounds = 1..=plan["rounds"].as_u64().unwrap_or(1);
+                planned.extend(rounds.map(|round| vec![place([&axis["axis"], x, name, &json!(round)])]));
+            }
+        }
+    }
+    missing(&planned, &there)
+}
+
+/// Every group's stores x threads x rounds.
+pub fn seam(lines: &[Value]) -> Option<String> {
+    let plan = plan(lines);
+    let there = turns(lines, &["baseline", "name", "threads", "round"]);
+    let mut planned = Vec::new();
+    for group in list(&plan["groups"]) {
+        for name in list(&group["stores"]).iter().chain([&group["baseline"]]) {
+            for threads in list(&plan["threads"]) {
+                let rounds = 1..=plan["rounds"].as_u64().unwrap_or(1);
+                planned.extend(rounds.map(|round| vec![place([&group["baseline"], name, threads, &json!(round)])]));
+            }
+        }
+    }
+    missing(&planned, &there)
+}
+
+/// The places of turns, by these fields.
+fn turns(lines: &[Value], fields: &[&str]) -> HashSet<Place> {
+    let turns = lines.iter().filter(|line| line["kind"] == "turn");
+    turns.map(|line| place(fields.iter().map(|name| &line[*name]))).collect()
+}
+
 /// Servers x kinds of crowds.
 pub fn crowd(lines: &[Value]) -> Option<String> {
     let plan = plan(lines);
@@ -302,6 +348,16 @@ mod tests {
             .map(|(axis, x, round)| json!({"kind": "failure", "axis": axis, "x": x, "name": "a", "round": round}));
         assert_eq!(scale(&[&lines[..], &failed[..]].concat()), None);
 
+        let plan = json!({"axes": [{"axis": "keys", "points": [1, 10]}], "contestants": ["a", "b"], "rounds": 2});
+        let cell =
+            |kind: &str, x: u64, name: &str| json!({"kind": kind, "axis": "keys", "x": x, "name": name, "round": 1});
+        let lines = [header(plan), cell("cell", 1, "a"), cell("memory", 10, "a"), cell("unfinished", 10, "b")];
+        assert!(stores(&lines).unwrap().starts_with("4 of 6"), "{:?}", stores(&lines));
+
+        let plan = json!({"groups": [{"baseline": "a", "stores": ["b"]}], "threads": [1, 2], "rounds": 1});
+        let turn = |name: &str| json!({"kind": "turn", "baseline": "a", "name": name, "threads": 1, "round": 1});
+        assert!(seam(&[header(plan), turn("a"), turn("b")]).unwrap().starts_with("2 of 4"));
+
         let plan = json!({"servers": ["a", "b"], "crowds": [{"kind": "idle"}]});
         let lines = [header(plan), json!({"kind": "row", "row": {"name": "a", "kind": "idle"}})];
         assert!(crowd(&lines).unwrap().starts_with("1 of 2"));
@@ -315,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_plan_of_another_kind_misses_nothing() {
-        for whole in [matrix, page, tasks, ladder, scale, crowd] {
+        for whole in [matrix, page, tasks, ladder, scale, stores, seam, crowd] {
             assert_eq!(whole(&[header(json!("any")), json!({"kind": "cell"})]), None);
         }
     }

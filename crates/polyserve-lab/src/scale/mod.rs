@@ -6,20 +6,19 @@
 //! axis: half of what the slowest of its ends sustains, whoever's it is, found before the first round. So latencies
 //! compare along the axis and across contestants; a server that is faster is asked for less of what it could do.
 //!
-//! Without HTTP, operations go straight to a repo: [`operations`].
+//! Repos are measured without HTTP in [`stores`](crate::stores).
 //!
 //! Invariant: every answer is checked; a point with a wrong one has no figures in any round. Cost: points x rounds x about
 //! a second, more where a million entities must be stored first.
 //!
 //! # Layout
 //!
-//! * [`bench`](mod@bench): a point of a server; [`operations`]: of a repo. [`run`](mod@run): all of them, in turn.
+//! * [`bench`](mod@bench): a point of a server. [`run`](mod@run): all of them, in turn.
 //! * [`report`]: what came of it; [`growth`]: the curves through it, `curves`: of which figures; [`table`]: for people, and CSV.
 
 pub mod bench;
 mod curves;
 pub mod growth;
-pub mod operations;
 pub mod report;
 pub mod run;
 pub mod table;

@@ -15,6 +15,7 @@ mod report;
 mod resume;
 mod scale;
 mod serve;
+mod stores;
 mod stress;
 mod tasks;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{interrupted, misused, printed, run, text};
+use super::{interrupted, misused, printed, text};
 
 const TINY: [&str; 4] = ["scale", "--slice=150ms", "--rounds=2", "--keys=20"];
 
@@ -150,27 +150,6 @@ fn who_is_left_out_is_named() {
 }
 
 #[test]
-fn repos_are_measured_without_http() {
-    let dir = fresh("alone");
-    let out = format!("--out={}", dir.display());
-    let args = ["scale", "--in-process", "--slice=20ms", "--rounds=2", "--repos=two_level,dashmap"];
-    let said = printed(&[&args[..], &["--axis=keys", "--points=10,1000", "--mix=get=1,put=1", &out]].concat());
-    for wanted in ["REPO", "OPERATIONS/S", "EACH THREAD", "throughput of dashmap", "bytes per entity"] {
-        assert!(said.contains(wanted), "{wanted} is not in\n{said}");
-    }
-    let recorded = lines(&dir.join("scale-in-process.jsonl"));
-    assert_eq!(
-        (recorded[0]["experiment"].as_str(), count(&recorded, "cell"), count(&recorded, "rate")),
-        (Some("scale"), 8, 0)
-    );
-    for cell in recorded.iter().filter(|line| line["kind"] == "cell") {
-        assert!(cell["per_thread_s"].as_f64() > Some(0.0) && cell["filled_bytes"].as_u64() > Some(0), "{cell}");
-        assert!(cell["p99_us"].is_null() && cell["keys"] == cell["x"], "{cell}");
-    }
-    assert!(fs::read_to_string(dir.join("scale-in-process.csv")).unwrap().lines().count() == 9);
-}
-
-#[test]
 fn for_people_growth_is_said_in_words() {
     let said = printed(&[&TINY[..], &["--axis=payload", "--points=15,500,4000", "--servers=pool_server"]].concat());
     for wanted in [
@@ -192,27 +171,15 @@ fn what_cannot_be_done_is_a_misuse() {
         (&["--axis=keys", "--points=0"], "--points"),
         (&["--axis=workers", "--points=100000"], "workers are 4096 at most"),
         (&["--axis=payload", "--points=16384", "--max-body=20000"], "above 10000"),
-        (&["--in-process", "--axis=connections"], "in process there are none"),
-        (&["--in-process", "--servers=tokio_tcp"], "cannot be used with"),
         (&["--servers=nobody"], "no server \"nobody\""),
         (&["--repos=nothing"], "no repo \"nothing\""),
         (&["--servers=sequential", "--axis=connections", "--points=10"], "nothing to measure"),
         (&["--slice=1ms"], "--slice"),
         (&["--rounds=0"], "--rounds"),
         (&["--name=x"], "--out"),
-        (&["--cell={}"], "is no point"),
         (&["--client-cores=1000"], "there is no core 1000"),
     ] {
         let said = misused(&[&["scale"], args].concat());
         assert!(said.contains(why), "{args:?}: {said}");
     }
-}
-
-/// A process of its own that was told a repo that it does not have.
-#[test]
-fn a_point_that_cannot_be_measured_is_an_error() {
-    let cell = r#"{"repo":"nothing","threads":1,"keys":1,"payload_bytes":1,"get":1,"put":0,"seed":0,"warm_up_s":0.1,"time_s":0.1}"#;
-    let output = run(&["scale", &format!("--cell={cell}")]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("no repo \"nothing\""), "{}", text(&output.stderr));
 }

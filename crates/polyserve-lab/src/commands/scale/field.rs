@@ -1,21 +1,16 @@
 //! Who takes part in `polyserve scale`, and where.
 
-use std::ffi::OsString;
-use std::time::Duration;
-
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::config::MAX_WORKERS;
 use polyserve::env::Settings;
-use polyserve_load::Mix;
 
-use super::super::entrants::{serve, this_program};
+use super::super::entrants::serve;
 use super::super::room::{self, roomy};
 use super::ScaleArgs;
 use crate::Misuse;
 use crate::compare::contestant::bound;
-use crate::launch::{AddressFrom, Launch};
+use crate::launch::Launch;
 use crate::limits;
-use crate::scale::operations::Operations;
 use crate::scale::report::NotRun;
 use crate::scale::run::Job;
 use crate::scale::{Axis, Place};
@@ -24,8 +19,6 @@ use crate::scale::{Axis, Place};
 const SERVERS: [&str; 4] = ["pool_server/mpsc_pool", "thread_per_connection", "tokio_tcp", "tokio_per_core"];
 const QUICK_SERVERS: [&str; 2] = ["pool_server/mpsc_pool", "tokio_tcp"];
 const REPOS: [&str; 1] = ["two_level"];
-const REPOS_IN_PROCESS: [&str; 3] = ["two_level", "std_mutex", "dashmap"];
-const QUICK_REPOS_IN_PROCESS: [&str; 2] = ["two_level", "dashmap"];
 /// The payload may be this part of the body's limit at most: the rest of an entity is in the body too.
 const OF_BODY: usize = 2;
 
@@ -34,8 +27,6 @@ pub(super) struct Field<'a> {
     pub(super) args: &'a ScaleArgs,
     pub(super) catalog: &'a Catalog,
     pub(super) settings: &'a Settings,
-    pub(super) mix: Mix,
-    pub(super) slice: Duration,
     /// The machine's.
     pub(super) cores: usize,
 }
@@ -46,13 +37,10 @@ impl Field<'_> {
         let args = self.args;
         let mut axes = args.axis.clone();
         if axes.is_empty() {
-            axes = Axis::ALL.into_iter().filter(|axis| !(args.in_process && *axis == Axis::Connections)).collect();
+            axes = Axis::ALL.into();
         }
         axes.sort_unstable();
         axes.dedup();
-        if args.in_process && axes.contains(&Axis::Connections) {
-            return Err(Misuse("--axis connections: in process there are none".into()));
-        }
         if !args.points.is_empty() && axes.len() != 1 {
             return Err(Misuse("--points needs one --axis: they are of that".into()));
         }
@@ -85,7 +73,7 @@ impl Field<'_> {
             }
             Axis::Payload => {
                 let most = (self.settings.config.max_body / OF_BODY) as u64;
-                if let Some(large) = points.iter().find(|bytes| **bytes > most && !self.args.in_process) {
+                if let Some(large) = points.iter().find(|bytes| **bytes > most) {
                     let why = "the body's limit is --max-body";
                     return Err(Misuse(format!("a payload of {large} bytes is above {most}: {why} {}", most * 2)));
                 }
@@ -109,44 +97,6 @@ impl Field<'_> {
 
     /// Every contestant at every point, and those who are left out.
     pub(super) fn jobs(&self, axes: &[(Axis, Vec<u64>)]) -> anyhow::Result<(Vec<Job>, Vec<NotRun>)> {
-        if self.args.in_process { self.repos_alone(axes) } else { self.servers(axes) }
-    }
-
-    fn repos_alone(&self, axes: &[(Axis, Vec<u64>)]) -> anyhow::Result<(Vec<Job>, Vec<NotRun>)> {
-        let defaults = if self.args.quick { &QUICK_REPOS_IN_PROCESS[..] } else { &REPOS_IN_PROCESS[..] };
-        let mut jobs = Vec::new();
-        let workers = self.settings.config.workers.unwrap_or(self.cores);
-        for name in self.repos(defaults)? {
-            for (axis, points) in axes {
-                for x in points {
-                    let place = self.args.base(Some(workers)).at(*axis, *x);
-                    let launch = self.operations(&name, &place)?;
-                    jobs.push(Job { axis: *axis, x: *x, name: name.clone(), place, launch });
-                }
-            }
-        }
-        Ok((jobs, Vec::new()))
-    }
-
-    fn operations(&self, repo: &str, place: &Place) -> anyhow::Result<Launch> {
-        let slice = self.slice.as_secs_f64();
-        let operations = Operations {
-            repo: repo.to_owned(),
-            threads: place.workers.unwrap_or(1),
-            keys: place.keys,
-            payload_bytes: place.payload_bytes,
-            get: self.mix.get,
-            put: self.mix.put,
-            seed: self.args.seed,
-            warm_up_s: slice / 2.0,
-            time_s: slice,
-        };
-        let told = format!("--cell={}", serde_json::to_string(&operations)?);
-        let args = ["scale".into(), told].map(OsString::from).into();
-        Ok(Launch { program: this_program(), args, env: Vec::new(), address: AddressFrom::Json })
-    }
-
-    fn servers(&self, axes: &[(Axis, Vec<u64>)]) -> anyhow::Result<(Vec<Job>, Vec<NotRun>)> {
         let (args, catalog) = (self.args, self.catalog);
         let defaults = if args.quick { &QUICK_SERVERS[..] } else { &SERVERS[..] };
         let builtin = Catalog::builtin();

@@ -1,0 +1,205 @@
+//! Maps without the seam: what the repos are made of, called as the maps' own users call them. All but one hash with the
+//! repos' own [`IdState`]; that one takes std's default, to show the hasher's share.
+//!
+//! `bare/hash_map` is for one thread: the floor. It lies in a `RefCell`, because the loops share what they measure, and that
+//! costs a comparison and two stores.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::{PoisonError, RwLock};
+
+use dashmap::DashMap;
+use polyserve::catalog::Catalog;
+use polyserve::memory::hash::IdState;
+use polyserve::repo::{Put, Removed, RepoError};
+use polyserve::{Entity, EntityRef};
+
+use super::store::{Seam, Store, in_threads};
+
+/// What a bare map's name begins with.
+pub const PREFIX: &str = "bare/";
+/// The one that only one thread may use.
+pub const HASH_MAP: &str = "bare/hash_map";
+/// All of them.
+pub const NAMES: [&str; 6] =
+    [HASH_MAP, "bare/std_rwlock", "bare/dashmap", "bare/dashmap+siphash", "bare/papaya", "bare/scc"];
+
+/// What is to be done with a store of a type that only its name tells.
+pub trait With {
+    /// What comes of it.
+    type Out;
+
+    /// Does it; `make` makes a new, empty store each time.
+    fn with<S: Store + 'static>(self, make: &dyn Fn() -> io::Result<S>) -> Self::Out;
+}
+
+/// Does it with the store of this name: a bare map, or a repo of the catalog.
+///
+/// # Errors
+///
+/// Where there is no such store.
+pub fn with<W: With>(catalog: &Catalog, name: &str, work: W) -> anyhow::Result<W::Out> {
+    Ok(match name {
+        HASH_MAP => work.with(&|| Ok(Alone::default())),
+        "bare/std_rwlock" => work.with(&|| Ok(Locked::default())),
+        "bare/dashmap" => work.with(&|| Ok(DashMap::<i64, Entity, IdState>::default())),
+        "bare/dashmap+siphash" => work.with(&|| Ok(DashMap::<i64, Entity, RandomState>::default())),
+        "bare/papaya" => work.with(&|| Ok(papaya::HashMap::<i64, Entity, IdState>::default())),
+        "bare/scc" => work.with(&|| Ok(scc::HashMap::<i64, Entity, IdState>::default())),
+        _ => {
+            let entry = catalog.repo(name)?;
+            work.with(&|| Ok(Seam((entry.make)()?)))
+        }
+    })
+}
+
+/// One thread's own map.
+#[derive(Debug, Default)]
+pub struct Alone(RefCell<HashMap<i64, Entity, IdState>>);
+
+/// A map behind one lock.
+#[derive(Debug, Default)]
+pub struct Locked(RwLock<HashMap<i64, Entity, IdState>>);
+
+fn put<T>(replaced: Option<T>) -> Result<Put, RepoError> {
+    Ok(if replaced.is_some() { Put::Replaced } else { Put::Created })
+}
+
+fn removed<T>(removed: Option<T>) -> Result<Removed, RepoError> {
+    Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent })
+}
+
+impl Store for Alone {
+    #[inline]
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
+        Ok(self.0.borrow().get(&id).map(|entity| see(entity.as_ref())).is_some())
+    }
+
+    #[inline]
+    fn put(&self, entity: Entity) -> Result<Put, RepoError> {
+        let replaced = self.0.borrow_mut().insert(entity.id, entity);
+        put(replaced)
+    }
+
+    #[inline]
+    fn remove(&self, id: i64) -> Result<Removed, RepoError> {
+        removed(self.0.borrow_mut().remove(&id))
+    }
+
+    fn len(&self) -> Result<u64, RepoError> {
+        Ok(self.0.borrow().len() as u64)
+    }
+
+    /// Of one lane; more cannot be.
+    fn each<L: Send>(&self, lanes: &mut [L], work: impl Fn(&Self, &mut L) + Sync) -> anyhow::Result<()> {
+        let [lane] = lanes else { anyhow::bail!("{HASH_MAP} is for one thread") };
+        work(self, lane);
+        Ok(())
+    }
+}
+
+impl Store for Locked {
+    #[inline]
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
+        let entities = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(entities.get(&id).map(|entity| see(entity.as_ref())).is_some())
+    }
+
+    #[inline]
+    fn put(&self, entity: Entity) -> Result<Put, RepoError> {
+        // The lock is let go before the old entity is dropped.
+        let replaced = self.0.write().unwrap_or_else(PoisonError::into_inner).insert(entity.id, entity);
+        put(replaced)
+    }
+
+    #[inline]
+    fn remove(&self, id: i64) -> Result<Removed, RepoError> {
+        let entity = self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        removed(entity)
+    }
+
+    fn len(&self) -> Result<u64, RepoError> {
+        Ok(self.0.read().unwrap_or_else(PoisonError::into_inner).len() as u64)
+    }
+
+    fn each<L: Send>(&self, lanes: &mut [L], work: impl Fn(&Self, &mut L) + Sync) -> anyhow::Result<()> {
+        in_threads(self, lanes, work)
+    }
+}
+
+impl<H: BuildHasher + Clone + Send + Sync> Store for DashMap<i64, Entity, H> {
+    #[inline]
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
+        Ok(DashMap::get(self, &id).map(|entity| see(entity.as_ref())).is_some())
+    }
+
+    #[inline]
+    fn put(&self, entity: Entity) -> Result<Put, RepoError> {
+        put(self.insert(entity.id, entity))
+    }
+
+    #[inline]
+    fn remove(&self, id: i64) -> Result<Removed, RepoError> {
+        removed(DashMap::remove(self, &id))
+    }
+
+    fn len(&self) -> Result<u64, RepoError> {
+        Ok(DashMap::len(self) as u64)
+    }
+
+    fn each<L: Send>(&self, lanes: &mut [L], work: impl Fn(&Self, &mut L) + Sync) -> anyhow::Result<()> {
+        in_threads(self, lanes, work)
+    }
+}
+
+impl Store for papaya::HashMap<i64, Entity, IdState> {
+    #[inline]
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
+        Ok(self.pin().get(&id).map(|entity| see(entity.as_ref())).is_some())
+    }
+
+    #[inline]
+    fn put(&self, entity: Entity) -> Result<Put, RepoError> {
+        put(self.pin().insert(entity.id, entity))
+    }
+
+    #[inline]
+    fn remove(&self, id: i64) -> Result<Removed, RepoError> {
+        removed(self.pin().remove(&id))
+    }
+
+    fn len(&self) -> Result<u64, RepoError> {
+        Ok(papaya::HashMap::len(self) as u64)
+    }
+
+    fn each<L: Send>(&self, lanes: &mut [L], work: impl Fn(&Self, &mut L) + Sync) -> anyhow::Result<()> {
+        in_threads(self, lanes, work)
+    }
+}
+
+impl Store for scc::HashMap<i64, Entity, IdState> {
+    #[inline]
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
+        Ok(self.read_sync(&id, |_, entity| see(entity.as_ref())).is_some())
+    }
+
+    #[inline]
+    fn put(&self, entity: Entity) -> Result<Put, RepoError> {
+        put(self.upsert_sync(entity.id, entity))
+    }
+
+    #[inline]
+    fn remove(&self, id: i64) -> Result<Removed, RepoError> {
+        removed(self.remove_sync(&id))
+    }
+
+    fn len(&self) -> Result<u64, RepoError> {
+        Ok(scc::HashMap::len(self) as u64)
+    }
+
+    fn each<L: Send>(&self, lanes: &mut [L], work: impl Fn(&Self, &mut L) + Sync) -> anyhow::Result<()> {
+        in_threads(self, lanes, work)
+    }
+}

@@ -1,0 +1,125 @@
+//! What is stored, and how it is known again.
+//!
+//! An entity says by itself what it must be: its value is the number of its version, and its description follows from id
+//! and version. So a reader can tell that what it was shown is of the right id, whole, and something that was put,
+//! without a table of what was put, which would take the store's place in the cache.
+//!
+//! Cost: an entity is made in about 50 ns; it is checked whole in 10 ns for each 100 bytes.
+
+use polyserve::{Entity, EntityRef};
+
+/// A description is so many bytes over and over.
+const BLOCK: usize = 16;
+
+/// Thoroughly mixed bits of a number: splitmix64.
+pub fn mixed(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// What the description of this version repeats: hexadecimal digits.
+fn block(id: i64, version: u64) -> [u8; BLOCK] {
+    let bits = mixed(id.cast_unsigned() ^ version.rotate_left(32));
+    std::array::from_fn(|place| b"0123456789abcdef"[(bits >> (4 * place)) as usize & 15])
+}
+
+/// The entity that `id` is at `version`. Its description takes no more memory than it has bytes.
+pub fn entity(id: i64, version: u64, payload_bytes: usize) -> Entity {
+    let block = block(id, version);
+    let block = std::str::from_utf8(&block).unwrap_or_default();
+    let mut description = String::with_capacity(payload_bytes);
+    while description.len() < payload_bytes {
+        description.push_str(&block[..BLOCK.min(payload_bytes - description.len())]);
+    }
+    Entity::new(id, description, version as f64)
+}
+
+/// What a get must show.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// The last version that may have been put.
+    pub last: u64,
+    /// Bytes of a description.
+    pub payload_bytes: usize,
+    /// Whether the description is read.
+    pub whole: bool,
+}
+
+impl Check {
+    /// Whether this is the entity of `id` at one of the versions that there are.
+    #[inline]
+    pub fn is_right(&self, id: i64, found: EntityRef<'_>) -> bool {
+        found.id == id
+            && found.value <= self.last as f64
+            && found.description.len() == self.payload_bytes
+            && (!self.whole || is_whole(id, found))
+    }
+}
+
+/// Whether the description is that of this id and version.
+fn is_whole(id: i64, found: EntityRef<'_>) -> bool {
+    let version = found.value as u64;
+    let block = block(id, version);
+    let mut pieces = found.description.as_bytes().chunks(BLOCK);
+    version as f64 == found.value && pieces.all(|piece| *piece == block[..piece.len()])
+}
+
+/// The id in this place of `keys`: all of them once, and no neighbours one after the other, so that no store is given the
+/// ids in an order that suits it.
+pub fn spread(place: u64, keys: u64) -> i64 {
+    let step = step(keys);
+    ((u128::from(place) * u128::from(step)) % u128::from(keys.max(1))) as i64
+}
+
+/// Near the golden section of `keys`, and without a factor in common with it.
+fn step(keys: u64) -> u64 {
+    let near = (keys as f64 * 0.618_033_988_749_895) as u64;
+    (near..).find(|step| *step > 0 && shares_no_factor(*step, keys)).unwrap_or(1)
+}
+
+fn shares_no_factor(mut one: u64, mut other: u64) -> bool {
+    while other != 0 {
+        (one, other) = (other, one % other);
+    }
+    one == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_id_has_one_place() {
+        for keys in [1, 2, 3, 10, 97, 1000, 4096] {
+            let mut ids: Vec<i64> = (0..keys).map(|place| spread(place, keys)).collect();
+            ids.sort_unstable();
+            assert_eq!(ids, (0..keys.cast_signed()).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_was_not_put_is_not_right() {
+        let (last, payload_bytes) = (7, 40);
+        let (quick, whole) = (Check { last, payload_bytes, whole: false }, Check { last, payload_bytes, whole: true });
+        let right = entity(3, 7, 40);
+        assert!(quick.is_right(3, right.as_ref()) && whole.is_right(3, right.as_ref()));
+        assert_eq!((right.description.len(), right.description.capacity()), (40, 40));
+        let changed = |change: fn(&mut Entity)| {
+            let mut entity = right.clone();
+            change(&mut entity);
+            entity
+        };
+        for (entity, is_quick) in [
+            (changed(|entity| entity.id = 4), true),
+            (changed(|entity| entity.value = 8.0), true),
+            (changed(|entity| entity.description.truncate(20)), true),
+            (changed(|entity| entity.value = 6.0), false),
+            (changed(|entity| entity.value = 6.5), false),
+            (changed(|entity| entity.description.replace_range(39.., "x")), false),
+        ] {
+            assert_eq!((quick.is_right(3, entity.as_ref()), whole.is_right(3, entity.as_ref())), (!is_quick, false));
+        }
+    }
+}

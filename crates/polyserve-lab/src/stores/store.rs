@@ -1,0 +1,125 @@
+//! A store as the loops see it: a repo behind the seam, or a bare map. Loops are compiled for each, so that a bare map is
+//! called as its own users call it, and a repo as a service calls it: `Arc<dyn EntityRepo>`, with a visit.
+//!
+//! Cost: none beside the store's own; waiting for a repo that answers later parks the thread.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::anyhow;
+use polyserve::repo::{Lookup, Put, Removed, RepoError};
+use polyserve::{Entity, EntityRef, EntityRepo};
+
+use crate::machine::Cores;
+
+/// What the loops need of a store.
+pub trait Store {
+    /// Shows the entity of `id` to `see`; whether there is one.
+    ///
+    /// # Errors
+    ///
+    /// The repo's; a bare map has none.
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError>;
+
+    /// Stores `entity`.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    fn put(&self, entity: Entity) -> Result<Put, RepoError>;
+
+    /// Removes `id`.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    fn remove(&self, id: i64) -> Result<Removed, RepoError>;
+
+    /// How many there are.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    fn len(&self) -> Result<u64, RepoError>;
+
+    /// The repo, where there is a seam: it may answer later, and then be asked for many things at once.
+    fn repo(&self) -> Option<&dyn EntityRepo> {
+        None
+    }
+
+    /// Runs `work` with each of the lanes at once, a thread each.
+    ///
+    /// # Errors
+    ///
+    /// Where a thread cannot be had.
+    fn each<L: Send>(&self, lanes: &mut [L], work: impl Fn(&Self, &mut L) + Sync) -> anyhow::Result<()>;
+}
+
+/// [`Store::each`] for a store that threads may share. Each is pinned to a core of its own, as far as there are so many.
+pub(super) fn in_threads<S: Sync, L: Send>(
+    store: &S,
+    lanes: &mut [L],
+    work: impl Fn(&S, &mut L) + Sync,
+) -> anyhow::Result<()> {
+    let cores = Cores::available()?;
+    thread::scope(|scope| {
+        let threads: Vec<_> = lanes
+            .iter_mut()
+            .enumerate()
+            .map(|(number, lane)| {
+                let (work, core) = (&work, cores.numbers()[number % cores.count()]);
+                scope.spawn(move || {
+                    let _ = Cores::from(core).pin(); // a machine that refuses is noisier, not wrong
+                    work(store, lane);
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")))
+    })
+}
+
+/// A repo behind the seam.
+pub struct Seam(pub Arc<dyn EntityRepo>);
+
+impl fmt::Debug for Seam {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Store for Seam {
+    #[inline]
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
+        match self.0.get(id, see).wait()? {
+            Lookup::Visited => Ok(true),
+            Lookup::Absent => Ok(false),
+            Lookup::Fetched(entity) => {
+                see(entity.as_ref());
+                Ok(true)
+            }
+        }
+    }
+
+    #[inline]
+    fn put(&self, entity: Entity) -> Result<Put, RepoError> {
+        self.0.put(entity).wait()
+    }
+
+    #[inline]
+    fn remove(&self, id: i64) -> Result<Removed, RepoError> {
+        self.0.remove(id).wait()
+    }
+
+    fn len(&self) -> Result<u64, RepoError> {
+        self.0.len().wait()
+    }
+
+    fn repo(&self) -> Option<&dyn EntityRepo> {
+        Some(&*self.0)
+    }
+
+    fn each<L: Send>(&self, lanes: &mut [L], work: impl Fn(&Self, &mut L) + Sync) -> anyhow::Result<()> {
+        in_threads(self, lanes, work)
+    }
+}

@@ -1,0 +1,265 @@
+//! A report for people, its tables, and its cells as CSV.
+
+use std::fmt;
+use std::io;
+
+use serde_json::Value;
+
+use super::record::{Lines, Short};
+use super::report::{Growth, MemoryPoint, Point, Report, report};
+use super::workload::Load;
+use crate::output::Table;
+use crate::scale::Axis;
+use crate::statistics::{Estimate, LEAST_ROUNDS, Verdict};
+
+impl fmt::Display for Short {
+    /// `two_level did not finish filling 10000000 keys in 60 s: it got to 1234567`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, place, unfinished } = self;
+        let (name, what, keys, limit) = (&key.name, &unfinished.what, place.keys, unfinished.limit_s);
+        write!(f, "{name} did not finish {what} {keys} keys in {limit} s: it got to {}", unfinished.done)
+    }
+}
+
+/// A time in microseconds.
+fn time(us: Option<f64>) -> String {
+    match us {
+        None => "-".into(),
+        Some(us) if us < 10.0 => format!("{:.0} ns", us * 1000.0),
+        Some(us) if us < 10_000.0 => format!("{us:.0} us"),
+        Some(us) => format!("{:.0} ms", us / 1000.0),
+    }
+}
+
+/// Operations a second.
+fn rate(per_s: f64) -> String {
+    match per_s {
+        per_s if per_s >= 1e5 => format!("{:.2} M", per_s / 1e6),
+        per_s => format!("{:.1} k", per_s / 1e3),
+    }
+}
+
+fn beside(estimate: Option<&Estimate>) -> String {
+    estimate.map_or_else(|| "-".into(), |estimate| format!("{:.3} {}", estimate.ratio, estimate.interval))
+}
+
+fn verdict(verdict: Option<Verdict>) -> String {
+    let said = match verdict {
+        None => "the baseline",
+        Some(Verdict::Faster) => "faster",
+        Some(Verdict::Slower) => "slower",
+        Some(Verdict::Tie) => "tie",
+        Some(Verdict::TooFewRounds) => "too few rounds",
+    };
+    said.into()
+}
+
+fn points_table(baseline: &str, axis: Axis, points: &[&Point]) -> Table {
+    let axis = axis.name().to_uppercase();
+    let later = points.iter().any(|point| point.windowed_per_s.is_some());
+    let bare = points.iter().any(|point| point.beside_bare.is_some());
+    let against = format!("OF {baseline}");
+    let mut header = vec!["STORE", axis.as_str(), "OPERATIONS/S"];
+    header.extend(later.then_some("64 OUTSTANDING"));
+    header.extend([against.as_str(), ""]);
+    header.extend(bare.then_some("OF ITS BARE MAP"));
+    header.extend(["CPU", "P50", "P99", "P99.9", "MAX"]);
+    let mut table = Table::of_numbers(&header);
+    for point in points {
+        let mut row = vec![point.name.clone(), point.x.to_string(), rate(point.per_s)];
+        if later {
+            row.push(point.windowed_per_s.map_or_else(|| "-".into(), rate));
+        }
+        let said = if point.name != baseline && point.verdict.is_none() { "-".into() } else { verdict(point.verdict) };
+        row.extend([beside(point.beside.as_ref()), said]);
+        if bare {
+            row.push(beside(point.beside_bare.as_ref()));
+        }
+        row.push(time(point.cpu_us));
+        row.extend([point.p50_us, point.p99_us, point.p999_us, point.max_us].map(time));
+        table.row(row);
+    }
+    table
+}
+
+fn memory_table(axis: Axis, points: &[&MemoryPoint]) -> Table {
+    let axis = axis.name().to_uppercase();
+    let header = ["STORE", axis.as_str(), "BYTES EACH", "OF bare/hash_map", "ALL REMOVED", "STORED AGAIN", "STORED/S"];
+    let mut table = Table::of_numbers(&header);
+    let bytes = |bytes: Option<f64>| bytes.map_or_else(|| "-".into(), |bytes| format!("{bytes:.1}"));
+    for point in points {
+        let keys = point.stored_per_s();
+        table.row(vec![
+            point.name.clone(),
+            point.x.to_string(),
+            bytes(point.filled),
+            point.of_plain.map_or_else(|| "-".into(), |part| format!("{part:.3}")),
+            bytes(point.emptied),
+            bytes(point.refilled),
+            keys.map_or_else(|| "-".into(), rate),
+        ]);
+    }
+    table
+}
+
+impl MemoryPoint {
+    /// Entities stored a second, where the axis says how many there were.
+    fn stored_per_s(&self) -> Option<f64> {
+        Some(self.x as f64 / self.fill_s).filter(|rate| self.axis == Axis::Keys && rate.is_finite())
+    }
+}
+
+fn growth_table(growth: &[&Growth]) -> Table {
+    let mut table =
+        Table::of_numbers(&["", "workload", "throughput grows as", "95 % interval", "R²", "points", "rounds"]);
+    for Growth { axis, load, name, fit } in growth {
+        table.row(vec![
+            name.clone(),
+            load.to_string(),
+            format!("{axis}^{:.2}", fit.b),
+            format!("[{:.2}, {:.2}]", fit.interval.low, fit.interval.high),
+            if fit.points < 3 { String::from("-") } else { format!("{:.2}", fit.r2) },
+            fit.points.to_string(),
+            fit.rounds.to_string(),
+        ]);
+    }
+    table
+}
+
+/// Who is missing where, and why: a line each.
+fn missing(report: &Report) -> Vec<[String; 3]> {
+    let at = |axis: Axis, x: u64| format!("{x} {axis}");
+    let mut all: Vec<[String; 3]> = Vec::new();
+    all.extend(report.unfinished.iter().map(|short| {
+        let why = short.to_string();
+        [short.key.name.clone(), at(short.key.axis, short.key.x), why]
+    }));
+    all.extend(
+        report.not_run.iter().map(|one| [one.name.clone(), at(one.axis, one.x), format!("not run: {}", one.why)]),
+    );
+    all.extend(
+        report
+            .failed
+            .iter()
+            .map(|one| [one.key.name.clone(), at(one.key.axis, one.key.x), format!("no figures: {}", one.why)]),
+    );
+    all
+}
+
+/// The points of each axis and workload, the memory of each axis, by their titles.
+fn all_tables(report: &Report) -> Vec<(String, Table)> {
+    let mut tables = Vec::new();
+    for axis in Axis::ALL {
+        let memory: Vec<&MemoryPoint> = report.memory.iter().filter(|point| point.axis == axis).collect();
+        if !memory.is_empty() {
+            tables.push((format!("{axis}: memory"), memory_table(axis, &memory)));
+        }
+        let own = || report.points.iter().filter(move |point| point.axis == axis);
+        let mut loads: Vec<&Load> = own().map(|point| &point.load).collect();
+        loads.dedup();
+        for load in loads {
+            let points: Vec<&Point> = own().filter(|point| point.load == *load).collect();
+            tables.push((format!("{axis}: {load}"), points_table(&report.baseline, axis, &points)));
+        }
+    }
+    tables
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (title, table) in all_tables(self) {
+            writeln!(f, "{title}; medians of {} rounds\n{table}", self.rounds)?;
+        }
+        if let Some(clock_ns) = self.clock_ns {
+            writeln!(f, "OPERATIONS/S, P50 to MAX: each answer is waited for before the next operation")?;
+            writeln!(f, "P50 to MAX: of one operation in 64, with a look at the clock in it: {clock_ns:.0} ns")?;
+        }
+        for [_, _, why] in missing(self).iter().filter(|[_, _, why]| why.contains("did not finish")) {
+            writeln!(f, "{why}")?;
+        }
+        for [name, at, why] in missing(self).iter().filter(|[_, _, why]| !why.contains("did not finish")) {
+            writeln!(f, "{name}, {at}: {why}")?;
+        }
+        if self.rounds < LEAST_ROUNDS && !self.points.is_empty() {
+            writeln!(f, "too few rounds: a verdict needs {LEAST_ROUNDS}")?;
+        }
+        if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
+    }
+}
+
+/// For each axis and workload its points; memory; how throughput grows; and who is missing.
+///
+/// # Errors
+///
+/// As [`report`].
+pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
+    let report = report(lines)?;
+    let mut tables = all_tables(&report);
+    for axis in Axis::ALL {
+        let growth: Vec<&Growth> = report.growth.iter().filter(|growth| growth.axis == axis).collect();
+        if !growth.is_empty() {
+            tables.push((format!("{axis}: growth"), growth_table(&growth)));
+        }
+    }
+    let missing = missing(&report);
+    if !missing.is_empty() {
+        let mut table = Table::of_texts(&["store", "where", "why"]);
+        missing.into_iter().for_each(|row| table.row(row.into()));
+        tables.push(("without figures".into(), table));
+    }
+    Ok(tables)
+}
+
+/// Writes every cell as CSV, with a header: one a line for each workload, and for memory. What is not known is empty.
+///
+/// # Errors
+///
+/// Where `out` fails.
+pub fn write_cells(lines: &Lines, out: impl io::Write) -> anyhow::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(COLUMNS)?;
+    let cells = lines.cells.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    let kept = lines.kept.iter().map(|kept| {
+        serde_json::to_value(kept).map(|mut value| {
+            value["workload"] = "memory".into();
+            value
+        })
+    });
+    for cell in cells.into_iter().chain(kept.collect::<Result<Vec<_>, _>>()?) {
+        csv.write_record(COLUMNS.map(|column| match &cell[column] {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            value => value.to_string(),
+        }))?;
+    }
+    Ok(csv.flush()?)
+}
+
+const COLUMNS: [&str; 26] = [
+    "axis",
+    "x",
+    "name",
+    "round",
+    "keys",
+    "threads",
+    "payload_bytes",
+    "workload",
+    "dist",
+    "operations",
+    "elapsed_s",
+    "per_s",
+    "windowed_per_s",
+    "cpu_us",
+    "sampled",
+    "clock_ns",
+    "p50_us",
+    "p99_us",
+    "p999_us",
+    "max_us",
+    "start_bytes",
+    "filled_bytes",
+    "fill_s",
+    "emptied_bytes",
+    "refilled_bytes",
+    "refill_s",
+];

@@ -1,0 +1,345 @@
+//! Stores that are right, stores that are wrong, and runs that go on: with a few operations each.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use polyserve::catalog::{Catalog, Entry};
+use polyserve::repo::{Lookup, Put, Removed, RepoError};
+use polyserve::{Answer, Entity, EntityRef, EntityRepo, Shutdown};
+use polyserve_load::Dist;
+
+use super::bare::{HASH_MAP, NAMES};
+use super::cell::{Told, Visit, needs};
+use super::record::{Lines, Memory, Place, Shown, Unfinished};
+use super::report::{Report, again};
+use super::run::{Experiment, Instrument, Job};
+use super::seam::{self, Group};
+use super::workload::{Load, Workload};
+use crate::compare::Unfit;
+use crate::journal::{Header, Journal};
+use crate::launch::{AddressFrom, Launch};
+use crate::machine::{Cores, Environment};
+use crate::progress::Progress;
+use crate::scale::Axis;
+
+fn visit(store: &str, threads: usize, payload_bytes: usize) -> Visit {
+    let dists = [Dist::Uniform, Dist::Zipf(0.99), Dist::Hot];
+    Visit {
+        store: store.into(),
+        threads,
+        keys: 50,
+        payload_bytes,
+        loads: Load::all(&Workload::ALL, &dists),
+        seed: 1,
+        warm_up_s: 0.001,
+        time_s: 0.002,
+        limit_s: 60.0,
+    }
+}
+
+fn stores() -> Vec<String> {
+    let repos = Catalog::builtin().repos().iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
+    repos.into_iter().chain(NAMES.map(String::from)).collect()
+}
+
+#[test]
+fn every_store_gives_every_workload_right_answers() {
+    for store in stores() {
+        for (threads, payload_bytes) in [(1, 0), (1, 1000), (2, 15), (3, 15)] {
+            if threads > 1 && store == HASH_MAP {
+                continue;
+            }
+            let visit = visit(&store, threads, payload_bytes);
+            let told = visit.run(&Catalog::builtin()).unwrap_or_else(|error| panic!("{store}, {threads}: {error:#}"));
+            // Three workloads under three laws, two without one; memory has figures of its own.
+            assert_eq!((told.shown.len(), told.unfinished.len()), (11, 0), "{store}");
+            assert!(told.memory.is_some_and(|memory| memory.emptied_bytes > Some(0) && memory.refill_s.is_some()));
+            for (load, shown) in &told.shown {
+                let latency = shown.latency.unwrap_or_else(|| panic!("{store}: {load} has no latencies"));
+                assert!(shown.operations > 0 && latency.sampled > 0, "{store}: {load}: {shown:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hash_map_is_for_one_thread() {
+    let error = visit(HASH_MAP, 2, 15).run(&Catalog::builtin()).unwrap_err().to_string();
+    assert!(error.contains("for one thread"), "{error}");
+}
+
+/// What a repo does beside what it should.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Shows(fn(EntityRef<'_>) -> Entity),
+    ForgetsPuts,
+    KeepsWhatIsRemoved,
+    CountsOneMore,
+    Panics,
+}
+
+/// A repo with a fault, which may answer later.
+#[derive(Debug)]
+struct Faulty {
+    within: Arc<dyn EntityRepo>,
+    fault: Option<Fault>,
+    later: bool,
+}
+
+impl Faulty {
+    fn answer<T: Send + 'static>(&self, answer: Answer<T>) -> Answer<T> {
+        if !self.later {
+            return answer;
+        }
+        let value = answer.wait();
+        Answer::later(async move { value })
+    }
+}
+
+impl EntityRepo for Faulty {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let mut shown = None;
+        let found = self.within.get(id, &mut |found| {
+            let entity = match self.fault {
+                Some(Fault::Shows(change)) => change(found),
+                Some(Fault::Panics) => panic!("on purpose"),
+                _ => found.to_entity(),
+            };
+            if !self.later {
+                visit(entity.as_ref());
+            }
+            shown = Some(entity);
+        });
+        match shown.filter(|_| self.later) {
+            Some(entity) => self.answer(Answer::Now(Ok(Lookup::Fetched(entity)))),
+            None => self.answer(found),
+        }
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        match self.fault {
+            Some(Fault::ForgetsPuts) if entity.value > 0.0 => Answer::Now(Ok(Put::Created)),
+            _ => self.answer(self.within.put(entity)),
+        }
+    }
+
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        match self.fault {
+            Some(Fault::KeepsWhatIsRemoved) => Answer::Now(Ok(Removed::Removed)),
+            _ => self.answer(self.within.remove(id)),
+        }
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        let more = u64::from(matches!(self.fault, Some(Fault::CountsOneMore)));
+        self.within.len().map(move |len| len.map(|len| len + more))
+    }
+}
+
+fn catalog(fault: Option<Fault>, later: bool) -> Catalog {
+    Catalog::builtin().with_repo(Entry::repo("faulty", "one with a fault", &[], move || {
+        let within = (Catalog::builtin().repo("two_level").expect("it is there").make)()?;
+        Ok(Arc::new(Faulty { within, fault, later }))
+    }))
+}
+
+fn said(fault: Fault, later: bool, workload: Workload) -> String {
+    let visit = Visit { loads: Load::all(&[workload], &[Dist::Uniform]), ..visit("faulty", 2, 40) };
+    visit.run(&catalog(Some(fault), later)).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_wrong_is_found() {
+    let changes: [fn(EntityRef<'_>) -> Entity; 5] = [
+        |found| Entity::new(found.id + 1, found.description, found.value),
+        |found| Entity::new(found.id, found.description, found.value + 1e9),
+        |found| Entity::new(found.id, found.description, found.value + 0.5),
+        |found| Entity::new(found.id, &found.description[..20], found.value),
+        |found| Entity::new(found.id, found.description[..39].to_owned() + "x", found.value),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        for later in [false, true] {
+            let error = said(Fault::Shows(change), later, Workload::Half);
+            assert!(error.contains("is nothing that was put there"), "{number}: {error}");
+        }
+    }
+    for (fault, workload, why) in [
+        (Fault::ForgetsPuts, Workload::Half, "only Replaced would be right"),
+        (Fault::ForgetsPuts, Workload::Insert, "it counts"),
+        (Fault::KeepsWhatIsRemoved, Workload::Memory, "it counts 50 entities of 0"),
+        (Fault::KeepsWhatIsRemoved, Workload::Churn, "it counts"),
+        (Fault::CountsOneMore, Workload::Read, "it counts 51 entities of 50"),
+        (Fault::Panics, Workload::Read, "panicked"),
+    ] {
+        let error = said(fault, false, workload);
+        assert!(error.contains(why), "{fault:?}: {error}");
+    }
+}
+
+/// Waited for one by one, and with many outstanding.
+#[test]
+fn a_repo_that_answers_later_is_measured_both_ways() {
+    let told = visit("faulty", 2, 15).run(&catalog(None, true)).unwrap();
+    assert!(told.shown.iter().all(|(_, shown)| shown.per_s > 0.0 && shown.windowed_per_s > Some(0.0)), "{told:?}");
+    let now = visit("faulty", 2, 15).run(&catalog(None, false)).unwrap();
+    assert!(now.shown.iter().all(|(_, shown)| shown.windowed_per_s.is_none()));
+}
+
+#[test]
+fn who_runs_out_of_time_says_how_far_it_came() {
+    let told = Visit { limit_s: 0.0, ..visit("two_level", 1, 15) }.run(&Catalog::builtin()).unwrap();
+    assert_eq!((told.shown.len(), told.memory), (0, None));
+    assert_eq!(told.unfinished, [Unfinished { what: "filling".into(), done: 0, limit_s: 0.0 }]);
+}
+
+#[test]
+fn an_estimate_of_memory_is_more_than_entities_take() {
+    let place = |keys, payload_bytes| Place { keys, threads: 1, payload_bytes };
+    assert!((1_500_000_000..3_000_000_000).contains(&needs(&place(10_000_000, 15))));
+    assert!(needs(&place(1_000_000, 16_384)) > 16_400_000_000);
+}
+
+/// Tells what it is told to of each store; one fails once, or runs out of time.
+struct Scripted {
+    asked: Vec<(u64, String)>,
+    fails: Option<(&'static str, bool)>,
+    short: Option<&'static str>,
+}
+
+impl Instrument for Scripted {
+    fn measure(&mut self, job: &Job) -> Result<Told, Unfit> {
+        self.asked.push((job.x, job.name.clone()));
+        if let Some((_, wrong)) = self.fails.filter(|(name, _)| *name == job.name) {
+            return Err(Unfit { why: "it was told to".into(), wrong });
+        }
+        if self.short == Some(job.name.as_str()) {
+            let unfinished = vec![Unfinished { what: "filling".into(), done: 7, limit_s: 60.0 }];
+            return Ok(Told { unfinished, ..Told::default() });
+        }
+        let per_s = if job.name == "fast" { 2000.0 } else { 1000.0 } / job.x as f64;
+        let memory = Memory { start_bytes: Some(0), filled_bytes: Some(job.x * 100), ..Memory::default() };
+        let load = Load { workload: Workload::Read, dist: Some("uniform".into()) };
+        let shown = Shown { operations: 10, elapsed_s: 0.1, per_s, ..Shown::default() };
+        Ok(Told { memory: Some(memory), shown: vec![(load, shown)], unfinished: Vec::new() })
+    }
+}
+
+fn fresh(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("polyserve-stores-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    dir
+}
+
+fn header(experiment: &str) -> Header {
+    let one = Cores::from(0);
+    let environment = Environment::of(&one, [&one; 2], 1, "any");
+    Header { experiment: experiment.into(), plan: serde_json::json!({"baseline": "slow"}), environment }
+}
+
+fn run(dir: &Path, fails: Option<(&'static str, bool)>, short: Option<&'static str>) -> (Lines, usize) {
+    let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+    let job = |x: u64, name: &str| {
+        let place = Place { keys: x, threads: 1, payload_bytes: 15 };
+        Job { axis: Axis::Keys, x, name: name.into(), place, launch: launch.clone() }
+    };
+    let names = ["slow".to_owned(), "fast".to_owned(), again("slow")];
+    let jobs = [100_000, 1_000_000].into_iter().flat_map(|x| names.iter().map(move |name| (x, name)));
+    let jobs = jobs.map(|(x, name)| job(x, name)).collect();
+    let experiment = Experiment { jobs, not_run: Vec::new(), rounds: 10, stop: Shutdown::new() };
+    let mut journal = Journal::open(Some(dir), &header("stores")).unwrap();
+    let mut told = Scripted { asked: Vec::new(), fails, short };
+    let mut progress = Progress::of(experiment.steps());
+    let lines = experiment.run(&mut told, &mut journal, &mut progress).unwrap();
+    (lines, told.asked.len())
+}
+
+/// A rerun measures what is missing; who did wrong stays out, and so does who ran out of time.
+#[test]
+fn a_rerun_measures_what_is_missing() {
+    let dir = fresh("rerun");
+    let (lines, asked) = run(&dir, Some(("fast", false)), None);
+    assert_eq!((asked, lines.cells.len(), lines.failed.len()), (42, 40, 2), "it fails once at each place");
+    assert!(lines.is_out(Axis::Keys, 100_000, "fast") && !lines.is_out(Axis::Keys, 100_000, "slow"));
+    let (lines, asked) = run(&dir, None, None);
+    assert_eq!((asked, lines.cells.len()), (20, 60));
+    assert!(!lines.is_out(Axis::Keys, 100_000, "fast"));
+    let (lines, asked) = run(&dir, None, None);
+    assert_eq!((asked, lines.cells.len(), lines.kept.len()), (0, 60, 60));
+    let _ = std::fs::remove_dir_all(&dir);
+    for (fails, short) in [(Some(("fast", true)), None), (None, Some("fast"))] {
+        assert_eq!(run(&dir, fails, short).1, 42);
+        let (lines, asked) = run(&dir, None, None);
+        assert_eq!((asked, lines.cells.len(), lines.failed.len() + lines.short.len()), (0, 40, 2));
+        let _ = std::fs::remove_dir_all(&dir);
+    }
+}
+
+#[test]
+fn a_report_has_ratios_memory_and_growth() {
+    let dir = fresh("report");
+    let (lines, _) = run(&dir, None, None);
+    let report = Report::of(&lines, "slow", 1, false);
+    let fast = report.points.iter().find(|point| point.name == "fast" && point.x == 100_000).unwrap();
+    assert_eq!(fast.beside.map(|beside| (beside.ratio, beside.rounds)), Some((2.0, 10)));
+    let memory = report.memory.iter().find(|point| point.name == "fast").unwrap();
+    assert_eq!(memory.filled, Some(100.0));
+    assert!(report.growth.iter().all(|growth| (growth.fit.b + 1.0).abs() < 1e-9), "{:?}", report.growth);
+    let said = report.to_string();
+    for wanted in ["keys: read uniform", "keys: memory", "BYTES EACH", "OF slow", "2.000 [2.000, 2.000]", "faster"] {
+        assert!(said.contains(wanted), "{wanted} is not in\n{said}");
+    }
+    let recorded = crate::journal::read(&dir.join("stores.jsonl")).unwrap();
+    assert_eq!(super::table::tables(&recorded).unwrap().len(), 3);
+    let mut csv = Vec::new();
+    super::table::write_cells(&lines, &mut csv).unwrap();
+    assert_eq!(String::from_utf8(csv).unwrap().lines().count(), 121, "60 cells, 60 of memory");
+    let _ = std::fs::remove_dir_all(&dir);
+}
+
+#[test]
+fn who_ran_out_of_time_is_named() {
+    let dir = fresh("short");
+    let (lines, _) = run(&dir, None, Some("fast"));
+    let said = Report::of(&lines, "slow", 1, false).to_string();
+    assert!(said.contains("fast did not finish filling 1000000 keys in 60 s: it got to 7"), "{said}");
+    let _ = std::fs::remove_dir_all(&dir);
+}
+
+fn seam(stores: &[&str], rounds: usize) -> seam::Experiment {
+    let stores = stores.iter().map(|name| (*name).to_owned()).collect();
+    let groups = vec![Group { baseline: "bare/dashmap".into(), stores }];
+    let stop = Shutdown::new();
+    seam::Experiment { groups, threads: vec![1, 2], rounds, keys: 100, payload_bytes: 15, gets: 200, seed: 1, stop }
+}
+
+/// Every store takes its turn in every round; a rerun takes none; the baseline's second entry is the band.
+#[test]
+fn stores_take_turns() {
+    let dir = fresh("seam");
+    let mut stores = stores();
+    stores.retain(|name| name != HASH_MAP && name != "bare/dashmap");
+    let names: Vec<&str> = stores.iter().map(String::as_str).collect();
+    let experiment = seam(&names, 12);
+    for added in [experiment.steps(), 0] {
+        let mut journal = Journal::open(Some(&dir), &header("seam")).unwrap();
+        let before = journal.before::<seam::Turn>(seam::TURN).unwrap().len();
+        let mut progress = Progress::of(experiment.steps());
+        let turns = experiment.run(&Catalog::builtin(), &mut journal, &mut progress).unwrap();
+        assert_eq!((turns.len(), turns.len() - before), (experiment.steps(), added));
+        let report = seam::Report::of(&turns, 1, Some(1e9), false);
+        assert_eq!((report.rows.len(), report.above().count()), (names.len() * 2, 0));
+        assert!(report.rows.iter().all(|row| row.same.is_some() && row.time.rounds == 12 && row.per_s > 0.0));
+        assert_eq!(seam::Report::of(&turns, 1, Some(1e-9), false).above().count(), names.len() * 2);
+    }
+    let _ = std::fs::remove_dir_all(&dir);
+}
+
+#[test]
+fn a_turn_that_shows_something_else_ends_the_run() {
+    let wrong: fn(EntityRef<'_>) -> Entity = |found| Entity::new(found.id, "another", found.value);
+    let mut progress = Progress::of(1);
+    let result =
+        seam(&["faulty"], 1).run(&catalog(Some(Fault::Shows(wrong)), false), &mut Journal::none(), &mut progress);
+    let error = format!("{:#}", result.unwrap_err());
+    assert!(error.contains("faulty") && error.contains("200 of 200 gets"), "{error}");
+}

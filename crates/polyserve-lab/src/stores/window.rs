@@ -1,0 +1,133 @@
+//! Many operations outstanding on a repo that answers later: as many as the window holds, the oldest waited for first.
+//!
+//! Invariant: every answer is checked, when it comes. Cost: a place in a queue for each answer that comes later; none for
+//! one that is there.
+
+use std::collections::VecDeque;
+
+use polyserve::answer::BoxFuture;
+use polyserve::repo::{Lookup, Put, Removed, RepoError};
+use polyserve::{Answer, Entity, EntityRepo};
+
+use super::entities::Check;
+use super::workload::{Code, Kind};
+
+/// Outstanding operations, at most.
+pub const WINDOW: usize = 64;
+
+/// Operations whose answers are to come.
+pub struct Window<'a> {
+    repo: &'a dyn EntityRepo,
+    room: usize,
+    outstanding: VecDeque<Outstanding>,
+    later: bool,
+}
+
+enum Outstanding {
+    Lookup(i64, Check, BoxFuture<Result<Lookup, RepoError>>),
+    Put(i64, Put, BoxFuture<Result<Put, RepoError>>),
+    Removed(i64, BoxFuture<Result<Removed, RepoError>>),
+}
+
+impl std::fmt::Debug for Window<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Window").field("outstanding", &self.outstanding.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Window<'a> {
+    /// One of so many operations on `repo`.
+    pub fn new(repo: &'a dyn EntityRepo, room: usize) -> Self {
+        Self { repo, room: room.max(1), outstanding: VecDeque::with_capacity(room), later: false }
+    }
+
+    /// Whether any answer came later.
+    pub fn has_waited(&self) -> bool {
+        self.later
+    }
+
+    /// Asks for one operation, and waits for the oldest answer where the window is full.
+    ///
+    /// # Errors
+    ///
+    /// Where an answer that is here now is none that may be.
+    pub fn ask(&mut self, code: Code, entity: impl FnOnce() -> Entity, check: &Check) -> anyhow::Result<()> {
+        let id = code.id();
+        match code.kind() {
+            Kind::Get => {
+                let mut right = false;
+                match self.repo.get(id, &mut |found| right = check.is_right(id, found)) {
+                    Answer::Now(found) => looked_up(id, &found?, right, check)?,
+                    Answer::Later(future) => self.keep(Outstanding::Lookup(id, *check, future))?,
+                }
+            }
+            Kind::Replace | Kind::Create => {
+                let wanted = code.kind().put();
+                match self.repo.put(entity()) {
+                    Answer::Now(put) => expect(id, put?, wanted)?,
+                    Answer::Later(future) => self.keep(Outstanding::Put(id, wanted, future))?,
+                }
+            }
+            Kind::Remove => match self.repo.remove(id) {
+                Answer::Now(removed) => expect(id, removed?, Removed::Removed)?,
+                Answer::Later(future) => self.keep(Outstanding::Removed(id, future))?,
+            },
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, one: Outstanding) -> anyhow::Result<()> {
+        self.later = true;
+        self.outstanding.push_back(one);
+        if self.outstanding.len() >= self.room { self.oldest() } else { Ok(()) }
+    }
+
+    fn oldest(&mut self) -> anyhow::Result<()> {
+        match self.outstanding.pop_front() {
+            None => Ok(()),
+            Some(Outstanding::Lookup(id, check, future)) => {
+                looked_up(id, &Answer::Later(future).wait()?, false, &check)
+            }
+            Some(Outstanding::Put(id, wanted, future)) => expect(id, Answer::Later(future).wait()?, wanted),
+            Some(Outstanding::Removed(id, future)) => expect(id, Answer::Later(future).wait()?, Removed::Removed),
+        }
+    }
+
+    /// Waits for all that is outstanding.
+    ///
+    /// # Errors
+    ///
+    /// Where an answer is none that may be.
+    pub fn drain(&mut self) -> anyhow::Result<()> {
+        while !self.outstanding.is_empty() {
+            self.oldest()?;
+        }
+        Ok(())
+    }
+}
+
+fn looked_up(id: i64, found: &Lookup, seen: bool, check: &Check) -> anyhow::Result<()> {
+    let right = match found {
+        Lookup::Visited => seen,
+        Lookup::Fetched(entity) => check.is_right(id, entity.as_ref()),
+        Lookup::Absent => anyhow::bail!("{id} is gone"),
+    };
+    if right { Ok(()) } else { Err(wrong(id)) }
+}
+
+/// That what was shown is nothing that was put.
+#[cold]
+pub(super) fn wrong(id: i64) -> anyhow::Error {
+    anyhow::anyhow!("what was shown of {id} is nothing that was put there")
+}
+
+/// That an answer is the wanted one.
+#[inline]
+pub(super) fn expect<T: PartialEq + std::fmt::Debug>(id: i64, said: T, wanted: T) -> anyhow::Result<()> {
+    if said == wanted { Ok(()) } else { Err(unexpected(id, &format!("{said:?}"), &format!("{wanted:?}"))) }
+}
+
+#[cold]
+fn unexpected(id: i64, said: &str, wanted: &str) -> anyhow::Error {
+    anyhow::anyhow!("the answer for {id} is {said}, and only {wanted} would be right")
+}

@@ -1,0 +1,385 @@
+//! What is asked of a store: operations in chunks, made before the clock starts.
+//!
+//! | workload | an operation | answers that are right |
+//! |---|---|---|
+//! | `read` | get of a known id | the entity |
+//! | `95/5`, `50/50` | get, or put of a known id, by chance | the entity; replaced |
+//! | `insert` | put of a new id, from an empty store up to all keys | created |
+//! | `churn` | in turn: remove an id; put one in its place that never was there | removed; created |
+//! | `memory` | none: what entities take, and what is left when all are removed | |
+//!
+//! The first three draw their ids uniformly, by Zipf's law, or take one hot key for all; the others use every id once.
+//!
+//! Invariant: the operations of a lane are a function of the seed and its number. Two lanes never insert or remove the
+//! same id. Cost: 8 bytes an operation and the entities of the puts, at most [`BUDGET`] a chunk.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use polyserve::Entity;
+use polyserve::repo::Put;
+use polyserve_load::{Dist, Picker};
+use serde::{Deserialize, Serialize};
+
+use super::entities::{entity, mixed, spread};
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Workload {
+    /// Gets.
+    Read,
+    /// 95 gets to 5 puts.
+    #[serde(rename = "95/5")]
+    #[value(name = "95/5")]
+    MostlyRead,
+    /// As many puts as gets.
+    #[serde(rename = "50/50")]
+    #[value(name = "50/50")]
+    Half,
+    /// Puts of new ids.
+    Insert,
+    /// Removes, and puts of new ids.
+    Churn,
+    /// Memory alone.
+    Memory,
+}
+
+impl Workload {
+    /// All of them, in the order in which a store meets them: what changes which ids there are comes last.
+    pub const ALL: [Self; 6] = [Self::Memory, Self::Read, Self::MostlyRead, Self::Half, Self::Churn, Self::Insert];
+
+    /// Its name on command lines and in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::MostlyRead => "95/5",
+            Self::Half => "50/50",
+            Self::Insert => "insert",
+            Self::Churn => "churn",
+            Self::Memory => "memory",
+        }
+    }
+
+    /// Whether its ids are drawn, so that they may be drawn by some law.
+    pub fn draws(self) -> bool {
+        matches!(self, Self::Read | Self::MostlyRead | Self::Half)
+    }
+
+    /// Puts in a hundred operations.
+    fn puts(self) -> u64 {
+        match self {
+            Self::Read | Self::Memory => 0,
+            Self::MostlyRead => 5,
+            Self::Half | Self::Churn => 50,
+            Self::Insert => 100,
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A workload, and by which law its ids are drawn: `read uniform`, `churn`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Load {
+    /// What is asked.
+    pub workload: Workload,
+    /// As [`Dist`] is written; nothing where no ids are drawn.
+    pub dist: Option<String>,
+}
+
+impl Load {
+    /// Of every workload under every law that it can have, in the order in which a store meets them.
+    pub fn all(workloads: &[Workload], dists: &[Dist]) -> Vec<Self> {
+        let mut loads = Vec::new();
+        for workload in Workload::ALL.into_iter().filter(|workload| workloads.contains(workload)) {
+            if workload.draws() {
+                loads.extend(dists.iter().map(|dist| Self { workload, dist: Some(dist.to_string()) }));
+            } else {
+                loads.push(Self { workload, dist: None });
+            }
+        }
+        loads
+    }
+
+    /// The law.
+    pub(super) fn dist(&self) -> Dist {
+        self.dist.as_deref().and_then(|dist| dist.parse().ok()).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.dist {
+            Some(dist) => write!(f, "{} {dist}", self.workload),
+            None => self.workload.fmt(f),
+        }
+    }
+}
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A get of an id that is there.
+    Get,
+    /// A put of an id that is there.
+    Replace,
+    /// A put of an id that is not there.
+    Create,
+    /// A remove of an id that is there.
+    Remove,
+}
+
+impl Kind {
+    /// What a put of this kind must be answered with.
+    #[inline]
+    pub(super) fn put(self) -> Put {
+        if self == Self::Create { Put::Created } else { Put::Replaced }
+    }
+}
+
+/// An operation, but for a put's entity: its kind in two bits, and an id that is not negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code(u64);
+
+impl Code {
+    /// This operation on this id.
+    pub fn new(kind: Kind, id: i64) -> Self {
+        Self(id.cast_unsigned() << 2 | kind as u64)
+    }
+
+    /// Which operation.
+    #[inline]
+    pub fn kind(self) -> Kind {
+        match self.0 & 3 {
+            0 => Kind::Get,
+            1 => Kind::Replace,
+            2 => Kind::Create,
+            _ => Kind::Remove,
+        }
+    }
+
+    /// On which id.
+    #[inline]
+    pub fn id(self) -> i64 {
+        (self.0 >> 2).cast_signed()
+    }
+}
+
+/// Operations that are made in one go.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    pub(super) codes: std::vec::IntoIter<Code>,
+    pub(super) entities: std::vec::IntoIter<Entity>,
+}
+
+/// Bytes of the entities in a chunk, about.
+pub const BUDGET: usize = 8 << 20;
+/// Operations of a chunk, at most; an even number, so that a pair of churn is whole.
+const MOST: u64 = 1 << 18;
+/// Puts of a chunk, at least, however large.
+const LEAST_PUTS: u64 = 256;
+
+/// Where a place of a workload is, for those who make its operations.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What is asked.
+    pub workload: Workload,
+    /// Draws ids; shared by the lanes.
+    pub picker: Arc<Picker>,
+    /// Entities.
+    pub keys: u64,
+    /// Bytes of a description.
+    pub payload_bytes: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Of the draws.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// The plan of a load.
+    pub fn new(load: &Load, keys: u64, payload_bytes: usize, threads: usize, seed: u64) -> Self {
+        let picker = Arc::new(Picker::new(u32::try_from(keys).unwrap_or(u32::MAX).max(1), load.dist()));
+        Self { workload: load.workload, picker, keys, payload_bytes, threads, seed }
+    }
+
+    fn chunk(&self) -> u64 {
+        let each = self.payload_bytes + 100;
+        let puts = ((BUDGET / each) as u64).clamp(LEAST_PUTS, MOST);
+        (puts * 100).checked_div(self.workload.puts()).unwrap_or(MOST).min(MOST) & !1
+    }
+}
+
+/// Makes the operations of one lane.
+#[derive(Debug)]
+pub struct Maker {
+    plan: Plan,
+    lane: u64,
+    random: u64,
+    /// Ids that were inserted or removed so far.
+    used: u64,
+}
+
+impl Maker {
+    /// Of this lane.
+    pub fn new(plan: &Plan, lane: usize) -> Self {
+        let random = mixed(plan.seed ^ mixed(lane as u64 + 1));
+        Self { plan: plan.clone(), lane: lane as u64, random, used: 0 }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed(self.random)
+    }
+
+    /// Ids that are this lane's alone.
+    fn own(&self) -> u64 {
+        let threads = self.plan.threads as u64;
+        (self.plan.keys + threads - 1 - self.lane) / threads
+    }
+
+    /// The next operations; none where all keys are inserted. `versions` counts what was put anywhere.
+    pub fn chunk(&mut self, versions: &AtomicU64) -> Chunk {
+        let count = self.plan.chunk();
+        let (mut codes, mut entities) = (Vec::with_capacity(count as usize), Vec::new());
+        match self.plan.workload {
+            Workload::Memory => {}
+            Workload::Read | Workload::MostlyRead | Workload::Half => {
+                for _ in 0..count {
+                    self.drawn(&mut codes, &mut entities);
+                }
+            }
+            Workload::Insert => {
+                for _ in 0..count.min(self.own() - self.used) {
+                    self.insert(&mut codes, &mut entities);
+                }
+            }
+            Workload::Churn if self.own() > 0 => {
+                for _ in 0..count / 2 {
+                    self.churn(&mut codes, &mut entities);
+                }
+            }
+            Workload::Churn => {}
+        }
+        // Counted before any of them is put: a reader takes what is counted for what may be there.
+        let first = versions.fetch_add(entities.len() as u64, Ordering::AcqRel) + 1;
+        let entities: Vec<Entity> =
+            (first..).zip(entities).map(|(version, id)| entity(id, version, self.plan.payload_bytes)).collect();
+        Chunk { codes: codes.into_iter(), entities: entities.into_iter() }
+    }
+
+    fn drawn(&mut self, codes: &mut Vec<Code>, entities: &mut Vec<i64>) {
+        let random = self.next();
+        let id = i64::from(self.plan.picker.pick(random));
+        let puts = self.plan.workload.puts();
+        // The high half of a product: uneven by next to nothing.
+        let is_put = puts > 0 && ((u128::from(self.next()) * 100) >> 64) as u64 >= 100 - puts;
+        if is_put {
+            entities.push(id);
+        }
+        codes.push(Code::new(if is_put { Kind::Replace } else { Kind::Get }, id));
+    }
+
+    fn insert(&mut self, codes: &mut Vec<Code>, entities: &mut Vec<i64>) {
+        let id = spread(self.lane + self.used * self.plan.threads as u64, self.plan.keys);
+        self.used += 1;
+        codes.push(Code::new(Kind::Create, id));
+        entities.push(id);
+    }
+
+    /// Each time that all its ids are through, their successors' turn comes.
+    fn churn(&mut self, codes: &mut Vec<Code>, entities: &mut Vec<i64>) {
+        let (own, keys) = (self.own(), self.plan.keys.cast_signed());
+        let (place, generation) = (self.used % own, (self.used / own).cast_signed());
+        let id = spread(self.lane + place * self.plan.threads as u64, self.plan.keys) + keys * generation;
+        self.used += 1;
+        codes.extend([Code::new(Kind::Remove, id), Code::new(Kind::Create, id + keys)]);
+        entities.push(id + keys);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn plan(workload: Workload, dist: &str, keys: u64, threads: usize) -> Plan {
+        Plan::new(&Load { workload, dist: Some(dist.into()) }, keys, 15, threads, 7)
+    }
+
+    #[test]
+    fn codes_are_what_they_were_made_of() {
+        for kind in [Kind::Get, Kind::Replace, Kind::Create, Kind::Remove] {
+            for id in [0, 1, 12_345_678_901] {
+                assert_eq!((Code::new(kind, id).kind(), Code::new(kind, id).id()), (kind, id));
+            }
+        }
+    }
+
+    #[test]
+    fn shares_are_as_named_and_a_hot_key_is_alone() {
+        for (workload, low, high) in
+            [(Workload::Read, 0.0, 0.0), (Workload::MostlyRead, 0.045, 0.055), (Workload::Half, 0.49, 0.51)]
+        {
+            let versions = AtomicU64::new(0);
+            let chunk = Maker::new(&plan(workload, "zipf:0.99", 1000, 2), 1).chunk(&versions);
+            let (all, puts) = (chunk.codes.len() as f64, chunk.entities.len());
+            assert!((low..=high).contains(&(puts as f64 / all)), "{workload}: {puts} of {all}");
+            assert_eq!(versions.into_inner(), puts as u64);
+            let ids: HashSet<i64> = chunk.codes.map(Code::id).collect();
+            assert!(ids.len() > 900 && ids.iter().all(|id| (0..1000).contains(id)), "{}", ids.len());
+            let mut hot = Maker::new(&plan(workload, "hot", 1000, 2), 0).chunk(&AtomicU64::new(0));
+            assert!(hot.codes.all(|code| code.id() == 0));
+        }
+    }
+
+    /// The lanes of an insertion put every key once, and then there is nothing left.
+    #[test]
+    fn every_key_is_inserted_once() {
+        let (keys, plan) = (1001, plan(Workload::Insert, "uniform", 1001, 3));
+        let versions = AtomicU64::new(0);
+        let mut makers: Vec<Maker> = (0..3).map(|lane| Maker::new(&plan, lane)).collect();
+        let mut ids: Vec<i64> =
+            makers.iter_mut().flat_map(|maker| maker.chunk(&versions).codes.map(Code::id)).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (0..keys).collect::<Vec<_>>());
+        assert!(makers.iter_mut().all(|maker| maker.chunk(&versions).codes.len() == 0));
+    }
+
+    /// What is removed was there, what is put was not, and no two lanes touch the same id.
+    #[test]
+    fn churn_keeps_as_many_as_there_are() {
+        let plan = plan(Workload::Churn, "uniform", 1001, 2);
+        let versions = AtomicU64::new(0);
+        let mut there: HashSet<i64> = (0..1001).collect();
+        let mut of: [HashSet<i64>; 2] = Default::default();
+        for (lane, own) in of.iter_mut().enumerate() {
+            let mut chunk = Maker::new(&plan, lane).chunk(&versions);
+            for code in chunk.codes {
+                own.insert(code.id());
+                match code.kind() {
+                    Kind::Remove => assert!(there.remove(&code.id())),
+                    Kind::Create => {
+                        assert!(there.insert(code.id()));
+                        assert_eq!(chunk.entities.next().unwrap().id, code.id());
+                    }
+                    kind => panic!("{kind:?}"),
+                }
+            }
+        }
+        assert_eq!((there.len(), of[0].intersection(&of[1]).count()), (1001, 0));
+    }
+
+    #[test]
+    fn large_entities_come_in_small_chunks() {
+        let of = |payload_bytes| Plan { payload_bytes, ..plan(Workload::Half, "uniform", 10, 1) }.chunk();
+        assert!(of(15) > 100_000 && of(16_384) <= 1100 && of(1_000_000) == 512, "{} {}", of(15), of(16_384));
+    }
+}
