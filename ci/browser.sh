@@ -93,6 +93,12 @@ scale: Along payload
 scale: Along payload: growth
 scale: Along workers
 scale: Along workers: growth
+seam: Time beside the bare map
+stores: Along keys
+stores: Along workers
+stores: Beside the baseline
+stores: Latency by percentile
+stores: Memory
 stress: The stress scenario
 tasks: Cost and profit
 tasks: Durations against the number of tasks

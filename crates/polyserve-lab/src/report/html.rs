@@ -21,7 +21,7 @@ const LIBRARIES: [&str; 2] =
     [include_str!("../../assets/vendor/d3.min.js"), include_str!("../../assets/vendor/plot.umd.min.js")];
 const STYLE: &str = include_str!("../../assets/report/report.css");
 /// What draws the page, in the order in which it is run.
-const SCRIPTS: [&str; 16] = [
+const SCRIPTS: [&str; 17] = [
     include_str!("../../assets/report/dom.js"),
     include_str!("../../assets/report/figures.js"),
     include_str!("../../assets/report/tables.js"),
@@ -33,6 +33,7 @@ const SCRIPTS: [&str; 16] = [
     include_str!("../../assets/report/waits.js"),
     include_str!("../../assets/report/ladder.js"),
     include_str!("../../assets/report/scale.js"),
+    include_str!("../../assets/report/stores.js"),
     include_str!("../../assets/report/crowd.js"),
     include_str!("../../assets/report/recommend.js"),
     include_str!("../../assets/report/stress.js"),

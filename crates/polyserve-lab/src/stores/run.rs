@@ -3,7 +3,7 @@
 //! Invariant: a point that failed or ran out of time is not measured again in the same run; one that is recorded, or where a
 //! store did wrong, is not measured again at all. Cost: that of the points.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use polyserve::Shutdown;
 
@@ -28,6 +28,8 @@ pub struct Job {
     pub name: String,
     /// Where on all axes.
     pub place: Place,
+    /// Figures that it gives: one for each workload.
+    pub figures: usize,
     /// Its process.
     pub launch: Launch,
 }
@@ -88,8 +90,10 @@ impl Experiment {
                 lines.not_run.push(not_run.clone());
             }
         }
-        let mut over: HashSet<Key> = lines.cells.iter().map(|cell| cell.key.clone()).collect();
-        over.extend(lines.kept.iter().map(|kept| kept.key.clone()));
+        // A run that was killed may have written some of a point's lines.
+        let mut there: HashMap<Key, usize> = HashMap::new();
+        let keys = lines.cells.iter().map(|cell| &cell.key).chain(lines.kept.iter().map(|kept| &kept.key));
+        keys.for_each(|key| *there.entry(key.clone()).or_default() += 1);
         let wrong = lines.failed.iter().filter(|failed| failed.wrong).map(|failed| &failed.key);
         let mut out: HashSet<(At, String)> = wrong
             .chain(lines.short.iter().map(|short| &short.key))
@@ -104,7 +108,7 @@ impl Experiment {
                     if self.stop.is_begun() {
                         return Ok(lines);
                     }
-                    if over.contains(&key) || out.contains(&(at, job.name.clone())) {
+                    if there.get(&key) >= Some(&job.figures) || out.contains(&(at, job.name.clone())) {
                         progress.were_over(1);
                         continue;
                     }
@@ -157,16 +161,16 @@ fn note(
             return Ok(false);
         }
     };
+    lines.cells.retain(|cell| cell.key != *key);
+    lines.kept.retain(|kept| kept.key != *key);
     if let Some(memory) = told.memory {
         let kept = Kept { key: key.clone(), place, memory };
         journal.line(MEMORY, &kept)?;
-        lines.kept.retain(|other| other.key != *key);
         lines.kept.push(kept);
     }
     for (load, shown) in told.shown {
         let cell = Cell { key: key.clone(), place, load, shown };
         journal.line(CELL, &cell)?;
-        lines.cells.retain(|other| (&other.key, &other.load) != (key, &cell.load));
         lines.cells.push(cell);
     }
     for unfinished in &told.unfinished {

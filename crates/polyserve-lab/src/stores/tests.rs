@@ -45,7 +45,7 @@ fn stores() -> Vec<String> {
 #[test]
 fn every_store_gives_every_workload_right_answers() {
     for store in stores() {
-        for (threads, payload_bytes) in [(1, 0), (1, 1000), (2, 15), (3, 15)] {
+        for (threads, payload_bytes) in [(1, 0), (2, 15), (3, 1000)] {
             if threads > 1 && store == HASH_MAP {
                 continue;
             }
@@ -240,7 +240,7 @@ fn run(dir: &Path, fails: Option<(&'static str, bool)>, short: Option<&'static s
     let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
     let job = |x: u64, name: &str| {
         let place = Place { keys: x, threads: 1, payload_bytes: 15 };
-        Job { axis: Axis::Keys, x, name: name.into(), place, launch: launch.clone() }
+        Job { axis: Axis::Keys, x, name: name.into(), place, figures: 2, launch: launch.clone() }
     };
     let names = ["slow".to_owned(), "fast".to_owned(), again("slow")];
     let jobs = [100_000, 1_000_000].into_iter().flat_map(|x| names.iter().map(move |name| (x, name)));
@@ -265,6 +265,13 @@ fn a_rerun_measures_what_is_missing() {
     assert!(!lines.is_out(Axis::Keys, 100_000, "fast"));
     let (lines, asked) = run(&dir, None, None);
     assert_eq!((asked, lines.cells.len(), lines.kept.len()), (0, 60, 60));
+    // It was killed between two lines of one point.
+    let file = dir.join("stores.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lost = text.trim_end().rfind("{\"kind\":\"cell\"").unwrap();
+    std::fs::write(&file, &text[..lost]).unwrap();
+    let (lines, asked) = run(&dir, None, None);
+    assert_eq!((asked, lines.cells.len(), lines.kept.len()), (1, 60, 60));
     let _ = std::fs::remove_dir_all(&dir);
     for (fails, short) in [(Some(("fast", true)), None), (None, Some("fast"))] {
         assert_eq!(run(&dir, fails, short).1, 42);

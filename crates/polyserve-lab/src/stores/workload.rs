@@ -180,6 +180,8 @@ pub struct Chunk {
 
 /// Bytes of the entities in a chunk, about.
 pub const BUDGET: usize = 8 << 20;
+/// Operations of a lane's first chunk; the next is twice as large, up to [`MOST`]: what is short is not made for long.
+const FIRST: u64 = 1 << 10;
 /// Operations of a chunk, at most; an even number, so that a pair of churn is whole.
 const MOST: u64 = 1 << 18;
 /// Puts of a chunk, at least, however large.
@@ -209,6 +211,7 @@ impl Plan {
         Self { workload: load.workload, picker, keys, payload_bytes, threads, seed }
     }
 
+    /// Operations of a chunk, at most.
     fn chunk(&self) -> u64 {
         let each = self.payload_bytes + 100;
         let puts = ((BUDGET / each) as u64).clamp(LEAST_PUTS, MOST);
@@ -224,13 +227,15 @@ pub struct Maker {
     random: u64,
     /// Ids that were inserted or removed so far.
     used: u64,
+    /// Operations of the next chunk, at most.
+    size: u64,
 }
 
 impl Maker {
     /// Of this lane.
     pub fn new(plan: &Plan, lane: usize) -> Self {
         let random = mixed(plan.seed ^ mixed(lane as u64 + 1));
-        Self { plan: plan.clone(), lane: lane as u64, random, used: 0 }
+        Self { plan: plan.clone(), lane: lane as u64, random, used: 0, size: FIRST }
     }
 
     fn next(&mut self) -> u64 {
@@ -246,7 +251,8 @@ impl Maker {
 
     /// The next operations; none where all keys are inserted. `versions` counts what was put anywhere.
     pub fn chunk(&mut self, versions: &AtomicU64) -> Chunk {
-        let count = self.plan.chunk();
+        let count = self.plan.chunk().min(self.size);
+        self.size = (self.size * 2).min(MOST);
         let (mut codes, mut entities) = (Vec::with_capacity(count as usize), Vec::new());
         match self.plan.workload {
             Workload::Memory => {}
@@ -329,7 +335,8 @@ mod tests {
             [(Workload::Read, 0.0, 0.0), (Workload::MostlyRead, 0.045, 0.055), (Workload::Half, 0.49, 0.51)]
         {
             let versions = AtomicU64::new(0);
-            let chunk = Maker::new(&plan(workload, "zipf:0.99", 1000, 2), 1).chunk(&versions);
+            let mut maker = Maker { size: MOST, ..Maker::new(&plan(workload, "zipf:0.99", 1000, 2), 1) };
+            let chunk = maker.chunk(&versions);
             let (all, puts) = (chunk.codes.len() as f64, chunk.entities.len());
             assert!((low..=high).contains(&(puts as f64 / all)), "{workload}: {puts} of {all}");
             assert_eq!(versions.into_inner(), puts as u64);

@@ -254,8 +254,9 @@ impl Field<'_> {
                 let own: Vec<Load> =
                     here.iter().filter(|load| !is_alone || load.workload == Workload::Memory).cloned().collect();
                 if !own.is_empty() {
+                    let figures = own.len();
                     let launch = self.launch(&store, &place, own)?;
-                    jobs.push(Job { axis, x, name, place, launch });
+                    jobs.push(Job { axis, x, name, place, figures, launch });
                 }
             }
         }

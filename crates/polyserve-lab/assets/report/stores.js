@@ -1,0 +1,93 @@
+// Stores without a server: each workload along each axis, latencies, everybody beside the baseline, what entities take; and
+// what the seam costs.
+
+const loadOf = (point) => [point.workload, point.dist].filter(Boolean).join(" ");
+const placeOf = (point) => `${brief(point.x)} ${point.axis}`;
+
+// Label -> [what it is of a point, format].
+const STORE_FIGURES = {
+  "operations/s": [(point) => point.per_s, brief], "operations/s, many outstanding": [(point) => point.windowed_per_s, brief],
+  "beside the baseline": [(point) => point.beside?.ratio, ratio], "beside its bare map": [(point) => point.beside_bare?.ratio, ratio],
+  "CPU an operation": [(point) => point.cpu_us, time], median: [(point) => point.p50_us, time], "99 %": [(point) => point.p99_us, time],
+  "99.9 %": [(point) => point.p999_us, time], longest: [(point) => point.max_us, time],
+};
+
+drawings.stores = (record, section) => {
+  const { points = [], memory = [], baseline = "the baseline", unfinished = [] } = record.derived ?? {};
+  for (const axis of distinct(points, (point) => point.axis)) alongStores(section, axis, points.filter((point) => point.axis === axis));
+  besideStores(section, points.filter((point) => point.beside), baseline);
+  const timed = points.filter((point) => isNumber(point.p50_us));
+  if (timed.length > 0) {
+    chart(section, "Latency by percentile", "Of single operations, each waited for before the next; a look at the clock is in it.",
+      (width, chosen) => percentileCurves(width, timed.filter((point) => loadOf(point) === chosen.Workload && placeOf(point) === chosen.At)
+        .flatMap((point) => (percentiles(point) ?? []).map((one) => ({ name: point.name, ...one })))),
+      { Workload: distinct(timed, loadOf), At: distinct(timed, placeOf) });
+  }
+  memoryOfStores(section, memory.filter((point) => isNumber(point.filled)));
+  for (const { name, keys, what, limit_s, done } of unfinished) {
+    section.append(h("p", { class: "note" }, `${name} did not finish ${what} ${brief(keys)} keys in ${limit_s} s: it got to ${brief(done)}.`));
+  }
+};
+
+function alongStores(section, axis, own) {
+  const there = Object.keys(STORE_FIGURES).filter((label) => own.some((point) => isNumber(STORE_FIGURES[label][0](point))));
+  chart(section, `Along ${axis}`, "Medians over rounds; each answer is waited for before the next operation, but where it says otherwise.",
+    (width, chosen) => {
+      const [of, format] = STORE_FIGURES[chosen.Figure];
+      const shown = own.filter((point) => loadOf(point) === chosen.Workload && of(point) > 0)
+        .map((point) => ({ name: point.name, x: Math.max(point.x, 1), y: of(point) }));
+      return curves(width, d3.sort(shown, (point) => point.x), {
+        x: { type: "log", label: axis, tickFormat: brief, ticks: distinct(shown, (point) => point.x).sort((a, b) => a - b) },
+        y: { type: "log", label: chosen.Figure, tickFormat: format, ticks: 5 },
+        title: ({ name, x, y }) => `${name}\n${brief(x)} ${axis}: ${format(y)}`,
+      });
+    }, { Workload: distinct(own, loadOf), Figure: there });
+}
+
+function besideStores(section, rows, baseline) {
+  if (rows.length === 0) return;
+  const again = `${baseline} (again)`;
+  chart(section, "Beside the baseline", `Throughput beside ${baseline}: medians of ratios within rounds, 95 % intervals. The grey band is the baseline beside itself (A/A): what meets it is a tie.`,
+    (width, chosen) => {
+      const own = rows.filter((point) => loadOf(point) === chosen.Workload && placeOf(point) === chosen.At);
+      const shown = d3.sort(own, (point) => -point.beside.ratio).map((point) => ({
+        name: point.name, value: point.beside.ratio, ...point.beside.interval, group: kindOfStore(point.name, again),
+        title: `${ratio(point.beside.ratio)}, ${interval(point.beside.interval)}\n${(point.verdict ?? "").replaceAll("_", " ")}`,
+      }));
+      const band = own.find((point) => point.name === again)?.beside.interval ?? null;
+      return bars(width, shown, { label: `throughput, ${baseline} = 1`, format: (value) => value.toFixed(2), mark: 1, group: true, dots: true, band });
+    }, { Workload: distinct(rows, loadOf), At: distinct(rows, placeOf) });
+}
+
+function kindOfStore(name, again) {
+  if (name === again) return "the baseline again";
+  return name.startsWith("bare/") ? "a bare map" : "a repo";
+}
+
+function memoryOfStores(section, rows) {
+  if (rows.length === 0) return;
+  const figures = {
+    "bytes an entity": ["filled", bytes], "left when all are removed": ["emptied", bytes],
+    "when all are stored again": ["refilled", bytes], "beside bare/hash_map": ["of_plain", ratio],
+  };
+  const there = Object.keys(figures).filter((label) => rows.some((row) => isNumber(row[figures[label][0]])));
+  const places = distinct(d3.sort(rows, (row) => -row.x), placeOf);
+  chart(section, "Memory", "Resident memory of a process that did nothing else, divided by its entities; the allocator's share is in it.",
+    (width, chosen) => {
+      const [field, format] = figures[chosen.Figure];
+      const own = rows.filter((row) => placeOf(row) === chosen.At && isNumber(row[field]));
+      return bars(width, d3.sort(own, (row) => row[field]).map((row) => ({ name: row.name, value: row[field], group: kindOfStore(row.name) })),
+        { label: chosen.Figure, format, group: true, mark: field === "of_plain" ? 1 : null });
+    }, { Figure: there, At: places });
+}
+
+drawings.seam = (record, section) => {
+  const rows = record.derived?.rows ?? [];
+  if (rows.length === 0) return;
+  const beside = (row) => `beside ${row.baseline}, ${row.threads} ${row.threads === 1 ? "thread" : "threads"}`;
+  chart(section, "Time beside the bare map", "Of the same gets, in turn in one process: medians of ratios within rounds, 95 % intervals. To the right of 1 it takes longer.",
+    (width) => bars(width, rows.map((row) => ({
+      name: `${row.name} ${beside(row)}`, value: row.time.ratio, ...row.time.interval, group: "a store",
+      title: `${ratio(row.time.ratio)}, ${interval(row.time.interval)}\nthe baseline again: ${interval(row.same?.interval)}`,
+    })), { label: "time, bare map = 1", format: (value) => value.toFixed(3), mark: 1, dots: true }));
+};
