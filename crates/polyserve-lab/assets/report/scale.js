@@ -3,7 +3,7 @@
 // Label -> [the field of a cell, the growth's metric, format].
 const SCALE_FIGURES = {
   "requests/s": ["per_s", "throughput", brief], "CPU a request": ["cpu_us", "cpu", time], "p99 at a fixed rate": ["p99_us", "p99", time],
-  "memory under load": ["loaded_bytes", "memory", bytes], "per thread and second": ["per_thread_s", "per_thread", brief],
+  "memory under load": ["loaded_bytes", "memory", bytes],
 };
 
 drawings.scale = (record, section) => {
@@ -12,16 +12,13 @@ drawings.scale = (record, section) => {
   const growth = record.derived?.growth ?? record.lines.growth ?? [];
   const there = Object.keys(SCALE_FIGURES).filter((label) => cells.some((cell) => isNumber(cell[SCALE_FIGURES[label][0]])));
   if (there.length === 0) return;
-  const inProcess = record.environments[0]?.plan?.mode === "in_process";
-  const words = (label) => (inProcess ? label.replace("requests", "operations").replace("a request", "an operation") : label);
   for (const axis of axes) {
     const own = cells.filter((cell) => cell.axis === axis);
     const some = there.filter((label) => own.some((cell) => isNumber(cell[SCALE_FIGURES[label][0]])));
     const isFitted = growth.some((one) => one.axis === axis);
-    const labels = new Map(some.map((label) => [words(label), label]));
     chart(section, `Along ${axis}`, `Medians over rounds.${isFitted ? " Dotted: the fitted growth; point at it for its law." : ""}`,
       (width, chosen) => {
-        const [field, metric, format] = SCALE_FIGURES[labels.get(chosen.Figure)];
+        const [field, metric, format] = SCALE_FIGURES[chosen.Figure];
         const usable = own.filter((cell) => isNumber(cell[field]) && !(field === "p99_us" && cell.overloaded));
         const points = d3.flatRollup(usable, (same) => d3.median(same, (cell) => cell[field]), (cell) => cell.name, (cell) => cell.x)
           .map(([name, x, y]) => ({ name, x, y })).filter((point) => point.x > 0 && point.y > 0);
@@ -33,7 +30,7 @@ drawings.scale = (record, section) => {
           title: ({ name, x, y }) => `${name}\n${brief(x)} ${axis}: ${format(y)}`,
           under: [Plot.line(fits, { x: "x", y: "y", z: "name", stroke: "name", strokeDasharray: "1 3", tip: true, title: "law", className: "part growth" })],
         });
-      }, { Figure: [...labels.keys()] });
+      }, { Figure: some });
   }
 };
 

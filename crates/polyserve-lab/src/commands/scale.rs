@@ -24,7 +24,7 @@ use crate::progress::Progress;
 use crate::scale::bench::Bench;
 use crate::scale::report::Lines;
 use crate::scale::run::Experiment;
-use crate::scale::{Axis, Mode, NAME, Place, Report, table};
+use crate::scale::{Axis, NAME, Place, Report, table};
 use crate::stores::Workload;
 
 mod alone;
@@ -143,7 +143,7 @@ pub(crate) fn run(
     let result = experiment.run(&mut instrument, &mut journal, &mut progress);
     progress.finish();
     let lines = result?;
-    let report = Report::of(Mode::Http, &lines, args.seed, stop.is_begun());
+    let report = Report::of(&lines, args.seed, stop.is_begun());
     if let Some(dir) = &args.out {
         write_csv(dir, &name, &lines, &report)?;
     }
@@ -224,7 +224,6 @@ impl ScaleArgs {
         }
         let axes = axes.iter().map(|(axis, points)| json!({"axis": axis, "points": points}));
         Ok(json!({
-            "mode": Mode::Http,
             "contestants": names,
             "axes": axes.collect::<Vec<_>>(),
             "base": self.base(None),

@@ -4,7 +4,7 @@
 
 use super::Axis;
 use super::growth::{self, Fit, Sample};
-use super::report::{Cell, Growth, Key, Law, Metric, Mode, Point, Shown};
+use super::report::{Cell, Growth, Key, Law, Metric, Point, Shown};
 use crate::statistics::median;
 
 fn places(cells: &[&Cell]) -> Vec<u64> {
@@ -30,7 +30,6 @@ pub(super) fn points_of(axis: Axis, name: &str, cells: &[&Cell]) -> Vec<Point> {
             name: name.to_owned(),
             rounds: own.len(),
             per_s: middle(&own, |shown| Some(shown.per_s)).unwrap_or(0.0),
-            per_thread_s: middle(&own, |shown| shown.per_thread_s),
             cpu_us: middle(&own, |shown| shown.cpu_us),
             paced_cpu_us: middle(&own, |shown| Metric::PacedCpu.of(shown)),
             p50_us: middle(&own, |shown| shown.p50_us),
@@ -45,7 +44,7 @@ pub(super) fn points_of(axis: Axis, name: &str, cells: &[&Cell]) -> Vec<Point> {
 }
 
 /// Its curves.
-pub(super) fn growth_of(mode: Mode, axis: Axis, name: &str, cells: &[&Cell], seed: u64) -> Vec<Growth> {
+pub(super) fn growth_of(axis: Axis, name: &str, cells: &[&Cell], seed: u64) -> Vec<Growth> {
     let mut all = Vec::new();
     for metric in Metric::ALL {
         let sample = |cell: &&Cell| {
@@ -61,7 +60,7 @@ pub(super) fn growth_of(mode: Mode, axis: Axis, name: &str, cells: &[&Cell], see
         let (Some(first), Some(last)) = (range.clone().min(), range.max()) else { continue };
         let ends = [end(first), end(last)];
         let mut add = |law: Law, fit: Option<Fit>| {
-            all.extend(fit.map(|fit| Growth { mode, axis, name: name.to_owned(), metric, law, fit, ends }));
+            all.extend(fit.map(|fit| Growth { axis, name: name.to_owned(), metric, law, fit, ends }));
         };
         add(Law::Power, growth::power(&samples, seed));
         // What a connection or an entity takes is a sum, whatever a power may fit.

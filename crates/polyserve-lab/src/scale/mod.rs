@@ -27,7 +27,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use report::{Cell, Metric, Mode, Report};
+pub use report::{Cell, Metric, Report};
 
 /// The experiment's name, and its file's.
 pub const NAME: &str = "scale";
@@ -40,7 +40,7 @@ pub enum Axis {
     Connections,
     /// Entities that are stored.
     Keys,
-    /// Workers of the server; in process, threads.
+    /// Workers of the server; of a store without one, threads.
     Workers,
     /// Bytes of an entity's description.
     Payload,
@@ -70,7 +70,7 @@ impl fmt::Display for Axis {
 /// Where on all axes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
-    /// Connections at a time; without a meaning in process.
+    /// Connections at a time.
     pub connections: usize,
     /// Entities that are stored.
     pub keys: u64,

@@ -20,16 +20,6 @@ pub const NOT_RUN: &str = "not_run";
 /// Of a [`Rate`].
 pub const RATE: &str = "rate";
 
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Servers, over HTTP; a figure a request.
-    Http,
-    /// Repos, without HTTP; a figure an operation.
-    InProcess,
-}
-
 /// A contestant at a place of an axis, in a round.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
@@ -37,7 +27,7 @@ pub struct Key {
     pub axis: Axis,
     /// Where on it.
     pub x: u64,
-    /// The contestant: `tokio_tcp/two_level`; in process a repo.
+    /// The contestant: `tokio_tcp/two_level`.
     pub name: String,
     /// The round, from 1; 0 where a wrong answer was given to what calibrates.
     pub round: usize,
@@ -60,17 +50,15 @@ pub struct Cell {
 /// What a cell has shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
-    /// Right answers in closed loop; in process, operations.
+    /// Right answers in closed loop.
     pub answered: u64,
     /// In so many seconds.
     pub elapsed_s: f64,
     /// A second.
     pub per_s: f64,
-    /// In process: a second and thread.
-    pub per_thread_s: Option<f64>,
-    /// CPU time of the server for each, in microseconds; in process that of the threads.
+    /// CPU time of the server for each, in microseconds.
     pub cpu_us: Option<f64>,
-    /// The server's CPU time as a share of its cores' time; in process that of the threads as one of the machine's.
+    /// The server's CPU time as a share of its cores' time.
     pub server_busy_pct: Option<f64>,
     /// The client's CPU time as a share of its threads' time.
     pub client_busy_pct: Option<f64>,
@@ -140,8 +128,6 @@ pub struct Rate {
 pub enum Metric {
     /// Requests a second.
     Throughput,
-    /// In process: operations a second and thread.
-    PerThread,
     /// CPU time a request.
     Cpu,
     /// The same at the axis' rate.
@@ -154,13 +140,12 @@ pub enum Metric {
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Throughput, Self::PerThread, Self::Cpu, Self::PacedCpu, Self::P99, Self::Memory];
+    pub const ALL: [Self; 5] = [Self::Throughput, Self::Cpu, Self::PacedCpu, Self::P99, Self::Memory];
 
     /// This figure of a cell, if it has it.
     pub fn of(self, shown: &Shown) -> Option<f64> {
         match self {
             Self::Throughput => Some(shown.per_s),
-            Self::PerThread => shown.per_thread_s,
             Self::Cpu => shown.cpu_us,
             Self::PacedCpu => shown.paced_cpu_us.filter(|_| !shown.overloaded),
             Self::P99 => shown.p99_us.filter(|_| !shown.overloaded),
@@ -182,8 +167,6 @@ pub struct Point {
     pub rounds: usize,
     /// Right answers a second.
     pub per_s: f64,
-    /// In process: a second and thread.
-    pub per_thread_s: Option<f64>,
     /// CPU time for each, in microseconds.
     pub cpu_us: Option<f64>,
     /// The same at the axis' rate.
@@ -215,8 +198,6 @@ pub enum Law {
 /// How a figure of a contestant grows along an axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
-    /// Of requests, or of operations.
-    pub mode: Mode,
     /// The axis.
     pub axis: Axis,
     /// The contestant.
@@ -288,8 +269,6 @@ impl Lines {
 /// Everything that was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What.
-    pub mode: Mode,
     /// Rounds, at most.
     pub rounds: usize,
     /// Points, by axis and contestant.
@@ -308,7 +287,7 @@ pub struct Report {
 
 impl Report {
     /// What `lines` make together.
-    pub fn of(mode: Mode, lines: &Lines, seed: u64, interrupted: bool) -> Self {
+    pub fn of(lines: &Lines, seed: u64, interrupted: bool) -> Self {
         let is_out = |key: &Key| {
             let same = |other: &Key| (other.axis, other.x, &other.name) == (key.axis, key.x, &key.name);
             lines.cells.iter().any(|(other, cell)| cell.is_err() && same(other))
@@ -328,12 +307,11 @@ impl Report {
                 let own: Vec<&Cell> =
                     cells.iter().copied().filter(|cell| cell.key.axis == axis && cell.key.name == name).collect();
                 let own_points = points_of(axis, name, &own);
-                growth.extend(growth_of(mode, axis, name, &own, seed));
+                growth.extend(growth_of(axis, name, &own, seed));
                 points.extend(own_points);
             }
         }
         Self {
-            mode,
             rounds: cells.iter().map(|cell| cell.key.round).max().unwrap_or(0),
             points,
             growth,

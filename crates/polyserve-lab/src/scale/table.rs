@@ -5,7 +5,7 @@ use std::io;
 
 use serde_json::Value;
 
-use super::report::{Cell, Growth, Law, Lines, Metric, Mode, Point, Report};
+use super::report::{Cell, Growth, Law, Lines, Metric, Point, Report};
 use super::{Axis, Place};
 use crate::journal::first_header;
 use crate::output::{NOTHING, Table, or_nothing};
@@ -22,7 +22,7 @@ impl fmt::Display for Report {
             let failed = self.failed.iter().filter(|failed| failed.key.axis == axis);
             if !points.is_empty() {
                 writeln!(f, "{axis}: medians of {} rounds", self.rounds)?;
-                write!(f, "{}", points_table(self.mode, axis, &points))?;
+                write!(f, "{}", points_table(axis, &points))?;
                 if let Some(rate) = self.rates.iter().find(|rate| rate.axis == axis) {
                     let (rate, half_of, x) = (rate.requests_per_s, &rate.half_of, rate.x);
                     writeln!(
@@ -61,8 +61,8 @@ fn is_part_of_a_sum(growth: &Growth) -> bool {
 /// at 10000`.
 impl fmt::Display for Growth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, axis, name, metric, law, fit, ends: [(first, from), (last, to)] } = self;
-        let (interval, what) = (fit.interval, in_words(*mode, *metric));
+        let Self { axis, name, metric, law, fit, ends: [(first, from), (last, to)] } = self;
+        let (interval, what) = (fit.interval, in_words(*metric));
         let is_one = fit.rounds < 2;
         let does = match (interval.low > 0.0, interval.high < 0.0) {
             _ if is_one => "goes",
@@ -89,11 +89,9 @@ impl fmt::Display for Growth {
     }
 }
 
-fn in_words(mode: Mode, metric: Metric) -> &'static str {
+fn in_words(metric: Metric) -> &'static str {
     match metric {
         Metric::Throughput => "throughput",
-        Metric::PerThread => "throughput per thread",
-        Metric::Cpu if mode == Mode::InProcess => "CPU per operation",
         Metric::Cpu => "CPU per request",
         Metric::PacedCpu => "CPU per request at the rate",
         Metric::P99 => "p99",
@@ -103,7 +101,7 @@ fn in_words(mode: Mode, metric: Metric) -> &'static str {
 
 fn shown(metric: Metric, value: f64) -> String {
     match metric {
-        Metric::Throughput | Metric::PerThread => format!("{value:.0}/s"),
+        Metric::Throughput => format!("{value:.0}/s"),
         Metric::Cpu | Metric::PacedCpu => format!("{value:.2} us"),
         Metric::P99 => time(value),
         Metric::Memory => format!("{:.1} MB", value / 1e6),
@@ -115,35 +113,31 @@ fn time(microseconds: f64) -> String {
     if microseconds < 1000.0 { format!("{microseconds:.0} us") } else { format!("{:.1} ms", microseconds / 1000.0) }
 }
 
-fn points_table(mode: Mode, axis: Axis, points: &[&Point]) -> Table {
-    let (who, what, axis) = match mode {
-        Mode::Http => ("SERVER", "REQUESTS/S", axis.name().to_uppercase()),
-        Mode::InProcess => ("REPO", "OPERATIONS/S", axis.name().to_uppercase()),
-    };
-    let mut header = vec![who, &axis, what];
-    match mode {
-        Mode::Http => header.extend(["CPU/REQUEST", "AT RATE", "P50", "P99", "MEMORY", "SERVER", "CLIENT"]),
-        Mode::InProcess => header.extend(["EACH THREAD", "CPU/OPERATION", "MEMORY", "CPU"]),
-    }
-    let mut table = Table::of_numbers(&header);
+fn points_table(axis: Axis, points: &[&Point]) -> Table {
+    let axis = axis.name().to_uppercase();
+    let mut table = Table::of_numbers(&[
+        "SERVER",
+        &axis,
+        "REQUESTS/S",
+        "CPU/REQUEST",
+        "AT RATE",
+        "P50",
+        "P99",
+        "MEMORY",
+        "SERVER",
+        "CLIENT",
+    ]);
     for point in points {
         let mut cells = vec![point.name.clone(), point.x.to_string(), format!("{:.0}", point.per_s)];
-        if mode == Mode::InProcess {
-            cells.push(or_nothing(point.per_thread_s.map(|per_s| format!("{per_s:.0}"))));
-        }
         cells.push(or_nothing(point.cpu_us.map(|cpu| shown(Metric::Cpu, cpu))));
-        if mode == Mode::Http {
-            cells.push(or_nothing(point.paced_cpu_us.map(|cpu| shown(Metric::PacedCpu, cpu))));
-            cells.extend(match (point.overloaded, point.p50_us, point.p99_us) {
-                (true, ..) => ["overloaded".into(), String::new()],
-                (false, p50, p99) => [p50, p99].map(|latency| or_nothing(latency.map(time))),
-            });
-        }
+        cells.push(or_nothing(point.paced_cpu_us.map(|cpu| shown(Metric::PacedCpu, cpu))));
+        cells.extend(match (point.overloaded, point.p50_us, point.p99_us) {
+            (true, ..) => ["overloaded".into(), String::new()],
+            (false, p50, p99) => [p50, p99].map(|latency| or_nothing(latency.map(time))),
+        });
         cells.push(or_nothing(point.loaded_bytes.map(|bytes| shown(Metric::Memory, bytes))));
-        cells.push(or_nothing(point.server_busy_pct.map(|busy| format!("{busy:.0} %"))));
-        if mode == Mode::Http {
-            cells.push(or_nothing(point.client_busy_pct.map(|busy| format!("{busy:.0} %"))));
-        }
+        let busy = [point.server_busy_pct, point.client_busy_pct];
+        cells.extend(busy.map(|busy| or_nothing(busy.map(|busy| format!("{busy:.0} %")))));
         table.row(cells);
     }
     table
@@ -152,14 +146,14 @@ fn points_table(mode: Mode, axis: Axis, points: &[&Point]) -> Table {
 fn growth_table(growth: &[&Growth]) -> Table {
     let mut table =
         Table::of_numbers(&["", "figure", "grows as", "95 % interval", "R²", "points", "rounds", "from", "to"]);
-    for Growth { mode, axis, name, metric, law, fit, ends: [(_, from), (_, to)] } in growth.iter().copied() {
+    for Growth { axis, name, metric, law, fit, ends: [(_, from), (_, to)] } in growth.iter().copied() {
         let (digits, curve) = match law {
             Law::Power => (2, format!("{axis}^{:.2}", fit.b)),
             Law::Line => (0, format!("{:.0} bytes each", fit.b)),
         };
         table.row(vec![
             name.clone(),
-            in_words(*mode, *metric).to_owned(),
+            in_words(*metric).to_owned(),
             curve,
             format!("[{:.digits$}, {:.digits$}]", fit.interval.low, fit.interval.high),
             if fit.points < 3 { NOTHING.to_owned() } else { format!("{:.2}", fit.r2) },
@@ -172,15 +166,14 @@ fn growth_table(growth: &[&Growth]) -> Table {
     table
 }
 
-/// The report that these lines make: with their header's mode and seed.
+/// The report that these lines make: with their header's seed.
 ///
 /// # Errors
 ///
 /// Where there is no header, or a line is not what it should be.
 pub fn report(lines: &[Value]) -> anyhow::Result<Report> {
     let header = first_header(lines)?;
-    let mode = serde_json::from_value(header.plan["mode"].clone())?;
-    Ok(Report::of(mode, &Lines::of(lines)?, header.environment.seed, false))
+    Ok(Report::of(&Lines::of(lines)?, header.environment.seed, false))
 }
 
 /// For each axis its points, and how they grow.
@@ -195,7 +188,7 @@ pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
         let points: Vec<&Point> = report.points.iter().filter(|point| point.axis == axis).collect();
         let growth: Vec<&Growth> = report.growth.iter().filter(|growth| growth.axis == axis).collect();
         if !points.is_empty() {
-            tables.push((format!("{axis}: points"), points_table(report.mode, axis, &points)));
+            tables.push((format!("{axis}: points"), points_table(axis, &points)));
         }
         if !growth.is_empty() {
             tables.push((format!("{axis}: growth"), growth_table(&growth)));
@@ -223,7 +216,6 @@ pub fn write_cells(lines: &Lines, out: impl io::Write) -> io::Result<()> {
         "answered",
         "elapsed_s",
         "per_s",
-        "per_thread_s",
         "cpu_us",
         "paced_cpu_us",
         "server_busy_pct",
@@ -253,7 +245,6 @@ pub fn write_cells(lines: &Lines, out: impl io::Write) -> io::Result<()> {
             shown.answered.to_string(),
             shown.elapsed_s.to_string(),
             shown.per_s.to_string(),
-            number(shown.per_thread_s),
             number(shown.cpu_us),
             number(shown.paced_cpu_us),
             number(shown.server_busy_pct),
@@ -307,8 +298,8 @@ mod tests {
 
     fn growth(metric: Metric, law: Law, [b, low, high, r2]: [f64; 4], [points, rounds]: [usize; 2]) -> Growth {
         let fit = Fit { a: 1.0, b, interval: Interval { low, high }, r2, points, rounds };
-        let (mode, axis, name) = (Mode::Http, Axis::Connections, String::from("any"));
-        Growth { mode, axis, name, metric, law, fit, ends: [(10, 20.1), (10_000, 24.3)] }
+        let (axis, name) = (Axis::Connections, String::from("any"));
+        Growth { axis, name, metric, law, fit, ends: [(10, 20.1), (10_000, 24.3)] }
     }
 
     #[test]

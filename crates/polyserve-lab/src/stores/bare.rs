@@ -63,10 +63,12 @@ pub struct Alone(RefCell<HashMap<i64, Entity, IdState>>);
 #[derive(Debug, Default)]
 pub struct Locked(RwLock<HashMap<i64, Entity, IdState>>);
 
+#[allow(clippy::needless_pass_by_value)] // it is dropped here, after every lock
 fn put<T>(replaced: Option<T>) -> Result<Put, RepoError> {
     Ok(if replaced.is_some() { Put::Replaced } else { Put::Created })
 }
 
+#[allow(clippy::needless_pass_by_value)] // as above
 fn removed<T>(removed: Option<T>) -> Result<Removed, RepoError> {
     Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent })
 }

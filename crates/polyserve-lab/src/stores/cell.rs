@@ -205,7 +205,7 @@ pub fn filling<S: Store>(make: &dyn Fn() -> io::Result<S>, plan: &Plan, how: How
         expect_len(&store, lanes.balance().unsigned_abs())?;
         let sum = match all.take() {
             None => passed,
-            Some(before) => before.and(passed)?,
+            Some(before) => before.and(&passed)?,
         };
         let is_over = match how.until {
             Until::Time(time) => sum.wall >= time,

@@ -78,7 +78,7 @@ impl Passed {
     /// # Errors
     ///
     /// Where the latencies cannot be added up.
-    pub fn and(mut self, other: Self) -> anyhow::Result<Self> {
+    pub fn and(mut self, other: &Self) -> anyhow::Result<Self> {
         if let (Some(all), Some(more)) = (&mut self.latency, &other.latency) {
             all.add(more).context("latencies cannot be added up")?;
         }
@@ -259,7 +259,7 @@ impl Shared<'_> {
         let panicked = |_| Err(anyhow!("an operation panicked"));
         match result.unwrap_or_else(panicked) {
             Ok(operations) => {
-                (lane.operations, legs.operations) = (lane.operations + operations, legs.operations + operations)
+                (lane.operations, legs.operations) = (lane.operations + operations, legs.operations + operations);
             }
             Err(error) => legs.error = legs.error.take().or(Some(error)),
         }

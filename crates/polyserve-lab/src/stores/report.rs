@@ -16,9 +16,12 @@ use crate::scale::Axis;
 use crate::scale::growth::{Fit, Sample, power};
 use crate::statistics::{Estimate, Interval, Verdict, median, tie_band};
 
+/// What the name of the baseline's second entry ends with.
+pub const AGAIN: &str = " (again)";
+
 /// What the baseline is called where it is entered again.
 pub fn again(baseline: &str) -> String {
-    format!("{baseline} (again)")
+    format!("{baseline}{AGAIN}")
 }
 
 /// A store at a place of an axis, under a workload: medians over its rounds.

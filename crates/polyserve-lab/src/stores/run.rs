@@ -119,11 +119,9 @@ impl Experiment {
                     }
                     progress.turn_over();
                     let is_whole = note(&key, job.place, result, &mut lines, journal, progress)?;
-                    if is_whole {
-                        over.insert(key)
-                    } else {
-                        out.insert((at, key.name))
-                    };
+                    if !is_whole {
+                        out.insert((at, key.name));
+                    }
                 }
             }
         }

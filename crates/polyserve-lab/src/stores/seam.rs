@@ -19,7 +19,7 @@ use super::report::again;
 use super::twins::{Field, Ground};
 use crate::compare::contestant::order;
 use crate::journal::{Journal, first_header, of_kind};
-use crate::output::Table;
+use crate::output::{Table, or_nothing};
 use crate::progress::Progress;
 use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, median};
 
@@ -159,6 +159,8 @@ impl Experiment {
     }
 }
 
+type Rounds<'a> = BTreeMap<usize, &'a Turn>;
+
 /// A store beside its baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
@@ -192,7 +194,8 @@ pub struct Report {
 impl Report {
     /// What these turns make together.
     pub fn of(turns: &[Turn], seed: u64, at_most: Option<f64>, interrupted: bool) -> Self {
-        let mut fields: BTreeMap<(&str, usize), BTreeMap<&str, BTreeMap<usize, &Turn>>> = BTreeMap::new();
+        // By baseline and threads, then by store, then by round.
+        let mut fields: BTreeMap<(&str, usize), BTreeMap<&str, Rounds<'_>>> = BTreeMap::new();
         for turn in turns {
             let field = fields.entry((&turn.baseline, turn.threads)).or_default();
             field.entry(&turn.name).or_default().insert(turn.round, turn);
@@ -251,7 +254,7 @@ fn table(rows: &[Row]) -> Table {
             row.threads.to_string(),
             format!("{:.3}", row.time.ratio),
             interval(&row.time.interval),
-            row.same.as_ref().map_or_else(|| "-".into(), |same| interval(&same.interval)),
+            or_nothing(row.same.as_ref().map(|same| interval(&same.interval))),
             format!("{:.2}", row.per_s / 1e6),
             format!("{:.2}", row.baseline_per_s / 1e6),
             row.time.rounds.to_string(),

@@ -14,6 +14,7 @@ use polyserve::{Entity, EntityRef, EntityRepo};
 use crate::machine::Cores;
 
 /// What the loops need of a store.
+#[allow(clippy::len_without_is_empty)] // as the seam's
 pub trait Store {
     /// Shows the entity of `id` to `see`; whether there is one.
     ///

@@ -1,14 +1,16 @@
 //! A report for people, its tables, and its cells as CSV.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
 use serde_json::Value;
 
+use super::bare::PREFIX;
 use super::record::{Lines, Short};
-use super::report::{Growth, MemoryPoint, Point, Report, report};
+use super::report::{AGAIN, Growth, MemoryPoint, Point, Report, report};
 use super::workload::Load;
-use crate::output::Table;
+use crate::output::{NOTHING, Table, or_nothing};
 use crate::scale::Axis;
 use crate::statistics::{Estimate, LEAST_ROUNDS, Verdict};
 
@@ -24,7 +26,7 @@ impl fmt::Display for Short {
 /// A time in microseconds.
 fn time(us: Option<f64>) -> String {
     match us {
-        None => "-".into(),
+        None => NOTHING.into(),
         Some(us) if us < 10.0 => format!("{:.0} ns", us * 1000.0),
         Some(us) if us < 10_000.0 => format!("{us:.0} us"),
         Some(us) => format!("{:.0} ms", us / 1000.0),
@@ -40,7 +42,7 @@ fn rate(per_s: f64) -> String {
 }
 
 fn beside(estimate: Option<&Estimate>) -> String {
-    estimate.map_or_else(|| "-".into(), |estimate| format!("{:.3} {}", estimate.ratio, estimate.interval))
+    or_nothing(estimate.map(|estimate| format!("{:.3} {}", estimate.ratio, estimate.interval)))
 }
 
 fn verdict(verdict: Option<Verdict>) -> String {
@@ -68,9 +70,10 @@ fn points_table(baseline: &str, axis: Axis, points: &[&Point]) -> Table {
     for point in points {
         let mut row = vec![point.name.clone(), point.x.to_string(), rate(point.per_s)];
         if later {
-            row.push(point.windowed_per_s.map_or_else(|| "-".into(), rate));
+            row.push(or_nothing(point.windowed_per_s.map(rate)));
         }
-        let said = if point.name != baseline && point.verdict.is_none() { "-".into() } else { verdict(point.verdict) };
+        let said =
+            if point.name != baseline && point.verdict.is_none() { NOTHING.into() } else { verdict(point.verdict) };
         row.extend([beside(point.beside.as_ref()), said]);
         if bare {
             row.push(beside(point.beside_bare.as_ref()));
@@ -86,17 +89,17 @@ fn memory_table(axis: Axis, points: &[&MemoryPoint]) -> Table {
     let axis = axis.name().to_uppercase();
     let header = ["STORE", axis.as_str(), "BYTES EACH", "OF bare/hash_map", "ALL REMOVED", "STORED AGAIN", "STORED/S"];
     let mut table = Table::of_numbers(&header);
-    let bytes = |bytes: Option<f64>| bytes.map_or_else(|| "-".into(), |bytes| format!("{bytes:.1}"));
+    let bytes = |bytes: Option<f64>| or_nothing(bytes.map(|bytes| format!("{bytes:.1}")));
     for point in points {
         let keys = point.stored_per_s();
         table.row(vec![
             point.name.clone(),
             point.x.to_string(),
             bytes(point.filled),
-            point.of_plain.map_or_else(|| "-".into(), |part| format!("{part:.3}")),
+            or_nothing(point.of_plain.map(|part| format!("{part:.3}"))),
             bytes(point.emptied),
             bytes(point.refilled),
-            keys.map_or_else(|| "-".into(), rate),
+            or_nothing(keys.map(rate)),
         ]);
     }
     table
@@ -118,10 +121,37 @@ fn growth_table(growth: &[&Growth]) -> Table {
             load.to_string(),
             format!("{axis}^{:.2}", fit.b),
             format!("[{:.2}, {:.2}]", fit.interval.low, fit.interval.high),
-            if fit.points < 3 { String::from("-") } else { format!("{:.2}", fit.r2) },
+            if fit.points < 3 { NOTHING.to_owned() } else { format!("{:.2}", fit.r2) },
             fit.points.to_string(),
             fit.rounds.to_string(),
         ]);
+    }
+    table
+}
+
+/// The fastest repo at each place, and what part of the fastest bare map's throughput it has, by medians: where a name
+/// changes along a row, two stores cross.
+fn fastest_table(points: &[&Point]) -> Table {
+    let places: BTreeSet<u64> = points.iter().map(|point| point.x).collect();
+    let loads: BTreeSet<&Load> = points.iter().map(|point| &point.load).collect();
+    let mut header = vec![String::from("WORKLOAD")];
+    header.extend(places.iter().map(u64::to_string));
+    let mut table = Table::of_texts(&header.iter().map(String::as_str).collect::<Vec<_>>());
+    for load in loads {
+        let fastest = |x: u64, is_bare: bool| {
+            let here =
+                points.iter().filter(|point| point.x == x && point.load == *load && !point.name.ends_with(AGAIN));
+            let own = here.filter(|point| point.name.starts_with(PREFIX) == is_bare);
+            own.max_by(|one, other| one.per_s.total_cmp(&other.per_s))
+        };
+        let mut row = vec![load.to_string()];
+        row.extend(places.iter().map(|x| {
+            or_nothing(fastest(*x, false).map(|repo| {
+                let bare = fastest(*x, true).map(|bare| format!(", {:.2} of {}", repo.per_s / bare.per_s, bare.name));
+                format!("{} {}{}", repo.name, rate(repo.per_s), bare.unwrap_or_default())
+            }))
+        }));
+        table.row(row);
     }
     table
 }
@@ -146,7 +176,7 @@ fn missing(report: &Report) -> Vec<[String; 3]> {
     all
 }
 
-/// The points of each axis and workload, the memory of each axis, by their titles.
+/// The memory of each axis, the points of each workload and who is the fastest, by their titles.
 fn all_tables(report: &Report) -> Vec<(String, Table)> {
     let mut tables = Vec::new();
     for axis in Axis::ALL {
@@ -160,6 +190,10 @@ fn all_tables(report: &Report) -> Vec<(String, Table)> {
         for load in loads {
             let points: Vec<&Point> = own().filter(|point| point.load == *load).collect();
             tables.push((format!("{axis}: {load}"), points_table(&report.baseline, axis, &points)));
+        }
+        let all: Vec<&Point> = own().collect();
+        if !all.is_empty() {
+            tables.push((format!("{axis}: the fastest repo"), fastest_table(&all)));
         }
     }
     tables

@@ -292,11 +292,19 @@ fn a_report_has_ratios_memory_and_growth() {
     assert_eq!(memory.filled, Some(100.0));
     assert!(report.growth.iter().all(|growth| (growth.fit.b + 1.0).abs() < 1e-9), "{:?}", report.growth);
     let said = report.to_string();
-    for wanted in ["keys: read uniform", "keys: memory", "BYTES EACH", "OF slow", "2.000 [2.000, 2.000]", "faster"] {
+    for wanted in [
+        "keys: read uniform",
+        "keys: the fastest repo",
+        "keys: memory",
+        "BYTES EACH",
+        "OF slow",
+        "2.000 [2.000, 2.000]",
+        "faster",
+    ] {
         assert!(said.contains(wanted), "{wanted} is not in\n{said}");
     }
     let recorded = crate::journal::read(&dir.join("stores.jsonl")).unwrap();
-    assert_eq!(super::table::tables(&recorded).unwrap().len(), 3);
+    assert_eq!(super::table::tables(&recorded).unwrap().len(), 4);
     let mut csv = Vec::new();
     super::table::write_cells(&lines, &mut csv).unwrap();
     assert_eq!(String::from_utf8(csv).unwrap().lines().count(), 121, "60 cells, 60 of memory");

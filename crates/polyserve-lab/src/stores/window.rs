@@ -123,7 +123,7 @@ pub(super) fn wrong(id: i64) -> anyhow::Error {
 
 /// That an answer is the wanted one.
 #[inline]
-pub(super) fn expect<T: PartialEq + std::fmt::Debug>(id: i64, said: T, wanted: T) -> anyhow::Result<()> {
+pub(super) fn expect<T: Copy + PartialEq + std::fmt::Debug>(id: i64, said: T, wanted: T) -> anyhow::Result<()> {
     if said == wanted { Ok(()) } else { Err(unexpected(id, &format!("{said:?}"), &format!("{wanted:?}"))) }
 }
 
