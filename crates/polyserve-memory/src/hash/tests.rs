@@ -1,0 +1,213 @@
+//! All secrets but those of `two_states_differ` are seeded, so that what holds today holds tomorrow. Bounds are those that
+//! a truly random function would break less than once in a million runs of a test, seeds drawn anew.
+
+use super::*;
+
+/// Ids of a shape. Buckets are as many, so that a bucket has one on average.
+const IDS: usize = 1 << 14;
+
+/// A bucket that has more ids than this has them by no chance: Poisson(1) exceeds 13 once in 4 * 10^11.
+const LONGEST: u32 = 13;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn state(&mut self) -> IdState {
+        IdState::of([0; 5].map(|_| self.next()))
+    }
+}
+
+/// Step 1 alone.
+fn unmixed(state: &IdState, id: i64) -> u64 {
+    let mut hasher = state.build_hasher();
+    hasher.write_i64(id);
+    hasher.upper()
+}
+
+/// How many of `hashes` fall on each value of the `bits` bits from bit `from` on, counted from the lowest.
+fn counts(hashes: impl IntoIterator<Item = u64>, from: u32, bits: u32) -> Vec<u32> {
+    let mut counts = vec![0; 1 << bits];
+    for hash in hashes {
+        counts[(hash >> from) as usize & ((1 << bits) - 1)] += 1;
+    }
+    counts
+}
+
+fn longest(hashes: impl IntoIterator<Item = u64>, bits: u32) -> u32 {
+    counts(hashes, 0, bits).into_iter().max().unwrap_or_default()
+}
+
+/// Ids as programs choose them, and as somebody would who knows how tables work.
+fn shapes() -> Vec<(String, Vec<i64>)> {
+    let ids = || 0..IDS as i64;
+    let mut shapes: Vec<(String, Vec<i64>)> = vec![
+        ("a sequence".into(), ids().collect()),
+        ("negative ids".into(), ids().map(|id| -1 - id).collect()),
+        ("around zero".into(), ids().map(|id| id - IDS as i64 / 2).collect()),
+        ("the largest".into(), ids().map(|id| i64::MAX - id).collect()),
+        ("the smallest".into(), ids().map(|id| i64::MIN + id).collect()),
+        ("high bits alone".into(), ids().map(|id| id << 50).collect()),
+        ("twice the same half".into(), ids().map(|id| id << 32 | id).collect()),
+        ("squares".into(), ids().map(|id| id * id).collect()),
+        ("seconds of a day".into(), ids().map(|id| 1_700_000_000_000 + id * 1000).collect()),
+    ];
+    shapes.extend((1..50).step_by(3).map(|bit| (format!("multiples of 2^{bit}"), ids().map(|id| id << bit).collect())));
+    let mut sparse = vec![0_u64];
+    for first in 0..64_u32 {
+        sparse.push(1 << first);
+        for second in 0..first {
+            sparse.push(1 << first | 1 << second);
+            sparse.extend((0..second).map(|third| 1 << first | 1 << second | 1 << third));
+        }
+    }
+    for (name, ids) in [("few low bits", &sparse[..IDS]), ("few high bits", &sparse[sparse.len() - IDS..])] {
+        shapes.push((name.into(), ids.iter().map(|&id| id as i64).collect()));
+    }
+    shapes
+}
+
+/// The buckets of hashbrown are chosen by the lowest bits, its tags are the upper seven, shards go by those below them.
+#[test]
+fn every_shape_is_spread_like_chance() {
+    let mut random = Random(1);
+    for (shape, ids) in shapes() {
+        assert_eq!(ids.len(), IDS);
+        for number in 0..6 {
+            let state = random.state();
+            let hashes: Vec<_> = ids.iter().map(|id| state.hash_one(id)).collect();
+            let hashes = || hashes.iter().copied();
+            let chain = longest(hashes(), 14);
+            assert!(chain <= LONGEST, "{shape}, secret {number}: a chain of {chain}");
+            // 128 on average, with a standard deviation of 11.3; 64, and 8.
+            let tags = counts(hashes(), 57, 7);
+            assert!(tags.iter().all(|count| (44..=212).contains(count)), "{shape}, secret {number}: tags {tags:?}");
+            let shards = counts(hashes(), 49, 8);
+            assert!(
+                shards.iter().all(|count| (8..=124).contains(count)),
+                "{shape}, secret {number}: shards {shards:?}"
+            );
+            // Within a shard of sixteen, which has a sixteenth of the ids.
+            let chain = longest(hashes().filter(|hash| hash << 7 >> 60 == 5), 10);
+            assert!(chain <= LONGEST, "{shape}, secret {number}: a chain of {chain} in a shard");
+            // A bucket and a tag shared: what a lookup compares in vain. 64 pairs on average.
+            let mut places: Vec<_> = hashes().map(|hash| hash.rotate_left(7) & 0x1f_ffff).collect();
+            places.sort_unstable();
+            let pairs: usize = places.chunk_by(PartialEq::eq).map(|met| met.len() * (met.len() - 1) / 2).sum();
+            assert!(pairs <= 140, "{shape}, secret {number}: {pairs} pairs share bucket and tag");
+        }
+    }
+}
+
+/// The theorem, for pairs that are as alike as can be: over secrets, they share seven bits once in 128.
+#[test]
+fn no_pair_meets_more_often_than_by_chance() {
+    let pairs = [(0, 1), (1, 2), (0, i64::MIN), (1, i64::MIN | 1), (-1, 1), (0, 1 << 32), (1 << 62, 1 << 63), (6, 7)];
+    let mut random = Random(2);
+    let states: Vec<_> = (0..IDS).map(|_| random.state()).collect();
+    for (one, other) in pairs {
+        for from in [0, 7, 30, 50, 57] {
+            let bits = |id: i64, state: &IdState| state.hash_one(id) >> from & 0x7f;
+            let met = states.iter().filter(|state| bits(one, state) == bits(other, state)).count();
+            assert!((44..=212).contains(&met), "{one} and {other} share bits from {from} under {met} of {IDS} secrets");
+        }
+    }
+}
+
+#[test]
+fn ids_that_meet_under_a_known_secret_do_not_under_another() {
+    let mut random = Random(3);
+    let known = random.state();
+    let mut built: Vec<(&str, Vec<i64>, IdState)> = vec![
+        ("a secret of zeros", (0..1024).collect(), IdState::of([0; 5])),
+        ("a secret that multiplies by one", (0..1024).map(|id| id << 32).collect(), IdState::of([0, 1, 0, 0, 1])),
+    ];
+    let meeting = (0..).filter(|&id: &i64| known.hash_one(id) & 0x3ff == 0).take(1024).collect();
+    built.push(("another secret", meeting, known));
+    for (name, ids, known) in built {
+        assert_eq!(longest(ids.iter().map(|id| known.hash_one(id)), 10), 1024, "{name}: they meet");
+        for _ in 0..20 {
+            let state = random.state();
+            let chain = longest(ids.iter().map(|id| state.hash_one(id)), 10);
+            assert!(chain <= LONGEST, "built for {name}: a chain of {chain} under another");
+        }
+    }
+}
+
+/// What is worst for a linear hash, and what the mix is for.
+#[test]
+fn no_progression_makes_a_chain() {
+    let mut random = Random(4);
+    let mut longest_unmixed = 0;
+    for _ in 0..4000 {
+        let (state, start, step) = (random.state(), random.next() as i64, random.next() as i64);
+        let ids = || (0..1024).map(|number| step.wrapping_mul(number).wrapping_add(start));
+        longest_unmixed = longest_unmixed.max(longest(ids().map(|id| unmixed(&state, id)), 10));
+        let chain = longest(ids().map(|id| state.hash_one(id)), 10);
+        assert!(chain <= LONGEST, "{start} + i * {step}: a chain of {chain}");
+    }
+    assert!(longest_unmixed > 2 * LONGEST, "the mix has nothing to do: without it {longest_unmixed} at most");
+}
+
+/// Two ids that nearly meet before the mix give a progression that does. After it they give nothing, even to whoever
+/// knows the secret of step 1.
+#[test]
+fn a_pair_that_meets_gives_no_progression() {
+    let mut random = Random(5);
+    for _ in 0..4 {
+        let state = random.state();
+        // How far a step goes round, where the bits that choose a bucket are the hand.
+        let from_zero = |step: i64| {
+            let turned = whole(state.multiplier).wrapping_mul(step as u128) << 50;
+            turned.min(turned.wrapping_neg())
+        };
+        let step = (1..1 << 21).min_by_key(|&step| from_zero(step)).expect("there are steps");
+        let ids = || (0..IDS as i64).map(|number| number * step);
+        let chain = longest(ids().map(|id| unmixed(&state, id)), 14);
+        assert!(chain > 5 * LONGEST, "step {step} makes only a chain of {chain}");
+        let chain = longest(ids().map(|id| state.hash_one(id)), 14);
+        assert!(chain <= LONGEST, "step {step} makes a chain of {chain} after the mix");
+    }
+}
+
+/// The chance that two secrets agree on one of these ids is 2^-58.
+#[test]
+fn two_states_differ() {
+    let (one, other) = (IdState::default(), IdState::default());
+    for id in -32..32_i64 {
+        assert_ne!(one.hash_one(id), other.hash_one(id));
+        assert_eq!(one.hash_one(id), one.clone().hash_one(id));
+    }
+}
+
+#[test]
+fn other_keys_are_hashed_whole() {
+    let state = Random(6).state();
+    let keys: [&[u8]; 6] =
+        [b"", b"a", b"eight by", b"eight bytes and more", b"eight bytes and morf", b"fight bytes and more"];
+    let hash = |key: &[u8]| {
+        let mut hasher = state.build_hasher();
+        hasher.write(key);
+        hasher.finish()
+    };
+    for (number, one) in keys.iter().enumerate() {
+        for other in &keys[..number] {
+            assert_ne!(hash(one), hash(other), "{one:?} and {other:?}");
+        }
+    }
+}
+
+#[test]
+fn a_secret_is_not_printed() {
+    let state = Random(7).state();
+    assert_eq!(format!("{state:?}"), "IdState { .. }");
+    assert_eq!(format!("{:?}", state.build_hasher()), "IdHasher { .. }");
+}
