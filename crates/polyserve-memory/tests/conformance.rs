@@ -6,11 +6,12 @@ use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::{Entity, EntityRepo, Lookup};
 #[cfg(feature = "dashmap")]
 use polyserve_memory::Dashmap;
-use polyserve_memory::{StdMutex, StdRwlock, TwoLevel};
+use polyserve_memory::{Sharded, StdMutex, StdRwlock, TwoLevel};
 
 repo_conformance!(std_mutex, RepoSubject::new(StdMutex::new));
 repo_conformance!(std_rwlock, RepoSubject::new(StdRwlock::new));
 repo_conformance!(two_level, RepoSubject::new(TwoLevel::new));
+repo_conformance!(sharded, RepoSubject::new(Sharded::new));
 #[cfg(feature = "dashmap")]
 repo_conformance!(dashmap, RepoSubject::new(Dashmap::new));
 
@@ -19,6 +20,7 @@ fn all() -> Vec<Box<dyn EntityRepo>> {
         Box::new(StdMutex::default()),
         Box::new(StdRwlock::default()),
         Box::new(TwoLevel::default()),
+        Box::new(Sharded::default()),
         #[cfg(feature = "dashmap")]
         Box::new(Dashmap::default()),
     ]
