@@ -1,7 +1,8 @@
 //! Entity repos in memory, one locking strategy a file.
 //!
 //! All of them answer [`Answer::Now`](polyserve_core::Answer::Now), move a put's `String` in, show it in place, and
-//! drop a replaced or removed entity after the last lock is let go. A visit that panics costs its caller that one answer.
+//! drop a replaced or removed entity after the last lock is let go; where one does otherwise, its module says so:
+//! [`packed`] copies short descriptions. A visit that panics costs its caller that one answer.
 //!
 //! ```
 //! use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put};
@@ -23,6 +24,7 @@
 //! * [`std_rwlock`]: one reader-writer lock around one map.
 //! * [`two_level`]: a reader-writer lock around the map and one around each entity.
 //! * [`sharded`]: shards of this crate's own, each a table behind a reader-writer lock.
+//! * [`packed`]: the same shards, with entities packed in pages: the leanest.
 //! * [`dashmap`]: the `dashmap` crate's map in shards, each with a reader-writer lock. Feature `dashmap`, on by
 //!   default.
 //!
@@ -35,6 +37,7 @@
 #[cfg(feature = "dashmap")]
 pub mod dashmap;
 pub mod hash;
+pub mod packed;
 pub mod sharded;
 mod shards;
 pub mod std_mutex;
@@ -43,6 +46,7 @@ pub mod two_level;
 
 #[cfg(feature = "dashmap")]
 pub use self::dashmap::Dashmap;
+pub use self::packed::Packed;
 pub use self::sharded::Sharded;
 pub use self::std_mutex::StdMutex;
 pub use self::std_rwlock::StdRwlock;

@@ -6,12 +6,13 @@ use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::{Entity, EntityRepo, Lookup};
 #[cfg(feature = "dashmap")]
 use polyserve_memory::Dashmap;
-use polyserve_memory::{Sharded, StdMutex, StdRwlock, TwoLevel};
+use polyserve_memory::{Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
 
 repo_conformance!(std_mutex, RepoSubject::new(StdMutex::new));
 repo_conformance!(std_rwlock, RepoSubject::new(StdRwlock::new));
 repo_conformance!(two_level, RepoSubject::new(TwoLevel::new));
 repo_conformance!(sharded, RepoSubject::new(Sharded::new));
+repo_conformance!(packed, RepoSubject::new(Packed::new));
 #[cfg(feature = "dashmap")]
 repo_conformance!(dashmap, RepoSubject::new(Dashmap::new));
 
@@ -21,6 +22,7 @@ fn all() -> Vec<Box<dyn EntityRepo>> {
         Box::new(StdRwlock::default()),
         Box::new(TwoLevel::default()),
         Box::new(Sharded::default()),
+        Box::new(Packed::default()),
         #[cfg(feature = "dashmap")]
         Box::new(Dashmap::default()),
     ]
@@ -34,16 +36,26 @@ fn shown_at(repo: &dyn EntityRepo, id: i64) -> *const u8 {
     at
 }
 
+/// The longest description that `repo` copies, as it declares; the others copy none.
+fn longest_copied(repo: &dyn EntityRepo) -> Option<usize> {
+    format!("{repo:?}").starts_with("Packed ").then_some(Packed::LONGEST_COPIED)
+}
+
 #[test]
 fn no_description_is_copied() {
     for repo in all() {
-        // The first is a put of a new id, the second one of a known id.
-        for value in [1.0, 2.0] {
-            let description = String::from("a description that lies on the heap");
-            let at = description.as_ptr();
-            repo.put(Entity::new(7, description, value)).wait().expect("it answers");
-            assert_eq!(shown_at(&repo, 7), at, "{repo:?} moves a description in, and shows it where it lies");
-            assert_eq!(shown_at(&repo, 7), at, "{repo:?} shows it there every time");
+        let copied = longest_copied(&repo);
+        for length in [40, 512, 513, 10_000] {
+            // The first is a put of a new id, the second one of a known id.
+            for value in [1.0, 2.0] {
+                let description = "d".repeat(length);
+                let at = description.as_ptr();
+                repo.put(Entity::new(length as i64, description, value)).wait().expect("it answers");
+                let shown = shown_at(&repo, length as i64);
+                let moved = copied.is_none_or(|longest| length > longest);
+                assert_eq!(shown == at, moved, "{repo:?} moves a description of {length} bytes in: {moved}");
+                assert_eq!(shown_at(&repo, length as i64), shown, "{repo:?} shows it where it lies, every time");
+            }
         }
     }
 }

@@ -165,7 +165,7 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
 
 #[cfg(feature = "memory")]
 fn memory(catalog: Catalog) -> Catalog {
-    use polyserve_memory::{Sharded, StdMutex, StdRwlock, TwoLevel};
+    use polyserve_memory::{Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
 
     let catalog = catalog
         .with_repo(Entry::repo("std_mutex", "one map behind one mutex: the baseline", REPO, || {
@@ -179,6 +179,9 @@ fn memory(catalog: Catalog) -> Catalog {
         }))
         .with_repo(Entry::repo("sharded", "tables in shards, each behind a readers-writer lock", REPO, || {
             Ok(Arc::new(Sharded::default()))
+        }))
+        .with_repo(Entry::repo("packed", "entities packed in pages, in shards: the leanest", REPO, || {
+            Ok(Arc::new(Packed::default()))
         }));
     #[cfg(feature = "dashmap")]
     let catalog = catalog.with_repo(Entry::repo("dashmap", "the sharded map of the dashmap crate", REPO, || {

@@ -1,0 +1,190 @@
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+
+use super::pages::{LONGEST, PAGE};
+use super::*;
+use crate::hash::IdState;
+
+/// A shard by itself, and what it should hold.
+struct Tried {
+    shard: Shard,
+    state: IdState,
+    expected: HashMap<i64, (String, u64)>,
+}
+
+impl Tried {
+    fn new(pages: Pages) -> Self {
+        Self { shard: Shard { pages, ..Shard::default() }, state: IdState::default(), expected: HashMap::new() }
+    }
+
+    fn put(&mut self, id: i64, length: usize, value: f64) -> Result<Put, Full> {
+        let description = "ä🦀x".repeat(length / 7) + &"d".repeat(length % 7);
+        let mut entity = Entity::new(id, description.clone(), value);
+        let (put, _) = self.shard.put(self.state.hash_one(id), &mut entity, |id| self.state.hash_one(id))?;
+        let replaced = self.expected.insert(id, (description, value.to_bits()));
+        assert_eq!(put, if replaced.is_some() { Put::Replaced } else { Put::Created });
+        Ok(put)
+    }
+
+    fn remove(&mut self, id: i64) -> bool {
+        let (removed, _) = self.shard.remove(self.state.hash_one(id), id, |id| self.state.hash_one(id));
+        assert_eq!(removed == Removed::Removed, self.expected.remove(&id).is_some());
+        removed == Removed::Removed
+    }
+
+    /// Each entity is there, whole, and no more memory is used than the header promises.
+    fn check(&self) {
+        assert_eq!(self.shard.places.len(), self.expected.len());
+        for (&id, (description, value)) in &self.expected {
+            let place = self.shard.find(self.state.hash_one(id), id).expect("it is there");
+            let shown = self.shard.pages.show(place);
+            assert_eq!((shown.id, shown.description, shown.value.to_bits()), (id, description.as_str(), *value));
+        }
+        let packed = self.expected.values().filter(|(description, _)| description.len() <= LONGEST);
+        let whole = self.expected.len() - packed.clone().count();
+        // Twice the room it needs, at most, for a record; as much again dead; and what does not fit at a page's end.
+        let needed: usize = packed.map(|(description, _)| 20 + 2 * description.len().next_multiple_of(4)).sum();
+        let pages = self.shard.pages.check();
+        assert!(pages <= whole + 1 + needed * 2 / (PAGE - LONGEST - 20) + 1, "{pages} pages for {needed} bytes");
+    }
+}
+
+/// SplitMix64, seeded: a number below `below`.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % below
+    }
+}
+
+#[test]
+fn a_shard_agrees_with_a_map() {
+    // Up to which length, how many ids, puts among a hundred operations.
+    for (longest, ids, puts) in
+        [(30, 3000, 60), (30, 3000, 40), (LONGEST as u64, 200, 60), (3 * LONGEST as u64, 100, 70)]
+    {
+        let mut random = Random(longest + puts);
+        let mut tried = Tried::new(Pages::default());
+        for step in 0..20_000 {
+            let id = random.below(ids) as i64 - 50;
+            if random.below(100) < puts {
+                let length = random.below(longest + 1) as usize;
+                tried.put(id, length, step as f64 / 8.0).expect("there is room");
+            } else {
+                tried.remove(id);
+            }
+            if step % 997 == 0 {
+                tried.check();
+            }
+        }
+        tried.check();
+        while let Some(&id) = tried.expected.keys().next() {
+            assert!(tried.remove(id));
+        }
+        tried.check();
+        assert!(tried.shard.pages.check() <= 1, "a page at most is left of an empty shard");
+    }
+}
+
+#[test]
+fn a_record_that_fits_is_written_over() {
+    let mut tried = Tried::new(Pages::default());
+    let place = |tried: &Tried| tried.shard.find(tried.state.hash_one(7_i64), 7).expect("it is there");
+    tried.put(7, 20, 1.0).unwrap();
+    let first = place(&tried);
+    for length in [17, 9, 20] {
+        tried.put(7, length, 2.0).unwrap();
+        tried.check();
+        assert_eq!(place(&tried), first, "{length} bytes have room where 20 were, and fill half of it");
+    }
+    tried.put(7, 8, 3.0).unwrap();
+    tried.check();
+    assert_ne!(place(&tried), first, "8 bytes leave more than half of 20 unused");
+    tried.put(7, 21, 4.0).unwrap();
+    tried.put(7, LONGEST + 1, 5.0).unwrap();
+    tried.check();
+    let whole = place(&tried);
+    tried.put(7, 10 * LONGEST, 6.0).unwrap();
+    tried.check();
+    assert_eq!(place(&tried), whole, "a long description takes the place of another");
+    tried.put(7, 0, 7.0).unwrap();
+    tried.check();
+}
+
+/// Records die in the page that they were added to, in a full one, in one that becomes full by the move of another.
+#[test]
+fn what_is_dead_is_at_most_half() {
+    let mut tried = Tried::new(Pages::default());
+    for id in 0..4000 {
+        tried.put(id, 15, 0.0).unwrap();
+        // All but each third die, each while a younger one keeps the page open.
+        if id % 3 != 0 {
+            tried.remove(id);
+        }
+    }
+    tried.check();
+    for id in (0..4000).step_by(6) {
+        tried.remove(id);
+    }
+    tried.check();
+    // Never the length it had, so that every put leaves a dead record.
+    for round in 0..20 {
+        for id in (3..4000).step_by(6) {
+            tried.put(id, 100 + 200 * (round % 2), f64::from(round as i32)).unwrap();
+        }
+        tried.check();
+    }
+}
+
+#[test]
+fn a_full_shard_says_so_and_loses_nothing() {
+    const PAGES: usize = 10;
+    let mut tried = Tried::new(Pages::with_most(PAGES));
+    let full = (0..).find(|&id| tried.put(id, 15, 0.0) == Err(Full)).expect("there is no room for all ids");
+    assert!(full as usize > (PAGES - 3) * (PAGE / 36), "{full} entities in {PAGES} pages");
+    assert!(Full.to_string().contains("full"));
+    tried.check();
+    assert_eq!(tried.put(full, LONGEST + 1, 0.0), Err(Full));
+    assert_eq!(tried.put(1, 16, 1.0), Ok(Put::Replaced), "what fits where it was needs no room");
+    assert_eq!(tried.put(1, 200, 1.0), Err(Full), "and what does not is refused, with the old one kept");
+    tried.check();
+    for round in 0..50_i64 {
+        // A full page is given up, the ids of which are far apart.
+        for id in (round % 5..full).step_by(5) {
+            tried.remove(id);
+        }
+        for id in (round % 5..full).step_by(5) {
+            let put = tried.put(id, 12 + (round % 8) as usize, 2.0);
+            assert!(put == Ok(Put::Created) || put == Err(Full));
+        }
+        tried.check();
+        assert!(tried.shard.pages.check() <= PAGES);
+    }
+}
+
+/// What is taken out is still whole when no lock is held any more. A short one has been copied, and nothing of it is left to
+/// drop.
+#[test]
+fn a_long_description_is_dropped_outside_the_locks() {
+    let repo = Packed::new();
+    let long = |value| Entity::new(7, "d".repeat(LONGEST + 1), value);
+    let put = |mut entity: Entity| {
+        let (hash, shard) = repo.shards.of(7);
+        let done = shard.write().put(hash, &mut entity, |id| repo.shards.hash(id));
+        assert!(repo.shards.iter().all(|shard| shard.try_write().is_some()));
+        (done.expect("there is room"), entity)
+    };
+    assert_eq!(put(long(1.0)).0, (Put::Created, None));
+    assert_eq!(put(long(2.0)), ((Put::Replaced, None), long(1.0)));
+    let short = Entity::new(7, "short", 3.0);
+    assert_eq!(put(short.clone()), ((Put::Replaced, Some(long(2.0))), short.clone()));
+    assert_eq!(put(long(4.0)).0, (Put::Replaced, None));
+    let (hash, shard) = repo.shards.of(7);
+    let removed = shard.write().remove(hash, 7, |id| repo.shards.hash(id));
+    assert_eq!(removed, (Removed::Removed, Some(long(4.0))));
+}
