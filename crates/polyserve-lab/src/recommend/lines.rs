@@ -93,6 +93,8 @@ const GRID: &[&[Piece]] = grid! {
         "std_rwlock" => StdRwlock::default();
         "two_level" => TwoLevel::default();
         "dashmap" => polyserve::memory::Dashmap::default();
+        "sharded" => polyserve::memory::Sharded::default();
+        "packed" => polyserve::memory::Packed::default();
     }
 };
 

@@ -1,0 +1,66 @@
+//! What every repo of the catalog costs the thread that calls it, through `EntityService`: a GET allocates nothing. A repo
+//! that is new in the catalog is held to that by itself.
+//!
+//! A binary of its own, since it replaces the allocator; one test, so that nothing else runs beside it.
+#![cfg(feature = "memory")]
+
+use allocation_counter::measure;
+use polyserve::catalog::Catalog;
+use polyserve::http1::{Env, Phase, Scratch, Session, Want};
+use polyserve::service::EntityService;
+use polyserve::{Answer, Entity, EntityRepo, Lookup, ServerConfig};
+
+/// Requests that are counted, of as many ids.
+const REQUESTS: i64 = 100;
+
+/// The catalog's word for a repo that may not answer later.
+const NOW: &str = "answers now";
+
+fn get(id: i64) -> String {
+    format!("GET /{id} HTTP/1.1\r\nHost: localhost:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n")
+}
+
+/// The requests of a keep-alive connection, each answered before the next is read; how often they allocated.
+fn allocations(env: &Env, requests: &[String], status: &[u8]) -> u64 {
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let mut all = || {
+        for request in requests {
+            let want = session.receive(request.as_bytes(), env, &mut scratch);
+            assert_eq!(want, Want::Read(Phase::Idle));
+            assert!(scratch.out().starts_with(status));
+            let written = scratch.out().len();
+            session.written(written, &mut scratch);
+        }
+    };
+    all(); // the buffers have their sizes after that
+    measure(all).count_total
+}
+
+#[test]
+fn no_repo_allocates_for_a_get() {
+    let mut held = Vec::new();
+    for entry in Catalog::builtin().repos() {
+        let name = &entry.name;
+        let repo = (entry.make)().expect("a repo can be made");
+        for id in 0..REQUESTS {
+            repo.put(Entity::new(id, format!("entity {id:08}"), 60.750847)).wait().expect("it answers");
+        }
+        if !repo.get(1, &mut |_| ()).is_now() {
+            assert!(entry.promises.iter().all(|promise| promise != NOW), "{name} promises to answer now");
+            println!("{name}: not held to this, for it answers later, and a promise is an allocation");
+            continue;
+        }
+        let absent = measure(|| {
+            for id in REQUESTS..2 * REQUESTS {
+                let found = repo.get(id, &mut |_| ());
+                assert!(matches!(found, Answer::Now(Ok(Lookup::Absent))));
+            }
+        });
+        assert_eq!(absent.count_total, 0, "looks for what is not in {name}");
+        let env = Env::new(EntityService::shared(repo), &ServerConfig::default());
+        let present: Vec<_> = (0..REQUESTS).map(get).collect();
+        assert_eq!(allocations(&env, &present, b"HTTP/1.1 200 OK\r\n"), 0, "GETs of what is in {name}");
+        held.push(name.clone());
+    }
+    assert!(held.len() >= 5, "only {held:?}");
+}
