@@ -13,7 +13,7 @@ step cargo fmt --check --manifest-path benches/ladder/Cargo.toml
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --workspace --all-features
 
-for features in "" threadpool memory dashmap env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
+for features in "" threadpool memory dashmap papaya scc env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features
@@ -47,7 +47,7 @@ never polyserve-async 'tokio|hyper|futures-executor' --no-default-features --fea
 never polyserve-async 'tokio|hyper|async-io|async-executor' --no-default-features --features futures
 never polyserve-load 'polyserve-(memory|threadpool|conformance|lab)|polyserve|tokio|hyper|mio'
 never polyserve-conformance 'polyserve-(memory|threadpool|lab|load)|polyserve|tokio'
-never polyserve 'polyserve-(async|memory|threadpool|conformance|lab)|dashmap|mio|humantime|signal-hook' --no-default-features
+never polyserve 'polyserve-(async|memory|threadpool|conformance|lab)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
 never polyserve 'polyserve-async|tokio|hyper' --no-default-features --features threadpool,dashmap
 never polyserve 'polyserve-conformance|polyserve-lab|polyserve-load|clap|criterion' --all-features
 

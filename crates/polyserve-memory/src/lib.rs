@@ -1,8 +1,9 @@
 //! Entity repos in memory, one locking strategy a file.
 //!
-//! All of them answer [`Answer::Now`](polyserve_core::Answer::Now), move a put's `String` in, show it in place, and
-//! drop a replaced or removed entity after the last lock is let go; where one does otherwise, its module says so:
-//! [`packed`] copies short descriptions. A visit that panics costs its caller that one answer.
+//! All of them answer [`Answer::Now`](polyserve_core::Answer::Now), show an entity in place, and allocate nothing for
+//! that; they move a put's `String` in, and drop a replaced or removed entity where no lock is held. Where one does
+//! otherwise, its module says so: [`packed`] copies short descriptions. A visit that panics costs its caller that one
+//! answer.
 //!
 //! ```
 //! use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put};
@@ -27,6 +28,8 @@
 //! * [`packed`]: the same shards, with entities packed in pages: the leanest.
 //! * [`dashmap`]: the `dashmap` crate's map in shards, each with a reader-writer lock. Feature `dashmap`, on by
 //!   default.
+//! * [`papaya`]: the `papaya` crate's lock-free map. Feature `papaya`, on by default.
+//! * [`scc`]: the `scc` crate's map, a lock for each bucket. Feature `scc`, on by default.
 //!
 //! # Hashing
 //!
@@ -40,6 +43,10 @@ pub mod hash;
 pub mod packed;
 pub mod sharded;
 mod shards;
+#[cfg(feature = "papaya")]
+pub mod papaya;
+#[cfg(feature = "scc")]
+pub mod scc;
 pub mod std_mutex;
 pub mod std_rwlock;
 pub mod two_level;
@@ -48,6 +55,10 @@ pub mod two_level;
 pub use self::dashmap::Dashmap;
 pub use self::packed::Packed;
 pub use self::sharded::Sharded;
+#[cfg(feature = "papaya")]
+pub use self::papaya::Papaya;
+#[cfg(feature = "scc")]
+pub use self::scc::Scc;
 pub use self::std_mutex::StdMutex;
 pub use self::std_rwlock::StdRwlock;
 pub use self::two_level::TwoLevel;

@@ -6,6 +6,10 @@ use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::{Entity, EntityRepo, Lookup};
 #[cfg(feature = "dashmap")]
 use polyserve_memory::Dashmap;
+#[cfg(feature = "papaya")]
+use polyserve_memory::Papaya;
+#[cfg(feature = "scc")]
+use polyserve_memory::Scc;
 use polyserve_memory::{Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
 
 repo_conformance!(std_mutex, RepoSubject::new(StdMutex::new));
@@ -15,7 +19,12 @@ repo_conformance!(sharded, RepoSubject::new(Sharded::new));
 repo_conformance!(packed, RepoSubject::new(Packed::new));
 #[cfg(feature = "dashmap")]
 repo_conformance!(dashmap, RepoSubject::new(Dashmap::new));
+#[cfg(feature = "papaya")]
+repo_conformance!(papaya, RepoSubject::new(Papaya::new));
+#[cfg(feature = "scc")]
+repo_conformance!(scc, RepoSubject::new(Scc::new));
 
+/// Those that answer now.
 fn all() -> Vec<Box<dyn EntityRepo>> {
     vec![
         Box::new(StdMutex::default()),
@@ -25,6 +34,10 @@ fn all() -> Vec<Box<dyn EntityRepo>> {
         Box::new(Packed::default()),
         #[cfg(feature = "dashmap")]
         Box::new(Dashmap::default()),
+        #[cfg(feature = "papaya")]
+        Box::new(Papaya::default()),
+        #[cfg(feature = "scc")]
+        Box::new(Scc::default()),
     ]
 }
 

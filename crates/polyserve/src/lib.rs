@@ -43,8 +43,10 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `threadpool` | yes | the thread-pool executors, and the blocking servers that run on them |
-//! | `memory` | by `dashmap` | the repos over std's locks |
+//! | `memory` | by the next three | the repos that need no other crate's map |
 //! | `dashmap` | yes | the repo over the sharded map of the `dashmap` crate |
+//! | `papaya` | yes | the repo over the lock-free map of the `papaya` crate |
+//! | `scc` | yes | the repo over the bucket-locked map of the `scc` crate |
 //! | `tokio` | no | servers and executors on tokio, in `runtimes` |
 //! | `hyper` | no | hyper's codec on tokio; and `http2`, with prior knowledge |
 //! | `tower` | no | a service as a `tower::Service`; with `hyper`, a `tower::Service` as a server |

@@ -95,6 +95,8 @@ const GRID: &[&[Piece]] = grid! {
         "dashmap" => polyserve::memory::Dashmap::default();
         "sharded" => polyserve::memory::Sharded::default();
         "packed" => polyserve::memory::Packed::default();
+        "papaya" => polyserve::memory::Papaya::default();
+        "scc" => polyserve::memory::Scc::default();
     }
 };
 

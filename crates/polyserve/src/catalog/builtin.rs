@@ -187,10 +187,19 @@ fn memory(catalog: Catalog) -> Catalog {
     let catalog = catalog.with_repo(Entry::repo("dashmap", "the sharded map of the dashmap crate", REPO, || {
         Ok(Arc::new(polyserve_memory::Dashmap::default()))
     }));
+    #[cfg(feature = "papaya")]
+    let catalog = catalog.with_repo(Entry::repo("papaya", "the lock-free map of the papaya crate", REPO, || {
+        Ok(Arc::new(polyserve_memory::Papaya::default()))
+    }));
+    #[cfg(feature = "scc")]
+    let catalog =
+        catalog.with_repo(Entry::repo("scc", "the map of the scc crate, a lock for each bucket", REPO, || {
+            Ok(Arc::new(polyserve_memory::Scc::default()))
+        }));
     catalog
 }
 
-/// What every repo in memory promises.
+/// What a repo in memory promises where an operation is done on the caller's thread.
 #[cfg(feature = "memory")]
 const REPO: &[&str] = &["linearizable", "answers now", "volatile"];
 
