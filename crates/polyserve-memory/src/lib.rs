@@ -30,6 +30,7 @@
 //!   default.
 //! * [`papaya`]: the `papaya` crate's lock-free map. Feature `papaya`, on by default.
 //! * [`scc`]: the `scc` crate's map, a lock for each bucket. Feature `scc`, on by default.
+//! * [`copy_on_write`]: immutable chunks behind pointers; readers never wait.
 //!
 //! # Hashing
 //!
@@ -37,6 +38,7 @@
 //! and turn a lookup into a walk. It is the same for all of them, or a comparison of locks would become one of hashers.
 #![forbid(unsafe_code)]
 
+pub mod copy_on_write;
 #[cfg(feature = "dashmap")]
 pub mod dashmap;
 pub mod hash;
@@ -51,6 +53,7 @@ pub mod std_mutex;
 pub mod std_rwlock;
 pub mod two_level;
 
+pub use self::copy_on_write::CopyOnWrite;
 #[cfg(feature = "dashmap")]
 pub use self::dashmap::Dashmap;
 pub use self::packed::Packed;

@@ -10,7 +10,7 @@ use polyserve_memory::Dashmap;
 use polyserve_memory::Papaya;
 #[cfg(feature = "scc")]
 use polyserve_memory::Scc;
-use polyserve_memory::{Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
+use polyserve_memory::{CopyOnWrite, Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
 
 repo_conformance!(std_mutex, RepoSubject::new(StdMutex::new));
 repo_conformance!(std_rwlock, RepoSubject::new(StdRwlock::new));
@@ -23,6 +23,7 @@ repo_conformance!(dashmap, RepoSubject::new(Dashmap::new));
 repo_conformance!(papaya, RepoSubject::new(Papaya::new));
 #[cfg(feature = "scc")]
 repo_conformance!(scc, RepoSubject::new(Scc::new));
+repo_conformance!(copy_on_write, RepoSubject::new(CopyOnWrite::new));
 
 /// Those that answer now.
 fn all() -> Vec<Box<dyn EntityRepo>> {
@@ -38,6 +39,7 @@ fn all() -> Vec<Box<dyn EntityRepo>> {
         Box::new(Papaya::default()),
         #[cfg(feature = "scc")]
         Box::new(Scc::default()),
+        Box::new(CopyOnWrite::default()),
     ]
 }
 

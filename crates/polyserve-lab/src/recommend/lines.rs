@@ -97,6 +97,7 @@ const GRID: &[&[Piece]] = grid! {
         "packed" => polyserve::memory::Packed::default();
         "papaya" => polyserve::memory::Papaya::default();
         "scc" => polyserve::memory::Scc::default();
+        "copy_on_write" => polyserve::memory::CopyOnWrite::default();
     }
 };
 

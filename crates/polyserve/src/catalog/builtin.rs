@@ -165,7 +165,7 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
 
 #[cfg(feature = "memory")]
 fn memory(catalog: Catalog) -> Catalog {
-    use polyserve_memory::{Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
+    use polyserve_memory::{CopyOnWrite, Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
 
     let catalog = catalog
         .with_repo(Entry::repo("std_mutex", "one map behind one mutex: the baseline", REPO, || {
@@ -182,6 +182,9 @@ fn memory(catalog: Catalog) -> Catalog {
         }))
         .with_repo(Entry::repo("packed", "entities packed in pages, in shards: the leanest", REPO, || {
             Ok(Arc::new(Packed::default()))
+        }))
+        .with_repo(Entry::repo("copy_on_write", "immutable chunks behind pointers: readers never wait", REPO, || {
+            Ok(Arc::new(CopyOnWrite::default()))
         }));
     #[cfg(feature = "dashmap")]
     let catalog = catalog.with_repo(Entry::repo("dashmap", "the sharded map of the dashmap crate", REPO, || {
