@@ -1,9 +1,9 @@
 //! Entity repos in memory, one locking strategy a file.
 //!
-//! All of them answer [`Answer::Now`](polyserve_core::Answer::Now), show an entity in place, and allocate nothing for
-//! that; they move a put's `String` in, and drop a replaced or removed entity where no lock is held. Where one does
-//! otherwise, its module says so: [`packed`] copies short descriptions. A visit that panics costs its caller that one
-//! answer.
+//! All but [`actor`] answer [`Answer::Now`](polyserve_core::Answer::Now), show an entity in place, and allocate nothing
+//! for that; `actor` answers [`Answer::Later`](polyserve_core::Answer::Later), with a copy. All of them move a put's
+//! `String` in, and drop a replaced or removed entity where no lock is held. Where one does otherwise, its module says so:
+//! [`packed`] copies short descriptions. A visit that panics costs its caller that one answer.
 //!
 //! ```
 //! use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put};
@@ -31,6 +31,7 @@
 //! * [`papaya`]: the `papaya` crate's lock-free map. Feature `papaya`, on by default.
 //! * [`scc`]: the `scc` crate's map, a lock for each bucket. Feature `scc`, on by default.
 //! * [`copy_on_write`]: immutable chunks behind pointers; readers never wait.
+//! * [`actor`]: each shard belongs to one thread, operations are messages to it.
 //!
 //! # Hashing
 //!
@@ -38,30 +39,32 @@
 //! and turn a lookup into a walk. It is the same for all of them, or a comparison of locks would become one of hashers.
 #![forbid(unsafe_code)]
 
+pub mod actor;
 pub mod copy_on_write;
 #[cfg(feature = "dashmap")]
 pub mod dashmap;
 pub mod hash;
 pub mod packed;
-pub mod sharded;
-mod shards;
 #[cfg(feature = "papaya")]
 pub mod papaya;
 #[cfg(feature = "scc")]
 pub mod scc;
+pub mod sharded;
+mod shards;
 pub mod std_mutex;
 pub mod std_rwlock;
 pub mod two_level;
 
+pub use self::actor::Actor;
 pub use self::copy_on_write::CopyOnWrite;
 #[cfg(feature = "dashmap")]
 pub use self::dashmap::Dashmap;
 pub use self::packed::Packed;
-pub use self::sharded::Sharded;
 #[cfg(feature = "papaya")]
 pub use self::papaya::Papaya;
 #[cfg(feature = "scc")]
 pub use self::scc::Scc;
+pub use self::sharded::Sharded;
 pub use self::std_mutex::StdMutex;
 pub use self::std_rwlock::StdRwlock;
 pub use self::two_level::TwoLevel;

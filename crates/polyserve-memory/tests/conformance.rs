@@ -10,7 +10,7 @@ use polyserve_memory::Dashmap;
 use polyserve_memory::Papaya;
 #[cfg(feature = "scc")]
 use polyserve_memory::Scc;
-use polyserve_memory::{CopyOnWrite, Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
+use polyserve_memory::{Actor, CopyOnWrite, Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
 
 repo_conformance!(std_mutex, RepoSubject::new(StdMutex::new));
 repo_conformance!(std_rwlock, RepoSubject::new(StdRwlock::new));
@@ -24,6 +24,7 @@ repo_conformance!(papaya, RepoSubject::new(Papaya::new));
 #[cfg(feature = "scc")]
 repo_conformance!(scc, RepoSubject::new(Scc::new));
 repo_conformance!(copy_on_write, RepoSubject::new(CopyOnWrite::new));
+repo_conformance!(actor, RepoSubject::new(Actor::new).answers_later());
 
 /// Those that answer now.
 fn all() -> Vec<Box<dyn EntityRepo>> {
@@ -76,7 +77,8 @@ fn no_description_is_copied() {
 
 #[test]
 fn debug_names_the_repo_and_shows_no_entity() {
-    for repo in all() {
+    let later: Box<dyn EntityRepo> = Box::new(Actor::default());
+    for repo in all().into_iter().chain([later]) {
         repo.put(Entity::new(7, "secret", 1.0)).wait().expect("it answers");
         let shown = format!("{repo:?}");
         assert!(shown.ends_with(" { .. }") && !shown.contains("secret"), "{shown}");

@@ -98,6 +98,7 @@ const GRID: &[&[Piece]] = grid! {
         "papaya" => polyserve::memory::Papaya::default();
         "scc" => polyserve::memory::Scc::default();
         "copy_on_write" => polyserve::memory::CopyOnWrite::default();
+        "actor" => polyserve::memory::Actor::default();
     }
 };
 

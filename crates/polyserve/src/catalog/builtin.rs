@@ -165,7 +165,7 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
 
 #[cfg(feature = "memory")]
 fn memory(catalog: Catalog) -> Catalog {
-    use polyserve_memory::{CopyOnWrite, Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
+    use polyserve_memory::{Actor, CopyOnWrite, Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
 
     let catalog = catalog
         .with_repo(Entry::repo("std_mutex", "one map behind one mutex: the baseline", REPO, || {
@@ -185,6 +185,9 @@ fn memory(catalog: Catalog) -> Catalog {
         }))
         .with_repo(Entry::repo("copy_on_write", "immutable chunks behind pointers: readers never wait", REPO, || {
             Ok(Arc::new(CopyOnWrite::default()))
+        }))
+        .with_repo(Entry::repo("actor", "a thread for each shard, messages instead of locks", MESSAGES, || {
+            Ok(Arc::new(Actor::start()?))
         }));
     #[cfg(feature = "dashmap")]
     let catalog = catalog.with_repo(Entry::repo("dashmap", "the sharded map of the dashmap crate", REPO, || {
@@ -205,6 +208,10 @@ fn memory(catalog: Catalog) -> Catalog {
 /// What a repo in memory promises where an operation is done on the caller's thread.
 #[cfg(feature = "memory")]
 const REPO: &[&str] = &["linearizable", "answers now", "volatile"];
+
+/// What it promises where operations are sent to threads of its own.
+#[cfg(feature = "memory")]
+const MESSAGES: &[&str] = &["linearizable", "answers later", "bounded mailboxes", "volatile"];
 
 fn services(catalog: Catalog) -> Catalog {
     catalog

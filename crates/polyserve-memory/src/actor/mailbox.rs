@@ -1,0 +1,148 @@
+//! A bounded mailbox: many send, and one receives all that is there in one go.
+//!
+//! Invariant: the receiver sleeps only where it has seen, under the lock, that nothing waits and nothing is closed; it says
+//! that it sleeps under the same lock, and whoever next sends or closes takes that word back and wakes it. So no message is
+//! left waiting for a sleeper, and a sleeper is woken once, however many are sent until it runs.
+//!
+//! Cost: a send is a lock and a move, and for the first one into an empty mailbox whose owner sleeps, a wake. A receive
+//! is a lock and the exchange of two rings, so that both keep their room and nothing is allocated once they have grown.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use super::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+pub(super) struct Mailbox<M> {
+    state: Mutex<State<M>>,
+    arrival: Condvar,
+    room: usize,
+}
+
+struct State<M> {
+    waiting: VecDeque<M>,
+    /// The receiver sleeps, and nobody has woken it yet.
+    asleep: bool,
+    closed: bool,
+}
+
+/// Why a message was not taken; here it is.
+#[derive(Debug, PartialEq)]
+pub(super) enum Refused<M> {
+    Full(M),
+    Closed(M),
+}
+
+impl<M> Mailbox<M> {
+    /// For `room` messages that wait at a time.
+    pub(super) fn new(room: usize) -> Self {
+        let state = State { waiting: VecDeque::new(), asleep: false, closed: false };
+        Self { state: Mutex::new(state), arrival: Condvar::new(), room }
+    }
+
+    /// Leaves `message` for the receiver, who gets it after all that were sent before. Never waits for room.
+    pub(super) fn send(&self, message: M) -> Result<(), Refused<M>> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Refused::Closed(message));
+        }
+        if state.waiting.len() >= self.room {
+            return Err(Refused::Full(message));
+        }
+        state.waiting.push_back(message);
+        self.wake(state);
+        Ok(())
+    }
+
+    /// Waits until there is a message, and moves all that there are into `batch`, which is empty. `false`: the mailbox is
+    /// closed, and no message is left. For one thread alone.
+    pub(super) fn receive(&self, batch: &mut VecDeque<M>) -> bool {
+        let mut state = self.lock();
+        while state.waiting.is_empty() {
+            if state.closed {
+                return false;
+            }
+            state.asleep = true;
+            state = self.arrival.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.asleep = false; // it may have woken by itself
+        mem::swap(&mut state.waiting, batch);
+        true
+    }
+
+    /// Takes no more messages. Those that wait are still received.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        self.wake(state);
+    }
+
+    /// Lets the lock go, then wakes the receiver where it sleeps.
+    fn wake(&self, mut state: MutexGuard<'_, State<M>>) {
+        let asleep = mem::take(&mut state.asleep);
+        drop(state);
+        if asleep {
+            self.arrival.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<M>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::thread;
+
+    #[test]
+    fn a_batch_is_all_that_waits_in_order() {
+        let mailbox = Mailbox::new(3);
+        (0..3).for_each(|n| mailbox.send(n).unwrap());
+        assert_eq!(mailbox.send(3), Err(Refused::Full(3)));
+        let mut batch = VecDeque::new();
+        assert!(mailbox.receive(&mut batch));
+        assert_eq!(batch, [0, 1, 2]);
+        mailbox.send(4).unwrap();
+    }
+
+    #[test]
+    fn what_waits_at_the_close_is_received() {
+        let mailbox = Mailbox::new(3);
+        mailbox.send(0).unwrap();
+        mailbox.close();
+        assert_eq!(mailbox.send(1), Err(Refused::Closed(1)));
+        let mut batch = VecDeque::new();
+        assert!(mailbox.receive(&mut batch));
+        assert_eq!(batch.pop_front(), Some(0));
+        assert!(!mailbox.receive(&mut batch));
+    }
+
+    #[test]
+    fn a_sleeping_receiver_is_woken_by_every_sender_and_by_the_close() {
+        const EACH: usize = 2_000;
+        let mailbox = Arc::new(Mailbox::new(usize::MAX));
+        let receiver = thread::spawn({
+            let mailbox = Arc::clone(&mailbox);
+            move || {
+                let (mut batch, mut next) = (VecDeque::new(), [0; 3]);
+                while mailbox.receive(&mut batch) {
+                    for (sender, number) in batch.drain(..) {
+                        assert_eq!(number, next[sender], "the messages of sender {sender} come in order");
+                        next[sender] += 1;
+                    }
+                }
+                next
+            }
+        });
+        thread::scope(|scope| {
+            for sender in 0..3 {
+                let mailbox = &mailbox;
+                scope.spawn(move || (0..EACH).for_each(|number| mailbox.send((sender, number)).unwrap()));
+            }
+        });
+        mailbox.close();
+        assert_eq!(receiver.join().unwrap(), [EACH; 3]);
+    }
+}

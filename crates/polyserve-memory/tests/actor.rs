@@ -1,0 +1,119 @@
+//! What only `actor` can be asked: what happens where its owners' thread is held up, or drops the repo itself.
+
+use std::future::IntoFuture;
+use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use polyserve_core::answer::AnswerFuture;
+use polyserve_core::repo::EntityRepoExt;
+use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, RepoError};
+use polyserve_memory::Actor;
+
+/// For what must happen; nothing here waits that long unless it fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A repo with one owner, and room for so many operations.
+fn one_owner(room: usize) -> Actor {
+    Actor::with(NonZeroUsize::MIN, NonZeroUsize::new(room).unwrap()).expect("a thread can be started")
+}
+
+fn put(repo: &Actor, id: i64) -> Answer<Result<Put, RepoError>> {
+    repo.put(Entity::new(id, "it", 1.0))
+}
+
+/// A waker that does as it is told, on the thread that wakes: the owner's.
+struct Calls<F: Fn() + Send + Sync>(F);
+
+impl<F: Fn() + Send + Sync> Wake for Calls<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+type Got = AnswerFuture<Result<Lookup, RepoError>>;
+
+/// Asks for an entity and has the owner call `call` when it has answered. `None`: it has answered already.
+fn call_when_answered(repo: &Actor, call: impl Fn() + Send + Sync + 'static) -> Option<Got> {
+    let mut got = repo.get(0, &mut |_| ()).into_future();
+    let waker = Waker::from(Arc::new(Calls(call)));
+    Pin::new(&mut got).poll(&mut Context::from_waker(&waker)).is_pending().then_some(got)
+}
+
+/// Holds the owner up, within a waker of somebody else's, until the sender is dropped.
+fn hold_up(repo: &Actor) -> (Sender<()>, Got) {
+    loop {
+        let (entered, has_entered) = mpsc::channel();
+        let (release, released) = mpsc::channel();
+        let held = Mutex::new((entered, released));
+        let hold = move || {
+            let held: &(Sender<()>, Receiver<()>) = &held.lock().unwrap();
+            held.0.send(()).unwrap();
+            let _ = held.1.recv();
+        };
+        if let Some(got) = call_when_answered(repo, hold) {
+            has_entered.recv_timeout(PATIENCE).expect("the owner wakes who waits for it");
+            return (release, got);
+        }
+    }
+}
+
+#[test]
+fn a_full_mailbox_refuses_and_nothing_has_happened() {
+    let repo = one_owner(64);
+    let (release, _got) = hold_up(&repo);
+    let puts: Vec<_> = (0..64).map(|id| put(&repo, id)).collect();
+    for refused in [put(&repo, 64), put(&repo, 0)] {
+        assert!(matches!(refused.wait(), Err(RepoError::Overloaded)));
+    }
+    let get = repo.get(0, &mut |_| ());
+    assert!(matches!(get.wait(), Err(RepoError::Overloaded)));
+    drop(release);
+    for put in puts {
+        assert_eq!(put.wait().expect("there was room for it"), Put::Created);
+    }
+    assert!(repo.fetch(63).expect("it answers").is_some());
+    assert!(repo.fetch(64).expect("it answers").is_none(), "it was refused");
+    assert_eq!(repo.len().wait().expect("it answers"), 64);
+}
+
+#[test]
+fn a_waker_that_panics_costs_nobody_an_answer() {
+    let repo = one_owner(64);
+    for round in 0..3 {
+        let (release, _got) = hold_up(&repo);
+        let panic = || resume_unwind(Box::new("the waker's own panic")); // past the hook, which would print it
+        let panicked = call_when_answered(&repo, panic).expect("the owner is held up");
+        let behind: Vec<_> = (0..8).map(|id| put(&repo, round * 8 + id)).collect();
+        drop(release);
+        for put in behind {
+            assert_eq!(put.wait().expect("it answers"), Put::Created);
+        }
+        let mut panicked = panicked;
+        let got = Pin::new(&mut panicked).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(got, Poll::Ready(Ok(_))), "it was answered before its waker panicked");
+    }
+    assert_eq!(repo.len().wait().expect("it answers"), 24);
+}
+
+#[test]
+fn an_owner_can_drop_the_repo() {
+    let repo = Arc::new(one_owner(64));
+    let (release, _got) = hold_up(&repo);
+    let last = Mutex::new(Some(Arc::clone(&repo)));
+    let (dropped, has_dropped) = mpsc::channel();
+    let drop_it = move || {
+        drop(last.lock().unwrap().take());
+        dropped.send(()).unwrap();
+    };
+    let _got = call_when_answered(&repo, drop_it).expect("the owner is held up");
+    let behind = put(&repo, 7);
+    drop(repo); // the waker has the last reference now
+    drop(release);
+    has_dropped.recv_timeout(PATIENCE).expect("a drop on the owner's thread returns");
+    assert_eq!(behind.wait().expect("it was asked before"), Put::Created);
+}
