@@ -14,12 +14,12 @@ use std::cell::RefCell;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Instant;
 
-use crate::sync::lock;
+use crate::sync::thread::{self, Thread};
+use crate::sync::{Mutex, lock, now, thread_local};
 
 /// A boxed future that any thread may poll.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -156,14 +156,14 @@ pub fn park_until<T>(deadline: Option<Instant>, mut poll: impl FnMut(&mut Contex
     let waker = thread_waker();
     let mut cx = Context::from_waker(&waker);
     loop {
-        let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let late = deadline.is_some_and(|deadline| now() >= deadline);
         if let Poll::Ready(value) = poll(&mut cx) {
             return Some(value);
         }
         match deadline {
             _ if late => return None,
             None => thread::park(),
-            Some(deadline) => thread::park_timeout(deadline.saturating_duration_since(Instant::now())),
+            Some(deadline) => thread::park_timeout(deadline.saturating_duration_since(now())),
         }
     }
 }
@@ -286,7 +286,7 @@ impl<T> Drop for Promised<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};

@@ -19,6 +19,8 @@ pub mod config;
 pub mod entity;
 pub mod executor;
 pub mod http1;
+#[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
+mod models;
 pub mod net;
 pub mod repo;
 pub mod server;

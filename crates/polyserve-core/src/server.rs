@@ -4,14 +4,14 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::answer::{Answer, promise};
 use crate::service::Service;
 use crate::shutdown::Shutdown;
-use crate::sync::lock;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Mutex, lock};
 
 /// A way to serve connections.
 ///

@@ -6,16 +6,15 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::sync::{OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::answer::{Answer, Completer, promise};
-use crate::sync::lock;
+use crate::sync::{Condvar, Mutex, lock, now, thread};
 
 /// Answers once `duration` has passed.
 pub fn after(duration: Duration) -> Answer<()> {
-    match Instant::now().checked_add(duration) {
+    match now().checked_add(duration) {
         Some(instant) => at(instant),
         None => Answer::later(std::future::pending()),
     }
@@ -23,15 +22,13 @@ pub fn after(duration: Duration) -> Answer<()> {
 
 /// Answers once `instant` has passed; at once where it has passed already.
 pub fn at(instant: Instant) -> Answer<()> {
-    if instant <= Instant::now() {
+    if instant <= now() {
         return Answer::Now(());
     }
-    let (completer, answer) = promise(());
-    timer().push(Wait { instant, completer });
-    answer
+    timer().at(instant)
 }
 
-struct Timer {
+pub(crate) struct Timer {
     heap: Mutex<Heap>,
     changed: Condvar,
 }
@@ -47,10 +44,7 @@ const SWEEP_FLOOR: usize = 1024;
 fn timer() -> &'static Timer {
     static TIMER: OnceLock<&'static Timer> = OnceLock::new();
     TIMER.get_or_init(|| {
-        let timer: &'static Timer = Box::leak(Box::new(Timer {
-            heap: Mutex::new(Heap { waits: BinaryHeap::new(), sweep_at: SWEEP_FLOOR }),
-            changed: Condvar::new(),
-        }));
+        let timer: &'static Timer = Box::leak(Box::new(Timer::new()));
         thread::Builder::new()
             .name("polyserve-timer".into())
             .spawn(|| timer.run())
@@ -60,6 +54,17 @@ fn timer() -> &'static Timer {
 }
 
 impl Timer {
+    pub(crate) fn new() -> Self {
+        Self { heap: Mutex::new(Heap { waits: BinaryHeap::new(), sweep_at: SWEEP_FLOOR }), changed: Condvar::new() }
+    }
+
+    /// Answers once `instant` has passed.
+    pub(crate) fn at(&self, instant: Instant) -> Answer<()> {
+        let (completer, answer) = promise(());
+        self.push(Wait { instant, completer });
+        answer
+    }
+
     fn push(&self, wait: Wait) {
         let mut heap = lock(&self.heap);
         if heap.waits.len() >= heap.sweep_at {
@@ -77,32 +82,40 @@ impl Timer {
     fn run(&self) {
         let mut due = Vec::new();
         loop {
-            let mut heap = lock(&self.heap);
-            let now = Instant::now();
-            while heap.waits.peek().is_some_and(|first| first.instant <= now) {
-                due.extend(heap.waits.pop());
-            }
-            if due.is_empty() {
-                let next = heap.waits.peek().map(|first| first.instant);
-                match next {
-                    None => drop(self.changed.wait(heap).unwrap_or_else(PoisonError::into_inner)),
-                    Some(instant) => drop(
-                        self.changed
-                            .wait_timeout(heap, instant.saturating_duration_since(now))
-                            .unwrap_or_else(PoisonError::into_inner),
-                    ),
-                }
-                continue;
-            }
-            drop(heap);
-            for wait in due.drain(..) {
-                let _ = wait.completer.complete(());
-            }
+            self.turn(&mut due);
         }
+    }
+
+    /// Completes what is due, or waits until something may be. Answers how many were due. `due` is empty before and
+    /// after.
+    pub(crate) fn turn(&self, due: &mut Vec<Wait>) -> usize {
+        let mut heap = lock(&self.heap);
+        let now = now();
+        while heap.waits.peek().is_some_and(|first| first.instant <= now) {
+            due.extend(heap.waits.pop());
+        }
+        if due.is_empty() {
+            let next = heap.waits.peek().map(|first| first.instant);
+            match next {
+                None => drop(self.changed.wait(heap).unwrap_or_else(PoisonError::into_inner)),
+                Some(instant) => drop(
+                    self.changed
+                        .wait_timeout(heap, instant.saturating_duration_since(now))
+                        .unwrap_or_else(PoisonError::into_inner),
+                ),
+            }
+            return 0;
+        }
+        drop(heap);
+        let completed = due.len();
+        for wait in due.drain(..) {
+            let _ = wait.completer.complete(());
+        }
+        completed
     }
 }
 
-struct Wait {
+pub(crate) struct Wait {
     instant: Instant,
     completer: Completer<()>,
 }
@@ -127,7 +140,7 @@ impl PartialEq for Wait {
 
 impl Eq for Wait {}
 
-#[cfg(test)]
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
     use super::*;
 

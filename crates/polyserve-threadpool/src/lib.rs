@@ -6,8 +6,14 @@
 #![forbid(unsafe_code)]
 
 pub mod executors;
+#[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
+mod models;
+mod sync;
 
 pub use executors::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolStats, Queue, StealingPool};
 
+// They wait in the system, where no model checker follows.
+#[cfg(not(any(polyserve_loom, polyserve_shuttle)))]
 pub mod servers;
+#[cfg(not(any(polyserve_loom, polyserve_shuttle)))]
 pub use servers::{PoolServer, Sequential, ThreadPerConnection};

@@ -1,9 +1,10 @@
 //! All of a pool but its queue: the configuration, the counts, the threads, and what becomes of a job that is refused.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use polyserve_core::sync::atomic::{AtomicBool, Ordering};
+use polyserve_core::sync::now;
 use polyserve_core::{Job, Rejected, RejectedReason};
 
 use super::pool_config::{OnFull, PoolConfig};
@@ -118,6 +119,6 @@ impl Base {
 
     /// The deadline of the closing that a drop is: none, but where threads were left behind they are not waited for.
     pub(super) fn drop_deadline(&self) -> Option<Instant> {
-        self.workers.were_left_behind().then(Instant::now)
+        self.workers.were_left_behind().then(now)
     }
 }

@@ -21,16 +21,16 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError};
+use polyserve_core::sync::atomic::{AtomicBool, Ordering};
 use polyserve_core::{Executor, Job, Rejected};
 
 use super::base::Base;
 use super::door::{Channel, Door};
 use super::pool_config::{PoolConfig, Queue};
 use super::stats::{PoolStats, Queued};
+use crate::sync::channel::{self, Receiver, Sender, TrySendError};
 
 /// A fixed number of threads around one crossbeam channel. See the module's source for how it works, and
 /// [`executors`](crate::executors) for what it promises.
@@ -58,8 +58,8 @@ impl CrossbeamPool {
         let base = Base::new(config)?;
         let workers = base.config.workers;
         let (sender, receiver) = match base.config.queue {
-            Queue::Bounded(most) => crossbeam_channel::bounded(most),
-            Queue::Unbounded => crossbeam_channel::unbounded(),
+            Queue::Bounded(most) => channel::bounded(most),
+            Queue::Unbounded => channel::unbounded(),
         };
         let door = Door::new(Ends { sender, receiver }, workers);
         let pool = Self { shared: Arc::new(Shared { base, door }) };

@@ -23,11 +23,9 @@
 //!
 //! Cost of a job: two loads of a word that nobody writes before the close.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use polyserve_core::RejectedReason;
-use polyserve_core::sync::lock;
+use polyserve_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use polyserve_core::sync::{Mutex, lock};
 
 use super::base::{Base, Refused};
 use super::stats::Queued;
@@ -153,7 +151,7 @@ impl<C: Channel> Door<C> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
     use std::sync::atomic::AtomicU32;
     use std::sync::{Arc, OnceLock};

@@ -7,10 +7,9 @@
 //! Cost: one compare-and-swap a job, on a cache line that submitters write and workers do not. Workers count what they
 //! take on lines of their own; a submitter adds those up only when the sum that it remembers leaves no room.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crossbeam_utils::CachePadded;
 use polyserve_core::RejectedReason;
+use polyserve_core::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) struct Gate {
     counts: CachePadded<Counts>,

@@ -21,19 +21,19 @@
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use polyserve_core::sync::lock;
+use polyserve_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Executor, Job, Rejected};
 
 use super::base::Base;
 use super::door::{Channel, Door};
 use super::pool_config::{PoolConfig, Queue};
 use super::stats::{PoolStats, Queued};
+use crate::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 
 /// A fixed number of threads around one std channel. See the module's source for how it works, and
 /// [`executors`](crate::executors) for what it promises.

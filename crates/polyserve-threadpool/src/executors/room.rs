@@ -6,13 +6,13 @@
 //!
 //! Cost: nothing where the pool is configured otherwise; else a fence and a load for each job that is taken.
 
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::PoisonError;
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use polyserve_core::RejectedReason;
-use polyserve_core::sync::lock;
+use polyserve_core::sync::atomic::{AtomicUsize, Ordering, fence};
+use polyserve_core::sync::{Condvar, Mutex, lock, now};
 
 use super::base::Refused;
 use super::stats::Queued;
@@ -32,14 +32,14 @@ impl Room {
         queued: Queued,
         offer: &dyn Fn(Queued) -> Result<(), Refused>,
     ) -> Result<(), Refused> {
-        let deadline = Instant::now().checked_add(limit);
+        let deadline = now().checked_add(limit);
         let mut guard = lock(&self.lock);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let _counted = Counted(&self.waiting);
         let mut queued = queued;
         loop {
             fence(Ordering::SeqCst);
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
             queued = match offer(queued) {
                 Err(Refused { queued, reason: RejectedReason::Full }) => queued,
                 settled => return settled,

@@ -8,12 +8,10 @@
 //! Cost: a submitter reads one word; it takes the lock only where somebody sleeps and nobody searches. A worker writes
 //! the word when it begins to search and when it has found something, not for each job.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, Thread};
-
 use crossbeam_utils::CachePadded;
-use polyserve_core::sync::lock;
+use polyserve_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use polyserve_core::sync::thread::{self, Thread};
+use polyserve_core::sync::{Mutex, lock};
 
 pub(super) struct Sleep {
     /// Workers that search, in the low half; workers that are awake, in the high half.

@@ -7,15 +7,14 @@
 use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 pub use hdrhistogram::Histogram;
 use polyserve_core::Job;
 use polyserve_core::executor::{dispose, isolated};
-use polyserve_core::sync::lock;
+use polyserve_core::sync::atomic::{AtomicU64, Ordering};
+use polyserve_core::sync::{Mutex, lock, now, thread_local};
 
 /// What a pool has done so far.
 #[derive(Clone, Debug)]
@@ -65,9 +64,11 @@ fn is_sampled() -> bool {
     thread_local! {
         static LEFT: Cell<u32> = const { Cell::new(0) };
     }
-    let left = LEFT.get();
-    LEFT.set(left.checked_sub(1).unwrap_or(SAMPLE - 1));
-    left == 0
+    LEFT.with(|left| {
+        let before = left.get();
+        left.set(before.checked_sub(1).unwrap_or(SAMPLE - 1));
+        before == 0
+    })
 }
 
 /// All counts of a pool.
@@ -100,7 +101,7 @@ impl Tallies {
             callers_panicked: zero(),
             discarded: zero(),
             rejected: zero(),
-            epoch: Instant::now(),
+            epoch: now(),
         }
     }
 
@@ -112,7 +113,7 @@ impl Tallies {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(now().saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Runs a job on the thread of `worker`, and on no other. `taken` is called once the job counts as taken.

@@ -44,10 +44,9 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread;
 use std::time::Instant;
 
-use crossbeam_deque::{Injector, Steal, Stealer, Worker};
+use polyserve_core::sync::{thread, thread_local};
 use polyserve_core::{Executor, Job, Rejected};
 
 use super::base::{Base, Refused};
@@ -55,6 +54,7 @@ use super::gate::Gate;
 use super::pool_config::{PoolConfig, Queue};
 use super::sleep::Sleep;
 use super::stats::{PoolStats, Queued};
+use crate::sync::deque::{Injector, Steal, Stealer, Worker};
 
 /// A fixed number of threads with a queue each, that steal from one another. See the module's source for how it works,
 /// and [`executors`](crate::executors) for what it promises.
@@ -122,8 +122,8 @@ impl StealingPool {
 impl Shared {
     fn work(&self, worker: usize, local: Worker<Queued>) {
         let local = Rc::new(local);
-        POOL.set(self.address());
-        LOCAL.set(Some(Rc::clone(&local)));
+        POOL.with(|pool| pool.set(self.address()));
+        LOCAL.with(|own| own.replace(Some(Rc::clone(&local))));
         let mut searching = true; // as `Sleep::new` has it
         let (mut yields, mut turn) = (0, 0);
         loop {
@@ -154,8 +154,8 @@ impl Shared {
                 thread::yield_now();
             }
         }
-        POOL.set(0);
-        LOCAL.set(None);
+        POOL.with(|pool| pool.set(0));
+        LOCAL.with(RefCell::take);
     }
 
     /// The next job of a worker.
@@ -186,8 +186,8 @@ impl Shared {
         if let Err(reason) = self.gate.enter(|| self.base.tallies.taken()) {
             return Err(Refused { queued, reason });
         }
-        if POOL.get() == self.address() {
-            LOCAL.with_borrow(|local| match local {
+        if POOL.with(Cell::get) == self.address() {
+            LOCAL.with(|local| match &*local.borrow() {
                 Some(local) => local.push(queued),
                 None => self.injector.push(queued),
             });

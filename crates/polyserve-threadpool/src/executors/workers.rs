@@ -5,11 +5,11 @@
 //! threads wait for each other.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle, ThreadId};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use polyserve_core::sync::lock;
+use polyserve_core::sync::thread::{self, JoinHandle, ThreadId};
+use polyserve_core::sync::{Condvar, Mutex, MutexGuard, lock, now};
 
 /// How often a closing past its deadline looks whether the workers that are in no job have ended: the ends themselves
 /// are signalled, but not that a worker has begun one last job.
@@ -79,7 +79,7 @@ impl Workers {
                 self.roll.changed.notify_all();
                 continue;
             }
-            if !late && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            if !late && deadline.is_some_and(|deadline| deadline <= now()) {
                 late = true;
                 drop(state);
                 cut();
@@ -93,8 +93,7 @@ impl Workers {
                 state.left_behind = true;
                 break;
             }
-            let most =
-                if late { Some(LATE_LOOK) } else { deadline.map(|d| d.saturating_duration_since(Instant::now())) };
+            let most = if late { Some(LATE_LOOK) } else { deadline.map(|d| d.saturating_duration_since(now())) };
             state = self.roll.wait(state, most);
         }
         let left = state.threads.iter().filter(|worker| !worker.joined).count();

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Everything that a model checker runs: the crates' `models` modules, over loom and over shuttle in place of std's locks and
+# threads. Prints each model's bound and how long it took. docs/DESIGN.md, "Model checking", says what this shows.
+# ci/models.sh [short|deep|mistakes] [MODEL...]
+#   short     a minute; what CI runs
+#   deep      hours less than that of what a machine has to spare: all executions where there are few enough
+#   mistakes  makes each of the mistakes in ci/mistakes, one at a time, in a copy: a model must catch it
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/setup.sh
+
+how=${1:-short}
+[ $# -eq 0 ] || shift
+root=$PWD
+# Its own: the flags are different for every crate, and would throw the other builds away.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/models" RUST_BACKTRACE=0
+case $CARGO_TARGET_DIR in /*) ;; *) CARGO_TARGET_DIR=$root/$CARGO_TARGET_DIR ;; esac
+
+# A model is thousands of executions; without optimisation most of the time goes into the checker. Optimised for size of
+# build: what is built is run for seconds.
+export CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_OPT_LEVEL=1
+
+# What there is to model, and with what.
+loom=(-p polyserve-core -p polyserve-threadpool)
+shuttle=(-p polyserve-threadpool)
+
+# models CHECKER ARGS: runs the models that the checker is for.
+models() {
+    local checker=$1
+    shift
+    local -n packages=$checker
+    RUSTFLAGS="--cfg polyserve_$checker" cargo test -q "${packages[@]}" --lib "$@"
+}
+
+# told CHECKER ARGS: the same, printing the models alone, or everything where one fails.
+told() {
+    local log start=$SECONDS
+    log=$(mktemp)
+    models "$@" -- --nocapture > "$log" 2>&1 || { cat "$log"; rm "$log"; echo "models failed over $1" >&2; return 1; }
+    grep '^model ' "$log"
+    rm "$log"
+    echo "-- over $1: $((SECONDS - start)) s, with the build"
+}
+
+# mistake CRATE CHECKER MODEL FILE CHANGE: makes it, wants to see MODEL fail, and takes it back. To be called by ci/mistakes.
+mistake() {
+    local crate=$1 checker=$2 model=$3 file=$4 change=$5 log
+    [[ -z $only || "$crate $model $file" == *$only* ]] || return 0
+    cp "$file" "$file.right"
+    perl -0pi -e "$change" "$file"
+    if cmp -s "$file" "$file.right"; then echo "no such place in $file: $change" >&2; return 1; fi
+    log=$(mktemp)
+    if RUSTFLAGS="--cfg polyserve_$checker" cargo test -q -p "$crate" --lib "$model" > "$log" 2>&1; then
+        echo "NOT CAUGHT by $model over $checker: $file: $change" >&2
+        missed=$((missed + 1))
+    elif ! grep -qE 'panicked at|deadlock|SIGABRT' "$log"; then
+        cat "$log"
+        echo "it does not build: $file: $change" >&2
+        return 1
+    else
+        echo "caught by $model over $checker: $(basename "$file"): $change"
+    fi
+    mv "$file.right" "$file"
+    rm "$log"
+}
+
+case $how in
+    short | deep)
+        [ "$how" = short ] || export POLYSERVE_MODELS=deep
+        told loom "${@:-models::}"
+        told shuttle "${@:-models::}"
+        ;;
+    mistakes)
+        only=${1:-} missed=0
+        tree=$CARGO_TARGET_DIR/tree
+        rm -rf "$tree"
+        mkdir -p "$tree"
+        git ls-files -z -co --exclude-standard | xargs -0 tar c | tar x -C "$tree"
+        cd "$tree"
+        . ci/mistakes
+        [ "$missed" = 0 ] || { echo "$missed not caught" >&2; exit 1; }
+        ;;
+    *) echo "ci/models.sh [short|deep|mistakes] [MODEL...]" >&2; exit 2 ;;
+esac

@@ -1,0 +1,152 @@
+//! The promise: complete, drop, poll, wake, wait and park, each against each.
+
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::Count;
+use crate::answer::AnswerFuture;
+use crate::sync::model::{Bounds, DEADLOCK, Fault, check, clock, finds};
+use crate::sync::{now, thread};
+use crate::{Answer, promise};
+
+const ALL: Bounds = Bounds::up_to_all(3);
+
+fn poll<T>(future: &mut AnswerFuture<T>, count: &Arc<Count>) -> Poll<T> {
+    Pin::new(future).poll(&mut Context::from_waker(&Waker::from(Arc::clone(count))))
+}
+
+fn a_wait_ends() {
+    let (completer, answer) = promise(0);
+    let waiter = thread::spawn(move || answer.wait());
+    assert_eq!(completer.complete(7), Ok(()));
+    assert_eq!(waiter.join().unwrap(), 7);
+}
+
+#[test]
+fn a_wait_ends_with_the_value() {
+    check("promise: complete against wait", ALL, a_wait_ends);
+    finds(Fault::Token, DEADLOCK);
+}
+
+#[test]
+fn a_wait_ends_where_the_completer_is_dropped() {
+    fn body() {
+        let (completer, answer) = promise(1);
+        let waiter = thread::spawn(move || answer.map(|n| n + 1).wait());
+        drop(completer);
+        assert_eq!(waiter.join().unwrap(), 2);
+    }
+    check("promise: drop of the completer against wait", ALL, body);
+    finds(Fault::Token, DEADLOCK);
+}
+
+/// Two promises one after the other on one thread: what woke it for the first may come while it waits for the second.
+#[test]
+fn a_late_wake_is_no_answer() {
+    fn body() {
+        let ((first, one), (second, two)) = (promise(0), promise(0));
+        let waiter = thread::spawn(move || (one.wait(), two.wait()));
+        let other = thread::spawn(move || first.complete(1).is_ok());
+        assert!(second.complete(2).is_ok());
+        assert!(other.join().unwrap());
+        assert_eq!(waiter.join().unwrap(), (1, 2));
+    }
+    check("promise: two on one thread", Bounds::new(2, 4), body);
+    finds(Fault::Token, DEADLOCK);
+}
+
+/// Whoever polled last is woken, or sees the value in a poll of its own.
+#[test]
+fn the_last_waker_is_woken() {
+    check("promise: complete against a change of wakers", ALL, || {
+        let (completer, answer) = promise(0);
+        let mut future = answer.into_future();
+        let counts: [Arc<Count>; 2] = Default::default();
+        let settler = thread::spawn(move || completer.complete(5).is_ok());
+        let polled = [poll(&mut future, &counts[0]), Poll::Pending];
+        let polled = if polled[0].is_pending() { [polled[0], poll(&mut future, &counts[1])] } else { polled };
+        assert!(settler.join().unwrap());
+        match polled {
+            [Poll::Ready(5), _] => assert_eq!([counts[0].get(), counts[1].get()], [0, 0]),
+            // Between the two polls; or, already woken for the first, it was seen by the second.
+            [Poll::Pending, Poll::Ready(5)] => assert_eq!([counts[0].get(), counts[1].get()], [1, 0]),
+            [Poll::Pending, Poll::Pending] => {
+                assert_eq!([counts[0].get(), counts[1].get()], [0, 1]);
+                assert_eq!(poll(&mut future, &counts[1]), Poll::Ready(5));
+            }
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// A value is handed back, or dropped with the answer: nothing is lost, and nothing answered twice.
+#[test]
+fn an_abandoned_answer_is_known_to_be() {
+    check("promise: complete against drop of the answer", ALL, || {
+        let (completer, answer) = promise(Arc::new(0));
+        let value = Arc::new(1);
+        let sent = Arc::clone(&value);
+        let other = thread::spawn(move || drop(answer));
+        let was_abandoned = completer.is_abandoned();
+        let result = completer.complete(sent);
+        assert!(!was_abandoned || result.is_err(), "an answer came back");
+        other.join().unwrap();
+        drop(result);
+        assert_eq!(Arc::strong_count(&value), 1, "the value is in nobody's hands");
+    });
+}
+
+/// A deadline that comes together with the value: one of the two is seen, and the value is not lost on a later wait.
+#[test]
+fn a_deadline_takes_no_value_with_it() {
+    fn body() {
+        let (completer, answer) = promise(0);
+        let deadline = now() + Duration::from_secs(1);
+        let waiter = thread::spawn(move || match answer.wait_until(deadline) {
+            Ok(value) => value,
+            Err(answer) => {
+                assert!(now() >= deadline, "the deadline has not passed");
+                answer.wait()
+            }
+        });
+        let time = thread::spawn(|| clock::advance(Duration::from_secs(2)));
+        assert_eq!(completer.complete(3), Ok(()));
+        time.join().unwrap();
+        assert_eq!(waiter.join().unwrap(), 3);
+    }
+    check("promise: complete against a deadline", Bounds::new(2, 4), body);
+    finds(Fault::Token, DEADLOCK);
+}
+
+/// Nobody completes: it is the deadline that ends the wait.
+#[test]
+fn a_deadline_ends_a_wait() {
+    fn body() {
+        let (completer, answer) = promise(0);
+        let deadline = now() + Duration::from_secs(1);
+        let waiter = thread::spawn(move || answer.wait_until(deadline).is_err());
+        clock::run_out();
+        assert!(waiter.join().unwrap());
+        drop(completer);
+    }
+    check("promise: a deadline alone", ALL, body);
+    finds(Fault::Timeout, DEADLOCK);
+}
+
+/// `then` asks for the second answer on the waiter's thread, whoever completes the first.
+#[test]
+fn chained_answers_come_through() {
+    check("promise: two that are chained", Bounds::new(2, 4), || {
+        let ((first, one), (second, two)) = (promise(0), promise(0));
+        let chained = one.then(move |n| two.map(move |m| n + m));
+        let other = thread::spawn(move || second.complete(2).is_ok());
+        let waiter = thread::spawn(move || chained.wait());
+        assert!(first.complete(1).is_ok());
+        assert!(other.join().unwrap());
+        assert_eq!(waiter.join().unwrap(), 3);
+        assert!(Answer::Now(()).is_now());
+    });
+}

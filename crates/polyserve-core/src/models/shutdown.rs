@@ -1,0 +1,63 @@
+//! The shutdown: who waits for its begin hears of it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::Count;
+use crate::answer::park_until;
+use crate::sync::model::{Bounds, DEADLOCK, Fault, check, finds};
+use crate::sync::{now, thread};
+use crate::{Shutdown, promise};
+
+const ALL: Bounds = Bounds::up_to_all(3);
+
+#[test]
+fn its_begin_is_heard_by_who_waits_for_it() {
+    fn body() {
+        let shutdown = Shutdown::new();
+        let mut begun = shutdown.begun();
+        let waiter = thread::spawn(move || park_until(None, |cx| Pin::new(&mut begun).poll(cx)));
+        shutdown.begin(now());
+        assert_eq!(waiter.join().unwrap(), Some(()));
+        assert!(shutdown.deadline().is_some(), "it has begun without a deadline");
+    }
+    check("shutdown: begin against a wait for it", ALL, body);
+    finds(Fault::Token, DEADLOCK);
+}
+
+/// Once or twice: a hook that comes as it begins may be called by both.
+#[test]
+fn its_begin_is_heard_by_a_hook() {
+    check("shutdown: begin against a new hook", ALL, || {
+        let shutdown = Shutdown::new();
+        let (count, other) = (Arc::new(Count::default()), shutdown.clone());
+        let counted = Arc::clone(&count);
+        let hooking = thread::spawn(move || {
+            other.on_begin(move || std::task::Wake::wake(Arc::clone(&counted)));
+        });
+        shutdown.begin(now());
+        hooking.join().unwrap();
+        assert!((1..=2).contains(&count.get()), "called {} times", count.get());
+    });
+}
+
+/// A future that is dropped as it begins takes its waker along, and nobody else's.
+#[test]
+fn a_dropped_future_leaves_the_others() {
+    check("shutdown: begin against two who wait, one of whom leaves", Bounds::new(2, 4), || {
+        let shutdown = Shutdown::new();
+        let (mut stays, mut leaves) = (shutdown.begun(), shutdown.begun());
+        let (done, ended) = promise(false);
+        let staying = thread::spawn(move || {
+            park_until(None, |cx| Pin::new(&mut stays).poll(cx));
+            let _ = done.complete(true);
+        });
+        let leaving = thread::spawn(move || {
+            let _ = park_until(Some(now()), |cx| Pin::new(&mut leaves).poll(cx));
+        });
+        shutdown.begin(now());
+        assert!(ended.wait());
+        staying.join().unwrap();
+        leaving.join().unwrap();
+    });
+}

@@ -1,0 +1,237 @@
+//! The primitives as a model checker has them, and the checker itself.
+//!
+//! Locks and atomics are the checker's. Condition variables and parking are made here of the checker's, because neither
+//! checker lets time pass: loom's and shuttle's `wait_timeout` never times out. Here time stands still until a model
+//! moves it ([`clock`]), on a thread like any other, so that a timeout may come between any two steps.
+//!
+//! What this cannot show: `Arc` is std's, so its counts are no steps of their own; a notice goes to who waited longest,
+//! where std may choose; nobody wakes for nothing, unless a [`Fault`] is asked for.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, LockResult};
+use std::time::Duration;
+
+#[doc(hidden)]
+#[cfg(polyserve_loom)]
+pub use loom as checker;
+#[doc(hidden)]
+#[cfg(polyserve_shuttle)]
+pub use shuttle as checker;
+
+pub use checker::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
+
+pub use crate::model_thread_local as thread_local;
+
+/// A `thread_local!` of constants, each with the checker's initialiser: loom's macro does not know the word.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! model_thread_local {
+    ($($(#[$attr:meta])* static $name:ident: $type:ty = const $init:block;)*) => {
+        $crate::sync::model::checker::thread_local! { $($(#[$attr])* static $name: $type = $init;)* }
+    };
+}
+
+pub use self::check::{Bounds, DEADLOCK, Fault, check, finds};
+pub use self::clock::now;
+
+pub mod check;
+pub mod clock;
+pub mod thread;
+
+/// A lock. Around the checker's, for a guard that knows its lock.
+#[derive(Default)]
+pub struct Mutex<T: ?Sized> {
+    inner: checker::sync::Mutex<T>,
+}
+
+/// Holds a [`Mutex`].
+pub struct MutexGuard<'a, T: ?Sized> {
+    mutex: &'a Mutex<T>,
+    inner: checker::sync::MutexGuard<'a, T>,
+}
+
+impl<T> Mutex<T> {
+    /// A lock around `value`.
+    #[track_caller]
+    pub fn new(value: T) -> Self {
+        Self { inner: checker::sync::Mutex::new(value) }
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Locks.
+    ///
+    /// # Errors
+    ///
+    /// None: who panics with a lock in its hand fails the model.
+    #[track_caller]
+    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        Ok(MutexGuard { mutex: self, inner: self.inner.lock().expect("nobody panicked with it") })
+    }
+
+    /// What is inside, of a lock that nobody else has.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    pub fn get_mut(&mut self) -> LockResult<&mut T> {
+        self.inner.get_mut()
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mutex(..)")
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MutexGuard").field(&&**self).finish()
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// A condition variable whose waits may time out.
+#[derive(Default)]
+pub struct Condvar {
+    waiting: Arc<Waiting>,
+}
+
+/// Who waits. A wait is over once it is not in `queue` any more.
+#[derive(Default)]
+struct Waiting {
+    queue: checker::sync::Mutex<Queue>,
+    changed: checker::sync::Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    next: u64,
+    waits: VecDeque<u64>,
+}
+
+impl Condvar {
+    /// One that nobody waits for.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits for a notice.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+        let mutex = guard.mutex;
+        let mut queue = self.waiting.queue.lock().expect("no poison");
+        let me = queue.enter();
+        // Whoever changes what is waited for gives notice after this, and so finds the wait in the queue.
+        drop(guard);
+        while queue.waits.contains(&me) {
+            queue = self.waiting.changed.wait(queue).expect("no poison");
+        }
+        drop(queue);
+        mutex.lock()
+    }
+
+    /// Waits for a notice, `most` so long.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn wait_timeout<'a, T: ?Sized>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        most: Duration,
+    ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+        let mutex = guard.mutex;
+        let waiting = &self.waiting;
+        let mut queue = waiting.queue.lock().expect("no poison");
+        let me = queue.enter();
+        let ring = {
+            let waiting = Arc::clone(waiting);
+            move || waiting.leave(me)
+        };
+        let Some(alarm) = clock::set(most, ring) else {
+            queue.leave(me);
+            drop((guard, queue));
+            checker::thread::yield_now();
+            return Ok((super::lock(mutex), WaitTimeoutResult(true)));
+        };
+        drop(guard);
+        while queue.waits.contains(&me) {
+            queue = waiting.changed.wait(queue).expect("no poison");
+        }
+        drop(queue);
+        let timed_out = clock::has_rung(alarm);
+        Ok((super::lock(mutex), WaitTimeoutResult(timed_out)))
+    }
+
+    /// Ends the wait that has lasted longest.
+    pub fn notify_one(&self) {
+        if !Fault::Notice.is_on() {
+            self.waiting.queue.lock().expect("no poison").waits.pop_front();
+            self.waiting.changed.notify_all();
+        }
+    }
+
+    /// Ends every wait.
+    pub fn notify_all(&self) {
+        if !Fault::Notice.is_on() {
+            self.waiting.queue.lock().expect("no poison").waits.clear();
+            self.waiting.changed.notify_all();
+        }
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Condvar(..)")
+    }
+}
+
+impl Waiting {
+    fn leave(&self, wait: u64) {
+        self.queue.lock().expect("no poison").leave(wait);
+        self.changed.notify_all();
+    }
+}
+
+impl Queue {
+    fn enter(&mut self) -> u64 {
+        self.next += 1;
+        self.waits.push_back(self.next);
+        self.next
+    }
+
+    fn leave(&mut self, wait: u64) {
+        self.waits.retain(|other| *other != wait);
+    }
+}
+
+/// Whether a wait has timed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitTimeoutResult(bool);
+
+impl WaitTimeoutResult {
+    /// Whether it has.
+    pub fn timed_out(&self) -> bool {
+        self.0
+    }
+}

@@ -1,0 +1,138 @@
+//! Runs models, and says what it ran.
+//!
+//! `POLYSERVE_MODELS=deep` takes a model's deep bound in place of its short one. A model that fails says how to get to
+//! the schedule again: loom panics in it, shuttle prints it.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+/// How far a model is searched.
+///
+/// For loom: the most preemptions in an execution, all executions with no more being run; `None` is every execution.
+/// For shuttle: how many schedules are drawn; a third of them at random, two thirds by PCT with three changes of priority.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// In CI, for every change.
+    pub short: Option<usize>,
+    /// In `ci/deep.sh`.
+    pub deep: Option<usize>,
+}
+
+impl Bounds {
+    /// These.
+    pub const fn new(short: usize, deep: usize) -> Self {
+        Self { short: Some(short), deep: Some(deep) }
+    }
+
+    /// In the deep run, every execution that there is. For loom.
+    pub const fn up_to_all(short: usize) -> Self {
+        Self { short: Some(short), deep: None }
+    }
+
+    fn taken(self) -> Option<usize> {
+        if std::env::var_os("POLYSERVE_MODELS").is_some_and(|word| word == "deep") { self.deep } else { self.short }
+    }
+}
+
+/// What a primitive does wrong, so that a model shows that it can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A notice to a condition variable is lost.
+    Notice,
+    /// An `unpark` is lost on a thread that is not parked yet.
+    Token,
+    /// A wait does not time out.
+    Timeout,
+}
+
+/// The environment's word for a fault of all primitives of a process.
+const FAULT: &str = "POLYSERVE_MODEL_FAULT";
+
+impl Fault {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Notice => "notice",
+            Self::Token => "token",
+            Self::Timeout => "timeout",
+        }
+    }
+
+    pub(super) fn is_on(self) -> bool {
+        static ON: OnceLock<Option<String>> = OnceLock::new();
+        ON.get_or_init(|| std::env::var(FAULT).ok()).as_deref() == Some(self.name())
+    }
+}
+
+/// Runs `body` in every execution that the checker draws within `bounds`, and prints how many there were.
+///
+/// # Panics
+///
+/// Where an execution panics, or comes to a point where everybody waits.
+pub fn check(name: &str, bounds: Bounds, body: impl Fn() + Send + Sync + 'static) {
+    let (start, executions) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let bound = bounds.taken();
+    let counted = Arc::clone(&executions);
+    run(bound, move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        body();
+    });
+    let (executions, seconds) = (executions.load(Ordering::Relaxed), start.elapsed().as_secs_f64());
+    let bound = bound.map_or_else(|| String::from("none"), |bound| bound.to_string());
+    println!("model {CHECKER} {name}: bound {bound}, {executions} executions, {seconds:.1} s");
+}
+
+/// What a checker says where everybody waits.
+pub const DEADLOCK: &str = "deadlock";
+
+/// Shows that this test's model fails where a primitive has `fault`, and says `why`: the test is run once more, in a
+/// process of its own, for an execution that cannot go on may end it.
+///
+/// # Panics
+///
+/// Where it does not.
+pub fn finds(fault: Fault, why: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().filter(|name| *name != "main").expect("a test on a thread that has its name");
+    let mut again = Command::new(std::env::current_exe().expect("the test's own binary"));
+    again.args(["--exact", test, "--nocapture"]).env(FAULT, fault.name()).env("RUST_BACKTRACE", "0");
+    let output = again.output().expect("the test's own binary runs");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "the model cannot fail: it passes although it has this fault: {fault:?}");
+    assert!(text.contains(why), "it fails for another reason than {fault:?}: {text}");
+}
+
+#[cfg(polyserve_loom)]
+const CHECKER: &str = "loom";
+#[cfg(polyserve_shuttle)]
+const CHECKER: &str = "shuttle";
+
+#[cfg(polyserve_loom)]
+fn run(bound: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = bound;
+    builder.max_branches = 20_000;
+    builder.check(body);
+}
+
+#[cfg(polyserve_shuttle)]
+fn run(bound: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
+    use shuttle::scheduler::{PctScheduler, RandomScheduler};
+    use shuttle::{Config, Runner};
+
+    /// The same schedules in every run: what fails fails again.
+    const SEED: u64 = 0x706f_6c79;
+    /// Deep enough for three ill-timed switches.
+    const CHANGES: usize = 3;
+
+    let schedules = bound.expect("shuttle draws so many");
+    let mut config = Config::default();
+    config.stack_size = 0x4_0000;
+    config.silence_warnings = true;
+    let body = Arc::new(body);
+    let same = Arc::clone(&body);
+    Runner::new(RandomScheduler::new_from_seed(SEED, schedules.div_ceil(3)), config.clone()).run(move || same());
+    Runner::new(PctScheduler::new_from_seed(SEED, CHANGES, schedules - schedules.div_ceil(3)), config)
+        .run(move || body());
+}

@@ -1,0 +1,106 @@
+//! Threads of a model, and their parking: a token each, which an `unpark` leaves and a `park` takes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use super::checker::thread::{Builder, JoinHandle, ThreadId, panicking, spawn, yield_now};
+use super::{Fault, checker, clock};
+
+checker::thread_local! {
+    static PARKER: Arc<Parker> = Arc::default();
+}
+
+#[derive(Default)]
+struct Parker {
+    state: checker::sync::Mutex<Parked>,
+    changed: checker::sync::Condvar,
+}
+
+#[derive(Default)]
+struct Parked {
+    token: bool,
+    parked: bool,
+    late: bool,
+}
+
+/// A thread that can be woken.
+#[derive(Clone)]
+pub struct Thread {
+    inner: checker::thread::Thread,
+    parker: Arc<Parker>,
+}
+
+impl Thread {
+    /// Which one.
+    pub fn id(&self) -> ThreadId {
+        self.inner.id()
+    }
+
+    /// Ends its park, or the next one.
+    pub fn unpark(&self) {
+        let mut state = self.parker.state.lock().expect("no poison");
+        if state.parked || !Fault::Token.is_on() {
+            state.token = true;
+        }
+        drop(state);
+        self.parker.changed.notify_one();
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Thread(..)")
+    }
+}
+
+/// This thread.
+pub fn current() -> Thread {
+    Thread { inner: checker::thread::current(), parker: parker() }
+}
+
+fn parker() -> Arc<Parker> {
+    // While the thread's locals are destroyed there is none, and nobody who could have been given it.
+    PARKER.try_with(Arc::clone).unwrap_or_default()
+}
+
+/// Waits for an `unpark`.
+pub fn park() {
+    let parker = parker();
+    parker.wait(|parked| !parked.token);
+}
+
+/// Waits for an `unpark`, `most` so long.
+pub fn park_timeout(most: Duration) {
+    let parker = parker();
+    parker.state.lock().expect("no poison").late = false;
+    let ring = {
+        let parker = Arc::clone(&parker);
+        move || {
+            parker.state.lock().expect("no poison").late = true;
+            parker.changed.notify_one();
+        }
+    };
+    match clock::set(most, ring) {
+        Some(alarm) => {
+            parker.wait(|parked| !(parked.token || parked.late));
+            clock::has_rung(alarm);
+        }
+        None => {
+            parker.state.lock().expect("no poison").token = false;
+            yield_now();
+        }
+    }
+}
+
+impl Parker {
+    fn wait(&self, goes_on: impl Fn(&Parked) -> bool) {
+        let mut state = self.state.lock().expect("no poison");
+        while goes_on(&state) {
+            state.parked = true;
+            state = self.changed.wait(state).expect("no poison");
+        }
+        state.parked = false;
+        state.token = false;
+    }
+}

@@ -1,0 +1,124 @@
+//! A pool is closed while others submit: what was taken runs once, what was not is handed back, and every thread ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyserve_core::sync::model::{Fault, clock};
+use polyserve_core::sync::{now, thread};
+use polyserve_core::{RejectedReason, promise};
+
+use super::{Pool, Ran, WORKERS, bounds, for_pools, scenario};
+use crate::{OnFull, PoolConfig, Queue};
+
+/// A close, and a submitter that may come before it, in its midst, or after it.
+fn a_submitter<P: Pool>() {
+    let pool = Arc::new(P::make(PoolConfig::new(WORKERS)));
+    let ran = Ran::default();
+    assert!(pool.execute(ran.job(|| {})).is_ok());
+    let submitter = {
+        let (pool, ran) = (Arc::clone(&pool), ran.clone());
+        thread::spawn(move || match pool.execute(ran.job(|| {})) {
+            Ok(()) => 1,
+            Err(rejected) => {
+                assert_eq!(rejected.reason, RejectedReason::Closed);
+                0
+            }
+        })
+    };
+    assert_eq!(pool.close(None), 0, "threads were left behind");
+    let taken = submitter.join().unwrap();
+    assert_eq!((ran.get(), ran.held()), (1 + taken, 0), "ran, and left in the pool");
+    assert!(pool.execute(ran.job(|| {})).is_err(), "it is closed");
+}
+for_pools!(
+    a_submitter,
+    "a close against a submitter",
+    bounds([2, 3], [900, 300_000]),
+    Some(Fault::Notice),
+    Some(Fault::Notice)
+);
+
+/// The same with two of them, a full queue, and no worker that is quick enough: what is handed back is handed back whole.
+fn a_full_queue<P: Pool>() {
+    let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| c.queue = Queue::Bounded(1))));
+    let ran = Ran::default();
+    let submit = || {
+        let (pool, ran) = (Arc::clone(&pool), ran.clone());
+        move || usize::from(pool.execute(ran.job(|| {})).is_ok())
+    };
+    let submitters = [thread::spawn(submit()), thread::spawn(submit())];
+    assert_eq!(pool.close(None), 0, "threads were left behind");
+    let taken: usize = submitters.map(|submitter| submitter.join().unwrap()).iter().sum();
+    assert_eq!((ran.get(), ran.held()), (taken, 0), "ran, and left in the pool");
+}
+for_pools!(a_full_queue, "a close against two, with room for one", bounds([1, 2], [900, 300_000]), None, None);
+
+/// The deadline comes while the worker is in a job: what is queued, or still comes, is dropped or handed back, and the
+/// thread is left behind.
+fn a_deadline<P: Pool>() {
+    let pool = Arc::new(P::make(PoolConfig::new(1)));
+    let ran = Ran::default();
+    let ((begun, has_begun), (release, released)) = (promise(()), promise(()));
+    let stuck = ran.job(move || {
+        let _ = begun.complete(());
+        released.wait();
+    });
+    assert!(pool.execute(stuck).is_ok());
+    has_begun.wait();
+    let submitter = {
+        let (pool, ran) = (Arc::clone(&pool), ran.clone());
+        thread::spawn(move || pool.execute(ran.job(|| {})).is_ok())
+    };
+    let time = thread::spawn(clock::run_out);
+    assert_eq!(pool.close(Some(now() + Duration::from_secs(1))), 1, "the worker is in its job");
+    submitter.join().unwrap();
+    assert_eq!((ran.get(), ran.held()), (1, 1), "ran, and held: the job that the worker is in, and no other");
+    let _ = release.complete(());
+    time.join().unwrap();
+    assert_eq!(pool.close(None), 0, "it ends once its job returns");
+    drop(pool);
+    assert_eq!((ran.get(), ran.held()), (1, 0), "ran, and left in the pool");
+}
+for_pools!(
+    a_deadline,
+    "a close with a deadline",
+    bounds([1, 2], [600, 200_000]),
+    Some(Fault::Timeout),
+    Some(Fault::Timeout)
+);
+
+/// A submitter that waits for room as the pool is closed.
+fn no_room_any_more<P: Pool>() {
+    let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| {
+        c.queue = Queue::Bounded(1);
+        c.on_full = OnFull::Wait(Duration::from_secs(1));
+    })));
+    let ran = Ran::default();
+    let submitter = {
+        let (pool, ran) = (Arc::clone(&pool), ran.clone());
+        thread::spawn(move || (0..2).filter(|_| pool.execute(ran.job(|| {})).is_ok()).count())
+    };
+    assert_eq!(pool.close(None), 0, "threads were left behind");
+    let taken = submitter.join().unwrap();
+    assert_eq!((ran.get(), ran.held()), (taken, 0), "ran, and left in the pool");
+}
+for_pools!(no_room_any_more, "a close against who waits for room", bounds([2, 3], [600, 200_000]), None, None);
+
+/// A job closes its own pool, and may have its last handle.
+fn its_own_job<P: Pool>() {
+    let pool = Arc::new(P::make(PoolConfig::new(WORKERS)));
+    let ran = Ran::default();
+    let (done, left_behind) = promise(0);
+    let inner = Arc::clone(&pool);
+    let closing = ran.job(move || {
+        let _ = done.complete(inner.close(None));
+    });
+    assert!(pool.execute(closing).is_ok());
+    // Before the close, or refused by it.
+    let taken = usize::from(pool.execute(ran.job(|| {})).is_ok());
+    assert_eq!(left_behind.wait(), 1, "its own thread alone");
+    pool.close(None);
+    drop(pool);
+    assert!(ran.get() <= 1 + taken);
+}
+for_pools!(its_own_job, "a close by a job of its own", bounds([2, 3], [600, 200_000]), Some(Fault::Notice), None);

@@ -1,0 +1,118 @@
+//! Jobs find a worker, whoever sleeps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyserve_core::sync::model::Fault;
+use polyserve_core::sync::thread;
+use polyserve_core::{Completer, promise};
+
+use super::{Pool, Ran, WORKERS, bounds, for_pools, scenario};
+use crate::{OnFull, PoolConfig, Queue};
+
+/// What a job does that is waited for.
+fn done_by(done: Completer<bool>) -> impl FnOnce() + Send + 'static {
+    move || {
+        let _ = done.complete(true);
+    }
+}
+
+/// One job after the other, each waited for: between them the workers fall asleep.
+fn one_by_one<P: Pool>() {
+    let pool = P::make(PoolConfig::new(WORKERS));
+    let ran = Ran::default();
+    for round in 1..=2 {
+        let (done, answer) = promise(false);
+        let job = ran.job(done_by(done));
+        assert!(pool.execute(job).is_ok());
+        assert!(answer.wait(), "the job was dropped");
+        assert_eq!(ran.get(), round);
+    }
+}
+for_pools!(one_by_one, "jobs one by one", bounds([2, 3], [600, 200_000]), Some(Fault::Notice), Some(Fault::Token));
+
+/// Two submitters at once.
+fn two_submitters<P: Pool>() {
+    let pool = Arc::new(P::make(PoolConfig::new(WORKERS)));
+    let ran = Ran::default();
+    let ((first, one), (second, two)) = (promise(false), promise(false));
+    let submitter = {
+        let (pool, ran) = (Arc::clone(&pool), ran.clone());
+        thread::spawn(move || assert!(pool.execute(ran.job(done_by(first))).is_ok()))
+    };
+    assert!(pool.execute(ran.job(done_by(second))).is_ok());
+    assert!(one.wait() && two.wait(), "a job was dropped");
+    submitter.join().unwrap();
+    assert_eq!(ran.get(), 2);
+}
+for_pools!(two_submitters, "two submitters", bounds([1, 2], [600, 200_000]), Some(Fault::Notice), Some(Fault::Token));
+
+/// A job waits for a job of its own, which the other worker is to take: from the first one's queue, for who has queues.
+#[cfg(polyserve_shuttle)]
+fn a_job_of_a_job<P: Pool>() {
+    let pool = Arc::new(P::make(PoolConfig::new(2)));
+    let (done, answer) = promise(false);
+    let inner = Arc::clone(&pool);
+    let outer = polyserve_core::Job::new(move || {
+        let (innermost, came) = promise(false);
+        assert!(inner.execute(polyserve_core::Job::new(done_by(innermost))).is_ok());
+        drop(inner);
+        let _ = done.complete(came.wait());
+    });
+    assert!(pool.execute(outer).is_ok());
+    assert!(answer.wait(), "a job was dropped");
+}
+#[cfg(polyserve_shuttle)]
+for_pools!(a_job_of_a_job, "a job that waits for its own", bounds([0, 0], [600, 200_000]), Some(Fault::Notice), None);
+
+/// Two jobs that wait for each other: whoever takes the first must not leave the other to itself.
+#[cfg(polyserve_shuttle)]
+fn two_that_meet<P: Pool>() {
+    let pool = P::make(PoolConfig::new(2));
+    let ((first, one), (second, two)) = (promise(false), promise(false));
+    let (done, answer) = promise(false);
+    let meets = move || {
+        let _ = first.complete(true);
+        let _ = done.complete(two.wait());
+    };
+    assert!(pool.execute(polyserve_core::Job::new(meets)).is_ok());
+    let meets = move || {
+        one.wait();
+        let _ = second.complete(true);
+    };
+    assert!(pool.execute(polyserve_core::Job::new(meets)).is_ok());
+    assert!(answer.wait(), "a job was dropped");
+}
+#[cfg(polyserve_shuttle)]
+for_pools!(
+    two_that_meet,
+    "two jobs that wait for each other",
+    bounds([0, 0], [600, 200_000]),
+    Some(Fault::Notice),
+    None
+);
+
+/// A queue of one, and submitters that wait for room.
+fn room_for_one<P: Pool>() {
+    let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| {
+        c.queue = Queue::Bounded(1);
+        c.on_full = OnFull::Wait(Duration::from_secs(1));
+    })));
+    let ran = Ran::default();
+    let submit = |jobs: usize| {
+        let (pool, ran) = (Arc::clone(&pool), ran.clone());
+        move || (0..jobs).for_each(|_| assert!(pool.execute(ran.job(|| {})).is_ok(), "no time has passed"))
+    };
+    let submitter = thread::spawn(submit(2));
+    submit(2)();
+    submitter.join().unwrap();
+    drop(pool);
+    assert_eq!((ran.get(), ran.held()), (4, 0));
+}
+for_pools!(
+    room_for_one,
+    "submitters that wait for room",
+    bounds([1, 2], [600, 200_000]),
+    Some(Fault::Notice),
+    Some(Fault::Notice)
+);

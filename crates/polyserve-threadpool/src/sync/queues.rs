@@ -1,0 +1,258 @@
+//! Queues that a model checker sees into: one behind a lock, with the names of std's channel, of crossbeam's, and of its
+//! deques.
+//!
+//! They keep what the pools count on: an item is taken once, in its order; a send that finds no room hands back; who waits
+//! in a channel is woken by a send. A channel never ends: the pools do not end theirs either. A theft is two steps, from
+//! the victim's queue and into the thief's, as it is there; and every third is told to try again, as it may be there.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+
+use polyserve_core::sync::{Condvar, Mutex, lock};
+
+struct Queue<T> {
+    items: Mutex<VecDeque<T>>,
+    sent: Condvar,
+    most: usize,
+}
+
+impl<T> Queue<T> {
+    fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { items: Mutex::new(VecDeque::new()), sent: Condvar::new(), most })
+    }
+
+    fn try_send(&self, item: T) -> Result<(), T> {
+        let mut items = lock(&self.items);
+        if items.len() >= self.most {
+            return Err(item);
+        }
+        items.push_back(item);
+        drop(items);
+        self.sent.notify_one();
+        Ok(())
+    }
+
+    fn recv(&self) -> T {
+        let mut items = lock(&self.items);
+        loop {
+            if let Some(item) = items.pop_front() {
+                return item;
+            }
+            items = self.sent.wait(items).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn try_recv(&self) -> Option<T> {
+        lock(&self.items).pop_front()
+    }
+}
+
+/// As `crossbeam_channel`.
+pub(crate) mod channel {
+    use std::sync::Arc;
+
+    use polyserve_core::sync::lock;
+
+    use super::Queue;
+
+    pub(crate) struct Sender<T>(Arc<Queue<T>>);
+    pub(crate) struct Receiver<T>(Arc<Queue<T>>);
+    pub(crate) struct TrySendError<T>(T);
+
+    /// Nothing was there.
+    #[derive(Debug)]
+    pub(crate) struct Empty;
+
+    pub(crate) fn bounded<T>(most: usize) -> (Sender<T>, Receiver<T>) {
+        let queue = Queue::new(most);
+        (Sender(Arc::clone(&queue)), Receiver(queue))
+    }
+
+    pub(crate) fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+        bounded(usize::MAX)
+    }
+
+    impl<T> Sender<T> {
+        pub(crate) fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
+            self.0.try_send(item).map_err(TrySendError)
+        }
+    }
+
+    impl<T> Receiver<T> {
+        pub(crate) fn recv(&self) -> Result<T, Empty> {
+            Ok(self.0.recv())
+        }
+
+        pub(crate) fn try_recv(&self) -> Result<T, Empty> {
+            self.0.try_recv().ok_or(Empty)
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            lock(&self.0.items).len()
+        }
+    }
+
+    impl<T> TrySendError<T> {
+        pub(crate) fn into_inner(self) -> T {
+            self.0
+        }
+    }
+}
+
+/// As `std::sync::mpsc`.
+pub(crate) mod mpsc {
+    pub(crate) use std::sync::mpsc::{SendError, TrySendError};
+
+    use super::channel;
+    pub(crate) use super::channel::Receiver;
+
+    pub(crate) struct Sender<T>(channel::Sender<T>);
+    pub(crate) struct SyncSender<T>(channel::Sender<T>);
+
+    pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
+        let (sender, receiver) = channel::unbounded();
+        (Sender(sender), receiver)
+    }
+
+    pub(crate) fn sync_channel<T>(most: usize) -> (SyncSender<T>, Receiver<T>) {
+        let (sender, receiver) = channel::bounded(most);
+        (SyncSender(sender), receiver)
+    }
+
+    impl<T> Sender<T> {
+        pub(crate) fn send(&self, item: T) -> Result<(), SendError<T>> {
+            self.0.try_send(item).map_err(|error| SendError(error.into_inner()))
+        }
+    }
+
+    impl<T> SyncSender<T> {
+        pub(crate) fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
+            self.0.try_send(item).map_err(|error| TrySendError::Full(error.into_inner()))
+        }
+    }
+}
+
+/// As `crossbeam_deque`.
+pub(crate) mod deque {
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    pub(crate) use crossbeam_deque::Steal;
+    use polyserve_core::sync::{Mutex, lock};
+
+    /// So many at most are moved by a theft.
+    const BATCH: usize = 32;
+
+    struct Items<T> {
+        queue: Mutex<VecDeque<T>>,
+        /// std's: no step of its own.
+        thefts: AtomicUsize,
+    }
+
+    impl<T> Items<T> {
+        fn new() -> Self {
+            Self { queue: Mutex::new(VecDeque::new()), thefts: AtomicUsize::new(0) }
+        }
+
+        /// Takes up to `most`, and no more than the half of them, rounded up.
+        fn steal(&self, most: usize) -> Steal<VecDeque<T>> {
+            let mut queue = lock(&self.queue);
+            if queue.is_empty() {
+                return Steal::Empty;
+            }
+            if self.thefts.fetch_add(1, Ordering::Relaxed) % 3 == 1 {
+                return Steal::Retry;
+            }
+            let count = queue.len().div_ceil(2).min(most);
+            Steal::Success(queue.drain(..count).collect())
+        }
+
+        fn steal_one(&self) -> Steal<T> {
+            match self.steal(1) {
+                Steal::Success(mut one) => one.pop_front().map_or(Steal::Empty, Steal::Success),
+                Steal::Empty => Steal::Empty,
+                Steal::Retry => Steal::Retry,
+            }
+        }
+
+        fn steal_batch(&self, thief: &Worker<T>) -> Steal<()> {
+            match self.steal(BATCH) {
+                Steal::Success(batch) => {
+                    lock(&thief.0.queue).extend(batch);
+                    Steal::Success(())
+                }
+                Steal::Empty => Steal::Empty,
+                Steal::Retry => Steal::Retry,
+            }
+        }
+
+        fn steal_batch_and_pop(&self, thief: &Worker<T>) -> Steal<T> {
+            match self.steal(BATCH) {
+                Steal::Success(mut batch) => {
+                    let first = batch.pop_front();
+                    if !batch.is_empty() {
+                        lock(&thief.0.queue).extend(batch);
+                    }
+                    first.map_or(Steal::Empty, Steal::Success)
+                }
+                Steal::Empty => Steal::Empty,
+                Steal::Retry => Steal::Retry,
+            }
+        }
+    }
+
+    pub(crate) struct Worker<T>(Arc<Items<T>>);
+    pub(crate) struct Stealer<T>(Arc<Items<T>>);
+    pub(crate) struct Injector<T>(Items<T>);
+
+    impl<T> Worker<T> {
+        pub(crate) fn new_fifo() -> Self {
+            Self(Arc::new(Items::new()))
+        }
+
+        pub(crate) fn stealer(&self) -> Stealer<T> {
+            Stealer(Arc::clone(&self.0))
+        }
+
+        pub(crate) fn push(&self, item: T) {
+            lock(&self.0.queue).push_back(item);
+        }
+
+        pub(crate) fn pop(&self) -> Option<T> {
+            lock(&self.0.queue).pop_front()
+        }
+    }
+
+    impl<T> Stealer<T> {
+        pub(crate) fn steal(&self) -> Steal<T> {
+            self.0.steal_one()
+        }
+
+        pub(crate) fn steal_batch_and_pop(&self, thief: &Worker<T>) -> Steal<T> {
+            self.0.steal_batch_and_pop(thief)
+        }
+    }
+
+    impl<T> Injector<T> {
+        pub(crate) fn new() -> Self {
+            Self(Items::new())
+        }
+
+        pub(crate) fn push(&self, item: T) {
+            lock(&self.0.queue).push_back(item);
+        }
+
+        pub(crate) fn steal(&self) -> Steal<T> {
+            self.0.steal_one()
+        }
+
+        pub(crate) fn steal_batch(&self, thief: &Worker<T>) -> Steal<()> {
+            self.0.steal_batch(thief)
+        }
+
+        pub(crate) fn steal_batch_and_pop(&self, thief: &Worker<T>) -> Steal<T> {
+            self.0.steal_batch_and_pop(thief)
+        }
+    }
+}
