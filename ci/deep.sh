@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What is too long for every change: the long form of every seeded test, 50 interrupts of 50, and the stress scenario,
-# a million requests for each server and repo; and other people's frameworks. About half an hour on 2 cores.
-# ci/deep.sh [random] [drain] [ab] [peers] [stress]
+# a million requests for each server and repo; the models, searched further, and with mistakes that they must catch; and
+# other people's frameworks. About an hour on 2 cores.
+# ci/deep.sh [random] [drain] [ab] [models] [peers] [stress]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -11,6 +12,11 @@ random() { POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-core --t
 drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-lab --test cli drain; }
 
 ab() { ci/ab.sh 100000; }
+
+models() {
+    ci/models.sh deep
+    ci/models.sh mistakes
+}
 
 peers() { ci/peers.sh; }
 
@@ -28,7 +34,7 @@ stress() {
     done
 }
 
-[ $# -gt 0 ] || set -- random drain ab peers stress
+[ $# -gt 0 ] || set -- random drain ab models peers stress
 for part in "$@"; do
     echo; echo "== $part"
     "$part"

@@ -32,7 +32,7 @@
 //! thread-safe, a file of its own): none ever runs on a caller's thread, and none is ever made to wait for a lock. *Loses
 //! when* operations are short, as they are here: handing one over costs many times what it does.
 
-mod mailbox;
+pub(crate) mod mailbox;
 mod sync;
 
 use std::collections::{HashMap, VecDeque};
@@ -43,9 +43,9 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 use polyserve_core::config::cores;
+use polyserve_core::sync::thread::{self, JoinHandle};
 use polyserve_core::{Answer, Completer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise};
 
 use self::mailbox::{Mailbox, Refused};
@@ -219,7 +219,7 @@ impl fmt::Debug for Actor {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
     use super::*;
 

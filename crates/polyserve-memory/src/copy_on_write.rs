@@ -33,7 +33,7 @@
 //! table, chunk, entity, description is a pointer more than other maps follow, which beyond the caches is half as much
 //! again.
 
-mod shard;
+pub(crate) mod shard;
 mod sync;
 
 use std::fmt;

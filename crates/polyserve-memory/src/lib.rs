@@ -44,6 +44,8 @@ pub mod copy_on_write;
 #[cfg(feature = "dashmap")]
 pub mod dashmap;
 pub mod hash;
+#[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
+mod models;
 pub mod packed;
 #[cfg(feature = "papaya")]
 pub mod papaya;

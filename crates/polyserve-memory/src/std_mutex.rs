@@ -12,9 +12,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Mutex;
 
-use polyserve_core::sync::lock;
+use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
 use crate::hash::IdState;

@@ -14,9 +14,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::RwLock;
 
-use polyserve_core::sync::{read, write};
+use polyserve_core::sync::{RwLock, read, write};
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
 use crate::hash::IdState;

@@ -24,9 +24,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
-use polyserve_core::sync::{read, write};
+use polyserve_core::sync::{RwLock, read, write};
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
 use crate::hash::IdState;

@@ -12,7 +12,7 @@ use std::mem;
 
 use super::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-pub(super) struct Mailbox<M> {
+pub(crate) struct Mailbox<M> {
     state: Mutex<State<M>>,
     arrival: Condvar,
     room: usize,
@@ -27,20 +27,20 @@ struct State<M> {
 
 /// Why a message was not taken; here it is.
 #[derive(Debug, PartialEq)]
-pub(super) enum Refused<M> {
+pub(crate) enum Refused<M> {
     Full(M),
     Closed(M),
 }
 
 impl<M> Mailbox<M> {
     /// For `room` messages that wait at a time.
-    pub(super) fn new(room: usize) -> Self {
+    pub(crate) fn new(room: usize) -> Self {
         let state = State { waiting: VecDeque::new(), asleep: false, closed: false };
         Self { state: Mutex::new(state), arrival: Condvar::new(), room }
     }
 
     /// Leaves `message` for the receiver, who gets it after all that were sent before. Never waits for room.
-    pub(super) fn send(&self, message: M) -> Result<(), Refused<M>> {
+    pub(crate) fn send(&self, message: M) -> Result<(), Refused<M>> {
         let mut state = self.lock();
         if state.closed {
             return Err(Refused::Closed(message));
@@ -55,7 +55,7 @@ impl<M> Mailbox<M> {
 
     /// Waits until there is a message, and moves all that there are into `batch`, which is empty. `false`: the mailbox is
     /// closed, and no message is left. For one thread alone.
-    pub(super) fn receive(&self, batch: &mut VecDeque<M>) -> bool {
+    pub(crate) fn receive(&self, batch: &mut VecDeque<M>) -> bool {
         let mut state = self.lock();
         while state.waiting.is_empty() {
             if state.closed {
@@ -70,7 +70,7 @@ impl<M> Mailbox<M> {
     }
 
     /// Takes no more messages. Those that wait are still received.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         self.wake(state);
@@ -90,7 +90,7 @@ impl<M> Mailbox<M> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
     use super::*;
     use std::sync::Arc;

@@ -1,3 +1,5 @@
-//! All that threads meet at in `actor`. A model checker builds `mailbox.rs` over its own instead.
+//! All that threads meet at in `actor`: std's, or a model checker's.
 
-pub(super) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+pub(super) use std::sync::PoisonError;
+
+pub(super) use polyserve_core::sync::{Condvar, Mutex, MutexGuard};

@@ -35,7 +35,7 @@ struct Entry {
     entity: Arc<Entity>,
 }
 
-pub(super) struct Shard {
+pub(crate) struct Shard {
     /// How many entities there are. Whoever changes the shard holds it; readers never touch it, nor its cache line.
     len: CachePadded<Mutex<usize>>,
     /// How many are in use.
@@ -45,7 +45,7 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             len: CachePadded::new(Mutex::new(0)),
             buckets: AtomicUsize::new(1),
@@ -54,7 +54,7 @@ impl Shard {
     }
 
     /// Shows the entity of `id`; whether there is one. Never waits.
-    pub(super) fn get(&self, hash: u64, id: i64, visit: impl FnOnce(&Entity)) -> bool {
+    pub(crate) fn get(&self, hash: u64, id: i64, visit: impl FnOnce(&Entity)) -> bool {
         let mut index = bucket_of(hash, self.buckets.load(Ordering::Acquire));
         loop {
             let chunk = self.bucket(index).load();
@@ -71,7 +71,7 @@ impl Shard {
     }
 
     /// Stores `entity`; whether it replaced one. `hash_of` hashes the ids of others, where they have to move.
-    pub(super) fn put(&self, hash: u64, entity: Arc<Entity>, hash_of: impl Fn(i64) -> u64) -> bool {
+    pub(crate) fn put(&self, hash: u64, entity: Arc<Entity>, hash_of: impl Fn(i64) -> u64) -> bool {
         let mut len = self.lock();
         let bucket = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed)));
         let (copy, replaces) = with(entries(&bucket.load()), Entry { id: entity.id, entity });
@@ -87,7 +87,7 @@ impl Shard {
     }
 
     /// Removes the entity of `id`; whether there was one.
-    pub(super) fn remove(&self, hash: u64, id: i64) -> bool {
+    pub(crate) fn remove(&self, hash: u64, id: i64) -> bool {
         let mut len = self.lock();
         let bucket = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed)));
         let Some(copy) = without(entries(&bucket.load()), id) else { return false };
@@ -99,7 +99,7 @@ impl Shard {
     }
 
     /// How many entities there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         *self.lock()
     }
 
@@ -170,7 +170,7 @@ fn chunk(entries: Vec<Entry>) -> Option<Chunk> {
     (!entries.is_empty()).then(|| ThinArc::from_header_and_iter((), entries.into_iter()))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
     use super::*;
 

@@ -1,11 +1,15 @@
 //! What a model checker runs of this crate: every pool as a whole, from its start to its drop, with one or two workers and
 //! one or two submitters. `ci/models.sh`; "Model checking" in docs/DESIGN.md.
 //!
+//! And of `pool_server` the word that says who may touch a connection.
+//!
 //! Each scenario is run for each pool by shuttle. loom runs those of the pools around a channel, with one worker, where it
 //! reaches all orders with a few preemptions; not `StealingPool`, whose argument stands on sequentially consistent loads,
 //! which loom takes for weaker ones, and finds orders that cannot be.
 
 mod closing;
+#[cfg(polyserve_loom)]
+mod word;
 mod working;
 
 use std::sync::Arc;

@@ -26,6 +26,7 @@ mod lending;
 mod poller;
 mod seat;
 mod slots;
+mod word;
 mod worker;
 
 use std::fmt;

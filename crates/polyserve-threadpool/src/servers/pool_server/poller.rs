@@ -19,7 +19,8 @@ use polyserve_core::{Drain, Executor};
 
 use super::intake::{Accepted, Intake};
 use super::lending::{LOOK, Lending};
-use super::slots::{AGAIN, Connection, FREE, LINGERING, PARKED, QUEUED, RUNNING, Slot};
+use super::slots::{Connection, Slot};
+use super::word::{AGAIN, Event, FREE, LINGERING, PARKED, QUEUED, RUNNING};
 use super::worker::{Flushed, Jobs, Outcome, Shared, flush};
 
 pub(super) const LISTENER: Token = Token(usize::MAX - 1);
@@ -200,19 +201,13 @@ impl Poller {
         if ended {
             slot.ended.store(true, Ordering::Relaxed);
         }
-        loop {
-            match slot.state() {
-                PARKED if slot.move_on(PARKED, QUEUED) => return self.queue(name),
-                RUNNING if slot.move_on(RUNNING, AGAIN) => return,
-                LINGERING => {
-                    return self.take(name, LINGERING, |poller, _, open| match poller.shared.waste(open) {
-                        true => Outcome::Park,
-                        false => Outcome::Close(false),
-                    });
-                }
-                FREE | QUEUED | AGAIN => return,
-                _ => {} // it was moved at this moment
-            }
+        match slot.word.event() {
+            Event::Job => self.queue(name),
+            Event::Waste => self.take(name, LINGERING, |poller, _, open| match poller.shared.waste(open) {
+                true => Outcome::Park,
+                false => Outcome::Close(false),
+            }),
+            Event::Nothing => {}
         }
     }
 
@@ -220,13 +215,13 @@ impl Poller {
     fn take(&mut self, name: usize, from: u8, work: impl FnOnce(&mut Self, &Slot, &mut Connection) -> Outcome) {
         let shared = Arc::clone(&self.shared);
         let Some(slot) = shared.slots.get(name) else { return };
-        if !slot.move_on(from, RUNNING) {
+        if !slot.word.move_on(from, RUNNING) {
             return;
         }
         let mut connection = lock(&slot.connection);
         let Some(open) = connection.as_mut() else { return };
         match work(self, slot, open) {
-            Outcome::Park => while !slot.move_on(RUNNING, from) && !slot.move_on(AGAIN, from) {},
+            Outcome::Park => while !slot.word.move_on(RUNNING, from) && !slot.word.move_on(AGAIN, from) {},
             outcome => drop(shared.settle(name, slot, &mut connection, outcome, 0)),
         }
     }
@@ -275,7 +270,7 @@ impl Poller {
             if slot.deadline.load(Ordering::Relaxed) >= now {
                 continue;
             }
-            match slot.state() {
+            match slot.word.get() {
                 PARKED => self.take(name, PARKED, Self::time_out),
                 LINGERING => self.take(name, LINGERING, |poller, slot, _| {
                     let late = slot.deadline.load(Ordering::Relaxed) < poller.shared.millis_at(Instant::now());
@@ -315,7 +310,7 @@ impl Poller {
         }
         for (name, slot) in shared.slots.iter() {
             // A worker looks once more whether something has come, and closes it if not.
-            if slot.idle.load(Ordering::Relaxed) && slot.move_on(PARKED, QUEUED) {
+            if slot.idle.load(Ordering::Relaxed) && slot.word.move_on(PARKED, QUEUED) {
                 self.queue(name);
             }
         }
@@ -349,8 +344,8 @@ impl Poller {
         let shared = &self.shared;
         let mut waste = [0; 1];
         for (name, slot) in shared.slots.iter() {
-            let queued = slot.move_on(QUEUED, RUNNING);
-            if queued || slot.move_on(PARKED, RUNNING) || slot.move_on(LINGERING, RUNNING) {
+            let queued = slot.word.move_on(QUEUED, RUNNING);
+            if queued || slot.word.move_on(PARKED, RUNNING) || slot.word.move_on(LINGERING, RUNNING) {
                 let mut connection = lock(&slot.connection);
                 if let Some(open) = connection.as_mut() {
                     let unread = queued && open.stream.peek(&mut waste).is_ok_and(|count| count > 0);
@@ -360,7 +355,7 @@ impl Poller {
                     shared.house.give_up(&mut open.session);
                 }
                 shared.slots.release(name, &mut connection);
-            } else if slot.state() != FREE {
+            } else if slot.word.get() != FREE {
                 slot.cut_socket();
             }
         }

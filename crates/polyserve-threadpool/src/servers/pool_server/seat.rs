@@ -19,7 +19,8 @@ use polyserve_core::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::intake::{ACCEPT, Accepted, Intake};
-use super::slots::{QUEUED, RUNNING, Slot};
+use super::slots::Slot;
+use super::word::{QUEUED, RUNNING};
 use super::worker::{Outcome, Shared};
 
 /// After so many connections a seat goes to the end of the executor's queue, for what else it has to do.
@@ -196,7 +197,7 @@ impl Shared {
     /// Serves a connection that was just accepted; one that has not said anything waits in the lobby.
     fn begin(&self, name: usize) {
         let Some(slot) = self.slots.get(name) else { return };
-        if !slot.move_on(QUEUED, RUNNING) {
+        if !slot.word.move_on(QUEUED, RUNNING) {
             return;
         }
         if let Some(stream) = self.work(name, slot, true)
@@ -245,7 +246,7 @@ impl Shared {
         let mut left = Vec::new();
         for Guest { name, .. } in self.intake.take_guests() {
             let Some(slot) = self.slots.get(name) else { continue };
-            if !self.park(name, slot) && slot.move_on(RUNNING, QUEUED) {
+            if !self.park(name, slot) && slot.word.move_on(RUNNING, QUEUED) {
                 left.push(name);
             }
         }

@@ -1,41 +1,23 @@
 //! The connections of a pool server, and who may touch each.
 //!
-//! A slot's state is one word. Who moves it to `RUNNING` owns the connection until it moves it on:
+//! A slot's state is one word (`word.rs`). Who moves it to `RUNNING` owns the connection until it moves it on.
 //!
-//! ```text
-//! FREE -> QUEUED             accepted, a job is queued          (poller)
-//! QUEUED -> RUNNING          the job runs                       (worker)
-//! RUNNING -> PARKED          waits for bytes                    (worker)
-//! RUNNING -> LINGERING       closed, still read from            (worker, poller)
-//! RUNNING -> QUEUED          had its turn, has more to do       (worker)
-//! RUNNING -> AGAIN           bytes came meanwhile               (poller)
-//! AGAIN -> RUNNING           so it does not park                (worker)
-//! PARKED -> QUEUED           bytes came, a job is queued        (poller)
-//! PARKED, LINGERING -> RUNNING   timeout, 503, drain, waste     (poller)
-//! RUNNING -> FREE            closed                             (worker, poller)
-//! ```
-//!
-//! An event finds `PARKED` and queues, or finds `RUNNING` and leaves `AGAIN`, so none is lost. Slots are made in
-//! segments as they are needed, and used again last in, first out, so that few are touched while few are open.
+//! Slots are made in segments as they are needed, and used again last in, first out, so that few are touched while few
+//! are open.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use mio::net::TcpStream;
 use polyserve_core::http1::{Phase, Session};
 use polyserve_core::sync::lock;
 
-pub(super) const FREE: u8 = 0;
-pub(super) const QUEUED: u8 = 1;
-pub(super) const RUNNING: u8 = 2;
-pub(super) const AGAIN: u8 = 3;
-pub(super) const PARKED: u8 = 4;
-pub(super) const LINGERING: u8 = 5;
+use super::word::{FREE, QUEUED, Word};
 
 /// One connection's place.
 #[derive(Debug)]
 pub(super) struct Slot {
-    state: AtomicU8,
+    pub(super) word: Word,
     /// The other side closed its writing side; edge-triggered polling says so only once.
     pub(super) ended: AtomicBool,
     /// While parked: whether it waits for a request's first byte.
@@ -71,22 +53,13 @@ impl Connection {
 impl Slot {
     fn new() -> Self {
         Self {
-            state: AtomicU8::new(FREE),
+            word: Word::new(),
             ended: AtomicBool::new(false),
             idle: AtomicBool::new(false),
             deadline: AtomicU64::new(u64::MAX),
             connection: Mutex::new(None),
             socket: Mutex::new(None),
         }
-    }
-
-    /// Moves the state; false where it was not `from`.
-    pub(super) fn move_on(&self, from: u8, to: u8) -> bool {
-        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    pub(super) fn state(&self) -> u8 {
-        self.state.load(Ordering::Acquire)
     }
 
     /// Cuts the socket, whoever has it.
@@ -153,7 +126,7 @@ impl Slots {
         let session = Session::new();
         *lock(&slot.connection) = Some(Connection { stream, session, registered: false, writable: false, stage: None });
         slot.ended.store(false, Ordering::Relaxed);
-        slot.state.store(QUEUED, Ordering::Release);
+        slot.word.set(QUEUED);
         Ok(name)
     }
 
@@ -162,7 +135,7 @@ impl Slots {
         let Some(slot) = self.get(name) else { return };
         *lock(&slot.socket) = None;
         *connection = None; // the last handle: the socket closes
-        slot.state.store(FREE, Ordering::Release);
+        slot.word.set(FREE);
         let mut free = lock(&self.free);
         free.names.push(name);
         free.used -= 1;

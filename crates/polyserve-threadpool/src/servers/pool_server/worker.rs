@@ -19,7 +19,8 @@ use polyserve_core::{Executor, Job};
 use rustix::io::Errno;
 
 use super::intake::{ACCEPT, Intake};
-use super::slots::{AGAIN, Connection, LINGERING, PARKED, QUEUED, RUNNING, Slot, Slots};
+use super::slots::{Connection, Slot, Slots};
+use super::word::{AGAIN, LINGERING, PARKED, QUEUED, RUNNING};
 
 /// What a job calls, with its connection's name.
 pub(super) type Jobs = dyn Fn(usize) + Send + Sync;
@@ -109,7 +110,7 @@ impl Shared {
         if name == ACCEPT {
             self.take_in();
         } else if let Some(slot) = self.slots.get(name)
-            && slot.move_on(QUEUED, RUNNING)
+            && slot.word.move_on(QUEUED, RUNNING)
         {
             self.work(name, slot, false);
         } // else the shutdown's deadline took it from the queue
@@ -173,11 +174,7 @@ impl Shared {
                     self.slots.release(name, connection);
                     return false;
                 }
-                if slot.move_on(RUNNING, PARKED) {
-                    return false;
-                }
-                slot.move_on(AGAIN, RUNNING);
-                turn < TURN || !self.yield_turn(name, slot)
+                !slot.word.rest(PARKED) && (turn < TURN || !self.yield_turn(name, slot))
             }
         }
     }
@@ -185,10 +182,10 @@ impl Shared {
     /// Queues a connection that has more to do behind the others. False where there is no room: then it goes on.
     fn yield_turn(&self, name: usize, slot: &Slot) -> bool {
         // In whichever of the two states; both mean that it is to run again.
-        if !slot.move_on(RUNNING, QUEUED) && !slot.move_on(AGAIN, QUEUED) {
+        if !slot.word.move_on(RUNNING, QUEUED) && !slot.word.move_on(AGAIN, QUEUED) {
             return false;
         }
-        self.queue(name) || !slot.move_on(QUEUED, RUNNING)
+        self.queue(name) || !slot.word.move_on(QUEUED, RUNNING)
     }
 
     fn set_deadline(&self, slot: &Slot, open: &mut Connection, writing: bool) {
@@ -227,10 +224,9 @@ impl Shared {
             if !self.waste(open) || self.register(name, open, false).is_err() {
                 return false;
             }
-            if slot.move_on(RUNNING, LINGERING) {
+            if slot.word.rest(LINGERING) {
                 return true;
             }
-            slot.move_on(AGAIN, RUNNING);
         }
     }
 
