@@ -53,7 +53,7 @@ mistake() {
     if RUSTFLAGS="--cfg polyserve_$checker" timeout 300 cargo test -q -p "$crate" --no-default-features --lib "$model" > "$log" 2>&1; then
         echo "NOT CAUGHT by $model over $checker: $file: $change" >&2
         missed=$((missed + 1))
-    elif ! grep -qE 'panicked at|deadlock|SIGABRT' "$log"; then
+    elif ! grep -qE 'panicked at|FAILED|deadlock|SIGABRT' "$log"; then
         cat "$log"
         echo "it does not build: $file: $change" >&2
         return 1

@@ -33,7 +33,7 @@ fn a_submitter<P: Pool>() {
 for_pools!(
     a_submitter,
     "a close against a submitter",
-    bounds([2, 3], [300, 300_000]),
+    bounds([2, 3], [300, 30_000]),
     Some(Fault::Notice),
     Some(Fault::Notice)
 );
@@ -51,7 +51,7 @@ fn a_full_queue<P: Pool>() {
     let taken: usize = submitters.map(|submitter| submitter.join().unwrap()).iter().sum();
     assert_eq!((ran.get(), ran.held()), (taken, 0), "ran, and left in the pool");
 }
-for_pools!(a_full_queue, "a close against two, with room for one", bounds([1, 2], [300, 300_000]), None, None);
+for_pools!(a_full_queue, "a close against two, with room for one", bounds([1, 2], [300, 30_000]), None, None);
 
 /// The deadline comes while the worker is in a job: what is queued, or still comes, is dropped or handed back, and the
 /// thread is left behind.
@@ -82,7 +82,7 @@ fn a_deadline<P: Pool>() {
 for_pools!(
     a_deadline,
     "a close with a deadline",
-    bounds([1, 2], [200, 200_000]),
+    bounds([2, 3], [200, 20_000]),
     Some(Fault::Timeout),
     Some(Fault::Timeout)
 );
@@ -102,7 +102,7 @@ fn no_room_any_more<P: Pool>() {
     let taken = submitter.join().unwrap();
     assert_eq!((ran.get(), ran.held()), (taken, 0), "ran, and left in the pool");
 }
-for_pools!(no_room_any_more, "a close against who waits for room", bounds([2, 3], [200, 200_000]), None, None);
+for_pools!(no_room_any_more, "a close against who waits for room", bounds([2, 3], [200, 20_000]), None, None);
 
 /// A job closes its own pool, and may have its last handle.
 fn its_own_job<P: Pool>() {
@@ -121,4 +121,4 @@ fn its_own_job<P: Pool>() {
     drop(pool);
     assert!(ran.get() <= 1 + taken);
 }
-for_pools!(its_own_job, "a close by a job of its own", bounds([2, 3], [200, 200_000]), Some(Fault::Notice), None);
+for_pools!(its_own_job, "a close by a job of its own", bounds([2, 3], [200, 20_000]), Some(Fault::Notice), None);

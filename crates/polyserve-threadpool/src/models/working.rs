@@ -29,7 +29,7 @@ fn one_by_one<P: Pool>() {
         assert_eq!(ran.get(), round);
     }
 }
-for_pools!(one_by_one, "jobs one by one", bounds([2, 3], [200, 200_000]), Some(Fault::Notice), Some(Fault::Token));
+for_pools!(one_by_one, "jobs one by one", bounds([2, 3], [200, 20_000]), Some(Fault::Notice), Some(Fault::Token));
 
 /// Two submitters at once.
 fn two_submitters<P: Pool>() {
@@ -45,7 +45,7 @@ fn two_submitters<P: Pool>() {
     submitter.join().unwrap();
     assert_eq!(ran.get(), 2);
 }
-for_pools!(two_submitters, "two submitters", bounds([1, 2], [200, 200_000]), Some(Fault::Notice), Some(Fault::Token));
+for_pools!(two_submitters, "two submitters", bounds([1, 2], [200, 20_000]), Some(Fault::Notice), Some(Fault::Token));
 
 /// A job waits for a job of its own, which the other worker is to take: from the first one's queue, for who has queues.
 #[cfg(polyserve_shuttle)]
@@ -63,7 +63,7 @@ fn a_job_of_a_job<P: Pool>() {
     assert!(answer.wait(), "a job was dropped");
 }
 #[cfg(polyserve_shuttle)]
-for_pools!(a_job_of_a_job, "a job that waits for its own", bounds([0, 0], [200, 200_000]), Some(Fault::Notice), None);
+for_pools!(a_job_of_a_job, "a job that waits for its own", bounds([0, 0], [200, 20_000]), Some(Fault::Notice), None);
 
 /// Two jobs that wait for each other: whoever takes the first must not leave the other to itself.
 #[cfg(polyserve_shuttle)]
@@ -87,7 +87,7 @@ fn two_that_meet<P: Pool>() {
 for_pools!(
     two_that_meet,
     "two jobs that wait for each other",
-    bounds([0, 0], [200, 200_000]),
+    bounds([0, 0], [200, 20_000]),
     Some(Fault::Notice),
     None
 );
@@ -112,7 +112,7 @@ fn room_for_one<P: Pool>() {
 for_pools!(
     room_for_one,
     "submitters that wait for room",
-    bounds([1, 2], [200, 200_000]),
+    bounds([1, 2], [200, 20_000]),
     Some(Fault::Notice),
     Some(Fault::Notice)
 );

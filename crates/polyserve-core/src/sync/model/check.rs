@@ -93,6 +93,9 @@ pub const DEADLOCK: &str = "deadlock";
 ///
 /// Where it does not.
 pub fn finds(fault: Fault, why: &str) {
+    if std::env::var_os(FAULT).is_some() {
+        return; // it is that other run, and has passed
+    }
     let thread = std::thread::current();
     let test = thread.name().filter(|name| *name != "main").expect("a test on a thread that has its name");
     let mut again = Command::new(std::env::current_exe().expect("the test's own binary"));
