@@ -16,6 +16,7 @@
 //! * [`property`]: what a property is, how a list of them runs, and how one runs in a process of its own.
 //! * [`repo`], [`executor`], [`server`]: the three kits.
 //! * [`address`]: properties of anything that listens at an address, ours or not.
+//! * [`history`]: what concurrent clients did, recorded and checked for linearizability.
 //! * [`client`]: a plain HTTP client that shows every byte, and shares no code with the servers' codec.
 //! * [`broken`]: strategies that are wrong in one way each; the kit's own tests show that a named property catches each.
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod address;
 pub mod broken;
 pub mod client;
 pub mod executor;
+pub mod history;
 pub mod property;
 pub mod repo;
 pub mod server;

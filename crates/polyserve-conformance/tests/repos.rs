@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use polyserve_conformance::broken::repos::{
-    AbandonsWaiting, AlwaysRemoved, AlwaysReplaced, BusyUntilAnswered, CutAtNul, DelayedPut, DivergedReplicas,
-    DoubleRemove, DoubleVisit, DroppedCompleter, Evicting, FirstPutStays, FirstWakerOnly, ForgetfulRemove,
-    ForgetsWhileGrowing, GreedyRemove, InventedEntity, LossyValue, LostCopy, LostToRemove, LostUpdate, MiscountedLen,
-    NarrowId, NeverAnswers, PoisonedLock, ReplacedSaysCreated, StaleRead, SwallowedPut, TextValue, Tombstones,
-    TornRead, TwoFaced, VisitsAndAnswersLater,
+    AbandonsWaiting, AlwaysRemoved, AlwaysReplaced, BusyUntilAnswered, CutAtNul, DelayedPut, DirtyRead,
+    DivergedReplicas, DoubleRemove, DoubleVisit, DroppedCompleter, EarlyAck, Evicting, FirstPutStays, FirstWakerOnly,
+    Flicker, ForgetfulRemove, ForgetsWhileGrowing, GreedyRemove, InventedEntity, LossyValue, LostCopy, LostToRemove,
+    LostUpdate, MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, ReplacedSaysCreated, StaleCache, StaleRead,
+    SwallowedPut, TextValue, Tombstones, TornRead, TwoFaced, VisitsAndAnswersLater,
 };
 use polyserve_conformance::property::{Property, Verdict, check};
 use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};
@@ -121,6 +121,42 @@ catches! {
     lost_to_remove: put_is_not_lost_to_a_racing_remove, now::<LostToRemove>();
     forgets_while_growing: a_growing_store_loses_nothing, now::<ForgetsWhileGrowing>();
     evicting: many_keys, now::<Evicting>();
+    early_ack: linearizable, now::<EarlyAck>();
+    flicker: linearizable, now::<Flicker>();
+    stale_cache: linearizable, now::<StaleCache>();
+    dirty_read: linearizable, now::<DirtyRead>();
+}
+
+/// Whatever the property is that is about it: no repo whose answers have no order gets past its history.
+#[test]
+fn what_has_no_order_is_caught_by_its_history() {
+    let mut missed = Vec::new();
+    for (name, subject) in [
+        ("invented_entity", now::<InventedEntity>()),
+        ("delayed_put", now::<DelayedPut>()),
+        ("always_replaced", now::<AlwaysReplaced>()),
+        ("replaced_says_created", now::<ReplacedSaysCreated>()),
+        ("first_put_stays", now::<FirstPutStays>()),
+        ("always_removed", now::<AlwaysRemoved>()),
+        ("forgetful_remove", now::<ForgetfulRemove>()),
+        ("tombstones", now::<Tombstones>()),
+        ("lost_update", now::<LostUpdate>()),
+        ("diverged_replicas", now::<DivergedReplicas>()),
+        ("lost_copy", now::<LostCopy>()),
+        ("swallowed_put", now::<SwallowedPut>()),
+        ("stale_read", now::<StaleRead>()),
+        ("two_faced", now::<TwoFaced>()),
+        ("torn_read", now::<TornRead>()),
+        ("double_remove", now::<DoubleRemove>()),
+        ("lost_to_remove", now::<LostToRemove>()),
+        ("forgets_while_growing", now::<ForgetsWhileGrowing>()),
+    ] {
+        match caught("linearizable", &subject) {
+            Some(why) => println!("{name}: {why}"),
+            None => missed.push(name),
+        }
+    }
+    assert!(missed.is_empty(), "their histories pass: {missed:?}");
 }
 
 #[test]

@@ -70,6 +70,7 @@ caught! {
     calls_everything_bad: CallsEverythingBad,
     scolds_idle_connections: ScoldsIdleConnections,
     waits_for_ever: WaitsForEver,
+    answers_from_memory: AnswersFromMemory,
     loses_wakes: LosesWakes,
     never_cuts_readers: NeverCutsReaders,
     takes_half_close_for_close: TakesHalfCloseForClose,

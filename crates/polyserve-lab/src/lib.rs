@@ -14,6 +14,7 @@
 //! # Layout
 //!
 //! * `commands`: one module a command; each reads its arguments, runs, and prints.
+//! * [`check`]: histories of concurrent clients, checked for linearizability.
 //! * [`crowd`]: a server beside many connections that do nothing useful.
 //! * [`data`]: the entities that all of them use.
 //! * [`compare`]: strategies side by side, with an interval for every ratio.
@@ -37,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+pub mod check;
 pub mod claims;
 mod commands;
 pub mod compare;
@@ -76,9 +78,9 @@ use polyserve::env::SettingError;
 use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
-    compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs,
-    page::PageArgs, recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, seam::SeamArgs, serve::ServeArgs,
-    stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
+    check::CheckArgs, compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs,
+    matrix::MatrixArgs, page::PageArgs, recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, seam::SeamArgs,
+    serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -105,6 +107,8 @@ enum Command {
     Data(DataArgs),
     /// Ask an HTTP/1.1 server for as much as it can or should do, verify every answer, and show what it took.
     Load(LoadArgs),
+    /// Record what concurrent clients see of servers over repos, and check that it has an order: linearizability.
+    Check(CheckArgs),
     /// Rank servers and repos on this machine, with an interval for every ratio.
     Compare(CompareArgs),
     /// Try out whether comparisons can be believed: the same beside itself, and something slowed on purpose.
@@ -169,6 +173,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Serve(args) => commands::serve::run(catalog, args, cli.json),
         Command::Data(args) => commands::data::run(args, cli.json),
         Command::Load(args) => commands::load::run(args, cli.json),
+        Command::Check(args) => commands::check::run(catalog, args, cli.json),
         Command::Compare(args) => commands::compare::run(catalog, args, cli.json, allocator),
         Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
         Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),

@@ -42,6 +42,16 @@ impl Progress {
     /// A step begins.
     pub fn begin(&mut self, what: String) {
         self.bar.set_message(what);
+        self.say_at_times();
+    }
+
+    /// So many steps are over.
+    pub fn reached(&mut self, steps: u64) {
+        self.bar.set_position(steps);
+        self.say_at_times();
+    }
+
+    fn say_at_times(&mut self) {
         if !self.terminal && self.said.elapsed() >= LINES {
             self.said = Instant::now();
             let (over, all, left) = (self.bar.position(), self.bar.length().unwrap_or(0), self.bar.eta());

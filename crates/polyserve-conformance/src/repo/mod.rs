@@ -35,12 +35,15 @@
 //!   that every read, in every property, notices parts of two entities.
 //! * Racing threads take their steps together: each step begins when all threads have ended the one before. So they
 //!   meet at every step, on two cores too, and what must hold between the steps is checked exactly.
+//! * What they did meanwhile, in any interleaving, is recorded as a [history](crate::history) and checked: there is an order in
+//!   which every answer is right.
 //! * A race ends after a number of steps or a second, whichever comes first; how many steps were taken decides nothing.
 //!
 //! A repo under test takes at least 64 operations at a time without answering
 //! [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded).
 
 mod answers;
+mod linearizable;
 mod one_thread;
 mod race;
 mod racing;
@@ -58,7 +61,9 @@ use std::time::Duration;
 use polyserve_core::EntityRepo;
 
 pub use self::answers::*;
+pub use self::linearizable::linearizable;
 pub use self::one_thread::*;
+pub(crate) use self::race::lockstep_within;
 pub use self::racing::*;
 pub use self::reference::{LaterReference, Reference};
 pub(crate) use self::reference::{put_over, removed_of};
@@ -96,6 +101,7 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
     put_is_not_lost_to_a_racing_remove,
     a_growing_store_loses_nothing,
     many_keys,
+    linearizable,
 });
 
 /// A repo under test: how to make one, and what it promises beyond the trait.

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::Entity;
 
+use crate::history;
+
 /// How many threads race, unless a property says otherwise.
 pub(super) const RACERS: usize = 4;
 
@@ -19,13 +21,14 @@ pub(super) struct Race {
     threads: usize,
     arrived: AtomicUsize,
     over: AtomicBool,
-    ends: Instant,
+    /// When its time is up; `None`: never.
+    ends: Option<Instant>,
 }
 
 impl Race {
     /// Whether to go on. Ends the race for all once its time is up.
     pub(super) fn goes_on(&self) -> bool {
-        if Instant::now() >= self.ends {
+        if self.ends.is_some_and(|ends| Instant::now() >= ends) {
             self.end();
         }
         !self.over.load(SeqCst)
@@ -79,7 +82,7 @@ impl Drop for EndOnPanic<'_> {
 
 /// Runs `racer` on `threads` threads, each with its number, from a common start; their results by number.
 pub(super) fn race<T: Send>(threads: usize, racer: impl Fn(usize, &Race) -> T + Sync) -> Vec<T> {
-    run(threads, |number, race| {
+    run(LONGEST, threads, |number, race| {
         race.meet(0);
         racer(number, race)
     })
@@ -88,7 +91,17 @@ pub(super) fn race<T: Send>(threads: usize, racer: impl Fn(usize, &Race) -> T + 
 /// Runs `racer` on `threads` threads, each with its number and the step's, all of them taking every step together;
 /// returns what each did, by step and number.
 pub(super) fn lockstep<T: Send>(threads: usize, steps: usize, racer: impl Fn(usize, usize) -> T + Sync) -> Vec<Vec<T>> {
-    let mut by_thread: Vec<_> = run(threads, |number, race| {
+    lockstep_within(LONGEST, threads, steps, racer)
+}
+
+/// [`lockstep`], for so long at most.
+pub(crate) fn lockstep_within<T: Send>(
+    longest: Duration,
+    threads: usize,
+    steps: usize,
+    racer: impl Fn(usize, usize) -> T + Sync,
+) -> Vec<Vec<T>> {
+    let mut by_thread: Vec<_> = run(longest, threads, |number, race| {
         let taken = (0..steps).take_while(|&step| race.meet(step));
         taken.map(|step| racer(number, step)).collect::<Vec<_>>().into_iter()
     });
@@ -103,9 +116,9 @@ pub(super) fn lockstep<T: Send>(threads: usize, steps: usize, racer: impl Fn(usi
     }
 }
 
-fn run<T: Send>(threads: usize, racer: impl Fn(usize, &Race) -> T + Sync) -> Vec<T> {
-    let race =
-        Race { threads, arrived: AtomicUsize::new(0), over: AtomicBool::new(false), ends: Instant::now() + LONGEST };
+fn run<T: Send>(longest: Duration, threads: usize, racer: impl Fn(usize, &Race) -> T + Sync) -> Vec<T> {
+    let ends = Instant::now().checked_add(longest);
+    let race = Race { threads, arrived: AtomicUsize::new(0), over: AtomicBool::new(false), ends };
     let results: Vec<_> = thread::scope(|scope| {
         let (race, racer) = (&race, &racer);
         let run = move |number| {
@@ -120,8 +133,7 @@ fn run<T: Send>(threads: usize, racer: impl Fn(usize, &Race) -> T + Sync) -> Vec
 
 /// An entity that carries `stamp` in both its parts. The stamps of neighbours differ in the description's length.
 pub(super) fn stamped(id: i64, stamp: u64) -> Entity {
-    let filler = "-".repeat(stamp as usize % 3 * 40);
-    Entity::new(id, format!("{stamp}{filler}"), stamp as f64)
+    history::entity(id, stamp)
 }
 
 /// The stamp that an entity carries.
@@ -130,8 +142,5 @@ pub(super) fn stamped(id: i64, stamp: u64) -> Entity {
 ///
 /// Where its parts carry two: it was put together from two entities.
 pub(super) fn stamp(entity: &Entity) -> u64 {
-    let stamp = entity.value as u64;
-    let whole = stamped(entity.id, stamp);
-    assert!(*entity == whole, "torn: a value of {stamp} with the description {:?}", entity.description);
-    stamp
+    history::value_of(entity.id, entity.as_ref()).unwrap_or_else(|wrong| panic!("{wrong}"))
 }

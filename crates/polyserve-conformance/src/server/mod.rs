@@ -35,7 +35,7 @@
 //!
 //! # Layout
 //!
-//! * What is answered: `status_table`, `json`.
+//! * What is answered: `status_table`, `json`; to several at once: `linearizable`.
 //! * What is a request: `heads`, `framing`, `splits`, `expect`.
 //! * What becomes of a connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`.
 //! * What becomes of many: `limits`, `shape`.
@@ -52,6 +52,7 @@ mod heads;
 mod json;
 mod keep_alive;
 mod limits;
+mod linearizable;
 mod live;
 mod panics;
 mod pipeline;
@@ -114,6 +115,7 @@ pub use limits::{
     a_burst_is_served_or_turned_away, a_waiting_request_is_not_idle, connections_past_the_limit_are_turned_away,
     deferred_accept_serves_the_same, room_comes_back, two_servers_share_nothing,
 };
+pub use linearizable::linearizable_over_http;
 pub use panics::{
     a_dropped_completer_answers, a_panic_in_a_given_up_answer_is_a_503, a_panic_in_a_later_answer_is_a_500,
     a_panic_in_a_visit_is_a_500, a_panic_in_call_is_a_500, a_panic_in_head_is_a_500,
@@ -171,6 +173,7 @@ kit! {
         a_refused_body_is_no_request,
         the_published_client_is_served,
         a_later_repo_answers_the_same,
+        linearizable_over_http,
         a_body_that_is_not_json_is_a_bad_request,
         json_that_is_no_entity_is_unprocessable,
         every_json_form_of_an_entity_is_stored,

@@ -4,12 +4,14 @@
 //! once in a million times: the kit is to be tested, not the scheduler.
 
 mod late;
+mod ordered;
 mod plain;
 mod raced;
 
 pub use late::{
     AbandonsWaiting, BusyUntilAnswered, DroppedCompleter, FirstWakerOnly, NeverAnswers, VisitsAndAnswersLater,
 };
+pub use ordered::{DirtyRead, EarlyAck, Flicker, StaleCache};
 pub use plain::{
     AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, DoubleVisit, Evicting, FirstPutStays, ForgetfulRemove,
     GreedyRemove, InventedEntity, LossyValue, MiscountedLen, NarrowId, PoisonedLock, ReplacedSaysCreated, TextValue,

@@ -76,6 +76,8 @@ flaws! {
     ScoldsIdleConnections, caught by an_idle_connection_is_closed_silently;
     /// Waits for a later answer without limit.
     WaitsForEver, caught by a_slow_answer_times_out;
+    /// Answers a GET as it did the same one before, every other time.
+    AnswersFromMemory, caught by linearizable_over_http;
     /// Polls a later answer once, and does not hear that it came.
     LosesWakes, caught by a_later_repo_answers_the_same;
     /// Waits without limit for a client to read.

@@ -1,7 +1,7 @@
 //! `polyserve load`: requests to any HTTP/1.1 server, every answer verified.
 
 mod report;
-mod url;
+pub(crate) mod url;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,0 +1,129 @@
+//! Each answer is one that a right repo could have given; together they have no order.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::thread::yield_now;
+
+use polyserve_core::sync::lock;
+use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+
+use super::right;
+use crate::repo::{Reference, put_over};
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// A put that finds another one at work leaves its entity to it and says that it is stored, before it is. Caught by
+/// `linearizable`.
+#[derive(Debug, Default)]
+pub struct EarlyAck {
+    right: Reference,
+    left: Mutex<Vec<Entity>>,
+    at_work: Mutex<()>,
+}
+
+impl EarlyAck {
+    fn put_what_was_left(&self) {
+        for entity in mem::take(&mut *lock(&self.left)) {
+            yield_now();
+            self.right.map().insert(entity.id, entity);
+        }
+    }
+}
+
+impl EntityRepo for EarlyAck {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let Some(_at_work) = try_lock(&self.at_work) else {
+            let known = self.right.map().contains_key(&entity.id);
+            lock(&self.left).push(entity);
+            return Answer::Now(Ok(if known { Put::Replaced } else { Put::Created }));
+        };
+        let put = put_over(self.right.map().insert(entity.id, entity).as_ref());
+        yield_now();
+        self.put_what_was_left();
+        Answer::Now(Ok(put))
+    }
+    right!(get remove len);
+}
+
+/// Replaces by removing, and then putting: in between nothing is there. Caught by `linearizable`.
+#[derive(Debug, Default)]
+pub struct Flicker {
+    right: Reference,
+    putting: Mutex<()>,
+}
+
+impl EntityRepo for Flicker {
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let _putting = lock(&self.putting);
+        let removed = self.right.map().remove(&entity.id);
+        yield_now();
+        self.right.map().insert(entity.id, entity);
+        Answer::Now(Ok(put_over(removed.as_ref())))
+    }
+    right!(get remove len);
+}
+
+/// Keeps what gets have found, and forgets it when it changes: a get that found it before the change keeps it after. Caught
+/// by `linearizable`.
+#[derive(Debug, Default)]
+pub struct StaleCache {
+    right: Reference,
+    found: Mutex<HashMap<i64, Entity>>,
+}
+
+impl EntityRepo for StaleCache {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let found = lock(&self.found).get(&id).cloned();
+        let entity = found.or_else(|| {
+            let entity = self.right.map().get(&id).cloned()?;
+            yield_now();
+            lock(&self.found).insert(id, entity.clone());
+            Some(entity)
+        });
+        let Some(entity) = entity else { return Answer::Now(Ok(Lookup::Absent)) };
+        visit(entity.as_ref());
+        Answer::Now(Ok(Lookup::Visited))
+    }
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        let id = entity.id;
+        let put = self.right.put(entity);
+        lock(&self.found).remove(&id);
+        put
+    }
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        let removed = self.right.remove(id);
+        lock(&self.found).remove(&id);
+        removed
+    }
+    right!(len);
+}
+
+/// Shows gets a put that is still on its way, and takes it back for a moment before it is stored. Caught by `linearizable`.
+#[derive(Debug, Default)]
+pub struct DirtyRead {
+    right: Reference,
+    coming: Mutex<HashMap<i64, Entity>>,
+}
+
+impl EntityRepo for DirtyRead {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let Some(coming) = lock(&self.coming).get(&id).cloned() else { return self.right.get(id, visit) };
+        visit(coming.as_ref());
+        Answer::Now(Ok(Lookup::Visited))
+    }
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        lock(&self.coming).insert(entity.id, entity.clone());
+        yield_now();
+        lock(&self.coming).remove(&entity.id);
+        yield_now();
+        self.right.put(entity)
+    }
+    right!(remove len);
+}

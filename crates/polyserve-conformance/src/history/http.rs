@@ -1,0 +1,214 @@
+//! Recording over HTTP: any server that keeps entities, on kept connections.
+//!
+//! Invariant: an answer that was lost makes its operation unknown, never wrong: a connection that breaks, nothing for the
+//! client's patience, and a 5xx. An answer that cannot be ends the recording. Cost: as the [client](crate::client), a
+//! thread and a connection for each client.
+
+use std::net::SocketAddr;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::{EntityRef, Put, Removed};
+use serde::Deserialize;
+
+use super::record::{Call, Recording, Script, Watch, Wrong, nanos};
+use super::value::{entity, value_of};
+use super::{Did, Operation, Seen};
+use crate::client::{Client, Ending, Response};
+
+/// Answers that a client loses one after the other before it takes the server for gone; and of those that did not come in
+/// time.
+const LOST: u32 = 1000;
+const LATE: u32 = 3;
+
+/// Records `clients` clients of the server at `addr`, each on a connection of its own that it keeps for as long as the server
+/// does. Every key of the script is removed before.
+pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Duration, watch: &Watch) -> Recording {
+    let mut recording = Recording::default();
+    let mut cleaner = Talker::new(addr, patience);
+    for key in 0..script.keys {
+        let key = script.first_key.wrapping_add(key.cast_signed());
+        if let Err(wrong) = cleaner.clean(key) {
+            recording.wrong.push(wrong);
+            return recording;
+        }
+    }
+    drop(cleaner);
+    let (next, ready) = (AtomicU64::new(0), Barrier::new(clients as usize));
+    let start = Instant::now();
+    let run = |process: u32| {
+        let (mut talker, mut operations) = (Talker::new(addr, patience), Vec::new());
+        ready.wait();
+        while !watch.is_stopped() {
+            let number = next.fetch_add(1, Relaxed);
+            if number >= script.operations {
+                break;
+            }
+            let (key, call) = script.step(number);
+            match talker.operation(process, key, call, start) {
+                Ok(operation) => operations.push(operation),
+                Err(wrong) => {
+                    watch.stop();
+                    return (operations, Some(wrong));
+                }
+            }
+            watch.count(1);
+        }
+        (operations, None)
+    };
+    thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = (0..clients).map(|process| scope.spawn(move || run(process))).collect();
+        for thread in threads {
+            let (operations, wrong) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            recording.operations.extend(operations);
+            recording.wrong.extend(wrong);
+        }
+    });
+    recording.took = start.elapsed();
+    recording
+}
+
+/// An entity as the service shows it.
+#[derive(Deserialize)]
+struct Shown {
+    id: i64,
+    description: String,
+    value: f64,
+}
+
+/// A client.
+struct Talker {
+    addr: SocketAddr,
+    patience: Duration,
+    kept: Option<Client>,
+    lost: u32,
+    late: u32,
+}
+
+impl Talker {
+    fn new(addr: SocketAddr, patience: Duration) -> Self {
+        Self { addr, patience, kept: None, lost: 0, late: 0 }
+    }
+
+    /// Sees that nothing is there.
+    fn clean(&mut self, key: i64) -> Result<(), Wrong> {
+        loop {
+            let client = self.connected()?;
+            if let Did::Remove(Some(_)) = self.ask(client, key, Call::Remove)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn operation(&mut self, process: u32, key: i64, call: Call, start: Instant) -> Result<Operation, Wrong> {
+        let client = self.connected()?;
+        let called = nanos(start);
+        let did = self.ask(client, key, call)?;
+        Ok(Operation { process, key, did, called, returned: nanos(start) })
+    }
+
+    /// A connection. That a server takes none for a moment is nobody's fault.
+    fn connected(&mut self) -> Result<Client, Wrong> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            if let Some(client) = self.kept.take() {
+                return Ok(client);
+            }
+            match Client::connect(self.addr, self.patience) {
+                Ok(client) => self.kept = Some(client.without_dates()),
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(Wrong(format!("no connection within {:?}: {error}", self.patience)));
+                }
+                Err(_) => thread::yield_now(),
+            }
+        }
+    }
+
+    /// Asks, and keeps the connection where the server does.
+    fn ask(&mut self, mut client: Client, key: i64, call: Call) -> Result<Did, Wrong> {
+        // A refusal may come before the whole request was sent: what counts is the answer.
+        let sent = client.send(&request(key, call));
+        let response = match client.receive() {
+            Ok(response) if response.status < 500 => response,
+            Ok(response) => {
+                self.lost(&format!("it answers {}", response.status), false)?;
+                if !response.closes() {
+                    self.kept = Some(client);
+                }
+                return Ok(unknown(call));
+            }
+            Err(failure) if failure.ending.is_some() => {
+                drop(sent);
+                self.lost(&failure.to_string(), failure.ending == Some(Ending::Silent))?;
+                return Ok(unknown(call));
+            }
+            Err(failure) => return Err(Wrong(failure.to_string())),
+        };
+        (self.lost, self.late) = (0, 0);
+        let did = understood(key, call, &response).map_err(|why| Wrong(format!("{why}\n{}", client.show())))?;
+        if !response.closes() {
+            self.kept = Some(client);
+        }
+        Ok(did)
+    }
+
+    /// An answer was lost; too many make no history.
+    fn lost(&mut self, why: &str, late: bool) -> Result<(), Wrong> {
+        self.lost += 1;
+        self.late += u32::from(late);
+        if self.lost < LOST && self.late < LATE {
+            return Ok(());
+        }
+        Err(Wrong(format!("{} answers were lost one after the other; the last: {why}", self.lost)))
+    }
+}
+
+fn unknown(call: Call) -> Did {
+    match call {
+        Call::Get => Did::Get(None),
+        Call::Put(value) => Did::Put(value, None),
+        Call::Remove => Did::Remove(None),
+    }
+}
+
+fn request(key: i64, call: Call) -> Vec<u8> {
+    let (method, body) = match call {
+        Call::Get => ("GET", None),
+        Call::Remove => ("DELETE", None),
+        Call::Put(value) => {
+            let entity = entity(key, value);
+            // Digits and dashes need no escape.
+            let json = format!(r#"{{"id":{key},"description":"{}","value":{value}}}"#, entity.description);
+            ("PUT", Some(json))
+        }
+    };
+    match body {
+        None => format!("{method} /{key} HTTP/1.1\r\nHost: history\r\n\r\n"),
+        Some(body) => format!(
+            "{method} /{key} HTTP/1.1\r\nHost: history\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ),
+    }
+    .into_bytes()
+}
+
+/// What an answer says of the operation.
+fn understood(key: i64, call: Call, response: &Response) -> Result<Did, String> {
+    match (call, response.status) {
+        (Call::Get, 404) => Ok(Did::Get(Some(Seen::Absent))),
+        (Call::Get, 200) => {
+            let shown: Result<Shown, _> = serde_json::from_slice(&response.body);
+            let Shown { id, description, value } = shown.map_err(|error| format!("a GET shows no entity: {error}"))?;
+            let value = value_of(key, EntityRef { id, description: &description, value }).map_err(|wrong| wrong.0)?;
+            Ok(Did::Get(Some(Seen::Value(value))))
+        }
+        (Call::Put(value), 201) => Ok(Did::Put(value, Some(Put::Created))),
+        (Call::Put(value), 200) => Ok(Did::Put(value, Some(Put::Replaced))),
+        (Call::Remove, 204) => Ok(Did::Remove(Some(Removed::Removed))),
+        (Call::Remove, 404) => Ok(Did::Remove(Some(Removed::Absent))),
+        (call, status) => Err(format!("the answer to a {call:?} of {key} has the status {status}")),
+    }
+}

@@ -1,0 +1,235 @@
+//! Histories of concurrent operations: recorded around any repo or over HTTP, kept as JSON lines, and checked for
+//! linearizability.
+//!
+//! A history is linearizable where every operation can be given one instant between its call and its return, so that all
+//! answers are right in the order of those instants. Each key is a register of its own with three operations: `put`, which
+//! says whether it created or replaced, `get`, which sees a value or that there is none, and `remove`, which says whether
+//! there was something. `len` is not part of it. Every key is absent at the start.
+//!
+//! Keys are checked apart: a history is linearizable where that of every key is (Herlihy and Wing, "Linearizability: a
+//! correctness condition for concurrent objects", 1990).
+//!
+//! ```
+//! use polyserve_conformance::history::{History, Verdict, check};
+//!
+//! // The second client reads an old value after the first one was told that a new one is there.
+//! let text = r#"
+//! {"process":0,"op":"put","key":1,"value":10,"call":100,"return":200,"outcome":"created"}
+//! {"process":0,"op":"put","key":1,"value":11,"call":300,"return":400,"outcome":"replaced"}
+//! {"process":1,"op":"get","key":1,"value":10,"call":500,"return":600,"outcome":"found"}
+//! "#;
+//! let history = History::read(text.as_bytes())?;
+//! let Verdict::NotLinearizable(violation) = check(&history) else { panic!("it passes") };
+//! assert!(violation.to_string().contains("client 1's get saw 10"), "{violation}");
+//! # Ok::<(), polyserve_conformance::history::ReadError>(())
+//! ```
+//!
+//! # The form
+//!
+//! A line of JSON for each operation, in any order; empty lines and further fields are skipped, so any source will do.
+//!
+//! | field | is |
+//! |---|---|
+//! | `process` | the client: a number from 0 |
+//! | `op` | `get`, `put` or `remove` |
+//! | `key` | the id |
+//! | `value` | what was put, or what a `get` found: a number from 0; each `put` of a key has a value of its own |
+//! | `call` | nanoseconds since any one instant, before the operation was sent |
+//! | `return` | the same clock, after its answer had come |
+//! | `outcome` | of a `put` `created` or `replaced`; of a `get` `found` or `absent`; of a `remove` `removed` or `absent` |
+//!
+//! Of any of them the outcome may be `unknown`, and then `return` may be left out: the answer was lost, and the operation
+//! took effect at any time after its call, or never. An answer that says that the server failed (5xx) is none.
+//!
+//! The first line may be a header, which says what was recorded: `{"kind":"header","format":1, ...}`.
+//!
+//! # Layout
+//!
+//! `record`, `http`: who records; `json`: the form. `check`: the checker; `plan`: operations as its search takes them;
+//! `search`: the search, and why it is quick. `minimise`: which few operations cannot be ordered; `violation`: how that is
+//! shown. `value`: how an entity carries a value twice, so that one that was torn shows.
+
+mod check;
+mod http;
+mod json;
+mod minimise;
+mod plan;
+mod record;
+mod search;
+#[cfg(test)]
+mod tests;
+mod value;
+mod violation;
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use polyserve_core::{Put, Removed};
+
+pub use self::check::{GaveUp, Limits, Verdict, check, check_within};
+pub use self::http::record_http;
+pub use self::json::ReadError;
+pub(crate) use self::record::burst;
+pub use self::record::{Call, Recording, Script, Watch, Wrong, record_in_process};
+pub use self::value::{entity, value_of};
+pub use self::violation::Violation;
+
+/// What a get saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Nothing was there.
+    Absent,
+    /// This value was.
+    Value(u64),
+}
+
+/// What an operation was, and what its answer said; `None` where that was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Did {
+    /// A look.
+    Get(Option<Seen>),
+    /// A put of this value.
+    Put(u64, Option<Put>),
+    /// A removal.
+    Remove(Option<Removed>),
+}
+
+/// An operation of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// The client.
+    pub process: u32,
+    /// The id that it was about.
+    pub key: i64,
+    /// What it was.
+    pub did: Did,
+    /// When it was called: nanoseconds since an instant that all operations of a history share.
+    pub called: u64,
+    /// When its answer had come. It means nothing where the answer was lost.
+    pub returned: u64,
+}
+
+impl Operation {
+    /// Whether its answer was lost.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.did, Did::Get(None) | Did::Put(_, None) | Did::Remove(None))
+    }
+
+    /// The last instant at which it may have taken effect.
+    fn end(&self) -> u64 {
+        if self.is_unknown() { u64::MAX } else { self.returned }
+    }
+}
+
+impl fmt::Display for Did {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Get(_) => f.write_str("get"),
+            Self::Put(value, _) => write!(f, "put {value}"),
+            Self::Remove(_) => f.write_str("remove"),
+        }
+    }
+}
+
+impl Did {
+    /// What the answer said.
+    fn answer(self) -> String {
+        match self {
+            Self::Get(Some(Seen::Value(value))) => value.to_string(),
+            Self::Put(_, Some(Put::Created)) => String::from("created"),
+            Self::Put(_, Some(Put::Replaced)) => String::from("replaced"),
+            Self::Remove(Some(Removed::Removed)) => String::from("removed"),
+            Self::Get(Some(Seen::Absent)) | Self::Remove(Some(Removed::Absent)) => String::from("absent"),
+            Self::Get(None) | Self::Put(_, None) | Self::Remove(None) => String::from("unknown"),
+        }
+    }
+}
+
+/// Operations of several clients on one clock, checked for sense.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    operations: Vec<Operation>,
+}
+
+/// As many operations as a history may have: about 1 GiB of them.
+pub const MAX_OPERATIONS: usize = 1 << 24;
+
+/// What makes a list of operations no history: the place of the operation, from 0, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Senseless {
+    /// The operation's place, from 0.
+    pub place: usize,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl fmt::Display for Senseless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "operation {}: {}", self.place, self.why)
+    }
+}
+
+impl std::error::Error for Senseless {}
+
+impl History {
+    /// The history of these operations, in any order.
+    ///
+    /// # Errors
+    ///
+    /// Where one returns before its call, a value is put twice under one key, or there are more than [`MAX_OPERATIONS`].
+    pub fn new(operations: Vec<Operation>) -> Result<Self, Senseless> {
+        let mut put = HashSet::new();
+        for (place, operation) in operations.iter().enumerate() {
+            let &Operation { key, did, called, returned, .. } = operation;
+            let senseless = |why| Err(Senseless { place, why });
+            if place == MAX_OPERATIONS {
+                return senseless(format!("a history has at most {MAX_OPERATIONS} operations"));
+            }
+            if !operation.is_unknown() && returned < called {
+                return senseless(format!("it returned at {returned} ns, before its call at {called} ns"));
+            }
+            if let Did::Put(value, _) = did
+                && !put.insert((key, value))
+            {
+                let why =
+                    format!("the value {value} is put under key {key} for the second time, and must tell puts apart");
+                return senseless(why);
+            }
+        }
+        Ok(Self { operations })
+    }
+
+    /// The operations.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// How many of them have lost their answer.
+    pub fn unknown(&self) -> usize {
+        self.operations.iter().filter(|operation| operation.is_unknown()).count()
+    }
+
+    /// How many are about each key.
+    pub fn keys(&self) -> BTreeMap<i64, usize> {
+        let mut keys = BTreeMap::new();
+        self.operations.iter().for_each(|operation| *keys.entry(operation.key).or_insert(0) += 1);
+        keys
+    }
+
+    /// How many took each other's time: of every operation, how many others of its key were on their way when it was
+    /// called, summed up. A history without any shows nothing of races.
+    pub fn overlaps(&self) -> u64 {
+        let mut by_key: Vec<&Operation> = self.operations.iter().collect();
+        by_key.sort_unstable_by_key(|operation| (operation.key, operation.called));
+        let mut overlaps = 0;
+        for key in by_key.chunk_by(|one, other| one.key == other.key) {
+            let mut open: Vec<u64> = Vec::new();
+            for operation in key.iter().filter(|operation| !operation.is_unknown()) {
+                open.retain(|returned| *returned >= operation.called);
+                overlaps += open.len() as u64;
+                open.push(operation.returned);
+            }
+        }
+        overlaps
+    }
+}

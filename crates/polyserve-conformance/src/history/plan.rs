@@ -1,0 +1,231 @@
+//! The operations of one key as the search takes them: what each needs, what it leaves, when it begins and ends.
+//!
+//! Invariant: whatever order the operations had, the plan has too. So a plan without an order convicts its operations, also
+//! where it is of a window of them, or takes some of them less strictly than they were.
+//!
+//! Three things make the search small, and none changes what has an order:
+//!
+//! * Values are unique. Once a value is the key's, nothing may come in its place until the last get that sees it has been
+//!   called; and a value that no get sees is as good as any: [`State::Present`].
+//! * A replacement whose value is not seen changes nothing but such a value: it is a look, which must find something there.
+//! * An operation that may or may not have taken effect matters only where a key is to be there and is not, or the other way
+//!   round; but for a put whose value was seen: that one has taken effect, before the first get that saw it returned.
+
+use std::collections::HashMap;
+
+use polyserve_core::{Put, Removed};
+
+use super::{Did, Operation, Seen};
+
+/// What a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum State {
+    /// Nothing is there.
+    Absent,
+    /// A value is there that no get which is still to be called sees.
+    Present,
+    /// This value is there: a number of [`Plan::last_look`].
+    Value(u32),
+}
+
+/// What an operation needs to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    Any,
+    Absent,
+    Present,
+    Value(u32),
+}
+
+/// What an operation is to the search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It changes nothing.
+    Look(Need),
+    /// It finds this, and leaves that.
+    Change(Need, State),
+    /// It may have put a value that nobody saw.
+    MaybePut,
+    /// It may have removed.
+    MaybeRemove,
+}
+
+/// An operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item {
+    pub(super) role: Role,
+    /// When it was called.
+    pub(super) called: u64,
+    /// By when it has taken effect; `u64::MAX`: at any time, or never.
+    pub(super) returned: u64,
+    /// Its place among the key's operations.
+    pub(super) place: u32,
+}
+
+/// An operation begins, or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Event {
+    pub(super) at: u64,
+    /// Of one instant calls come first: what cannot be told apart was at the same time.
+    pub(super) is_return: bool,
+    pub(super) item: u32,
+}
+
+/// What is to be ordered.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) items: Vec<Item>,
+    pub(super) events: Vec<Event>,
+    /// The event that is the call of the last get which sees a value, by the value's number.
+    pub(super) last_look: Vec<u32>,
+    /// What the key may be at the start.
+    pub(super) starts: Vec<State>,
+}
+
+/// Operations of one key, by their calls.
+pub(super) struct Register<'a> {
+    pub(super) operations: &'a [Operation],
+    /// The place of every value's put.
+    pub(super) puts: HashMap<u64, u32>,
+}
+
+/// Which part of a key's operations is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    /// What ended before is not looked at, and the key may be anything then that it ever was; `None`: from the start, when
+    /// it was absent.
+    pub(super) from: Option<u64>,
+    /// What begins after is not looked at; what ends after need not have taken effect.
+    pub(super) until: u64,
+}
+
+impl Window {
+    pub(super) const WHOLE: Self = Self { from: None, until: u64::MAX };
+
+    /// Whether nothing is left out.
+    pub(super) fn is_whole(&self) -> bool {
+        (self.from, self.until) == (None, u64::MAX)
+    }
+
+    /// Whether all of an operation is after the window's begin.
+    fn begins_before(&self, operation: &Operation) -> bool {
+        self.from.is_none_or(|from| from <= operation.called)
+    }
+
+    /// Whether an operation has a part in it.
+    pub(super) fn meets(&self, operation: &Operation) -> bool {
+        operation.called <= self.until && self.from.is_none_or(|from| from <= operation.end())
+    }
+}
+
+/// A value that gets of the window see.
+struct Used {
+    number: u32,
+    /// When the first of them returned.
+    first_return: u64,
+}
+
+impl<'a> Register<'a> {
+    pub(super) fn new(operations: &'a [Operation]) -> Self {
+        let mut puts = HashMap::new();
+        for (place, operation) in (0..).zip(operations) {
+            if let Did::Put(value, _) = operation.did {
+                puts.insert(value, place);
+            }
+        }
+        Self { operations, puts }
+    }
+
+    /// The plan of a window. Of a `weak` operation it is taken that it was there, and may have taken effect while it was;
+    /// not what it answered. Such a get is left out.
+    pub(super) fn plan(&self, window: &Window, weak: impl Fn(usize) -> bool) -> Plan {
+        let mut plan = Plan::default();
+        let places = || {
+            let all = self.operations.iter().enumerate();
+            all.filter(|(_, operation)| window.meets(operation))
+        };
+        let mut used: HashMap<u64, Used> = HashMap::new();
+        for (place, operation) in places() {
+            let Did::Get(Some(Seen::Value(value))) = operation.did else { continue };
+            if !weak(place) && is_whole(window, operation) {
+                let number = used.len() as u32;
+                let used = used.entry(value).or_insert(Used { number, first_return: u64::MAX });
+                used.first_return = used.first_return.min(operation.returned);
+            }
+        }
+        for (place, operation) in places() {
+            let strict = !weak(place) && !operation.is_unknown() && window.begins_before(operation);
+            let Some((role, returned)) = role(window, operation, strict, &used) else { continue };
+            let returned = if returned > window.until { u64::MAX } else { returned };
+            plan.items.push(Item { role, called: operation.called, returned, place: place as u32 });
+        }
+        plan.starts = self.starts(window, &used);
+        plan.order(used.len());
+        plan
+    }
+
+    /// What the key may be when the window begins.
+    fn starts(&self, window: &Window, used: &HashMap<u64, Used>) -> Vec<State> {
+        let Some(from) = window.from else { return vec![State::Absent] };
+        let put_before =
+            |value: &u64| self.puts.get(value).is_some_and(|&put| self.operations[put as usize].called < from);
+        let values = used.iter().filter(|(value, _)| put_before(value)).map(|(_, used)| State::Value(used.number));
+        [State::Absent, State::Present].into_iter().chain(values).collect()
+    }
+}
+
+/// Whether all of an operation is in the window.
+fn is_whole(window: &Window, operation: &Operation) -> bool {
+    window.begins_before(operation) && operation.returned <= window.until
+}
+
+/// What an operation is to the search, and by when it has taken effect; `None` where it tells nothing.
+fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64, Used>) -> Option<(Role, u64)> {
+    let end = operation.end();
+    let look = |need| Some((Role::Look(need), end)).filter(|_| strict && is_whole(window, operation));
+    match operation.did {
+        Did::Get(None) => None,
+        Did::Get(Some(Seen::Absent)) | Did::Remove(Some(Removed::Absent)) => look(Need::Absent),
+        Did::Get(Some(Seen::Value(value))) => look(Need::Value(used.get(&value)?.number)),
+        Did::Put(value, put) => {
+            let need = match put {
+                Some(Put::Created) if strict => Need::Absent,
+                Some(Put::Replaced) if strict => Need::Present,
+                _ => Need::Any,
+            };
+            match (used.get(&value), need) {
+                // It has taken effect before it was seen.
+                (Some(used), Need::Any) => {
+                    let by = end.min(used.first_return).max(operation.called);
+                    Some((Role::Change(Need::Any, State::Value(used.number)), by))
+                }
+                (Some(used), _) => Some((Role::Change(need, State::Value(used.number)), end)),
+                (None, Need::Any) => Some((Role::MaybePut, end)),
+                (None, Need::Absent) => Some((Role::Change(need, State::Present), end)),
+                (None, _) => look(Need::Present),
+            }
+        }
+        Did::Remove(Some(Removed::Removed)) if strict => Some((Role::Change(Need::Present, State::Absent), end)),
+        Did::Remove(_) => Some((Role::MaybeRemove, end)),
+    }
+}
+
+impl Plan {
+    /// Orders the events, and notes when each of so many values is looked at last.
+    fn order(&mut self, values: usize) {
+        self.events = Vec::with_capacity(self.items.len() * 2);
+        for (number, item) in (0..).zip(&self.items) {
+            self.events.push(Event { at: item.called, is_return: false, item: number });
+            if item.returned != u64::MAX {
+                self.events.push(Event { at: item.returned, is_return: true, item: number });
+            }
+        }
+        self.events.sort_unstable();
+        self.last_look = vec![0; values];
+        for (place, event) in (0..).zip(&self.events) {
+            if let (false, Role::Look(Need::Value(value))) = (event.is_return, self.items[event.item as usize].role) {
+                self.last_look[value as usize] = place;
+            }
+        }
+    }
+}

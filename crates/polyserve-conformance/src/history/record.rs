@@ -1,0 +1,195 @@
+//! Recording: clients that run a script at the same time, and note when each operation was called and had returned.
+//!
+//! Invariant: an operation is stamped before it is sent and after its answer has come, by one monotonic clock, so that a
+//! stamp never claims an order that there was not. Cost: two readings of the clock for each operation, and 48 bytes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use polyserve_core::{Answer, EntityRepo, Lookup, RepoError};
+
+use super::value::{entity, value_of};
+use super::{Did, Operation, Seen};
+use crate::repo::lockstep_within;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A look.
+    Get,
+    /// A put of this value.
+    Put(u64),
+    /// A removal.
+    Remove,
+}
+
+/// An answer that cannot be, whatever the order: it tells of one operation what a history tells of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong(pub String);
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+/// What the clients of a recording do: half are gets, three in ten are puts, two in ten are removes, of evenly drawn keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// How many operations in all.
+    pub operations: u64,
+    /// How many keys, at least 1.
+    pub keys: u64,
+    /// The first of them; the others follow it.
+    pub first_key: i64,
+    /// What is drawn from.
+    pub seed: u64,
+}
+
+impl Script {
+    /// The operation of this number, whoever has its turn. Puts of different numbers have different values.
+    pub fn step(&self, number: u64) -> (i64, Call) {
+        let drawn = mixed(mixed(self.seed) ^ number);
+        let key = self.first_key.wrapping_add((drawn % self.keys.max(1)).cast_signed());
+        let call = match (drawn >> 32) % 10 {
+            0..5 => Call::Get,
+            5..8 => Call::Put(number + 1),
+            _ => Call::Remove,
+        };
+        (key, call)
+    }
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): neighbours become unlike.
+fn mixed(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// How far a recording is, and whether it is to end early.
+#[derive(Debug, Default)]
+pub struct Watch {
+    done: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Watch {
+    /// How many operations are over.
+    pub fn done(&self) -> u64 {
+        self.done.load(Relaxed)
+    }
+
+    /// Ends it: every client ends the operation that it is at.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    pub(super) fn count(&self, operations: u64) {
+        self.done.fetch_add(operations, Relaxed);
+    }
+}
+
+/// What was recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// All operations, also those before the recording ended early.
+    pub operations: Vec<Operation>,
+    /// The first answers that cannot be, at most one a client; they ended it.
+    pub wrong: Vec<Wrong>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Operations that a client of a repo does between two meetings with the others.
+const BURST: u64 = 16;
+
+/// Records the clients of a repo, a thread each. They meet every 16 operations, and begin together from there: on few cores
+/// they would otherwise do all that they have to one after the other.
+pub fn record_in_process(repo: &Arc<dyn EntityRepo>, script: &Script, clients: u32, watch: &Watch) -> Recording {
+    let start = Instant::now();
+    let count = script.operations;
+    let steps = count.div_ceil(BURST * u64::from(clients.max(1)));
+    let steps = lockstep_within(Duration::MAX, clients.max(1) as usize, steps as usize, |client, step| {
+        if watch.is_stopped() {
+            return Ok(Vec::new());
+        }
+        let first = (step as u64 * u64::from(clients) + client as u64) * BURST;
+        let numbers = first..(first + BURST).min(count);
+        let done = burst(&**repo, script, numbers, client as u32, start);
+        match &done {
+            Ok(operations) => watch.count(operations.len() as u64),
+            Err(_) => watch.stop(),
+        }
+        done
+    });
+    let mut recording = Recording { took: start.elapsed(), ..Recording::default() };
+    for done in steps.into_iter().flatten() {
+        match done {
+            Ok(operations) => recording.operations.extend(operations),
+            Err(wrong) => recording.wrong.push(wrong),
+        }
+    }
+    recording
+}
+
+/// One client does the operations of these numbers, on a clock that began at `start`.
+pub(crate) fn burst(
+    repo: &dyn EntityRepo,
+    script: &Script,
+    numbers: std::ops::Range<u64>,
+    process: u32,
+    start: Instant,
+) -> Result<Vec<Operation>, Wrong> {
+    let mut operations = Vec::with_capacity(numbers.end.saturating_sub(numbers.start) as usize);
+    for number in numbers {
+        let (key, call) = script.step(number);
+        let called = nanos(start);
+        let did = ask(repo, key, call)?;
+        operations.push(Operation { process, key, did, called, returned: nanos(start) });
+    }
+    Ok(operations)
+}
+
+/// Nanoseconds since then.
+pub(super) fn nanos(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The longest that a repo's answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn ask(repo: &dyn EntityRepo, key: i64, call: Call) -> Result<Did, Wrong> {
+    match call {
+        Call::Get => {
+            let mut visited = None;
+            let answer = repo.get(key, &mut |shown| visited = Some(value_of(key, shown)));
+            let value = match settled(answer) {
+                None => return Ok(Did::Get(None)),
+                Some(Lookup::Absent) => return Ok(Did::Get(Some(Seen::Absent))),
+                Some(Lookup::Fetched(entity)) => value_of(key, entity.as_ref()),
+                Some(Lookup::Visited) => match visited {
+                    Some(value) => value,
+                    None => Err(Wrong(format!("a get of {key} says that it visited, and did not"))),
+                },
+            };
+            value.map(|value| Did::Get(Some(Seen::Value(value))))
+        }
+        Call::Put(value) => Ok(Did::Put(value, settled(repo.put(entity(key, value))))),
+        Call::Remove => Ok(Did::Remove(settled(repo.remove(key)))),
+    }
+}
+
+/// What the answer says; `None` where it is an error, which may have come before the effect or after it, or does not come.
+fn settled<T>(answer: Answer<Result<T, RepoError>>) -> Option<T> {
+    answer.wait_until(Instant::now() + PATIENCE).ok().and_then(Result::ok)
+}

@@ -1,0 +1,341 @@
+//! The search for an order: Lowe's just-in-time linearization over the search of Wing and Gong, breadth first.
+//!
+//! It goes through the calls and returns in the order of time, and keeps every configuration that the answers so far allow:
+//! which of the operations that are on their way have taken effect, and what the key is. An operation takes effect no sooner
+//! than it must: when one returns, the configurations in which it has not are gone on from, by the operations on their way,
+//! until it has. Where no configuration is left there is no order. Nothing is kept of what has returned, so that the
+//! configurations of a moment at which nobody is busy are the states that are possible, and memory depends on how many
+//! operations overlap and not on how many there are.
+//!
+//! Two rules keep configurations few, beside those of the [plan](super::plan): what only looks has its effect as soon as it
+//! finds what it needs, and of operations that do the same the one that must end first goes first.
+//!
+//! Invariant: a verdict is right, or there is none. Cost: for n operations of which k overlap, n log n to sort them, and n
+//! times the configurations, of which k writers make at most 2^k.
+//!
+//! Sources: Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe, "Testing for linearizability", 2017.
+
+use super::check::{GaveUp, Limits};
+use super::plan::{Need, Plan, Role, State};
+
+/// What came of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// There is an order.
+    Order,
+    /// There is none in which the item of this number has ended when it did.
+    Stuck(u32),
+    /// It was too much.
+    GaveUp(GaveUp),
+}
+
+/// What may have happened so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Configuration {
+    /// Which of those on their way have taken effect, by their slots.
+    done: u128,
+    state: State,
+    /// How many puts that may come at any time have taken effect, and removes.
+    puts: u32,
+    removes: u32,
+}
+
+/// Slots for operations that are on their way.
+const SLOTS: u32 = u128::BITS;
+
+/// The operations that are on their way.
+struct Search<'a> {
+    plan: &'a Plan,
+    /// The event that has come.
+    now: u32,
+    taken: u128,
+    item_at: [u32; SLOTS as usize],
+    slot_of: Vec<u8>,
+    looks_for_absent: u128,
+    looks_for_present: u128,
+    looks_for_value: u128,
+    changes_to_value: u128,
+    /// The slots of those that do the same, in the order in which they must end.
+    creates: Vec<u8>,
+    removes: Vec<u8>,
+    may_put: Vec<u8>,
+    may_remove: Vec<u8>,
+    /// How many may come at any time.
+    lasting_puts: u32,
+    lasting_removes: u32,
+    configurations: Vec<Configuration>,
+    steps: u64,
+    limits: Limits,
+}
+
+/// Looks for an order.
+pub(super) fn search(plan: &Plan, limits: &Limits) -> Found {
+    let start = |&state| Configuration { done: 0, state, puts: 0, removes: 0 };
+    let mut search = Search {
+        plan,
+        now: 0,
+        taken: 0,
+        item_at: [0; SLOTS as usize],
+        slot_of: vec![0; plan.items.len()],
+        looks_for_absent: 0,
+        looks_for_present: 0,
+        looks_for_value: 0,
+        changes_to_value: 0,
+        creates: Vec::new(),
+        removes: Vec::new(),
+        may_put: Vec::new(),
+        may_remove: Vec::new(),
+        lasting_puts: 0,
+        lasting_removes: 0,
+        configurations: plan.starts.iter().map(start).collect(),
+        steps: 0,
+        limits: *limits,
+    };
+    for (now, event) in (0..).zip(&plan.events) {
+        search.now = now;
+        let went_on = if event.is_return { search.end(event.item) } else { search.begin(event.item) };
+        if let Err(gave_up) = went_on {
+            return Found::GaveUp(gave_up);
+        }
+        if search.configurations.is_empty() {
+            return Found::Stuck(event.item);
+        }
+    }
+    Found::Order
+}
+
+fn bits(mut mask: u128) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        let bit = (mask != 0).then(|| mask.trailing_zeros() as u8);
+        mask &= mask.wrapping_sub(1);
+        bit
+    })
+}
+
+impl Search<'_> {
+    fn role(&self, slot: u8) -> Role {
+        self.plan.items[self.item_at[usize::from(slot)] as usize].role
+    }
+
+    /// An operation is called.
+    fn begin(&mut self, item: u32) -> Result<(), GaveUp> {
+        let plan = self.plan;
+        let entry = &plan.items[item as usize];
+        match (entry.role, entry.returned) {
+            (Role::MaybePut, u64::MAX) => self.lasting_puts += 1,
+            (Role::MaybeRemove, u64::MAX) => self.lasting_removes += 1,
+            (role, _) => {
+                let slot = self.taken.trailing_ones();
+                if slot == SLOTS {
+                    return Err(GaveUp::TooManyAtOnce);
+                }
+                self.take(slot as u8, item, role);
+                if let Role::Change(_, state @ State::Value(_)) = role {
+                    // A value that is there at the start was put by this one, before the window.
+                    let of_it = self.configurations.iter_mut().filter(|configuration| configuration.state == state);
+                    of_it.for_each(|configuration| configuration.done |= 1 << slot);
+                }
+                if let Role::Look(_) = role {
+                    self.settle_all();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, slot: u8, item: u32, role: Role) {
+        let bit = 1 << slot;
+        self.taken |= bit;
+        self.item_at[usize::from(slot)] = item;
+        self.slot_of[item as usize] = slot;
+        if let Some(mask) = self.mask(role) {
+            *mask |= bit;
+        }
+        let (plan, item_at) = (self.plan, self.item_at);
+        let end = |slot: u8| plan.items[item_at[usize::from(slot)] as usize].returned;
+        if let Some(queue) = self.queue(role) {
+            let at = queue.partition_point(|other| end(*other) <= end(slot));
+            queue.insert(at, slot);
+        }
+    }
+
+    fn mask(&mut self, role: Role) -> Option<&mut u128> {
+        match role {
+            Role::Look(Need::Absent) => Some(&mut self.looks_for_absent),
+            Role::Look(Need::Present) => Some(&mut self.looks_for_present),
+            Role::Look(_) => Some(&mut self.looks_for_value),
+            Role::Change(_, State::Value(_)) => Some(&mut self.changes_to_value),
+            _ => None,
+        }
+    }
+
+    fn queue(&mut self, role: Role) -> Option<&mut Vec<u8>> {
+        match role {
+            Role::Change(_, State::Present) => Some(&mut self.creates),
+            Role::Change(_, State::Absent) => Some(&mut self.removes),
+            Role::MaybePut => Some(&mut self.may_put),
+            Role::MaybeRemove => Some(&mut self.may_remove),
+            _ => None,
+        }
+    }
+
+    /// An operation has returned, and so has taken effect, or may have.
+    fn end(&mut self, item: u32) -> Result<(), GaveUp> {
+        let slot = self.slot_of[item as usize];
+        let (bit, role) = (1_u128 << slot, self.role(slot));
+        let is_sure = matches!(role, Role::Look(_) | Role::Change(..));
+        let waiting = self.configurations.iter().copied().filter(|configuration| configuration.done & bit == 0);
+        let waiting: Vec<Configuration> = waiting.collect();
+        if is_sure {
+            self.configurations.retain(|configuration| configuration.done & bit != 0);
+        }
+        self.go_on(waiting, bit)?;
+        self.taken &= !bit;
+        if let Some(mask) = self.mask(role) {
+            *mask &= !bit;
+        }
+        if let Some(queue) = self.queue(role) {
+            queue.retain(|other| *other != slot);
+        }
+        self.configurations.iter_mut().for_each(|configuration| configuration.done &= !bit);
+        self.steps += self.configurations.len() as u64;
+        reduce(&mut self.configurations);
+        self.within_limits(self.configurations.len())
+    }
+
+    /// Goes on from `layer` until the operation of `target` has taken effect, and adds what that leads to.
+    fn go_on(&mut self, mut layer: Vec<Configuration>, target: u128) -> Result<(), GaveUp> {
+        let mut moved = Vec::new();
+        while !layer.is_empty() {
+            for configuration in &layer {
+                self.moves(*configuration, target, &mut moved);
+            }
+            layer.clear();
+            for configuration in moved.drain(..) {
+                let there = configuration.done & target != 0;
+                if there { &mut self.configurations } else { &mut layer }.push(configuration);
+            }
+            self.steps += layer.len() as u64 + 1;
+            reduce(&mut layer);
+            self.within_limits(layer.len().max(self.configurations.len()))?;
+        }
+        Ok(())
+    }
+
+    fn within_limits(&self, configurations: usize) -> Result<(), GaveUp> {
+        if configurations > self.limits.configurations {
+            return Err(GaveUp::TooManyConfigurations);
+        }
+        if self.steps > self.limits.steps { Err(GaveUp::TooManySteps) } else { Ok(()) }
+    }
+
+    /// What may take effect next. What may or may not have happened does so only where something comes of it: a look finds
+    /// what it needs, or a change does.
+    fn moves(&self, from: Configuration, target: u128, moved: &mut Vec<Configuration>) {
+        if matches!(from.state, State::Value(_)) {
+            return; // a get that sees it is still to be called
+        }
+        self.changes(from, true, moved);
+        let Some(turned) = self.turned(from) else { return };
+        let looks = self.looks_for_absent | self.looks_for_present;
+        let seen = turned.done & !from.done & (looks | target) != 0;
+        if seen {
+            moved.push(turned);
+        } else {
+            self.changes(turned, false, moved);
+        }
+    }
+
+    /// Every change that finds what it needs; those that need nothing where `any` is set.
+    fn changes(&self, from: Configuration, any: bool, moved: &mut Vec<Configuration>) {
+        let need = if from.state == State::Absent { Need::Absent } else { Need::Present };
+        for slot in bits(self.changes_to_value & !from.done) {
+            if let Role::Change(needed, to) = self.role(slot)
+                && (needed == need || (any && needed == Need::Any))
+            {
+                moved.push(self.after(from, slot, to));
+            }
+        }
+        let (queue, to) = match from.state {
+            State::Absent => (&self.creates, State::Present),
+            State::Present | State::Value(_) => (&self.removes, State::Absent),
+        };
+        moved.extend(first(queue, &from).map(|slot| self.after(from, slot, to)));
+    }
+
+    fn after(&self, mut configuration: Configuration, slot: u8, state: State) -> Configuration {
+        configuration.done |= 1 << slot;
+        configuration.state = state;
+        self.settle(&mut configuration);
+        configuration
+    }
+
+    /// What an operation that may have happened makes of it: there where it was not, and the other way round.
+    fn turned(&self, from: Configuration) -> Option<Configuration> {
+        let (queue, to, used, lasting) = match from.state {
+            State::Absent => (&self.may_put, State::Present, from.puts, self.lasting_puts),
+            State::Present | State::Value(_) => (&self.may_remove, State::Absent, from.removes, self.lasting_removes),
+        };
+        if let Some(slot) = first(queue, &from) {
+            return Some(self.after(from, slot, to));
+        }
+        if used == lasting {
+            return None;
+        }
+        let mut turned = Configuration { state: to, ..from };
+        match to {
+            State::Absent => turned.removes += 1,
+            State::Present | State::Value(_) => turned.puts += 1,
+        }
+        self.settle(&mut turned);
+        Some(turned)
+    }
+
+    fn settle_all(&mut self) {
+        let mut configurations = std::mem::take(&mut self.configurations);
+        configurations.iter_mut().for_each(|configuration| self.settle(configuration));
+        self.configurations = configurations;
+    }
+
+    /// Lets every look that finds what it needs have its effect, and a value that nobody is to see any more be like others.
+    fn settle(&self, configuration: &mut Configuration) {
+        if let State::Value(value) = configuration.state {
+            for slot in bits(self.looks_for_value & !configuration.done) {
+                if self.role(slot) == Role::Look(Need::Value(value)) {
+                    configuration.done |= 1 << slot;
+                }
+            }
+            if self.plan.last_look[value as usize] > self.now {
+                return;
+            }
+            configuration.state = State::Present;
+        }
+        configuration.done |= match configuration.state {
+            State::Absent => self.looks_for_absent,
+            State::Present | State::Value(_) => self.looks_for_present,
+        };
+    }
+}
+
+/// The first of `queue` that has not taken effect.
+fn first(queue: &[u8], configuration: &Configuration) -> Option<u8> {
+    queue.iter().copied().find(|slot| configuration.done & (1 << slot) == 0)
+}
+
+/// Leaves each configuration once, and none that has used up more than another that is like it.
+fn reduce(configurations: &mut Vec<Configuration>) {
+    if configurations.len() < 2 {
+        return;
+    }
+    configurations.sort_unstable();
+    let mut last: Option<Configuration> = None;
+    configurations.retain(|&one| {
+        // Sorted by puts, one that is like the last is as good only where it has used fewer removes.
+        let worse =
+            last.is_some_and(|last| (last.done, last.state) == (one.done, one.state) && last.removes <= one.removes);
+        if !worse {
+            last = Some(one);
+        }
+        !worse
+    });
+}

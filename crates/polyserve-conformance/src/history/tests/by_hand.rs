@@ -1,0 +1,161 @@
+//! Histories whose verdict one can see.
+
+use super::{History, Operation, Verdict, check, history, operation, passes};
+use crate::history::{GaveUp, Limits, check_within};
+
+#[test]
+fn what_has_an_order_passes() {
+    let right: &[&[&str]] = &[
+        &[],
+        &[
+            "0 get absent 0..10",
+            "0 put 1 created 20..30",
+            "0 get 1 40..50",
+            "0 put 2 replaced 60..70",
+            "0 get 2 80..90",
+        ],
+        &["0 remove absent 0..10", "0 put 1 created 20..30", "0 remove removed 40..50", "0 get absent 60..70"],
+        // Concurrent operations may be in either order, and readers beside a put see either value.
+        &["0 put 1 created 0..10", "0 put 2 replaced 20..40", "1 get 1 25..30", "2 get 2 25..30"],
+        &["0 put 1 created 0..100", "1 put 2 replaced 0..100", "2 get 2 200..210"],
+        &["0 put 1 created 0..100", "1 put 2 replaced 0..100", "2 get 1 50..60", "2 get 2 200..210"],
+        // A get that returned before the put did has seen it.
+        &["0 put 1 created 0..100", "1 get 1 10..20", "2 remove removed 30..40", "1 get absent 50..60"],
+        // The same instant is at the same time.
+        &["0 put 1 created 0..10", "1 get absent 10..10", "2 get 1 10..10"],
+        // What ends last may be first.
+        &[
+            "0 put 3 created 0..1000",
+            "1 put 4 replaced 10..20",
+            "2 get 4 30..40",
+            "2 put 5 replaced 50..60",
+            "1 get 5 70..80",
+        ],
+        // Two replacements whose values nobody sees, and something to replace.
+        &["0 put 1 created 0..10", "1 put 2 replaced 20..30", "2 put 3 replaced 20..30", "0 remove removed 40..50"],
+    ];
+    right.iter().for_each(|lines| assert!(passes(&history(lines)), "{lines:?}"));
+}
+
+#[test]
+fn what_has_none_fails_and_says_why() {
+    let wrong: &[(&[&str], &str)] = &[
+        (&["0 get 1 0..10"], "client 0's get saw 1, which nobody has put"),
+        (&["0 get 1 0..10", "1 put 1 created 20..30"], "returned before client 1's put of 1 began"),
+        // A stale read.
+        (
+            &["0 put 1 created 0..10", "0 put 2 replaced 20..30", "1 get 1 40..50"],
+            "client 1's get saw 1, which client 0's put of 2 had replaced before it began",
+        ),
+        (&["0 put 1 created 0..10", "0 remove removed 20..30", "1 get 1 40..50"], "client 0's remove had removed"),
+        (&["0 put 1 created 0..10", "1 get absent 20..30"], "client 1's get saw nothing"),
+        // Two that both say that they did what only one can have done.
+        (&["0 put 1 created 0..10", "1 put 2 created 0..10"], "found nothing there, and created"),
+        (
+            &["0 put 1 created 0..10", "0 remove removed 20..30", "1 remove removed 20..30"],
+            "found something there, and removed it",
+        ),
+        (&["0 put 1 replaced 0..10"], "found something there, and replaced it, which cannot be, by itself"),
+        (&["0 remove removed 0..10"], "found something there"),
+        (&["0 put 1 created 0..10", "1 remove absent 20..30"], "client 1's remove found nothing there"),
+        // A lost update: the put that came second is gone.
+        (
+            &["0 put 1 created 0..10", "0 put 2 replaced 20..40", "1 put 3 replaced 50..60", "2 get 2 70..80"],
+            "which client 1's put of 3 had replaced",
+        ),
+        // Two readers, one after the other, see two concurrent puts the wrong way round.
+        (
+            &["0 put 1 created 0..5", "0 put 2 replaced 10..99", "1 get 2 20..30", "2 get 1 40..50"],
+            "client 2's get saw 1 after client 1's get had seen 2, which was put later.",
+        ),
+        (
+            &[
+                "0 put 1 created 0..5",
+                "0 put 2 replaced 10..20",
+                "1 put 3 replaced 10..20",
+                "2 get 2 30..40",
+                "3 get 3 50..60",
+            ],
+            "cannot be",
+        ),
+    ];
+    for (lines, said) in wrong {
+        let Verdict::NotLinearizable(violation) = check(&history(lines)) else { panic!("passes: {lines:?}") };
+        assert!(violation.to_string().contains(said), "{said:?}\n{violation}");
+    }
+}
+
+#[test]
+fn what_lost_its_answer_may_have_been_or_not() {
+    let right: &[&[&str]] = &[
+        &["0 put 1 unknown 0..", "1 get absent 10..20"],
+        &["0 put 1 unknown 0..", "1 get 1 10..20"],
+        // Long after, too.
+        &["0 put 1 unknown 0..", "1 get absent 10..20", "1 put 2 created 30..40", "1 get 1 50..60", "1 get 1 70..80"],
+        &["0 put 1 created 0..10", "0 remove unknown 20..", "1 get 1 30..40", "1 get absent 50..60"],
+        &["0 put 1 unknown 0..", "1 put 2 replaced 10..20"],
+        &["0 put 1 unknown 0..", "0 put 2 unknown 0..", "1 remove removed 10..20", "1 remove removed 30..40"],
+        &["0 get unknown 0..", "1 get absent 10..20"],
+        &["0 put 1 created 0..10", "0 remove unknown 20..", "1 put 2 created 30..40", "1 get 2 50..60"],
+    ];
+    right.iter().for_each(|lines| assert!(passes(&history(lines)), "{lines:?}"));
+    let wrong: &[&[&str]] = &[
+        // Not before its call, and once only.
+        &["1 get 1 0..10", "0 put 1 unknown 20.."],
+        &["0 put 1 unknown 0..", "1 get 1 10..20", "1 get absent 30..40"],
+        &["0 put 1 unknown 0..", "1 remove removed 10..20", "1 remove removed 30..40"],
+        &["0 put 1 created 0..10", "0 remove unknown 20..", "1 put 2 created 30..40", "1 put 3 created 50..60"],
+        &["0 put 1 unknown 0..", "1 get 1 10..20", "1 put 2 replaced 30..40", "1 get 1 50..60"],
+    ];
+    wrong.iter().for_each(|lines| assert!(!passes(&history(lines)), "{lines:?}"));
+}
+
+#[test]
+fn keys_are_checked_apart() {
+    let of_key = |key: i64, text: &str| Operation { key, ..operation(text) };
+    let two = |second: &str| {
+        let first = ["0 put 1 created 0..10", "0 get 1 20..30"].map(|text| of_key(1, text));
+        let second = ["1 get absent 5..15", second].map(|text| of_key(-7, text));
+        History::new([first, second].concat()).unwrap()
+    };
+    assert!(passes(&two("1 put 1 created 20..30")));
+    let Verdict::NotLinearizable(violation) = check(&two("1 get 1 20..30")) else { panic!("it passes") };
+    assert_eq!((violation.key, violation.core.len()), (-7, 1), "the value 1 is another key's");
+}
+
+/// A failure far into a long history is shown by the few operations that it is about.
+#[test]
+fn a_violation_is_small() {
+    let mut operations = Vec::new();
+    for turn in 0..20_000_u64 {
+        let at = turn * 100;
+        let value = turn + 1;
+        let put = if turn == 0 { "created" } else { "replaced" };
+        operations.push(operation(&format!("0 put {value} {put} {at}..{}", at + 60)));
+        operations.push(operation(&format!("1 get {value} {}..{}", at + 50, at + 90)));
+    }
+    assert!(passes(&History::new(operations.clone()).unwrap()));
+    let stale = operation("2 get 17000 1999980..1999990");
+    operations.push(stale);
+    let Verdict::NotLinearizable(violation) = check(&History::new(operations).unwrap()) else { panic!("it passes") };
+    assert_eq!((violation.of, violation.core.len()), (40_001, 2), "{violation}");
+    assert!(violation.core.contains(&stale), "{violation}");
+    let shown = violation.to_string();
+    assert!(shown.contains("saw 17000, which client 0's put of") && shown.lines().count() < 10, "{shown}");
+}
+
+#[test]
+fn what_is_too_much_is_no_verdict() {
+    let put = |value: u64, place: u64| operation(&format!("0 put {value} replaced {place}..1000"));
+    let crowd: Vec<Operation> =
+        (1..=130).flat_map(|n| [put(n, 0), operation(&format!("1 get {n} {}..{}", 2 * n, 1000 + n))]).collect();
+    assert!(matches!(check(&History::new(crowd).unwrap()), Verdict::GaveUp(1, GaveUp::TooManyAtOnce)));
+    // Either put may have been first.
+    let lines = ["0 put 1 created 0..10", "1 put 2 replaced 20..100", "2 put 3 replaced 20..110"];
+    let few = history(&[&lines[..], &["3 get 2 50..200", "4 get 3 50..200"]].concat());
+    let limits = Limits { configurations: 1, ..Limits::default() };
+    assert!(matches!(check_within(&few, &limits), Verdict::GaveUp(1, GaveUp::TooManyConfigurations)));
+    let limits = Limits { steps: 1, ..Limits::default() };
+    assert!(matches!(check_within(&few, &limits), Verdict::GaveUp(1, GaveUp::TooManySteps)));
+    assert!(passes(&few));
+}

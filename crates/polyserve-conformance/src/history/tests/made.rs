@@ -1,0 +1,86 @@
+//! Long histories that are right by how they were made, and the same with one answer made wrong.
+
+use polyserve_core::{Put, Removed};
+
+use super::{Did, Draws, History, Operation, Seen, Verdict, check, passes};
+
+/// What `clients` clients of one register saw that took effect one after the other at the instants 100, 200, ...; the call
+/// and the return of each lie up to `reach` before and after. Some answers are lost.
+fn made(draws: &mut Draws, count: u64, keys: u64, reach: u64, losses: bool) -> Vec<Operation> {
+    let mut states = vec![None; keys as usize];
+    let mut operations = Vec::new();
+    for n in 1..=count {
+        let (at, key) = (reach + n * 100, draws.below(keys));
+        let state = &mut states[key as usize];
+        let lost = losses && draws.below(200) == 0;
+        let mut did = match draws.below(10) {
+            0..5 => Did::Get(Some(state.map_or(Seen::Absent, Seen::Value))),
+            5..8 => Did::Put(n, Some(if state.is_some() { Put::Replaced } else { Put::Created })),
+            _ => Did::Remove(Some(if state.is_some() { Removed::Removed } else { Removed::Absent })),
+        };
+        if !lost || draws.below(2) == 0 {
+            match did {
+                Did::Get(_) => {}
+                Did::Put(value, _) => *state = Some(value),
+                Did::Remove(_) => *state = None,
+            }
+        }
+        if lost {
+            did = match did {
+                Did::Get(_) => Did::Get(None),
+                Did::Put(value, _) => Did::Put(value, None),
+                Did::Remove(_) => Did::Remove(None),
+            };
+        }
+        let (called, returned) = (at - draws.below(reach + 1), at + draws.below(reach + 1));
+        operations.push(Operation { process: (n % 8) as u32, key: key as i64, did, called, returned });
+    }
+    operations
+}
+
+/// From operations that hardly overlap to two dozen at a time.
+#[test]
+fn what_happened_passes() {
+    let mut draws = Draws(7);
+    for reach in [0, 10, 300, 800, 1_200] {
+        for losses in [false, true] {
+            for keys in [1, 5] {
+                let operations = made(&mut draws, 4_000, keys, reach, losses);
+                let history = History::new(operations).unwrap();
+                assert!(passes(&history), "reach {reach}, {keys} keys, losses {losses}");
+                assert_eq!(history.overlaps() > 0, reach > 50, "reach {reach}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hundred_thousand_of_one_key_pass() {
+    let history = History::new(made(&mut Draws(8), 100_000, 1, 400, false)).unwrap();
+    assert!(passes(&history));
+}
+
+/// A get that sees what was replaced long before, somewhere in a long history, is found, and little else is shown.
+#[test]
+fn one_wrong_answer_is_found() {
+    let mut draws = Draws(9);
+    for losses in [false, true] {
+        for _ in 0..20 {
+            let mut operations = made(&mut draws, 5_000, 3, 300, losses);
+            let place = 4_000 + draws.below(1_000) as usize;
+            let old = operations[..500].iter().find_map(|one| match one.did {
+                Did::Put(value, Some(_)) if one.key == operations[place].key => Some(value),
+                _ => None,
+            });
+            let seen = Did::Get(Some(Seen::Value(old.unwrap())));
+            let (key, returned) = (operations[place].key, operations[place].returned);
+            // Where a put takes a get's place, its own value must not be missed.
+            operations.push(Operation { process: 9, key, did: seen, called: operations[place].called, returned });
+            let Verdict::NotLinearizable(violation) = check(&History::new(operations).unwrap()) else {
+                panic!("a value of 3 500 operations ago passes")
+            };
+            assert!(violation.core.iter().any(|one| one.did == seen), "{violation}");
+            assert!(violation.core.len() <= 8, "{violation}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The checker, tried: by hand, against a search that leaves nothing out, and on histories that are right by how they were
+//! made.
+
+mod brute;
+mod by_hand;
+mod form;
+mod made;
+
+use polyserve_core::{Put, Removed};
+
+use super::{Did, History, Operation, Seen, Verdict, check};
+
+/// An operation of key 1 from a text: `0 put 5 created 10..20`, `1 get 5 30..40`, `1 get absent 30..40`,
+/// `2 remove removed 50..60`; `unknown 50..` for an answer that was lost.
+fn operation(text: &str) -> Operation {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (process, rest) = (words[0].parse().unwrap(), &words[1..words.len() - 1]);
+    let (called, returned) = words[words.len() - 1].split_once("..").unwrap();
+    let did = match *rest {
+        ["put", value, "created"] => Did::Put(value.parse().unwrap(), Some(Put::Created)),
+        ["put", value, "replaced"] => Did::Put(value.parse().unwrap(), Some(Put::Replaced)),
+        ["put", value, "unknown"] => Did::Put(value.parse().unwrap(), None),
+        ["get", "absent"] => Did::Get(Some(Seen::Absent)),
+        ["get", "unknown"] => Did::Get(None),
+        ["get", value] => Did::Get(Some(Seen::Value(value.parse().unwrap()))),
+        ["remove", "removed"] => Did::Remove(Some(Removed::Removed)),
+        ["remove", "absent"] => Did::Remove(Some(Removed::Absent)),
+        ["remove", "unknown"] => Did::Remove(None),
+        _ => panic!("{text}"),
+    };
+    let returned = if returned.is_empty() { u64::MAX } else { returned.parse().unwrap() };
+    Operation { process, key: 1, did, called: called.parse().unwrap(), returned }
+}
+
+fn history(lines: &[&str]) -> History {
+    History::new(lines.iter().map(|line| operation(line)).collect()).unwrap()
+}
+
+/// Whether there is an order.
+fn passes(history: &History) -> bool {
+    match check(history) {
+        Verdict::Linearizable => true,
+        Verdict::NotLinearizable(_) => false,
+        Verdict::GaveUp(_, why) => panic!("{why}: {history:?}"),
+    }
+}
+
+/// Numbers drawn from a seed, the same every time.
+struct Draws(u64);
+
+impl Draws {
+    /// One below `limit`.
+    fn below(&mut self, limit: u64) -> u64 {
+        // Xorshift (Marsaglia, 2003).
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % limit
+    }
+}
+
+/// How many random histories are tried: more where the environment asks for it.
+fn cases(usual: u64) -> u64 {
+    std::env::var("POLYSERVE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}

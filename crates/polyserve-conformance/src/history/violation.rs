@@ -1,0 +1,169 @@
+//! A violation, for people: the few operations that cannot be ordered, on a line of time, and what is wrong in a sentence.
+
+use std::fmt;
+
+use polyserve_core::{Put, Removed};
+
+use super::minimise::Core;
+use super::plan::Register;
+use super::{Did, Operation, Seen};
+
+/// Operations of one key that cannot be ordered.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// The key.
+    pub key: i64,
+    /// How many operations the key has.
+    pub of: usize,
+    /// Those that cannot be ordered, by their calls: no order explains all their answers, whatever others did meanwhile.
+    pub core: Vec<Operation>,
+    /// Puts of what they saw, that are not among them.
+    pub beside: Vec<Operation>,
+    /// What is wrong.
+    pub sentence: String,
+}
+
+/// Rows that are shown.
+const SHOWN: usize = 40;
+/// Columns of the line of time.
+const LINE: usize = 32;
+
+impl Violation {
+    pub(super) fn new(register: &Register<'_>, core: &Core) -> Self {
+        let all = register.operations;
+        let mut beside: Vec<u32> = Vec::new();
+        for &place in &core.places {
+            let Did::Get(Some(Seen::Value(value))) = all[place].did else { continue };
+            beside.extend(register.puts.get(&value).filter(|put| !core.places.contains(&(**put as usize))));
+        }
+        beside.sort_unstable();
+        beside.dedup();
+        let stuck = &all[core.stuck];
+        let core: Vec<Operation> = core.places.iter().map(|place| all[*place]).collect();
+        let sentence = sentence(register, &core, stuck);
+        let beside = beside.into_iter().map(|place| all[place as usize]).collect();
+        Self { key: stuck.key, of: all.len(), core, beside, sentence }
+    }
+}
+
+/// Who did it.
+fn whose(operation: &Operation) -> String {
+    let name = match operation.did {
+        Did::Get(_) => String::from("get"),
+        Did::Put(value, _) => format!("put of {value}"),
+        Did::Remove(_) => String::from("remove"),
+    };
+    format!("client {}'s {name}", operation.process)
+}
+
+/// What an operation's answer said, as part of a sentence.
+fn said(operation: &Operation) -> String {
+    match operation.did {
+        Did::Get(Some(Seen::Value(value))) => format!("saw {value}"),
+        Did::Get(_) => String::from("saw nothing"),
+        Did::Put(_, Some(Put::Created)) => String::from("found nothing there, and created"),
+        Did::Put(..) => String::from("found something there, and replaced it"),
+        Did::Remove(Some(Removed::Removed)) => String::from("found something there, and removed it"),
+        Did::Remove(_) => String::from("found nothing there"),
+    }
+}
+
+/// What cannot be ordered.
+fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> String {
+    for get in core {
+        let Did::Get(Some(Seen::Value(value))) = get.did else { continue };
+        let saw = format!("{} saw {value}", whose(get));
+        let Some(put) = register.puts.get(&value).map(|place| register.operations[*place as usize]) else {
+            return format!("{saw}, which nobody has put.");
+        };
+        if put.called > get.returned {
+            return format!("{saw} and returned before {} began.", whose(&put));
+        }
+        let shown = core.iter().filter(|other| other.end() < get.called).find_map(|other| {
+            let gone = gone_by(register, &put, other)?;
+            Some(format!("{saw}{gone}."))
+        });
+        if let Some(shown) = shown {
+            return shown;
+        }
+    }
+    let others = match core.len() {
+        0 | 1 => String::from("by itself"),
+        2 => String::from("whichever of the two was first"),
+        _ => String::from("in whatever order they took effect"),
+    };
+    format!("{} {}, which cannot be, {others}.", whose(stuck), said(stuck))
+}
+
+/// How `other` shows that the value of `put` was there no more, where it does.
+fn gone_by(register: &Register<'_>, put: &Operation, other: &Operation) -> Option<String> {
+    let came_after = |operation: &Operation| operation.called > put.end();
+    match other.did {
+        Did::Put(..) => came_after(other).then(|| format!(", which {} had replaced before it began", whose(other))),
+        Did::Remove(Some(Removed::Removed)) => {
+            came_after(other).then(|| format!(", which {} had removed before it began", whose(other)))
+        }
+        Did::Get(Some(Seen::Value(value))) => {
+            let newer = register.operations[*register.puts.get(&value)? as usize];
+            came_after(&newer).then(|| format!(" after {} had seen {value}, which was put later", whose(other)))
+        }
+        _ => came_after(other).then(|| format!(" after {} had found nothing there any more", whose(other))),
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, of, core, beside, sentence } = self;
+        writeln!(f, "key {key}: {sentence}")?;
+        let mut rows: Vec<(&Operation, bool)> = core.iter().map(|one| (one, true)).collect();
+        rows.extend(beside.iter().map(|one| (one, false)));
+        rows.sort_by_key(|(operation, _)| (operation.called, operation.end()));
+        let start = rows.first().map_or(0, |(operation, _)| operation.called);
+        let end = rows.iter().map(|(operation, _)| operation.end()).filter(|end| *end != u64::MAX).max();
+        let line = Line { start, end: end.unwrap_or(start).max(start + 1) };
+        writeln!(f, "  {:>6}  {:<22}  {:<9}  {:>24}", "client", "operation", "answer", "microseconds")?;
+        for (operation, is_core) in rows.iter().take(SHOWN) {
+            let &Operation { process, did, called, .. } = *operation;
+            let micros = |at: u64| format!("{:.1}", (at.saturating_sub(start)) as f64 / 1e3);
+            let end = if operation.is_unknown() { String::new() } else { micros(operation.returned) };
+            let time = format!("{}..{end}", micros(called));
+            let mark = if *is_core { ' ' } else { '(' };
+            let bar = line.bar(operation);
+            let (name, answer) = (did.to_string(), did.answer());
+            let row = format!("{mark} {process:>6}  {name:<22}  {answer:<9}  {time:>24}  {bar}");
+            writeln!(f, "{}{}", row.trim_end(), if *is_core { "" } else { " )" })?;
+        }
+        if rows.len() > SHOWN {
+            writeln!(f, "  and {} more", rows.len() - SHOWN)?;
+        }
+        if !beside.is_empty() {
+            writeln!(f, "  (in parentheses: who put what was seen)")?;
+        }
+        let count = core.len();
+        writeln!(f, "No order of these {count} of the key's {of} operations is right, whatever the others did.")
+    }
+}
+
+/// The time that is shown.
+struct Line {
+    start: u64,
+    end: u64,
+}
+
+impl Line {
+    /// An operation's part of it.
+    fn bar(&self, operation: &Operation) -> String {
+        let length = (self.end - self.start) as f64;
+        let column = |at: u64| {
+            let share = (at.clamp(self.start, self.end) - self.start) as f64 / length;
+            (share * (LINE - 1) as f64) as usize
+        };
+        let (from, to) = (column(operation.called), column(operation.end()));
+        let width = to - from;
+        let body = match width {
+            0 => String::from("|"),
+            _ => format!("[{}{}", "-".repeat(width - 1), if operation.is_unknown() { '>' } else { ']' }),
+        };
+        format!("{}{body}", " ".repeat(from))
+    }
+}

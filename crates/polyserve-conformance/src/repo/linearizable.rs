@@ -1,0 +1,37 @@
+//! A recorded history of racing clients, checked.
+
+use std::time::{Duration, Instant};
+
+use super::RepoSubject;
+use super::race::{RACERS, lockstep_within};
+use crate::history::{History, Operation, Script, Verdict, burst, check};
+use crate::property::Outcome;
+
+/// Operations in all, of so few keys that clients meet, and those that a client does between two meetings with the others.
+const OPERATIONS: u64 = 20_000;
+const KEYS: u64 = 4;
+const BURST: u64 = 8;
+/// A repo that goes over a network has shown enough by then.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// What racing clients put, get and remove can be put in an order in which every answer is right, and in which what ended
+/// before another began comes before it.
+pub fn linearizable(subject: &RepoSubject) -> Outcome {
+    subject.run(|store| {
+        let script = Script { operations: OPERATIONS, keys: KEYS, first_key: 1, seed: 0 };
+        let (start, steps) = (Instant::now(), OPERATIONS / BURST / RACERS as u64);
+        let steps = lockstep_within(LONGEST, RACERS, steps as usize, |racer, step| {
+            let first = (step * RACERS + racer) as u64 * BURST;
+            let done = burst(&*store.repo, &script, first..first + BURST, racer as u32, start);
+            done.unwrap_or_else(|wrong| panic!("{wrong}"))
+        });
+        let operations: Vec<Operation> = steps.into_iter().flatten().flatten().collect();
+        let history = History::new(operations).unwrap_or_else(|senseless| panic!("{senseless}"));
+        assert_eq!(history.unknown(), 0, "operations that failed, or were not answered");
+        match check(&history) {
+            Verdict::Linearizable => {}
+            Verdict::NotLinearizable(violation) => panic!("not linearizable: {violation}"),
+            Verdict::GaveUp(key, why) => panic!("whether the history of {key} is linearizable is not known: {why}"),
+        }
+    })
+}
