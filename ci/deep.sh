@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# What is too long for every change: the long form of every seeded test, 50 interrupts of 50, and the stress scenario,
-# a million requests for each server and repo; the models, searched further, and with mistakes that they must catch; and
-# other people's frameworks. About an hour on 2 cores.
-# ci/deep.sh [random] [drain] [ab] [models] [peers] [stress]
+# What is too long for every change: the long form of every seeded test, 50 interrupts of 50, the stress scenario and a
+# checked history, each a million requests for each server and repo; the models, searched further, and with mistakes that
+# they must catch; and other people's frameworks. Hours on 2 cores.
+# ci/deep.sh [random] [drain] [ab] [models] [peers] [stress] [check]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 
-random() { POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-core --test random; }
+random() {
+    POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-core --test random
+    POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-conformance --lib brute
+}
 
 drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-lab --test cli drain; }
 
@@ -34,7 +37,17 @@ stress() {
     done
 }
 
-[ $# -gt 0 ] || set -- random drain ab models peers stress
+# Histories of a million operations over HTTP, 8 clients of 10 keys, and of every repo without a server; linearizable.
+check() {
+    cargo build -q --release --bin polyserve
+    target/release/polyserve check --in-process --repos all --ops 1000000
+    local server
+    for server in $(names servers); do
+        target/release/polyserve check --server "$server" --repos all --ops 1000000
+    done
+}
+
+[ $# -gt 0 ] || set -- random drain ab models peers stress check
 for part in "$@"; do
     echo; echo "== $part"
     "$part"

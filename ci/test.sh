@@ -19,6 +19,11 @@ step cargo bench -q -- --test
 step cargo run -q --release --example custom_repo
 step cargo run -q --release --example custom_server
 step cargo run -q --release --example custom_server -- stress --server custom
+step cargo run -q --release --example custom_server -- check --server custom --ops 20000
+# What concurrent clients see is linearizable: of every pair shortly, of every server and of every repo for longer.
+step target/release/polyserve check --servers all --repos all --ops 2000
+step target/release/polyserve check --servers all --repo two_level --ops 20000
+step target/release/polyserve check --server tokio_tcp --repos all --ops 20000
 # A few rounds decide nothing; they show that an outsider's server is started, verified, measured and listed.
 step cargo run -q --release --example custom_server -- compare --servers custom,sequential,pool_server --repos two_level \
     --rounds 3 --connections 8 --no-latency

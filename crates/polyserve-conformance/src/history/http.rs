@@ -5,11 +5,12 @@
 //! thread and a connection for each client.
 
 use std::net::SocketAddr;
-use std::sync::Barrier;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polyserve_core::sync::write;
 use polyserve_core::{EntityRef, Put, Removed};
 use serde::Deserialize;
 
@@ -36,11 +37,14 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
         }
     }
     drop(cleaner);
-    let (next, ready) = (AtomicU64::new(0), Barrier::new(clients as usize));
+    // Held until all are there, so that they begin together.
+    let (next, gate) = (AtomicU64::new(0), RwLock::new(()));
     let start = Instant::now();
     let run = |process: u32| {
         let (mut talker, mut operations) = (Talker::new(addr, patience), Vec::new());
-        ready.wait();
+        if gate.read().is_err() {
+            return (operations, None); // there are not as many threads as clients
+        }
         while !watch.is_stopped() {
             let number = next.fetch_add(1, Relaxed);
             if number >= script.operations {
@@ -59,8 +63,9 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
         (operations, None)
     };
     thread::scope(|scope| {
-        let run = &run;
+        let (run, closed) = (&run, write(&gate));
         let threads: Vec<_> = (0..clients).map(|process| scope.spawn(move || run(process))).collect();
+        drop(closed);
         for thread in threads {
             let (operations, wrong) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             recording.operations.extend(operations);
@@ -84,13 +89,16 @@ struct Talker {
     addr: SocketAddr,
     patience: Duration,
     kept: Option<Client>,
+    /// The server has closed a connection that was asked on: whether the next is open is looked up before, for what was
+    /// never sent is not unknown.
+    is_wary: bool,
     lost: u32,
     late: u32,
 }
 
 impl Talker {
     fn new(addr: SocketAddr, patience: Duration) -> Self {
-        Self { addr, patience, kept: None, lost: 0, late: 0 }
+        Self { addr, patience, kept: None, is_wary: false, lost: 0, late: 0 }
     }
 
     /// Sees that nothing is there.
@@ -114,7 +122,9 @@ impl Talker {
     fn connected(&mut self) -> Result<Client, Wrong> {
         let deadline = Instant::now() + self.patience;
         loop {
-            if let Some(client) = self.kept.take() {
+            if let Some(client) = self.kept.take()
+                && !(self.is_wary && client.has_ended())
+            {
                 return Ok(client);
             }
             match Client::connect(self.addr, self.patience) {
@@ -142,6 +152,7 @@ impl Talker {
             }
             Err(failure) if failure.ending.is_some() => {
                 drop(sent);
+                self.is_wary |= failure.is_clean();
                 self.lost(&failure.to_string(), failure.ending == Some(Ending::Silent))?;
                 return Ok(unknown(call));
             }

@@ -55,9 +55,14 @@ pub fn run(
     let script =
         Script { operations: plan.operations, keys: plan.keys, first_key: subject.first_key(), seed: plan.seed };
     let recorded = subject.start().and_then(|stage| {
-        let recording = watched(&stage, &script, plan.clients, stop, progress, before);
-        let ended = if recording.wrong.is_empty() || stop.is_begun() { stage.end() } else { Ok(()) };
-        ended.map(|()| recording)
+        let mut recording = watched(&stage, &script, plan.clients, stop, progress, before);
+        // That it has died says more than that it does not answer.
+        match (stage.end(), recording.wrong.first_mut()) {
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(wrong)) => wrong.0 = format!("{error:#}\n{wrong}"),
+            (Ok(()), _) => {}
+        }
+        Ok(recording)
     });
     let mut run = Run::new(server, repo);
     let recording = match recorded {

@@ -1,5 +1,6 @@
 //! The `polyserve` command, run as people run it.
 
+mod check;
 mod compare;
 mod crowd;
 mod data;

@@ -1,0 +1,160 @@
+//! Histories, recorded: what is asked, what becomes of lost answers, and what ends a recording.
+
+use std::collections::HashSet;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use polyserve_conformance::broken::servers::{Flaw, PlainServer};
+use polyserve_conformance::history::{
+    Call, History, Recording, Script, Verdict, Watch, check, record_http, record_in_process,
+};
+use polyserve_conformance::repo::{LaterReference, Reference};
+use polyserve_core::service::{EntityService, Status};
+use polyserve_core::{Answer, EntityRepo, Method, Reply, Request, Running, Server, ServerConfig, Service};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn script(operations: u64) -> Script {
+    Script { operations, keys: 3, first_key: -1, seed: 42 }
+}
+
+fn serving(service: impl Service, flaw: Option<Flaw>) -> Running {
+    let config = ServerConfig::default();
+    let server = match flaw {
+        Some(flaw) => PlainServer::flawed(config, flaw),
+        None => PlainServer::new(config),
+    };
+    server.unwrap().serve(SocketAddr::from(([127, 0, 0, 1], 0)), Arc::new(service)).unwrap()
+}
+
+fn recorded(running: &Running, operations: u64, patience: Duration) -> Recording {
+    record_http(running.local_addr(), &script(operations), 4, patience, &Watch::default())
+}
+
+/// The history of a recording in which no answer was wrong; it has an order.
+#[track_caller]
+fn in_order(recording: Recording) -> History {
+    assert_eq!(recording.wrong, []);
+    let history = History::new(recording.operations).unwrap();
+    let verdict = check(&history);
+    assert!(matches!(verdict, Verdict::Linearizable), "{verdict:?}");
+    history
+}
+
+#[test]
+fn a_script_is_the_same_every_time_and_no_value_is_put_twice() {
+    let script = script(10_000);
+    let (mut values, mut keys, mut calls) = (HashSet::new(), HashSet::new(), [0; 3]);
+    for number in 0..script.operations {
+        let (key, call) = script.step(number);
+        assert_eq!(script.step(number), (key, call));
+        keys.insert(key);
+        calls[match call {
+            Call::Get => 0,
+            Call::Put(value) => {
+                assert!(values.insert(value), "{value} is put twice");
+                1
+            }
+            Call::Remove => 2,
+        }] += 1;
+    }
+    assert_eq!(keys, HashSet::from([-1, 0, 1]));
+    let [gets, puts, removes] = calls;
+    assert!((4_500..5_500).contains(&gets) && (2_700..3_300).contains(&puts) && removes > 1_700, "{calls:?}");
+    let other = Script { seed: 43, ..script };
+    assert!((0..100).any(|number| other.step(number) != script.step(number)));
+}
+
+#[test]
+fn every_operation_is_recorded() {
+    let repos: [Arc<dyn EntityRepo>; 2] = [Arc::new(Reference::default()), Arc::new(LaterReference::default())];
+    for repo in repos {
+        let watch = Watch::default();
+        let history = in_order(record_in_process(&repo, &script(1_003), 3, &watch));
+        assert_eq!((history.operations().len(), history.unknown(), watch.done()), (1_003, 0, 1_003));
+        assert_eq!(history.keys().values().sum::<usize>(), 1_003);
+    }
+    let running = serving(EntityService::new(Reference::default()), None);
+    let history = in_order(recorded(&running, 1_003, PATIENCE));
+    assert_eq!((history.operations().len(), history.unknown()), (1_003, 0));
+    // What one recording leaves behind is no part of the next.
+    let _ = in_order(recorded(&running, 100, PATIENCE));
+}
+
+#[test]
+fn a_recording_that_is_stopped_ends() {
+    let watch = Watch::default();
+    watch.stop();
+    let repo: Arc<dyn EntityRepo> = Arc::new(Reference::default());
+    assert!(record_in_process(&repo, &script(1_000_000), 3, &watch).operations.is_empty());
+    let running = serving(EntityService::new(Reference::default()), None);
+    let recording = record_http(running.local_addr(), &script(1_000_000), 3, PATIENCE, &watch);
+    assert_eq!((recording.operations, recording.wrong), (Vec::new(), Vec::new()));
+}
+
+/// The entity service, whose answers are lost now and then: some before it is asked, some after.
+struct Lossy {
+    entities: EntityService<Reference>,
+    asked: AtomicU64,
+}
+
+impl Service for Lossy {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        let lost = || Answer::Now(Reply::problem(Status::SERVICE_UNAVAILABLE, "It is lost."));
+        match self.asked.fetch_add(1, SeqCst) % 20 {
+            7 => lost(),
+            13 => {
+                let _done = self.entities.call(request, body).wait();
+                body.clear();
+                lost()
+            }
+            _ => self.entities.call(request, body),
+        }
+    }
+}
+
+#[test]
+fn lost_answers_are_unknown_whether_or_not_they_had_an_effect() {
+    let lossy = Lossy { entities: EntityService::new(Reference::default()), asked: AtomicU64::new(0) };
+    let running = serving(lossy, None);
+    let history = in_order(recorded(&running, 2_000, PATIENCE));
+    assert!((150..250).contains(&history.unknown()), "{} of 2 000", history.unknown());
+}
+
+/// A connection that is closed without a word costs an answer, not the recording.
+#[test]
+fn closed_connections_are_opened_again() {
+    let running = serving(EntityService::new(Reference::default()), Some(Flaw::ForgetsKeepAlive));
+    let history = in_order(recorded(&running, 500, PATIENCE));
+    assert_eq!(history.operations().len(), 500);
+}
+
+/// Answers a GET with somebody else's entity.
+struct Confused(EntityService<Reference>);
+
+impl Service for Confused {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        if request.head.method != Method::Get {
+            return self.0.call(request, body);
+        }
+        body.extend_from_slice(br#"{"id":77,"description":"3","value":3}"#);
+        Answer::Now(Reply::new(Status::OK, "application/json", polyserve_core::service::Body::InPlace))
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_ends_the_recording() {
+    let running = serving(Confused(EntityService::new(Reference::default())), None);
+    let recording = recorded(&running, 1_000_000, PATIENCE);
+    assert!(recording.operations.len() < 1_000_000);
+    assert!(recording.wrong[0].to_string().contains("has the id 77"), "{:?}", recording.wrong);
+}
+
+#[test]
+fn a_server_that_is_not_there_ends_the_recording() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let recording = record_http(nobody, &script(10), 2, Duration::from_millis(50), &Watch::default());
+    assert!(recording.wrong[0].to_string().contains("no connection within 50ms"), "{:?}", recording.wrong);
+}
