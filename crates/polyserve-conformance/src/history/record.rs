@@ -110,11 +110,12 @@ pub struct Recording {
     pub took: Duration,
 }
 
-/// Operations that a client of a repo does between two meetings with the others.
-const BURST: u64 = 16;
+/// Operations that a client of a repo does between two meetings with the others: some ten microseconds of work, so that who
+/// was late meets those who were not.
+const BURST: u64 = 512;
 
-/// Records the clients of a repo, a thread each. They meet every 16 operations, and begin together from there: on few cores
-/// they would otherwise do all that they have to one after the other.
+/// Records the clients of a repo, a thread each. They meet every few hundred operations, and begin together from there: on
+/// few cores they would otherwise do all that they have to one after the other.
 pub fn record_in_process(repo: &Arc<dyn EntityRepo>, script: &Script, clients: u32, watch: &Watch) -> Recording {
     let start = Instant::now();
     let count = script.operations;
