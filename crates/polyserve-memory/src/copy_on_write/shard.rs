@@ -57,7 +57,10 @@ impl Shard {
     pub(crate) fn get(&self, hash: u64, id: i64, visit: impl FnOnce(&Entity)) -> bool {
         let mut index = bucket_of(hash, self.buckets.load(Ordering::Acquire));
         loop {
-            let chunk = self.bucket(index).load();
+            // Nobody has yet stored anything where it is not made: what is in use was made before.
+            let (segment, place) = place_of(index);
+            let Some(segment) = self.segments[segment].get() else { return false };
+            let chunk = segment[place].load();
             if let Some(entry) = entries(&chunk).iter().find(|entry| entry.id == id) {
                 visit(&entry.entity);
                 return true;
@@ -118,7 +121,7 @@ impl Shard {
         let old = self.bucket(bucket_of(new as u64, new));
         let (moves, stays): (Vec<_>, Vec<_>) =
             entries(&old.load()).iter().cloned().partition(|entry| bucket_of(hash_of(entry.id), new + 1) == new);
-        let bucket = self.bucket(new); // made here at the latest, by no reader
+        let bucket = self.bucket(new); // made before a reader is told of it
         let splits = !moves.is_empty();
         if splits {
             bucket.swap(chunk(moves));
@@ -127,13 +130,18 @@ impl Shard {
         if splits { old.swap(chunk(stays)) } else { None }
     }
 
-    /// The bucket of that index. Its segment is made by the writer that takes the first of it into use.
+    /// The bucket of that index, for whoever holds the lock. Its segment is made when the first of it comes into use.
     fn bucket(&self, index: usize) -> &Published<Chunk> {
-        let segment = (usize::BITS - index.leading_zeros()) as usize; // 0, 1, 2 2, 3 3 3 3, ...
-        let first = (1 << segment) >> 1;
-        let make = || (first..(1 << segment)).map(|_| Published::empty()).collect();
-        &self.segments[segment].get_or_init(make)[index - first]
+        let (segment, place) = place_of(index);
+        let make = || (0..(1_usize << segment).div_ceil(2)).map(|_| Published::empty()).collect();
+        &self.segments[segment].get_or_init(make)[place]
     }
+}
+
+/// The segment of a bucket, and its place there: 0, then 1, then 2 and 3, then 4 to 7, and so on.
+fn place_of(index: usize) -> (usize, usize) {
+    let segment = (usize::BITS - index.leading_zeros()) as usize;
+    (segment, index - (1 << segment >> 1))
 }
 
 /// Which of `buckets` in use an id of that hash belongs to: the one that as many low bits say as tell all of them apart, or
@@ -207,6 +215,12 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_get_of_an_empty_shard_makes_nothing() {
+        let shard = Shard::new();
+        assert!(!finds(&shard, 1) && shard.segments.iter().all(|segment| segment.get().is_none()));
     }
 
     #[test]
