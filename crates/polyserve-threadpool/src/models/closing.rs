@@ -82,7 +82,7 @@ fn a_deadline<P: Pool>() {
 for_pools!(
     a_deadline,
     "a close with a deadline",
-    bounds([2, 3], [200, 20_000]),
+    bounds([1, 2], [1_500, 20_000]),
     Some(Fault::Timeout),
     Some(Fault::Timeout)
 );

@@ -69,6 +69,8 @@ for_pools!(a_job_of_a_job, "a job that waits for its own", bounds([0, 0], [200, 
 #[cfg(polyserve_shuttle)]
 fn two_that_meet<P: Pool>() {
     let pool = P::make(PoolConfig::new(2));
+    // In most schedules both workers sleep by then.
+    (0..40).for_each(|_| thread::yield_now());
     let ((first, one), (second, two)) = (promise(false), promise(false));
     let (done, answer) = promise(false);
     let meets = move || {
