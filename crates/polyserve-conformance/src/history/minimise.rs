@@ -22,8 +22,8 @@ pub(super) struct Core {
     pub(super) stuck: usize,
 }
 
-/// Operations that are searched in all, at most: some seconds.
-const MOST: usize = 20_000_000;
+/// Operations that are searched in all, at most: some minutes, where what is wrong reaches over a million operations.
+const MOST: usize = 150_000_000;
 
 struct Minimiser<'a> {
     register: &'a Register<'a>,
