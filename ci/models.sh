@@ -73,6 +73,8 @@ case $how in
         ;;
     mistakes)
         only=${1:-} missed=0
+        # Another again: cargo takes a crate at another place for the same, and the mistake for the crate as it is.
+        CARGO_TARGET_DIR+=/mistakes
         tree=$CARGO_TARGET_DIR/tree
         rm -rf "$tree"
         mkdir -p "$tree"
