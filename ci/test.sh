@@ -6,10 +6,14 @@ cd "$(dirname "$0")/.."
 
 step() { echo; echo "== $*"; "$@"; }
 
-# Where runs are recorded there must be tables of them: a check of pages without any shows nothing.
-tables() {
-    [ -z "$(find docs/results -name '*.jsonl' -print -quit 2>/dev/null)" ] || grep -q '^<!-- table ' docs/STRATEGIES.md ||
-        { echo "docs/results has records, and docs/STRATEGIES.md no table of them" >&2; return 1; }
+# A check of pages without any tables shows nothing: each published experiment that is recorded has its verdicts in the docs.
+verdicts() {
+    local name
+    for name in matrix tasks page ladder stress; do
+        [ -z "$(find docs/results -name "$name.jsonl" -print -quit 2>/dev/null)" ] ||
+            grep -q "^<!-- claims of .*/$name\.jsonl" docs/STRATEGIES.md ||
+            { echo "docs/results has a record of $name, and docs/STRATEGIES.md no verdicts of it" >&2; return 1; }
+    done
 }
 
 step cargo build --release --examples --bins
@@ -29,7 +33,7 @@ step cargo run -q --release --example custom_server -- compare --servers custom,
     --rounds 3 --connections 8 --no-latency
 step cargo run -q --release --example graceful_shutdown
 step cargo run -q --release --bin polyserve -- report --splice docs/*.md --check
-step tables
+step verdicts
 step ci/browser.sh
 # Without it the tests that count system calls say that they did not run.
 command -v strace >/dev/null || apt_install strace || echo "strace is not here and cannot be installed" >&2
