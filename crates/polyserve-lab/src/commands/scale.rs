@@ -60,7 +60,7 @@ pub(crate) struct ScaleArgs {
     /// In process: which ids are read and written, uniform, zipf:0.99 or hot, with commas between. [default: uniform]
     #[arg(long, value_name = "DIST,...", value_delimiter = ',', requires = "in_process")]
     dist: Vec<Dist>,
-    /// In process: how long a store may take to be filled; one that takes longer is shown as such.
+    /// In process: how long a store may take to be filled, an hour at most; one that takes longer is shown as such.
     #[arg(long, value_name = "TIME", default_value = "60s", requires = "in_process")]
     limit: humantime::Duration,
     /// In process: beside whom all stores stand; entered twice. [default: bare/dashmap, or the first that is named]
@@ -78,7 +78,7 @@ pub(crate) struct ScaleArgs {
     /// Weights of reading and writing. [default: get=1]
     #[arg(long, value_name = "get=95,put=5")]
     mix: Option<Mix>,
-    /// Rounds; the intervals of fewer than 10 are too narrow. [default: 10, quick: 5; in process 3]
+    /// Rounds; the intervals of fewer than 10 are too narrow. [default: 10, quick: 5; in process 10, quick: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
     /// How long a point is measured in closed loop, and half as long again at a fixed rate; in process, each workload, and

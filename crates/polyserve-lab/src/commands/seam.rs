@@ -66,6 +66,8 @@ const TWINS: [&str; 3] = ["dashmap", "papaya", "scc"];
 /// The repo of our own that the maps are the measure of.
 const OWN: &str = "sharded";
 const MEASURES: [&str; 2] = ["bare/dashmap", "bare/papaya"];
+/// Bytes of an id that is drawn before the clock starts.
+const DRAW: u64 = size_of::<u32>() as u64;
 /// Of the machine's memory, what a field may be estimated to need.
 const OF_MEMORY: f64 = 0.8;
 
@@ -133,12 +135,16 @@ impl SeamArgs {
         let Ok(memory) = proc::memory() else { return Ok(()) };
         let stores = experiment.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
         let place = Place { keys: self.keys, threads: 0, payload_bytes: self.payload as usize };
-        let (needs, room) = ((needs(&place) * stores) as f64, memory as f64 * OF_MEMORY);
+        let most = experiment.threads.iter().max().map_or(0, |threads| *threads as u64);
+        let draws = experiment.gets.saturating_mul(most).saturating_mul(DRAW);
+        let (needs, room) = ((needs(&place) * stores).saturating_add(draws) as f64, memory as f64 * OF_MEMORY);
         if needs <= room {
             return Ok(());
         }
         let (needs, room) = (needs / 1e9, room / 1e9);
-        Err(Misuse(format!("{stores} stores may need {needs:.1} GB at once, and there are {room:.1} GB for them")))
+        Err(Misuse(format!(
+            "{stores} stores and what is asked of them may need {needs:.1} GB at once, and there are {room:.1} GB for them"
+        )))
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! A workload is warmed up with every entity checked whole, measured, measured again with one latency in
 //! [`BATCH`](super::phase::BATCH) taken, and, on a repo that answers later, once more with [`WINDOW`] operations
-//! outstanding. Filling and emptying use that window too. Between the workloads, what is stored is checked whole.
+//! outstanding. Filling and emptying use that window too. After the workloads that read and replace, what is stored is checked
+//! whole; after churn, and new ids, how many there are.
 //!
 //! Invariant: what took longer than the limit is told as such. Cost: the slices; the filling; a look at up to a million
 //! entities.

@@ -4,8 +4,8 @@
 //! It is a process of its own in every round, so that its memory is its own, and the points of a place are taken in turn
 //! over all stores, in an order that changes. Keys and operations are made outside the counted time. While a workload
 //! warms up, every entity that is read is checked whole; while it counts, every answer is checked, with the id, the
-//! version and the length of what was shown, which asks for no memory that a lookup has not touched; and in the end what
-//! is stored is checked whole again. Ratios are taken within rounds to a named baseline, and that one is entered twice.
+//! version and the length of what was shown, which asks for no memory that a lookup has not touched; after the workloads that
+//! read and replace, what is stored is checked whole again, and after churn how many there are. Ratios are taken within rounds to a named baseline, and that one is entered twice.
 //!
 //! A store that answers later is waited for one by one, and measured again with many operations outstanding: both are
 //! shown, and named so.

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::super::entrants::this_program;
 use super::super::stop;
+use super::super::times::{WAITS, within};
 use super::ScaleArgs;
 use crate::Misuse;
 use crate::journal::{Header, Journal};
@@ -70,6 +71,7 @@ pub(super) fn run(
     let header = Header { experiment: NAME.into(), plan, environment };
     let name = args.name.clone().unwrap_or_else(|| FILE.into());
     let mut journal = Journal::named(args.out.as_deref(), &name, &header)?;
+    within("--limit", *args.limit, WAITS)?;
     let patience = field.slice * 6 * u32::try_from(loads.len())? + *args.limit * 4 + SPARE;
     let mut progress = Progress::counting(experiment.steps(), "points");
     let result = experiment.run(&mut Processes { stop: stop.clone(), patience }, &mut journal, &mut progress);
