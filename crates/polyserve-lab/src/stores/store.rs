@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::anyhow;
 use polyserve::repo::{Lookup, Put, Removed, RepoError};
-use polyserve::{Entity, EntityRef, EntityRepo};
+use polyserve::{Answer, Entity, EntityRef, EntityRepo};
 
 use crate::machine::Cores;
 
@@ -89,16 +89,28 @@ impl fmt::Debug for Seam {
     }
 }
 
+/// What was fetched, or why not.
+#[cold]
+fn fetched(answer: Answer<Result<Lookup, RepoError>>, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
+    match answer.wait()? {
+        Lookup::Visited => Ok(true),
+        Lookup::Absent => Ok(false),
+        Lookup::Fetched(entity) => {
+            see(entity.as_ref());
+            Ok(true)
+        }
+    }
+}
+
 impl Store for Seam {
     #[inline]
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
-        match self.0.get(id, see).wait()? {
-            Lookup::Visited => Ok(true),
-            Lookup::Absent => Ok(false),
-            Lookup::Fetched(entity) => {
-                see(entity.as_ref());
-                Ok(true)
-            }
+        // As a service does: an answer that is here is looked at where it lies. Moving it out as a whole first would read more
+        // bytes than were just written, for which a core waits until all loads before have come: no two misses overlap.
+        match self.0.get(id, see) {
+            Answer::Now(Ok(Lookup::Visited)) => Ok(true),
+            Answer::Now(Ok(Lookup::Absent)) => Ok(false),
+            later => fetched(later, see),
         }
     }
 
