@@ -8,8 +8,9 @@
 //! * A mailbox takes its messages in the order in which they were sent, and an id's messages are all in one mailbox: an id's
 //!   operations take effect in the order in which they were asked.
 //! * A mailbox is bounded. Where it is full the operation is refused with `Overloaded`, and nothing has happened.
-//! * A panic in an owner can only be another's code, a waker that it wakes. It costs that waker its wake; the answer had been
-//!   given, and what is queued behind it is served.
+//! * A panic in an owner can only be another's code, a waker that it wakes, or what that waker panicked with, as it is
+//!   dropped. It costs that waker its wake; the answer had been given, and what is queued behind it is served.
+//! * However an owner ends, its mailbox is closed and empty after it: nobody waits for an answer that nobody gives.
 //! * Dropping the repo ends the owners when they have answered what was asked, and joins them. Where it is an owner that
 //!   drops it (a waker may hold the last reference), nobody is joined: no thread can wait for itself, and the others end by
 //!   themselves.
@@ -45,6 +46,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use polyserve_core::config::cores;
+use polyserve_core::executor::dispose;
 use polyserve_core::sync::thread::{self, JoinHandle};
 use polyserve_core::{Answer, Completer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise};
 
@@ -159,15 +161,33 @@ impl Operation {
 
 /// What an owner does until its mailbox is closed and empty.
 fn own(mailbox: &Mailbox<Operation>) {
-    let (mut entities, mut batch) = (HashMap::default(), VecDeque::new());
-    while mailbox.receive(&mut batch) {
-        while !batch.is_empty() {
+    let mut post = Post { mailbox, batch: VecDeque::new() };
+    let mut entities = HashMap::default();
+    while post.mailbox.receive(&mut post.batch) {
+        while !post.batch.is_empty() {
             // One net for many operations; whoever panics has been taken out of the batch.
             let _ = catch_unwind(AssertUnwindSafe(|| {
-                while let Some(operation) = batch.pop_front() {
+                while let Some(operation) = post.batch.pop_front() {
                     operation.run(&mut entities);
                 }
-            }));
+            }))
+            .map_err(dispose);
+        }
+    }
+}
+
+/// An owner's mailbox, and what it has taken out of there. Whoever waits for either when the owner ends is told `Closed`.
+struct Post<'a> {
+    mailbox: &'a Mailbox<Operation>,
+    batch: VecDeque<Operation>,
+}
+
+impl Drop for Post<'_> {
+    fn drop(&mut self) {
+        let waiting = self.mailbox.end();
+        for operation in self.batch.drain(..).chain(waiting) {
+            // Its completer wakes who waits, and that may panic.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(operation))).map_err(dispose);
         }
     }
 }
@@ -221,7 +241,42 @@ impl fmt::Debug for Actor {
 
 #[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
+    use std::panic::resume_unwind;
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Wake, Waker};
+
     use super::*;
+
+    /// A waker that panics.
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            resume_unwind(Box::new("the waker's own panic")); // past the hook, which would print it
+        }
+    }
+
+    #[test]
+    fn an_owner_that_panics_leaves_nobody_waiting() {
+        let mailbox = Mailbox::new(4);
+        let mut panics = ask(&mailbox, |reply| Operation::Get(1, reply)).into_future();
+        let mut poll = |waker: &Waker| Pin::new(&mut panics).poll(&mut Context::from_waker(waker));
+        assert!(poll(&Waker::from(Arc::new(Panics))).is_pending());
+        let taken = ask(&mailbox, |reply| Operation::Put(Entity::new(1, "one", 1.0), reply));
+        let mut post = Post { mailbox: &mailbox, batch: VecDeque::new() };
+        assert!(mailbox.receive(&mut post.batch));
+        let waiting = ask(&mailbox, Operation::Len);
+        let ended = catch_unwind(AssertUnwindSafe(move || {
+            let _post = post;
+            resume_unwind(Box::new("the owner's panic"));
+        }));
+        assert!(ended.is_err());
+        let late = ask(&mailbox, |reply| Operation::Remove(1, reply));
+        assert!(matches!(poll(Waker::noop()), Poll::Ready(Err(RepoError::Closed))));
+        assert!(matches!(taken.wait(), Err(RepoError::Closed)));
+        assert!(matches!(waiting.wait(), Err(RepoError::Closed)));
+        assert!(matches!(late.wait(), Err(RepoError::Closed)));
+    }
 
     #[test]
     fn a_dropped_repo_has_joined_its_owners() {

@@ -1,5 +1,6 @@
 //! What only `actor` can be asked: what happens where its owners' thread is held up, or drops the repo itself.
 
+use std::any::Any;
 use std::future::IntoFuture;
 use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
@@ -7,7 +8,7 @@ use std::pin::Pin;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polyserve_core::answer::AnswerFuture;
 use polyserve_core::repo::EntityRepoExt;
@@ -81,17 +82,36 @@ fn a_full_mailbox_refuses_and_nothing_has_happened() {
     assert_eq!(repo.len().wait().expect("it answers"), 64);
 }
 
+/// A payload that panics as it is dropped, with another one.
+struct Sour;
+
+impl Drop for Sour {
+    fn drop(&mut self) {
+        resume_unwind(Box::new(Sour));
+    }
+}
+
 #[test]
 fn a_waker_that_panics_costs_nobody_an_answer() {
+    panic_costs_nobody_an_answer(|| Box::new("the waker's own panic"));
+}
+
+#[test]
+fn a_panic_that_panics_as_it_is_dropped_costs_nobody_an_answer() {
+    panic_costs_nobody_an_answer(|| Box::new(Sour));
+}
+
+fn panic_costs_nobody_an_answer(payload: fn() -> Box<dyn Any + Send>) {
     let repo = one_owner(64);
     for round in 0..3 {
         let (release, _got) = hold_up(&repo);
-        let panic = || resume_unwind(Box::new("the waker's own panic")); // past the hook, which would print it
+        let panic = move || resume_unwind(payload()); // past the hook, which would print it
         let panicked = call_when_answered(&repo, panic).expect("the owner is held up");
         let behind: Vec<_> = (0..8).map(|id| put(&repo, round * 8 + id)).collect();
         drop(release);
         for put in behind {
-            assert_eq!(put.wait().expect("it answers"), Put::Created);
+            let put = put.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("the owner has gone"));
+            assert_eq!(put.expect("it answers"), Put::Created);
         }
         let mut panicked = panicked;
         let got = Pin::new(&mut panicked).poll(&mut Context::from_waker(Waker::noop()));

@@ -76,6 +76,13 @@ impl<M> Mailbox<M> {
         self.wake(state);
     }
 
+    /// Takes no more messages, and hands out those that wait. For the receiver alone.
+    pub(crate) fn end(&self) -> VecDeque<M> {
+        let mut state = self.lock();
+        state.closed = true;
+        mem::take(&mut state.waiting)
+    }
+
     /// Lets the lock go, then wakes the receiver where it sleeps.
     fn wake(&self, mut state: MutexGuard<'_, State<M>>) {
         let asleep = mem::take(&mut state.asleep);
@@ -117,6 +124,16 @@ mod tests {
         assert!(mailbox.receive(&mut batch));
         assert_eq!(batch.pop_front(), Some(0));
         assert!(!mailbox.receive(&mut batch));
+    }
+
+    #[test]
+    fn what_waits_at_the_end_is_handed_out() {
+        let mailbox = Mailbox::new(3);
+        (0..2).for_each(|n| mailbox.send(n).unwrap());
+        assert_eq!(mailbox.end(), [0, 1]);
+        assert_eq!(mailbox.send(2), Err(Refused::Closed(2)));
+        assert!(!mailbox.receive(&mut VecDeque::new()));
+        assert!(mailbox.end().is_empty());
     }
 
     #[test]
