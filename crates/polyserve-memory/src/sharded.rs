@@ -107,6 +107,13 @@ mod tests {
         assert!(repo.take(7).is_none() && free());
     }
 
+    /// What the header of `shards` says.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_shard_is_128_bytes() {
+        assert_eq!(Shards::<HashTable<Entity>>::EACH, 128);
+    }
+
     #[test]
     fn what_was_large_shrinks() {
         const IDS: i64 = 100_000;
