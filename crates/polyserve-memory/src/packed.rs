@@ -17,12 +17,15 @@
 //!   At 15 bytes that is some nanoseconds.
 //! * A put of a known id writes over the old record where the new one fits and fills at least half of it; otherwise the new
 //!   one is written behind the last, and the old one is dead. A page that this leaves less than half alive is moved, record
-//!   by record: 8 KiB at most, and now and then those of a second page. That is the longest that an operation takes beyond
-//!   the table's growth; amortised, a byte is moved at most for each byte that died.
-//! * The table's growth looks at each record of its shard for its id: a miss of the cache each.
+//!   by record: 8 KiB at most, and now and then those of a second page; amortised, a byte is moved at most for each byte
+//!   that died. Only growth takes longer, and its undoing when much has gone: of the table, which looks at each record of
+//!   its shard for its id, a miss of the cache each; and of the slab of pages, which moves some 40 bytes for each of them.
 //! * A record is 20 bytes and its description, rounded up to 4; its place in the table takes 6 to 11 with the free ones.
 //!   An `Entity` in a map takes 49 bytes times the same share of free ones, and an allocation for its description.
-//! * Removed memory is given back: pages to the allocator (each shard keeps two at most), tables as in `sharded`.
+//! * A shard is 256 bytes, four lines: 4 KiB a core. A shard's first record makes a page, so a store with few entities
+//!   pays 16 KiB for each shard that has one: 256 KiB a core where all have.
+//! * Removed memory is given back: pages to the allocator (each shard keeps two at most), tables as in `sharded`, and the
+//!   slab of pages as far as the last one that is left.
 //! * A shard has room for about a million pages, 16 GiB of records, or a million descriptions that are moved in. A put
 //!   that finds it full is answered with [`RepoError::Other`].
 //!

@@ -36,6 +36,9 @@ const MOST: usize = 1 << (u32::BITS - OFFSET_BITS);
 /// in which a record died, and the open one, where it became full. Each needs one new page before its own is free.
 const RESERVE: usize = 2;
 
+/// A slab with room for so many pages is left as large as it is.
+pub(super) const KEPT: usize = 4;
+
 /// Where a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u32);
@@ -88,6 +91,8 @@ pub(super) struct Pages {
     spare: Option<Vec<u8>>,
     /// How many pages there may be.
     most: usize,
+    /// How many have gone since the slab was last made smaller.
+    gone: usize,
 }
 
 impl Default for Pages {
@@ -98,7 +103,7 @@ impl Default for Pages {
 
 impl Pages {
     pub(super) fn with_most(most: usize) -> Self {
-        Self { pages: Slab::new(), open: None, due: Vec::new(), spare: None, most }
+        Self { pages: Slab::new(), open: None, due: Vec::new(), spare: None, most, gone: 0 }
     }
 
     /// The id of the record in `place`.
@@ -197,7 +202,7 @@ impl Pages {
     pub(super) fn end(&mut self, place: Place) -> Option<Entity> {
         let number = place.page();
         let Page::Records { bytes, dead } = &mut self.pages[number] else {
-            let Page::Whole(entity) = self.pages.remove(number) else { unreachable!("it was none of records") };
+            let Page::Whole(entity) = self.remove(number) else { unreachable!("it was none of records") };
             return Some(entity);
         };
         let before = mostly_dead(*dead, bytes.len());
@@ -208,6 +213,7 @@ impl Pages {
             if *dead == bytes.len() {
                 bytes.clear();
                 *dead = 0;
+                self.give_back();
             }
         } else if !before && mostly_dead(*dead, bytes.len()) {
             self.due.push(number);
@@ -225,10 +231,43 @@ impl Pages {
 
     /// Nothing of the page is needed any more.
     pub(super) fn recycle(&mut self, emptied: Emptied) {
-        self.pages.remove(emptied.number);
         let mut bytes = emptied.bytes;
         bytes.clear();
         self.spare.get_or_insert(bytes);
+        self.remove(emptied.number);
+    }
+
+    fn remove(&mut self, number: usize) -> Page {
+        let page = self.pages.remove(number);
+        self.gone += 1;
+        self.give_back();
+        page
+    }
+
+    /// Gives the slab's memory back where an eighth of it is in use at most: all of it where nothing is left, else what
+    /// is behind the last page, which cannot have another number. O(its room), and at least a sixteenth as many pages
+    /// have gone before: O(1) each.
+    fn give_back(&mut self) {
+        let room = self.pages.capacity();
+        if room <= KEPT || self.pages.len() > (room / 8).max(1) {
+            return;
+        }
+        // The open page needs no number where it is empty.
+        if let Some(number) = self.open
+            && let Page::Records { bytes, .. } = &mut self.pages[number]
+            && bytes.is_empty()
+        {
+            let bytes = mem::take(bytes);
+            self.spare.get_or_insert(bytes);
+            self.pages.remove(number);
+            self.open = None;
+        }
+        if self.pages.is_empty() {
+            self.pages = Slab::new();
+        } else if self.gone >= room / 16 {
+            self.gone = 0;
+            self.pages.shrink_to_fit();
+        }
     }
 }
 
@@ -252,6 +291,11 @@ impl Pages {
             );
         }
         self.pages.len()
+    }
+
+    /// For how many pages the slab has room.
+    pub(super) fn room(&self) -> usize {
+        self.pages.capacity()
     }
 }
 

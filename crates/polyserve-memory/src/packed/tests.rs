@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-use super::pages::{LONGEST, PAGE};
+use super::pages::{KEPT, LONGEST, PAGE};
 use super::*;
 use crate::hash::IdState;
 
@@ -88,7 +88,40 @@ fn a_shard_agrees_with_a_map() {
         }
         tried.check();
         assert!(tried.shard.pages.check() <= 1, "a page at most is left of an empty shard");
+        assert!(tried.shard.pages.room() <= KEPT, "and no room for those that have gone");
     }
+}
+
+/// Long descriptions, each a page by itself.
+#[test]
+fn a_slab_that_was_large_shrinks() {
+    const IDS: i64 = 2000;
+    let mut tried = Tried::new(Pages::default());
+    let fill = |tried: &mut Tried| (0..IDS).for_each(|id| assert!(tried.put(id, LONGEST + 1, 0.0).is_ok()));
+    fill(&mut tried);
+    assert!(tried.shard.pages.room() >= IDS as usize);
+    for left in (10..IDS).rev() {
+        tried.remove(left);
+        let room = tried.shard.pages.room();
+        assert!(room <= KEPT.max(8 * left as usize + 8), "room for {room} pages, and {left} are there");
+    }
+    tried.check();
+    // The last page stays to the end: there is nothing behind it to be given back.
+    fill(&mut tried);
+    for id in 0..IDS {
+        tried.remove(id);
+    }
+    tried.check();
+    assert!(tried.shard.pages.room() <= KEPT);
+    fill(&mut tried);
+    tried.check();
+}
+
+/// What the header says of a shard's size.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_shard_is_256_bytes() {
+    assert_eq!(Shards::<Shard>::EACH, 256);
 }
 
 #[test]
