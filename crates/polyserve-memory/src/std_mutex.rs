@@ -29,6 +29,16 @@ impl StdMutex {
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// Puts `entity` in, and hands out what it replaced, no lock held any more.
+    fn replace(&self, entity: Entity) -> Option<Entity> {
+        lock(&self.entities).insert(entity.id, entity)
+    }
+
+    /// Takes the entity of `id` out, no lock held any more.
+    fn take(&self, id: i64) -> Option<Entity> {
+        lock(&self.entities).remove(&id)
+    }
 }
 
 impl EntityRepo for StdMutex {
@@ -40,13 +50,12 @@ impl EntityRepo for StdMutex {
     }
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        // The guard ends with the statement; the replaced entity is dropped after it.
-        let replaced = lock(&self.entities).insert(entity.id, entity);
+        let replaced = self.replace(entity);
         Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
     }
 
     fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = lock(&self.entities).remove(&id);
+        let removed = self.take(id);
         Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
     }
 
@@ -59,5 +68,23 @@ impl fmt::Debug for StdMutex {
     /// Takes no lock, so that it can be printed from anywhere.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StdMutex").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// What a put replaces, and what a remove takes out, is still whole when the lock is not held any more.
+    #[test]
+    fn an_entity_is_dropped_outside_the_lock() {
+        let repo = StdMutex::new();
+        let free = || repo.entities.try_lock().is_ok();
+        assert_eq!(repo.replace(Entity::new(7, "first", 1.0)), None);
+        let replaced = repo.replace(Entity::new(7, "second", 2.0));
+        assert!(free() && replaced == Some(Entity::new(7, "first", 1.0)));
+        let removed = repo.take(7);
+        assert!(free() && removed == Some(Entity::new(7, "second", 2.0)));
+        assert!(repo.take(7).is_none() && free());
     }
 }

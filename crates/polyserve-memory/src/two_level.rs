@@ -22,7 +22,6 @@
 //! when* ids are mostly new or removed, or operations are short: two locks cost more than they let overlap.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
@@ -43,14 +42,27 @@ impl TwoLevel {
         Self::default()
     }
 
-    /// Replaces the entity of a known id, under the map's read lock; hands the new entity back where the id is not
-    /// known.
+    /// Replaces the entity of a known id, under the map's read lock, and hands out the old one, no lock held any more; hands
+    /// the new entity back where the id is not known.
     fn replace(&self, entity: Entity) -> Result<Entity, Entity> {
         let entries = read(&self.entries);
         match entries.get(&entity.id) {
             Some(entry) => Ok(std::mem::replace(&mut *write(entry), entity)),
             None => Err(entity),
         }
+    }
+
+    /// Puts in the entity of an id that was not known, under the map's write lock. Where another first put came in between,
+    /// that one came earlier, so its entity is the one that goes: it is handed out, no lock held any more.
+    fn insert(&self, entity: Entity) -> Option<Arc<RwLock<Entity>>> {
+        let id = entity.id;
+        let fresh = Arc::new(RwLock::new(entity));
+        write(&self.entries).insert(id, fresh)
+    }
+
+    /// Takes the entry of `id` out, no lock held any more.
+    fn take(&self, id: i64) -> Option<Arc<RwLock<Entity>>> {
+        write(&self.entries).remove(&id)
     }
 }
 
@@ -63,27 +75,15 @@ impl EntityRepo for TwoLevel {
     }
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        let entity = match self.replace(entity) {
+        let replaced = match self.replace(entity) {
             Ok(_replaced) => return Answer::Now(Ok(Put::Replaced)), // dropped here, after the locks
-            Err(entity) => entity,
+            Err(entity) => self.insert(entity),
         };
-        let id = entity.id;
-        let fresh = Arc::new(RwLock::new(entity));
-        let mut entries = write(&self.entries);
-        let replaced = match entries.entry(id) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(fresh);
-                None
-            }
-            // Another first put came in between. It came earlier, so its entity is the one that goes.
-            Entry::Occupied(mut occupied) => Some(occupied.insert(fresh)),
-        };
-        drop(entries);
         Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
     }
 
     fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        let removed = write(&self.entries).remove(&id);
+        let removed = self.take(id);
         Answer::Now(Ok(if removed.is_some() { Removed::Removed } else { Removed::Absent }))
     }
 
@@ -96,5 +96,32 @@ impl fmt::Debug for TwoLevel {
     /// Takes no lock, so that it can be printed from anywhere.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TwoLevel").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// What a put replaces, and what a remove takes out, is still whole when no lock is held any more.
+    #[test]
+    fn an_entity_is_dropped_outside_the_locks() {
+        let repo = TwoLevel::new();
+        let free = || {
+            let entries = repo.entries.try_write();
+            entries.is_ok_and(|entries| entries.values().all(|entry| entry.try_write().is_ok()))
+        };
+        let is = |entry: Option<Arc<RwLock<Entity>>>, value| entry.is_some_and(|entry| read(&entry).value == value);
+        let numbered = |value| Entity::new(7, "it", value);
+        let unknown = repo.replace(numbered(1.0));
+        assert!(free() && unknown == Err(numbered(1.0)));
+        assert!(repo.insert(numbered(1.0)).is_none() && free());
+        let replaced = repo.replace(numbered(2.0));
+        assert!(free() && replaced == Ok(numbered(1.0)));
+        let earlier = repo.insert(numbered(3.0)); // as if another first put had come in between
+        assert!(free() && is(earlier, 2.0));
+        let removed = repo.take(7);
+        assert!(free() && is(removed, 3.0));
+        assert!(repo.take(7).is_none() && free());
     }
 }
