@@ -9,7 +9,7 @@ use polyserve_core::{Put, Removed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Did, History, Operation, Seen};
+use super::{Did, History, MAX_OPERATIONS, Operation, Seen};
 
 /// An operation in a line.
 #[derive(Serialize, Deserialize)]
@@ -88,7 +88,12 @@ impl History {
     /// # Errors
     ///
     /// Where `source` fails, a line is no operation, or the operations are no history.
-    pub fn read(mut source: impl BufRead) -> Result<Self, ReadError> {
+    pub fn read(source: impl BufRead) -> Result<Self, ReadError> {
+        Self::read_at_most(MAX_OPERATIONS, source)
+    }
+
+    /// Reads one of so many operations at most: what is more is not kept until the end is there, which may never be.
+    pub(super) fn read_at_most(most: usize, mut source: impl BufRead) -> Result<Self, ReadError> {
         let (mut operations, mut lines) = (Vec::new(), Vec::new());
         let mut text = Vec::new();
         for number in 1.. {
@@ -105,6 +110,9 @@ impl History {
                 continue;
             }
             let line: Line = serde_json::from_slice(line).map_err(|error| wrong(said(&error)))?;
+            if operations.len() == most {
+                return Err(wrong(format!("a history has at most {most} operations")));
+            }
             operations.push(line.operation().map_err(wrong)?);
             lines.push(number);
         }

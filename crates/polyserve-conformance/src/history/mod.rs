@@ -176,7 +176,8 @@ impl History {
     ///
     /// # Errors
     ///
-    /// Where one returns before its call, a value is put twice under one key, or there are more than [`MAX_OPERATIONS`].
+    /// Where one returns before its call, or was answered at the instant that stands for never; where a value is put twice
+    /// under one key, or there are more than [`MAX_OPERATIONS`].
     pub fn new(operations: Vec<Operation>) -> Result<Self, Senseless> {
         let mut put = HashSet::new();
         for (place, operation) in operations.iter().enumerate() {
@@ -187,6 +188,9 @@ impl History {
             }
             if !operation.is_unknown() && returned < called {
                 return senseless(format!("it returned at {returned} ns, before its call at {called} ns"));
+            }
+            if !operation.is_unknown() && returned == u64::MAX {
+                return senseless(format!("it returned at {returned} ns, which stands for never, and has an answer"));
             }
             if let Did::Put(value, _) = did
                 && !put.insert((key, value))

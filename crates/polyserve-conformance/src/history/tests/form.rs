@@ -1,5 +1,7 @@
 //! The form: what is written is read back, and what is none is refused with its line.
 
+use std::io::{BufReader, Read as _};
+
 use polyserve_core::EntityRef;
 use serde_json::json;
 
@@ -54,6 +56,10 @@ fn what_is_no_history_is_refused_with_its_line() {
         (r#"{"process":0,"op":"put","key":1,"value":3,"call":1,"return":2,"outcome":"found"}"#, "never found"),
         (r#"{"process":0,"op":"get","key":1,"call":2,"return":1,"outcome":"absent"}"#, "before its call"),
         (r#"{"process":-1,"op":"get","key":1,"call":2,"return":1,"outcome":"absent"}"#, "invalid value"),
+        (
+            r#"{"process":0,"op":"get","key":1,"value":5,"call":1,"return":18446744073709551615,"outcome":"found"}"#,
+            "stands for never",
+        ),
         (put, "for the second time"),
     ] {
         let said_of_it = refused(&format!("{put}\n{line}\n"));
@@ -65,6 +71,18 @@ fn what_is_no_history_is_refused_with_its_line() {
     let backwards = super::Operation { returned: 4, ..backwards };
     let Senseless { place, why } = History::new(vec![backwards]).unwrap_err();
     assert!(place == 0 && why.contains("before its call") && MAX_OPERATIONS > 1_000_000);
+}
+
+/// A source that goes on for ever is not read for ever.
+#[test]
+fn what_has_too_many_operations_is_refused_at_the_first() {
+    let line = r#"{"process":0,"op":"get","key":1,"call":1,"return":2,"outcome":"absent"}"#;
+    let three = format!("{line}\n{line}\n\n{line}\n");
+    assert_eq!(History::read_at_most(3, three.as_bytes()).unwrap().operations().len(), 3);
+    let four = format!("{three}{line}\n");
+    let endless = four.as_bytes().chain(BufReader::new(std::io::repeat(b'\n')));
+    let refused = History::read_at_most(3, endless).unwrap_err().to_string();
+    assert!(refused.contains("line 5") && refused.contains("at most 3 operations"), "{refused}");
 }
 
 /// An entity whose parts are of two puts, or of another id, carries no value.
