@@ -42,14 +42,15 @@ impl fmt::Display for GaveUp {
 /// What a search may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Possibilities that are remembered at a time, of 48 bytes each.
+    /// Different possibilities that are remembered at a time, of 32 bytes each. Five times as many are there while the next
+    /// are collected.
     pub configurations: usize,
-    /// Possibilities that are gone through for one key.
+    /// Possibilities that are gone through for one key; and once more, to find the few operations that show a violation.
     pub steps: u64,
 }
 
 impl Default for Limits {
-    /// A million, about 50 MB; and 4 000 million, some minutes.
+    /// A million, at most some 200 MB; and 4 000 million, some minutes.
     fn default() -> Self {
         Self { configurations: 1_000_000, steps: 4_000_000_000 }
     }
@@ -79,7 +80,7 @@ pub fn check_within(history: &History, limits: &Limits) -> Verdict {
 fn one_key(operations: &[Operation], limits: &Limits) -> Verdict {
     let register = Register::new(operations);
     let plan = register.plan(&Window::WHOLE, |_| false);
-    match search(&plan, limits) {
+    match search(&plan, &mut { *limits }) {
         Found::Order => Verdict::Linearizable,
         Found::GaveUp(why) => Verdict::GaveUp(operations[0].key, why),
         Found::Stuck(item) => {

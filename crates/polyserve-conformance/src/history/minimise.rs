@@ -6,8 +6,9 @@
 //! The search knows what later gets will see, and so stops sooner than the answers that prove it wrong are there. So first a
 //! window around that moment grows until it has no order; of what ended before it nothing is known but that it happened, and
 //! the key may be anything at its begin. Then its end and its begin are moved together by halving. Then what half, a quarter,
-//! an eighth of the rest answered is left out, as long as what remains has no order. Cost: a search for each such step, within
-//! the limits, of windows that are twice as large as they must be; [`MOST`] operations in all.
+//! an eighth of the rest answered is left out, as long as what remains has no order. Cost: a search for each such step, of
+//! windows that are twice as large as they must be; [`MOST`] operations in all, and as many steps in all as the limits allow to
+//! one search. Once that is used up the rest is shown as it is.
 
 use super::check::Limits;
 use super::plan::{Register, Window};
@@ -27,13 +28,14 @@ const MOST: usize = 150_000_000;
 
 struct Minimiser<'a> {
     register: &'a Register<'a>,
-    limits: &'a Limits,
+    /// What is left for all searches together.
+    limits: Limits,
     left: usize,
 }
 
 /// The few of `register`, of which the search got stuck at the operation at the place `stuck`, when that returned at `at`.
 pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &Limits) -> Core {
-    let mut minimiser = Minimiser { register, limits, left: MOST };
+    let mut minimiser = Minimiser { register, limits: *limits, left: MOST };
     let window = minimiser.around(at);
     let window = minimiser.earliest_end(window);
     let window = minimiser.latest_begin(window);
@@ -57,7 +59,7 @@ pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &
     places.sort_unstable();
     // The last to end is where it shows, unless the search itself says so of one that is left.
     let plan = register.plan(&window, |place| weak[place]);
-    let found = match search(&plan, limits) {
+    let found = match search(&plan, &mut minimiser.limits) {
         Found::Stuck(item) => plan.items[item as usize].place as usize,
         Found::Order | Found::GaveUp(_) => stuck,
     };
@@ -131,10 +133,10 @@ impl Minimiser<'_> {
 
     /// Whether there is certainly no order. `size`: about how many operations that looks at.
     fn has_no_order(&mut self, window: &Window, weak: &[bool], size: usize) -> bool {
-        let Some(left) = self.left.checked_sub(size) else { return false };
+        let Some(left) = self.left.checked_sub(size).filter(|_| self.limits.steps > 0) else { return false };
         self.left = left;
         let plan = self.register.plan(window, |place| weak.get(place).copied().unwrap_or(false));
-        matches!(search(&plan, self.limits), Found::Stuck(_))
+        matches!(search(&plan, &mut self.limits), Found::Stuck(_))
     }
 }
 

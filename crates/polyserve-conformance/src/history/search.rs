@@ -42,6 +42,8 @@ struct Configuration {
 
 /// Slots for operations that are on their way.
 const SLOTS: u32 = u128::BITS;
+/// How many times as many configurations as are remembered are collected before those that are there twice are taken away.
+const COLLECTED: usize = 4;
 
 /// The operations that are on their way.
 struct Search<'a> {
@@ -68,8 +70,8 @@ struct Search<'a> {
     limits: Limits,
 }
 
-/// Looks for an order.
-pub(super) fn search(plan: &Plan, limits: &Limits) -> Found {
+/// Looks for an order. The steps that it takes are taken from `limits`.
+pub(super) fn search(plan: &Plan, limits: &mut Limits) -> Found {
     let start = |&state| Configuration { done: 0, state, puts: 0, removes: 0 };
     let mut search = Search {
         plan,
@@ -91,17 +93,9 @@ pub(super) fn search(plan: &Plan, limits: &Limits) -> Found {
         steps: 0,
         limits: *limits,
     };
-    for (now, event) in (0..).zip(&plan.events) {
-        search.now = now;
-        let went_on = if event.is_return { search.end(event.item) } else { search.begin(event.item) };
-        if let Err(gave_up) = went_on {
-            return Found::GaveUp(gave_up);
-        }
-        if search.configurations.is_empty() {
-            return Found::Stuck(event.item);
-        }
-    }
-    Found::Order
+    let found = search.run().unwrap_or_else(Found::GaveUp);
+    limits.steps = limits.steps.saturating_sub(search.steps);
+    found
 }
 
 fn bits(mut mask: u128) -> impl Iterator<Item = u8> {
@@ -113,6 +107,20 @@ fn bits(mut mask: u128) -> impl Iterator<Item = u8> {
 }
 
 impl Search<'_> {
+    /// Goes through all events.
+    fn run(&mut self) -> Result<Found, GaveUp> {
+        let plan = self.plan;
+        for (now, event) in (0..).zip(&plan.events) {
+            self.now = now;
+            let went_on = if event.is_return { self.end(event.item) } else { self.begin(event.item) };
+            went_on?;
+            if self.configurations.is_empty() {
+                return Ok(Found::Stuck(event.item));
+            }
+        }
+        Ok(Found::Order)
+    }
+
     fn role(&self, slot: u8) -> Role {
         self.plan.items[self.item_at[usize::from(slot)] as usize].role
     }
@@ -203,21 +211,29 @@ impl Search<'_> {
         self.within_limits(self.configurations.len())
     }
 
-    /// Goes on from `layer` until the operation of `target` has taken effect, and adds what that leads to.
+    /// Goes on from `layer` until the operation of `target` has taken effect, and adds what that leads to. What is there twice
+    /// is taken away before it is much, so that it neither takes memory nor counts.
     fn go_on(&mut self, mut layer: Vec<Configuration>, target: u128) -> Result<(), GaveUp> {
-        let mut moved = Vec::new();
+        let most = self.limits.configurations.saturating_mul(COLLECTED);
+        let (mut moved, mut next) = (Vec::new(), Vec::new());
         while !layer.is_empty() {
-            for configuration in &layer {
-                self.moves(*configuration, target, &mut moved);
+            self.steps += 1;
+            for configuration in layer.drain(..) {
+                self.moves(configuration, target, &mut moved);
+                self.steps += moved.len() as u64;
+                for configuration in moved.drain(..) {
+                    let there = configuration.done & target != 0;
+                    if there { &mut self.configurations } else { &mut next }.push(configuration);
+                }
+                if next.len() + self.configurations.len() > most {
+                    reduce(&mut next);
+                    reduce(&mut self.configurations);
+                    self.within_limits(next.len().max(self.configurations.len()))?;
+                }
             }
-            layer.clear();
-            for configuration in moved.drain(..) {
-                let there = configuration.done & target != 0;
-                if there { &mut self.configurations } else { &mut layer }.push(configuration);
-            }
-            self.steps += layer.len() as u64 + 1;
-            reduce(&mut layer);
-            self.within_limits(layer.len().max(self.configurations.len()))?;
+            reduce(&mut next);
+            self.within_limits(next.len())?;
+            std::mem::swap(&mut layer, &mut next);
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! Histories whose verdict one can see.
 
 use super::{History, Operation, Verdict, check, history, operation, passes};
+use crate::history::plan::{Register, Window};
+use crate::history::search::search;
 use crate::history::{GaveUp, Limits, check_within};
 
 #[test]
@@ -142,6 +144,50 @@ fn a_violation_is_small() {
     assert!(violation.core.contains(&stale), "{violation}");
     let shown = violation.to_string();
     assert!(shown.contains("saw 17000, which client 0's put of") && shown.lines().count() < 10, "{shown}");
+}
+
+/// The searches for the few operations share what one may take: with little more is shown, and it is as right.
+#[test]
+fn cutting_down_takes_no_more_than_a_search() {
+    let mut operations = vec![operation("0 put 1 created 0..10"), operation("1 get 1 99980..99990")];
+    for turn in 1..1_000_u64 {
+        operations.push(operation(&format!("0 put {} replaced {}..{}", turn + 1, turn * 100, turn * 100 + 60)));
+        operations.push(operation(&format!("2 get {} {}..{}", turn + 1, turn * 100 + 70, turn * 100 + 90)));
+    }
+    operations.sort_unstable_by_key(|one| one.called);
+    let mut left = Limits::default();
+    let _ = search(&Register::new(&operations).plan(&Window::WHOLE, |_| false), &mut left);
+    let taken = Limits::default().steps - left.steps;
+    let history = History::new(operations).unwrap();
+    let shown = |steps: u64| match check_within(&history, &Limits { steps, ..Limits::default() }) {
+        Verdict::NotLinearizable(violation) => violation.core.len(),
+        other => panic!("{other:?}"),
+    };
+    assert!(taken > 0 && shown(taken) > 100, "{taken} steps show {}", shown(taken));
+    assert_eq!(shown(Limits::default().steps), 2);
+    assert!(matches!(
+        check_within(&history, &Limits { steps: taken - 1, ..Limits::default() }),
+        Verdict::GaveUp(1, GaveUp::TooManySteps)
+    ));
+}
+
+/// Ten replacements may have any order before a get that nothing explains: of each number of them there are few different
+/// sets, and many ways to each.
+#[test]
+fn what_is_there_twice_counts_once() {
+    let mut operations = vec![operation("0 put 99 created 0..10"), operation("1 get absent 40..100")];
+    for n in 1..=10 {
+        operations.push(operation(&format!("2 put {n} replaced 20..{}", 1_000 + n)));
+        operations.push(operation(&format!("3 get {n} 30..{}", 2_000 + n)));
+    }
+    let history = History::new(operations).unwrap();
+    let within = |configurations| check_within(&history, &Limits { configurations, ..Limits::default() });
+    // Half of them are any 5 of 10.
+    assert!(matches!(within(252), Verdict::NotLinearizable(_)));
+    for few in [251, 50, 2] {
+        let verdict = within(few);
+        assert!(matches!(verdict, Verdict::GaveUp(1, GaveUp::TooManyConfigurations)), "{few}: {verdict:?}");
+    }
 }
 
 #[test]
