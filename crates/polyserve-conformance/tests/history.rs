@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::history::{
-    Call, History, Recording, Script, Verdict, Watch, check, record_http, record_in_process,
+    Call, Did, History, Operation, Recording, Script, Verdict, Watch, check, record_http, record_in_process,
 };
 use polyserve_conformance::repo::{LaterReference, Reference};
 use polyserve_core::service::{EntityService, Status};
@@ -128,7 +128,33 @@ fn lost_answers_are_unknown_whether_or_not_they_had_an_effect() {
 fn closed_connections_are_opened_again() {
     let running = serving(EntityService::new(Reference::default()), Some(Flaw::ForgetsKeepAlive));
     let history = in_order(recorded(&running, 500, PATIENCE));
-    assert_eq!(history.operations().len(), 500);
+    assert_eq!(history.operations().iter().filter(|operation| operation.process < 4).count(), 500);
+}
+
+/// Loses the answer to the first request, a removal before the recording, and does what that wanted in the middle of it.
+struct LateRemove {
+    entities: EntityService<Reference>,
+    asked: AtomicU64,
+}
+
+impl Service for LateRemove {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        match self.asked.fetch_add(1, SeqCst) {
+            0 => return Answer::Now(Reply::problem(Status::SERVICE_UNAVAILABLE, "It is lost.")),
+            100 => drop(self.entities.repo().remove(-1).wait()),
+            _ => {}
+        }
+        self.entities.call(request, body)
+    }
+}
+
+#[test]
+fn a_removal_that_was_lost_before_the_recording_may_come_in_it() {
+    let late = LateRemove { entities: EntityService::new(Reference::default()), asked: AtomicU64::new(0) };
+    let history = in_order(recorded(&serving(late, None), 500, PATIENCE));
+    let lost: Vec<_> = history.operations().iter().filter(|operation| operation.process >= 4).copied().collect();
+    assert_eq!(lost, [Operation { process: 4, key: -1, did: Did::Remove(None), called: 0, returned: u64::MAX }]);
+    assert_eq!(history.operations().len(), 501);
 }
 
 /// Answers a GET with somebody else's entity.

@@ -14,26 +14,30 @@ use polyserve_core::sync::write;
 use polyserve_core::{EntityRef, Put, Removed};
 use serde::Deserialize;
 
-use super::record::{Call, Recording, Script, Watch, Wrong, nanos};
+use super::record::{Call, Losses, Recording, Script, Watch, Wrong, nanos};
 use super::value::{entity, value_of};
 use super::{Did, Operation, Seen};
 use crate::client::{Client, Ending, Response};
 
-/// Answers that a client loses one after the other before it takes the server for gone; and of those that did not come in
-/// time.
-const LOST: u32 = 1000;
-const LATE: u32 = 3;
-
 /// Records `clients` clients of the server at `addr`, each on a connection of its own that it keeps for as long as the server
-/// does. Every key of the script is removed before.
+/// does. Every key of the script is removed before; a removal whose answer was lost may yet come, and so is in the recording, of
+/// a process of its own from `clients` on.
 pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Duration, watch: &Watch) -> Recording {
     let mut recording = Recording::default();
     let mut cleaner = Talker::new(addr, patience);
     for key in 0..script.keys {
         let key = script.first_key.wrapping_add(key.cast_signed());
-        if let Err(wrong) = cleaner.clean(key) {
-            recording.wrong.push(wrong);
-            return recording;
+        let lost = match cleaner.clean(key) {
+            Ok(lost) => lost,
+            Err(wrong) => {
+                recording.wrong.push(wrong);
+                return recording;
+            }
+        };
+        for _ in 0..lost {
+            let process = clients.saturating_add(recording.operations.len() as u32);
+            let did = Did::Remove(None);
+            recording.operations.push(Operation { process, key, did, called: 0, returned: u64::MAX });
         }
     }
     drop(cleaner);
@@ -92,22 +96,23 @@ struct Talker {
     /// The server has closed a connection that was asked on: whether the next is open is looked up before, for what was
     /// never sent is not unknown.
     is_wary: bool,
-    lost: u32,
-    late: u32,
+    losses: Losses,
 }
 
 impl Talker {
     fn new(addr: SocketAddr, patience: Duration) -> Self {
-        Self { addr, patience, kept: None, is_wary: false, lost: 0, late: 0 }
+        Self { addr, patience, kept: None, is_wary: false, losses: Losses::default() }
     }
 
-    /// Sees that nothing is there.
-    fn clean(&mut self, key: i64) -> Result<(), Wrong> {
+    /// Sees that nothing is there; says how many removals of it have lost their answer.
+    fn clean(&mut self, key: i64) -> Result<u32, Wrong> {
+        let mut lost = 0;
         loop {
             let client = self.connected()?;
             if let Did::Remove(Some(_)) = self.ask(client, key, Call::Remove)? {
-                return Ok(());
+                return Ok(lost);
             }
+            lost += 1;
         }
     }
 
@@ -144,7 +149,7 @@ impl Talker {
         let response = match client.receive() {
             Ok(response) if response.status < 500 => response,
             Ok(response) => {
-                self.lost(&format!("it answers {}", response.status), false)?;
+                self.losses.add(&format!("it answers {}", response.status), false)?;
                 if !response.closes() {
                     self.kept = Some(client);
                 }
@@ -153,27 +158,17 @@ impl Talker {
             Err(failure) if failure.ending.is_some() => {
                 drop(sent);
                 self.is_wary |= failure.is_clean();
-                self.lost(&failure.to_string(), failure.ending == Some(Ending::Silent))?;
+                self.losses.add(&failure.to_string(), failure.ending == Some(Ending::Silent))?;
                 return Ok(unknown(call));
             }
             Err(failure) => return Err(Wrong(failure.to_string())),
         };
-        (self.lost, self.late) = (0, 0);
+        self.losses = Losses::default();
         let did = understood(key, call, &response).map_err(|why| Wrong(format!("{why}\n{}", client.show())))?;
         if !response.closes() {
             self.kept = Some(client);
         }
         Ok(did)
-    }
-
-    /// An answer was lost; too many make no history.
-    fn lost(&mut self, why: &str, late: bool) -> Result<(), Wrong> {
-        self.lost += 1;
-        self.late += u32::from(late);
-        if self.lost < LOST && self.late < LATE {
-            return Ok(());
-        }
-        Err(Wrong(format!("{} answers were lost one after the other; the last: {why}", self.lost)))
     }
 }
 

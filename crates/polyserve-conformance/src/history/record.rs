@@ -4,10 +4,12 @@
 //! stamp never claims an order that there was not. Cost: two readings of the clock for each operation, and 48 bytes.
 
 use std::fmt;
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use polyserve_core::sync::lock;
 use polyserve_core::{Answer, EntityRepo, Lookup, RepoError};
 
 use super::value::{entity, value_of};
@@ -110,15 +112,55 @@ pub struct Recording {
     pub took: Duration,
 }
 
+/// Answers that a client loses one after the other before it takes whom it asks for gone; and of those that did not come in
+/// time.
+const LOST: u32 = 1000;
+const LATE: u32 = 3;
+
+/// The answers that a client has lost since the last one that came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Losses {
+    lost: u32,
+    late: u32,
+}
+
+impl Losses {
+    /// One more; too many make no history.
+    pub(super) fn add(&mut self, why: &str, late: bool) -> Result<(), Wrong> {
+        self.lost += 1;
+        self.late += u32::from(late);
+        if self.lost < LOST && self.late < LATE {
+            return Ok(());
+        }
+        Err(Wrong(format!("{} answers were lost one after the other; the last: {why}", self.lost)))
+    }
+}
+
 /// Operations that a client of a repo does between two meetings with the others: some ten microseconds of work, so that who
 /// was late meets those who were not.
 const BURST: u64 = 512;
 
 /// Records the clients of a repo, a thread each. They meet every few hundred operations, and begin together from there: on
 /// few cores they would otherwise do all that they have to one after the other.
+///
+/// # Panics
+///
+/// Where the repo does.
 pub fn record_in_process(repo: &Arc<dyn EntityRepo>, script: &Script, clients: u32, watch: &Watch) -> Recording {
+    record_within(PATIENCE, repo, script, clients, watch)
+}
+
+/// The same, where an answer is waited for so long.
+pub(super) fn record_within(
+    patience: Duration,
+    repo: &Arc<dyn EntityRepo>,
+    script: &Script,
+    clients: u32,
+    watch: &Watch,
+) -> Recording {
     let start = Instant::now();
     let count = script.operations;
+    let losses: Vec<Mutex<Losses>> = (0..clients.max(1)).map(|_| Mutex::default()).collect();
     let steps = count.div_ceil(BURST * u64::from(clients.max(1)));
     let steps = lockstep_within(Duration::MAX, clients.max(1) as usize, steps as usize, |client, step| {
         if watch.is_stopped() {
@@ -126,7 +168,9 @@ pub fn record_in_process(repo: &Arc<dyn EntityRepo>, script: &Script, clients: u
         }
         let first = (step as u64 * u64::from(clients) + client as u64) * BURST;
         let numbers = first..(first + BURST).min(count);
-        let done = burst(&**repo, script, numbers, client as u32, start);
+        let mut asker = Asker { repo: &**repo, patience, watch, losses: *lock(&losses[client]) };
+        let done = asker.burst(script, numbers, client as u32, start);
+        *lock(&losses[client]) = asker.losses;
         match &done {
             Ok(operations) => watch.count(operations.len() as u64),
             Err(_) => watch.stop(),
@@ -143,24 +187,6 @@ pub fn record_in_process(repo: &Arc<dyn EntityRepo>, script: &Script, clients: u
     recording
 }
 
-/// One client does the operations of these numbers, on a clock that began at `start`.
-pub(crate) fn burst(
-    repo: &dyn EntityRepo,
-    script: &Script,
-    numbers: std::ops::Range<u64>,
-    process: u32,
-    start: Instant,
-) -> Result<Vec<Operation>, Wrong> {
-    let mut operations = Vec::with_capacity(numbers.end.saturating_sub(numbers.start) as usize);
-    for number in numbers {
-        let (key, call) = script.step(number);
-        let called = nanos(start);
-        let did = ask(repo, key, call)?;
-        operations.push(Operation { process, key, did, called, returned: nanos(start) });
-    }
-    Ok(operations)
-}
-
 /// Nanoseconds since then.
 pub(super) fn nanos(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -169,28 +195,77 @@ pub(super) fn nanos(start: Instant) -> u64 {
 /// The longest that a repo's answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn ask(repo: &dyn EntityRepo, key: i64, call: Call) -> Result<Did, Wrong> {
-    match call {
-        Call::Get => {
-            let mut visited = None;
-            let answer = repo.get(key, &mut |shown| visited = Some(value_of(key, shown)));
-            let value = match settled(answer) {
-                None => return Ok(Did::Get(None)),
-                Some(Lookup::Absent) => return Ok(Did::Get(Some(Seen::Absent))),
-                Some(Lookup::Fetched(entity)) => value_of(key, entity.as_ref()),
-                Some(Lookup::Visited) => match visited {
-                    Some(value) => value,
-                    None => Err(Wrong(format!("a get of {key} says that it visited, and did not"))),
-                },
-            };
-            value.map(|value| Did::Get(Some(Seen::Value(value))))
-        }
-        Call::Put(value) => Ok(Did::Put(value, settled(repo.put(entity(key, value))))),
-        Call::Remove => Ok(Did::Remove(settled(repo.remove(key)))),
-    }
+/// A client of a repo.
+pub(crate) struct Asker<'a> {
+    repo: &'a dyn EntityRepo,
+    patience: Duration,
+    watch: &'a Watch,
+    losses: Losses,
 }
 
-/// What the answer says; `None` where it is an error, which may have come before the effect or after it, or does not come.
-fn settled<T>(answer: Answer<Result<T, RepoError>>) -> Option<T> {
-    answer.wait_until(Instant::now() + PATIENCE).ok().and_then(Result::ok)
+impl<'a> Asker<'a> {
+    /// One that has lost nothing.
+    pub(crate) fn new(repo: &'a dyn EntityRepo, watch: &'a Watch) -> Self {
+        Self { repo, patience: PATIENCE, watch, losses: Losses::default() }
+    }
+
+    /// Does the operations of these numbers, on a clock that began at `start`; fewer where the recording is ended.
+    pub(crate) fn burst(
+        &mut self,
+        script: &Script,
+        numbers: Range<u64>,
+        process: u32,
+        start: Instant,
+    ) -> Result<Vec<Operation>, Wrong> {
+        let mut operations = Vec::with_capacity(numbers.end.saturating_sub(numbers.start) as usize);
+        for number in numbers {
+            if self.watch.is_stopped() {
+                break;
+            }
+            let (key, call) = script.step(number);
+            let called = nanos(start);
+            let did = self.ask(key, call)?;
+            operations.push(Operation { process, key, did, called, returned: nanos(start) });
+        }
+        Ok(operations)
+    }
+
+    fn ask(&mut self, key: i64, call: Call) -> Result<Did, Wrong> {
+        match call {
+            Call::Get => {
+                let mut visited = None;
+                let answer = self.repo.get(key, &mut |shown| visited = Some(value_of(key, shown)));
+                let value = match self.settled(answer)? {
+                    None => return Ok(Did::Get(None)),
+                    Some(Lookup::Absent) => return Ok(Did::Get(Some(Seen::Absent))),
+                    Some(Lookup::Fetched(entity)) => value_of(key, entity.as_ref()),
+                    Some(Lookup::Visited) => match visited {
+                        Some(value) => value,
+                        None => Err(Wrong(format!("a get of {key} says that it visited, and did not"))),
+                    },
+                };
+                value.map(|value| Did::Get(Some(Seen::Value(value))))
+            }
+            Call::Put(value) => {
+                let answer = self.repo.put(entity(key, value));
+                Ok(Did::Put(value, self.settled(answer)?))
+            }
+            Call::Remove => {
+                let answer = self.repo.remove(key);
+                Ok(Did::Remove(self.settled(answer)?))
+            }
+        }
+    }
+
+    /// What the answer says; `None` where it is an error, which may have come before the effect or after it, or does not come.
+    fn settled<T>(&mut self, answer: Answer<Result<T, RepoError>>) -> Result<Option<T>, Wrong> {
+        match answer.wait_until(Instant::now() + self.patience) {
+            Ok(Ok(said)) => {
+                self.losses = Losses::default();
+                Ok(Some(said))
+            }
+            Ok(Err(error)) => self.losses.add(&error.to_string(), false).map(|()| None),
+            Err(_) => self.losses.add(&format!("nothing within {:?}", self.patience), true).map(|()| None),
+        }
+    }
 }

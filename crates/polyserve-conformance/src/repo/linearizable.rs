@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::race::{RACERS, lockstep_within};
 use super::{Answers, RepoSubject};
-use crate::history::{History, Operation, Script, Verdict, burst, check};
+use crate::history::{Asker, History, Operation, Script, Verdict, Watch, check};
 use crate::property::Outcome;
 
 /// Operations in all, of so few keys that clients meet.
@@ -20,10 +20,11 @@ pub fn linearizable(subject: &RepoSubject) -> Outcome {
         let script = Script { operations: OPERATIONS, keys: KEYS, first_key: 1, seed: 0 };
         // Between two meetings with the others; a repo in memory has done a few before the last has left a meeting.
         let together = if store.answers == Answers::Now { 128 } else { 8 };
+        let watch = Watch::default();
         let (start, steps) = (Instant::now(), OPERATIONS / together / RACERS as u64);
         let steps = lockstep_within(LONGEST, RACERS, steps as usize, |racer, step| {
             let first = (step * RACERS + racer) as u64 * together;
-            let done = burst(&*store.repo, &script, first..first + together, racer as u32, start);
+            let done = Asker::new(&*store.repo, &watch).burst(&script, first..first + together, racer as u32, start);
             done.unwrap_or_else(|wrong| panic!("{wrong}"))
         });
         let operations: Vec<Operation> = steps.into_iter().flatten().flatten().collect();

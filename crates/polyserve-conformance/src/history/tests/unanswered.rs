@@ -1,0 +1,67 @@
+//! Recordings of repos that do not answer, and those that are ended.
+
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+
+use crate::history::record::record_within;
+use crate::history::{Recording, Script, Watch};
+
+/// Does nothing but what its function says.
+struct Mute<F>(F);
+
+impl<F> fmt::Debug for Mute<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mute")
+    }
+}
+
+impl<F: Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static> EntityRepo for Mute<F> {
+    fn get(&self, _id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        self.0().map(|said| said.map(|()| Lookup::Absent))
+    }
+    fn put(&self, _entity: Entity) -> Answer<Result<Put, RepoError>> {
+        self.0().map(|said| said.map(|()| Put::Created))
+    }
+    fn remove(&self, _id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.0().map(|said| said.map(|()| Removed::Absent))
+    }
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        self.0().map(|said| said.map(|()| 0))
+    }
+}
+
+fn recorded(
+    watch: &Watch,
+    clients: u32,
+    says: impl Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static,
+) -> Recording {
+    let repo: Arc<dyn EntityRepo> = Arc::new(Mute(says));
+    let script = Script { operations: 100_000, keys: 3, first_key: 1, seed: 0 };
+    record_within(Duration::from_millis(5), &repo, &script, clients, watch)
+}
+
+#[test]
+fn a_repo_that_never_answers_ends_its_recording() {
+    let recording = recorded(&Watch::default(), 2, || Answer::later(pending()));
+    let wrong = recording.wrong[0].to_string();
+    assert!(wrong.contains("3 answers were lost one after the other; the last: nothing within 5ms"), "{wrong}");
+    // More than a client asks between two meetings with the others.
+    let recording = recorded(&Watch::default(), 2, || Answer::Now(Err(RepoError::Overloaded)));
+    let wrong = recording.wrong[0].to_string();
+    assert!(wrong.contains("1000 answers were lost one after the other; the last: the repo is overloaded"), "{wrong}");
+}
+
+#[test]
+fn a_client_that_is_stopped_asks_no_more() {
+    let watch = Arc::new(Watch::default());
+    let stops = Arc::clone(&watch);
+    let recording = recorded(&watch, 1, move || {
+        stops.stop();
+        Answer::Now(Ok(()))
+    });
+    assert_eq!((recording.operations.len(), watch.done(), recording.wrong), (1, 1, Vec::new()));
+}
