@@ -44,7 +44,7 @@ pub struct Run {
     pub repo: String,
     /// What it is.
     pub verdict: Verdict,
-    /// What shows that, for people; empty where all is well.
+    /// What shows that, or how little it shows, for people; empty where all is well.
     pub why: String,
     /// How many operations were recorded.
     pub operations: usize,
@@ -102,7 +102,7 @@ impl Run {
 pub struct Report {
     /// Each of them.
     pub runs: Vec<Run>,
-    /// Whether all that was recorded is linearizable.
+    /// Whether something was recorded, and all of it is linearizable.
     pub passed: bool,
     /// Whether it was ended early.
     pub interrupted: bool,
@@ -111,7 +111,7 @@ pub struct Report {
 impl Report {
     /// Of these runs; `early`: there were to be more.
     pub fn new(runs: Vec<Run>, early: bool) -> Self {
-        let passed = runs.iter().all(|run| run.verdict == Verdict::Linearizable);
+        let passed = !runs.is_empty() && runs.iter().all(|run| run.verdict == Verdict::Linearizable);
         let interrupted = early || runs.iter().any(|run| run.interrupted);
         Self { runs, passed, interrupted }
     }
@@ -144,6 +144,10 @@ impl fmt::Display for Report {
         if self.interrupted {
             writeln!(f, "\nended early; what was recorded until then was checked")?;
         }
-        writeln!(f, "\n{}", if self.passed { "passed" } else { "FAILED" })
+        f.write_str(match self {
+            Self { passed: true, .. } => "\npassed\n",
+            Self { runs, .. } if runs.is_empty() => "\nUNDECIDED: nothing was recorded\n",
+            Self { .. } => "\nFAILED\n",
+        })
     }
 }

@@ -7,8 +7,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use polyserve::Shutdown;
+use polyserve::server::panic_text;
 use polyserve_conformance::history::{
     self, History, ReadError, Recording, Script, Watch, check, record_http, record_in_process,
 };
@@ -55,9 +56,11 @@ pub fn run(
     let script =
         Script { operations: plan.operations, keys: plan.keys, first_key: subject.first_key(), seed: plan.seed };
     let recorded = subject.start().and_then(|stage| {
-        let mut recording = watched(&stage, &script, plan.clients, stop, progress, before);
+        let recorded = watched(&stage, &script, plan.clients, stop, progress, before);
+        let ended = stage.end();
+        let mut recording = recorded?;
         // That it has died says more than that it does not answer.
-        match (stage.end(), recording.wrong.first_mut()) {
+        match (ended, recording.wrong.first_mut()) {
             (Err(error), None) => return Err(error),
             (Err(error), Some(wrong)) => wrong.0 = format!("{error:#}\n{wrong}"),
             (Ok(()), _) => {}
@@ -70,7 +73,9 @@ pub fn run(
         Err(error) => return Ok(run.ended(Verdict::Failed, format!("{error:#}"))),
     };
     run.recorded_s = recording.took.as_secs_f64();
-    run.interrupted = (recording.operations.len() as u64) < plan.operations && recording.wrong.is_empty();
+    // What was lost before is no client's.
+    let done = recording.operations.iter().filter(|operation| operation.process < plan.clients).count();
+    run.interrupted = (done as u64) < plan.operations && recording.wrong.is_empty();
     let history = match History::new(recording.operations) {
         Ok(history) => history,
         Err(senseless) => return Ok(run.ended(Verdict::Failed, senseless.to_string())),
@@ -84,11 +89,11 @@ pub fn run(
     }
     match recording.wrong.first() {
         Some(wrong) => Ok(run.ended(Verdict::WrongAnswer, wrong.to_string())),
-        None => Ok(checked(run, &history)),
+        None => Ok(checked(run, &history, plan.clients > 1, matches!(subject, Subject::Repo(_)))),
     }
 }
 
-/// Records, and shows how far it is.
+/// Records, and shows how far it is. A repo that panics fails itself, not those after it.
 fn watched(
     stage: &Stage,
     script: &Script,
@@ -96,7 +101,7 @@ fn watched(
     stop: &Shutdown,
     progress: &mut Progress,
     before: u64,
-) -> Recording {
+) -> anyhow::Result<Recording> {
     let watch = Watch::default();
     let target = stage.target();
     let record = || match &target {
@@ -115,21 +120,33 @@ fn watched(
             }
             progress.reached(before + watch.done());
         }
-        recorder.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        recorder.join().map_err(|panic| anyhow!("it panicked: {}", panic_text(panic.as_ref())))
     })
 }
 
-/// The verdict on a history. One in which hardly anybody was answered has an order and shows nothing.
-fn checked(mut run: Run, history: &History) -> Run {
+/// The verdict on a history. One without operations, in which hardly anybody was answered, or whose clients never met has an
+/// order and shows nothing. Clients in this process may not meet in a short recording, for they do most of it before the last
+/// of them has woken: that is only said.
+fn checked(mut run: Run, history: &History, are_many: bool, in_process: bool) -> Run {
     let start = Instant::now();
     let verdict = check(history);
     run.checked_s = start.elapsed().as_secs_f64();
     match verdict {
         history::Verdict::NotLinearizable(violation) => run.ended(Verdict::NotLinearizable, violation.to_string()),
         history::Verdict::GaveUp(key, why) => run.ended(Verdict::Undecided, format!("key {key}: {why}")),
+        history::Verdict::Linearizable if run.operations == 0 => {
+            run.ended(Verdict::Undecided, String::from("nothing was recorded: there is no operation"))
+        }
         history::Verdict::Linearizable if run.unknown * 2 > run.operations => {
             let why = format!("{} of {} operations were not answered", run.unknown, run.operations);
             run.ended(Verdict::Undecided, why)
+        }
+        history::Verdict::Linearizable if are_many && run.overlaps == 0 => {
+            let verdict = if in_process { Verdict::Linearizable } else { Verdict::Undecided };
+            run.ended(
+                verdict,
+                String::from("no two clients were at one key at the same time: it shows nothing of races"),
+            )
         }
         history::Verdict::Linearizable => run.ended(Verdict::Linearizable, String::new()),
     }
@@ -144,5 +161,8 @@ pub fn check_file(path: &Path) -> Result<Run, ReadError> {
     let history = History::read(BufReader::new(File::open(path)?))?;
     let mut run = Run::new("recorded", &path.display().to_string());
     run.count(&history);
-    Ok(checked(run, &history))
+    let mut clients = history.operations().iter().map(|operation| operation.process);
+    let first = clients.next();
+    let are_many = clients.any(|client| Some(client) != first);
+    Ok(checked(run, &history, are_many, false))
 }
