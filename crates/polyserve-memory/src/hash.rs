@@ -126,4 +126,4 @@ impl std::fmt::Debug for IdHasher {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,6 +4,7 @@ use std::hash::BuildHasher;
 use super::pages::{KEPT, LONGEST, PAGE};
 use super::*;
 use crate::hash::IdState;
+use crate::hash::tests::Random;
 
 /// A shard by itself, and what it should hold.
 struct Tried {
@@ -46,19 +47,6 @@ impl Tried {
         let needed: usize = packed.map(|(description, _)| 20 + 2 * description.len().next_multiple_of(4)).sum();
         let pages = self.shard.pages.check();
         assert!(pages <= whole + 1 + needed * 2 / (PAGE - LONGEST - 20) + 1, "{pages} pages for {needed} bytes");
-    }
-}
-
-/// SplitMix64, seeded: a number below `below`.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % below
     }
 }
 
