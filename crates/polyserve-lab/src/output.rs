@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::claims::Claim;
+use crate::machine::Environment;
 
 /// Prints `text`, and sees that it leaves.
 ///
@@ -26,6 +27,21 @@ pub fn print(text: &str) -> io::Result<()> {
 /// As [`print()`], or where the value is no JSON.
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
     print(&format!("{}\n", serde_json::to_string(value)?))
+}
+
+/// Prints `report`: for people, or as JSON with where it was measured before its own fields.
+///
+/// # Errors
+///
+/// As [`print()`].
+pub fn print_report(json: bool, environment: &Environment, report: &(impl Serialize + fmt::Display)) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Printed<'a, R> {
+        environment: &'a Environment,
+        #[serde(flatten)]
+        report: &'a R,
+    }
+    if json { print_json(&Printed { environment, report }) } else { print(&report.to_string()) }
 }
 
 /// Claims for people: the verdict and the claim in a line, the figure in the next.

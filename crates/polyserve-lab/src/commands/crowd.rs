@@ -8,7 +8,6 @@ use anyhow::Context as _;
 use polyserve::ServerConfig;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
@@ -27,7 +26,7 @@ use crate::launch::process::Failure;
 use crate::limits;
 use crate::machine::Environment;
 use crate::machine::cores::Cores;
-use crate::output::{print, print_json};
+use crate::output::print_report;
 use crate::progress::Progress;
 
 /// What `polyserve crowd` is told.
@@ -128,22 +127,10 @@ pub(crate) fn run(
     measuring.progress.finish();
     let interrupted = bench.stop.is_begun();
     let report = Report { rate: bench.rate, connections: bench.connections, rows, interrupted };
-    if json {
-        print_json(&Printed { environment: &header.environment, report: &report })
-    } else {
-        print(&report.to_string())
-    }?;
+    print_report(json, &header.environment, &report)?;
     let failed = report.rows.iter().filter(|row| row.outcome.is_failure());
     // Whoever has figures all the same did not serve the good client.
     Ok(stop::exit_code(interrupted, failed.map(|row| !matches!(row.outcome, Outcome::Failed { .. }))))
-}
-
-/// What is printed as JSON.
-#[derive(Serialize)]
-struct Printed<'a> {
-    environment: &'a Environment,
-    #[serde(flatten)]
-    report: &'a Report,
 }
 
 fn name(server: &str, repo: &str) -> String {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use polyserve::catalog::Catalog;
 use polyserve_load::{Dist, Mix};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
@@ -19,7 +18,7 @@ use crate::config_args::ConfigArgs;
 use crate::journal::{Header, Journal, file_name};
 use crate::machine::Environment;
 use crate::machine::cores::Cores;
-use crate::output::{print, print_json};
+use crate::output::print_report;
 use crate::progress::Progress;
 use crate::scale::bench::Bench;
 use crate::scale::report::Lines;
@@ -147,20 +146,8 @@ pub(crate) fn run(
     if let Some(dir) = &args.out {
         write_csv(dir, &name, &lines, &report)?;
     }
-    if json {
-        print_json(&Printed { environment: &header.environment, report: &report })
-    } else {
-        print(&report.to_string())
-    }?;
+    print_report(json, &header.environment, &report)?;
     Ok(stop::exit_code(report.interrupted, report.failed.iter().map(|failed| failed.wrong)))
-}
-
-/// What is printed as JSON.
-#[derive(Serialize)]
-struct Printed<'a> {
-    environment: &'a Environment,
-    #[serde(flatten)]
-    report: &'a Report,
 }
 
 /// Writes the cells and the curves beside the record, over those of the last run.

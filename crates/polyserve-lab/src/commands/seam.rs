@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use polyserve::catalog::Catalog;
-use serde::Serialize;
 use serde_json::json;
 
 use super::scale::named;
@@ -14,7 +13,7 @@ use crate::Misuse;
 use crate::journal::{Header, Journal, file_name};
 use crate::machine::cores::Cores;
 use crate::machine::{Environment, proc};
-use crate::output::{print, print_json};
+use crate::output::print_report;
 use crate::progress::Progress;
 use crate::stores::bare::{HASH_MAP, NAMES, PREFIX};
 use crate::stores::cell::needs;
@@ -100,20 +99,8 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
     let result = experiment.run(catalog, &mut journal, &mut progress);
     progress.finish();
     let report = Report::of(&result?, args.seed, args.at_most, stop.is_begun());
-    if json {
-        print_json(&Printed { environment: &header.environment, report: &report })
-    } else {
-        print(&report.to_string())
-    }?;
+    print_report(json, &header.environment, &report)?;
     Ok(if report.above().next().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// What is printed as JSON.
-#[derive(Serialize)]
-struct Printed<'a> {
-    environment: &'a Environment,
-    #[serde(flatten)]
-    report: &'a Report,
 }
 
 impl SeamArgs {

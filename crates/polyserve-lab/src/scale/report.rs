@@ -27,7 +27,7 @@ pub struct Key {
     pub axis: Axis,
     /// Where on it.
     pub x: u64,
-    /// The contestant: `tokio_tcp/two_level`.
+    /// The contestant: `tokio_tcp/two_level`, or a store; a baseline's second entry is `NAME (again)`.
     pub name: String,
     /// The round, from 1; 0 where a wrong answer was given to what calibrates.
     pub round: usize,

@@ -120,7 +120,7 @@ impl Experiment {
                             lines.add(Ok(cell));
                         }
                         Err(unfit) => {
-                            fail(key, unfit, &mut lines, journal, progress)?;
+                            lines.add(Err(fail(key, unfit, journal, progress)?));
                             out.insert((axis, job.x, job.name.as_str()));
                         }
                     }
@@ -175,7 +175,8 @@ impl Experiment {
             let requests_per_s = match result {
                 Ok(shown) => shown.per_s * SHARE,
                 Err(unfit) if unfit.wrong => {
-                    fail(Key { axis, x: job.x, name: job.name.clone(), round: 0 }, unfit, lines, journal, progress)?;
+                    let key = Key { axis, x: job.x, name: job.name.clone(), round: 0 };
+                    lines.add(Err(fail(key, unfit, journal, progress)?));
                     continue;
                 }
                 Err(_) => continue,
@@ -193,18 +194,16 @@ impl Experiment {
 }
 
 /// Says and records that a point has no figures.
-fn fail(
+pub(crate) fn fail(
     key: Key,
     Unfit { why, wrong }: Unfit,
-    lines: &mut Lines,
     journal: &mut Journal,
     progress: &Progress,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Failed> {
     progress.say(&format!("no figures: {} at {} {}: {why}", key.name, key.x, key.axis));
     let failed = Failed { key, why, wrong };
     journal.line(FAILURE, &failed)?;
-    lines.add(Err(failed));
-    Ok(())
+    Ok(failed)
 }
 
 #[cfg(test)]

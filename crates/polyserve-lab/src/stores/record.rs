@@ -8,30 +8,12 @@ use serde_json::Value;
 use super::workload::Load;
 use crate::journal::of_kind;
 use crate::scale::Axis;
+pub use crate::scale::report::{CELL, FAILURE, Failed, Key, NOT_RUN};
 
-/// The kind of a [`Cell`] in a record.
-pub const CELL: &str = "cell";
-/// Of a [`Kept`].
+/// The kind of a [`Kept`] in a record.
 pub const MEMORY: &str = "memory";
 /// Of a [`Short`].
 pub const UNFINISHED: &str = "unfinished";
-/// Of a [`Failed`].
-pub const FAILURE: &str = "failure";
-/// Of a [`NotRun`].
-pub const NOT_RUN: &str = "not_run";
-
-/// A store at a place of an axis, in a round.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Key {
-    /// The axis.
-    pub axis: Axis,
-    /// Where on it.
-    pub x: u64,
-    /// The store; the baseline's second entry is `NAME (again)`.
-    pub name: String,
-    /// The round, from 1.
-    pub round: usize,
-}
 
 /// Where on all axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -167,19 +149,6 @@ pub struct Short {
     /// With what.
     #[serde(flatten)]
     pub unfinished: Unfinished,
-}
-
-/// A point that failed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Failed {
-    /// Whose.
-    #[serde(flatten)]
-    pub key: Key,
-    /// Why.
-    pub why: String,
-    /// Whether the store did wrong: then a rerun does not try that point again.
-    #[serde(default)]
-    pub wrong: bool,
 }
 
 /// A store that is not measured at a place.

@@ -9,13 +9,14 @@ use polyserve::Shutdown;
 
 use super::cell::Told;
 use super::process::Processes;
-use super::record::{CELL, Cell, FAILURE, Failed, Kept, Key, Lines, MEMORY, NOT_RUN, NotRun, Place, Short, UNFINISHED};
+use super::record::{CELL, Cell, Kept, Key, Lines, MEMORY, NOT_RUN, NotRun, Place, Short, UNFINISHED};
 use crate::compare::Unfit;
 use crate::compare::contestant::order;
 use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::progress::Progress;
 use crate::scale::Axis;
+use crate::scale::run::fail;
 
 /// A point that is to be measured.
 #[derive(Clone, Debug)]
@@ -151,11 +152,8 @@ fn note(
 ) -> anyhow::Result<bool> {
     let told = match result {
         Ok(told) => told,
-        Err(Unfit { why, wrong }) => {
-            progress.say(&format!("no figures: {} at {} {}: {why}", key.name, key.x, key.axis));
-            let failed = Failed { key: key.clone(), why, wrong };
-            journal.line(FAILURE, &failed)?;
-            lines.failed.push(failed);
+        Err(unfit) => {
+            lines.failed.push(fail(key.clone(), unfit, journal, progress)?);
             return Ok(false);
         }
     };

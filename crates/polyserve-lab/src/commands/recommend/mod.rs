@@ -12,7 +12,6 @@ use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
 use polyserve::{ConfigError, Shutdown};
 use polyserve_load::{Load, Mix};
-use serde::Serialize;
 use serde_json::json;
 
 use self::deadline::Deadline;
@@ -31,7 +30,7 @@ use crate::journal::{Header, Journal};
 use crate::limits;
 use crate::machine::Environment;
 use crate::machine::cores::Cores;
-use crate::output::{print, print_json};
+use crate::output::print_report;
 use crate::progress::Progress;
 use crate::recommend::choice::Asked;
 use crate::recommend::workload::LONGEST_WAIT;
@@ -137,21 +136,9 @@ pub(crate) fn run(
     };
     let recommendation = Recommendation::of(&asked, &ranking, &entries);
     journal.line(Recommendation::KIND, &recommendation)?;
-    if json {
-        print_json(&Printed { environment: &header.environment, recommendation: &recommendation })
-    } else {
-        print(&recommendation.to_string())
-    }?;
+    print_report(json, &header.environment, &recommendation)?;
     let failed = recommendation.failed.iter();
     Ok(stop::exit_code(recommendation.interrupted, failed.map(Failed::stays_out)))
-}
-
-/// What is printed as JSON.
-#[derive(Serialize)]
-struct Printed<'a> {
-    environment: &'a Environment,
-    #[serde(flatten)]
-    recommendation: &'a Recommendation,
 }
 
 /// What no server can do, and what this machine cannot.

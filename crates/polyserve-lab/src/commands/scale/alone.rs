@@ -9,7 +9,6 @@ use anyhow::Context as _;
 use polyserve::catalog::Catalog;
 use polyserve::config::MAX_WORKERS;
 use polyserve_load::Dist;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::super::entrants::this_program;
@@ -21,7 +20,7 @@ use crate::journal::{Header, Journal};
 use crate::launch::{AddressFrom, Launch};
 use crate::machine::cores::Cores;
 use crate::machine::{Environment, proc};
-use crate::output::{print, print_json};
+use crate::output::{print_json, print_report};
 use crate::progress::Progress;
 use crate::scale::Axis;
 use crate::stores::bare::{HASH_MAP, NAMES, PREFIX};
@@ -51,6 +50,7 @@ pub(super) fn run(
     json: bool,
     allocator: &'static str,
 ) -> anyhow::Result<ExitCode> {
+    within("--limit", *args.limit, WAITS)?;
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
     let threads = args.threads()?.unwrap_or(available.count());
@@ -71,7 +71,6 @@ pub(super) fn run(
     let header = Header { experiment: NAME.into(), plan, environment };
     let name = args.name.clone().unwrap_or_else(|| FILE.into());
     let mut journal = Journal::named(args.out.as_deref(), &name, &header)?;
-    within("--limit", *args.limit, WAITS)?;
     let patience = field.slice * 6 * u32::try_from(loads.len())? + *args.limit * 4 + SPARE;
     let mut progress = Progress::counting(experiment.steps(), "points");
     let result = experiment.run(&mut Processes { stop: stop.clone(), patience }, &mut journal, &mut progress);
@@ -83,20 +82,8 @@ pub(super) fn run(
         let file = File::create(&path).with_context(|| format!("{} cannot be made", path.display()))?;
         table::write_cells(&lines, file)?;
     }
-    if json {
-        print_json(&Printed { environment: &header.environment, report: &report })
-    } else {
-        print(&report.to_string())
-    }?;
+    print_report(json, &header.environment, &report)?;
     Ok(stop::exit_code(report.interrupted, report.failed.iter().map(|failed| failed.wrong)))
-}
-
-/// What is printed as JSON.
-#[derive(Serialize)]
-struct Printed<'a> {
-    environment: &'a Environment,
-    #[serde(flatten)]
-    report: &'a Report,
 }
 
 /// A point of a store, here: the process was started for it.
