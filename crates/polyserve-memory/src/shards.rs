@@ -1,8 +1,8 @@
 //! What the sharded repos share: parts of a store, each behind a readers-writer lock on cache lines of its own.
 //!
 //! Invariant: an id belongs to one shard for ever. Its shard, its bucket in that shard and its tag there are different
-//! bits of one hash: hashbrown takes the lowest bits for buckets and the upper seven for tags, so shards go by the bits
-//! below those seven.
+//! bits of one hash: hashbrown, and `sharded`'s own table, take the lowest bits for buckets and the upper seven for tags,
+//! so shards go by the bits below those seven.
 //!
 //! There are sixteen shards for each core, rounded up to a power of two. With a core's thread inside the store all the
 //! time, an operation then finds another in its shard once in sixteen times at most, and a shard that grows stops a

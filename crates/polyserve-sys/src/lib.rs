@@ -53,6 +53,21 @@ pub fn set_receive_low_water(_socket: impl AsFd, _bytes: usize) -> io::Result<()
     Err(io::Error::new(io::ErrorKind::Unsupported, "a low-water mark for pollers needs Linux"))
 }
 
+/// Asks the processor to fetch the cache line at `address`, and does not wait for it. A hint: any address will do, for one
+/// that is not mapped is not fetched, and nothing is read or written that the program could see. Nothing happens on
+/// processors other than x86-64. Source: Intel's and AMD's manuals, `PREFETCHT0`.
+#[inline(always)]
+pub fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the instruction is of SSE, which every x86-64 has; it takes any address, and faults at none.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Sets an option whose value is an int.
 #[cfg(target_os = "linux")]
 fn set_int(socket: impl AsFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {

@@ -85,9 +85,10 @@ drawings.seam = (record, section) => {
   const rows = record.derived?.rows ?? [];
   if (rows.length === 0) return;
   const beside = (row) => `beside ${row.baseline}, ${row.threads} ${row.threads === 1 ? "thread" : "threads"}`;
-  chart(section, "Time beside the bare map", "Of the same gets, in turn in one process: medians of ratios within rounds, 95 % intervals. To the right of 1 it takes longer.",
-    (width) => bars(width, rows.map((row) => ({
+  const kinds = d3.sort(new Set(rows.map((row) => row.lookups)));
+  chart(section, "Time beside the bare map", "Of the same gets, in turn in one process: medians of ratios within rounds, 95 % intervals. To the right of 1 it takes longer. A dependent get waits for the one before it, as a request does; of independent ones a core has several under way.",
+    (width, chosen) => bars(width, rows.filter((row) => row.lookups === chosen.Gets).map((row) => ({
       name: `${row.name} ${beside(row)}`, value: row.time.ratio, ...row.time.interval, group: "a store",
       title: `${ratio(row.time.ratio)}, ${interval(row.time.interval)}\nthe baseline again: ${interval(row.same?.interval)}`,
-    })), { label: "time, bare map = 1", format: (value) => value.toFixed(3), mark: 1, dots: true }));
+    })), { label: "time, bare map = 1", format: (value) => value.toFixed(3), mark: 1, dots: true }), { Gets: kinds });
 };

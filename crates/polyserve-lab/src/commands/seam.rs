@@ -1,24 +1,29 @@
 //! `polyserve seam`: what the seam costs, and stores beside each other, turn by turn in one process.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use polyserve::catalog::Catalog;
 use serde_json::json;
 
+use super::entrants::this_program;
 use super::scale::named;
 use super::stop;
 use crate::Misuse;
 use crate::journal::{Header, Journal, file_name};
+use crate::launch::{AddressFrom, Launch};
 use crate::machine::cores::Cores;
 use crate::machine::{Environment, proc};
-use crate::output::print_report;
+use crate::output::{print_json, print_report};
 use crate::progress::Progress;
 use crate::stores::bare::{HASH_MAP, NAMES, PREFIX};
 use crate::stores::cell::needs;
+use crate::stores::process::Processes;
 use crate::stores::record::Place;
-use crate::stores::seam::{Experiment, Group, NAME, Report};
+use crate::stores::seam::{Experiment, Group, NAME, Report, Turn, Visit};
+use crate::stores::twins::Lookups;
 
 /// What `polyserve seam` is told.
 #[derive(Debug, clap::Args)]
@@ -34,6 +39,10 @@ pub(crate) struct SeamArgs {
     /// Numbers of threads, with commas between them.
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Vec<u32>,
+    /// Whether a get waits for the one before it, as in a request, or not, as in a loop over known ids: one, or both with a
+    /// comma between them.
+    #[arg(long, value_name = "HOW,...", value_delimiter = ',', value_enum, default_value = "dependent,independent")]
+    lookups: Vec<Lookups>,
     /// Stored entities.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     keys: u64,
@@ -49,6 +58,9 @@ pub(crate) struct SeamArgs {
     /// Fail where a ratio's 95 % interval reaches above this.
     #[arg(long, value_name = "RATIO")]
     at_most: Option<f64>,
+    /// Some rounds on one filling, as JSON: what a run starts its processes with.
+    #[arg(long, value_name = "JSON", hide = true)]
+    visit: Option<String>,
     /// The seed of draws and resamples.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
@@ -72,6 +84,12 @@ const OF_MEMORY: f64 = 0.8;
 
 /// Measures.
 pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'static str) -> anyhow::Result<ExitCode> {
+    if let Some(visit) = &args.visit {
+        let visit: Visit =
+            serde_json::from_str(visit).map_err(|error| Misuse(format!("--visit {visit:?} is none: {error}")))?;
+        print_json(&visit.run(catalog)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.at_most.is_some_and(|most| !(most.is_finite() && most > 0.0)) {
         return Err(Misuse("--at-most is not a ratio".into()).into());
     }
@@ -80,6 +98,7 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
     let experiment = Experiment {
         groups: args.groups(catalog)?,
         threads: args.threads.iter().map(|threads| *threads as usize).collect(),
+        lookups: args.lookups.clone(),
         rounds: args.rounds as usize,
         keys: args.keys,
         payload_bytes: args.payload as usize,
@@ -89,18 +108,28 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
     };
     args.fits(&experiment)?;
     let plan = json!({
-        "groups": experiment.groups, "threads": experiment.threads, "rounds": experiment.rounds, "keys": experiment.keys,
+        "groups": experiment.groups, "threads": experiment.threads, "lookups": experiment.lookups, "rounds": experiment.rounds, "keys": experiment.keys,
         "payload_bytes": experiment.payload_bytes, "gets": experiment.gets, "at_most": args.at_most,
     });
     let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
     let header = Header { experiment: NAME.into(), plan, environment };
     let mut journal = Journal::named(args.out.as_deref(), args.name.as_deref().unwrap_or(NAME), &header)?;
-    let mut progress = Progress::counting(experiment.steps(), "turns");
-    let result = experiment.run(catalog, &mut journal, &mut progress);
+    let mut progress = Progress::counting(experiment.steps(), "fillings");
+    let processes = Processes { stop: stop.clone(), patience: experiment.patience() };
+    let result = experiment.run(&mut |visit| elsewhere(&processes, visit), &mut journal, &mut progress);
     progress.finish();
     let report = Report::of(&result?, args.seed, args.at_most, stop.is_begun());
     print_report(json, &header.environment, &report)?;
     Ok(if report.above().next().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The turns of `visit`, made by a process of its own.
+fn elsewhere(processes: &Processes, visit: &Visit) -> anyhow::Result<Vec<Turn>> {
+    let told = format!("--visit={}", serde_json::to_string(visit)?);
+    let args = ["seam".into(), told].map(OsString::from).into();
+    let launch = Launch { program: this_program(), args, env: Vec::new(), address: AddressFrom::Json };
+    let said = processes.said(&launch).map_err(|unfit| anyhow!("{visit}: {}", unfit.why))?;
+    serde_json::from_str(&said).with_context(|| format!("{visit}: it said {said:?}"))
 }
 
 impl SeamArgs {

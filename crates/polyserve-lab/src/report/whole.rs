@@ -220,16 +220,18 @@ pub fn stores(lines: &[Value]) -> Option<String> {
     missing(&planned, &there)
 }
 
-/// Every group's stores x threads x rounds.
+/// Every group's stores x threads x lookups x rounds.
 pub fn seam(lines: &[Value]) -> Option<String> {
     let plan = plan(lines);
-    let there = turns(lines, &["baseline", "name", "threads", "round"]);
+    let there = turns(lines, &["baseline", "name", "threads", "lookups", "round"]);
     let mut planned = Vec::new();
+    let how = |threads| list(&plan["lookups"]).iter().map(move |lookups| (threads, lookups));
     for group in list(&plan["groups"]) {
         for name in list(&group["stores"]).iter().chain([&group["baseline"]]) {
-            for threads in list(&plan["threads"]) {
+            for (threads, lookups) in list(&plan["threads"]).iter().flat_map(how) {
                 let rounds = 1..=plan["rounds"].as_u64().unwrap_or(1);
-                planned.extend(rounds.map(|round| vec![place([&group["baseline"], name, threads, &json!(round)])]));
+                let turn = |round| vec![place([&group["baseline"], name, threads, lookups, &json!(round)])];
+                planned.extend(rounds.map(turn));
             }
         }
     }
@@ -354,8 +356,8 @@ mod tests {
         let lines = [header(plan), cell("cell", 1, "a"), cell("memory", 10, "a"), cell("unfinished", 10, "b")];
         assert!(stores(&lines).unwrap().starts_with("4 of 6"), "{:?}", stores(&lines));
 
-        let plan = json!({"groups": [{"baseline": "a", "stores": ["b"]}], "threads": [1, 2], "rounds": 1});
-        let turn = |name: &str| json!({"kind": "turn", "baseline": "a", "name": name, "threads": 1, "round": 1});
+        let plan = json!({"groups": [{"baseline": "a", "stores": ["b"]}], "threads": [1], "lookups": ["dependent", "independent"], "rounds": 1});
+        let turn = |name: &str| json!({"kind": "turn", "baseline": "a", "name": name, "threads": 1, "lookups": "dependent", "round": 1});
         assert!(seam(&[header(plan), turn("a"), turn("b")]).unwrap().starts_with("2 of 4"));
 
         let plan = json!({"servers": ["a", "b"], "crowds": [{"kind": "idle"}]});

@@ -75,8 +75,11 @@ fn removed<T>(removed: Option<T>) -> Result<Removed, RepoError> {
 
 impl Store for Alone {
     #[inline]
-    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
-        Ok(self.0.borrow().get(&id).map(|entity| see(entity.as_ref())).is_some())
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
+        if let Some(entity) = self.0.borrow().get(&id) {
+            see(entity.as_ref());
+        }
+        Ok(())
     }
 
     #[inline]
@@ -104,9 +107,12 @@ impl Store for Alone {
 
 impl Store for Locked {
     #[inline]
-    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
         let entities = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        Ok(entities.get(&id).map(|entity| see(entity.as_ref())).is_some())
+        if let Some(entity) = entities.get(&id) {
+            see(entity.as_ref());
+        }
+        Ok(())
     }
 
     #[inline]
@@ -133,8 +139,11 @@ impl Store for Locked {
 
 impl<H: BuildHasher + Clone + Send + Sync> Store for DashMap<i64, Entity, H> {
     #[inline]
-    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
-        Ok(DashMap::get(self, &id).map(|entity| see(entity.as_ref())).is_some())
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
+        if let Some(entity) = DashMap::get(self, &id) {
+            see(entity.as_ref());
+        }
+        Ok(())
     }
 
     #[inline]
@@ -158,8 +167,11 @@ impl<H: BuildHasher + Clone + Send + Sync> Store for DashMap<i64, Entity, H> {
 
 impl Store for papaya::HashMap<i64, Entity, IdState> {
     #[inline]
-    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
-        Ok(self.pin().get(&id).map(|entity| see(entity.as_ref())).is_some())
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
+        if let Some(entity) = self.pin().get(&id) {
+            see(entity.as_ref());
+        }
+        Ok(())
     }
 
     #[inline]
@@ -183,8 +195,9 @@ impl Store for papaya::HashMap<i64, Entity, IdState> {
 
 impl Store for scc::HashMap<i64, Entity, IdState> {
     #[inline]
-    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
-        Ok(self.read_sync(&id, |_, entity| see(entity.as_ref())).is_some())
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
+        self.read_sync(&id, |_, entity| see(entity.as_ref()));
+        Ok(())
     }
 
     #[inline]

@@ -81,7 +81,7 @@ impl Visit {
     }
 
     fn check(&self, last: u64) -> Check {
-        Check { last, payload_bytes: self.payload_bytes, whole: true }
+        Check::new(last, self.payload_bytes, true)
     }
 
     /// All keys, one after the other, until the limit.
@@ -178,8 +178,8 @@ impl Visit {
         let (check, step) = (self.check(last), self.keys.div_ceil(LOOKED_AT).max(1));
         for id in (0..self.keys).step_by(usize::try_from(step)?).map(u64::cast_signed) {
             let mut right = false;
-            let found = store.get(id, &mut |found| right = check.is_right(id, found))?;
-            if !(found && right) {
+            store.get(id, &mut |found| right = check.is_right(id, found))?;
+            if !right {
                 bail!("in the end what is stored of {id} is nothing that was put there");
             }
         }

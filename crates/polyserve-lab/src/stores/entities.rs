@@ -39,22 +39,30 @@ pub fn entity(id: i64, version: u64, payload_bytes: usize) -> Entity {
 /// What a get must show.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
-    /// The last version that may have been put.
-    pub last: u64,
+    /// The last version that may have been put, as the value that it is stored as.
+    last: f64,
     /// Bytes of a description.
-    pub payload_bytes: usize,
+    payload_bytes: usize,
     /// Whether the description is read.
-    pub whole: bool,
+    whole: bool,
 }
 
 impl Check {
+    /// What may be seen once versions up to `last` have been put.
+    pub fn new(last: u64, payload_bytes: usize, whole: bool) -> Self {
+        Self { last: last as f64, payload_bytes, whole }
+    }
+
+    /// As [`is_right`](Self::is_right), but for the description, of which only the length is looked at.
+    #[inline]
+    pub fn is_like(&self, id: i64, found: EntityRef<'_>) -> bool {
+        found.id == id && found.value <= self.last && found.description.len() == self.payload_bytes
+    }
+
     /// Whether this is the entity of `id` at one of the versions that there are.
     #[inline]
     pub fn is_right(&self, id: i64, found: EntityRef<'_>) -> bool {
-        found.id == id
-            && found.value <= self.last as f64
-            && found.description.len() == self.payload_bytes
-            && (!self.whole || is_whole(id, found))
+        self.is_like(id, found) && (!self.whole || is_whole(id, found))
     }
 }
 
@@ -102,7 +110,7 @@ mod tests {
     #[test]
     fn what_was_not_put_is_not_right() {
         let (last, payload_bytes) = (7, 40);
-        let (quick, whole) = (Check { last, payload_bytes, whole: false }, Check { last, payload_bytes, whole: true });
+        let (quick, whole) = (Check::new(last, payload_bytes, false), Check::new(last, payload_bytes, true));
         let right = entity(3, 7, 40);
         assert!(quick.is_right(3, right.as_ref()) && whole.is_right(3, right.as_ref()));
         assert_eq!((right.description.len(), right.description.capacity()), (40, 40));

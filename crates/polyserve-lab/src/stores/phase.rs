@@ -290,7 +290,7 @@ impl Shared<'_> {
 
     fn leg<S: Store>(&self, store: &S, lane: &mut Lane, deadline: Option<Instant>) -> anyhow::Result<u64> {
         let last = self.versions.load(Ordering::Acquire);
-        let check = Check { last, payload_bytes: self.payload_bytes, whole: self.how.whole };
+        let check = Check::new(last, self.payload_bytes, self.how.whole);
         let most = self.most(lane);
         match store.repo().filter(|_| self.how.window) {
             Some(repo) => {
@@ -349,10 +349,10 @@ fn perform<S: Store>(store: &S, lane: &mut Lane, check: &Check) -> anyhow::Resul
     let id = code.id();
     match code.kind() {
         Kind::Get => {
-            let mut right = false;
-            let found = store.get(id, &mut |found| right = check.is_right(id, found))?;
-            if !(found && right) {
-                return Err(if found { wrong(id) } else { anyhow!("{id} is gone") });
+            let mut shown = None;
+            store.get(id, &mut |found| shown = Some(check.is_right(id, found)))?;
+            if shown != Some(true) {
+                return Err(if shown.is_some() { wrong(id) } else { anyhow!("{id} is gone") });
             }
         }
         kind @ (Kind::Replace | Kind::Create) => {

@@ -1,14 +1,15 @@
 //! What the seam costs: a bare map and the same map behind `Arc<dyn EntityRepo>` take turns in one process.
 //!
 //! A field holds the baseline twice and the others once. A round is one turn of each, in an order that balances who comes
-//! after whom; a round's ratio is its own time over the baseline's. After each [`BLOCK`] rounds all of them are made anew,
-//! with other secrets of the hasher, another place in the heap and other draws, so that no luck of one filling decides.
+//! after whom; a round's ratio is its own time over the baseline's. After each [`BLOCK`] rounds all of them are made anew, in
+//! a new process, with other secrets of the hasher and other draws, so that no luck of one filling decides.
 //!
 //! Invariant: the baseline's second entry was made and filled like any other, so its interval (A/A) shows what such luck
 //! is worth. Cost: fields x threads x rounds x stores x the gets of a turn; the entities of a field at once.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::report::again;
-use super::twins::{Field, Ground};
+use super::twins::{Field, Ground, Lookups};
 use crate::compare::contestant::order;
 use crate::journal::{Journal, first_header, of_kind};
 use crate::output::{Table, or_nothing};
@@ -46,6 +47,8 @@ pub struct Experiment {
     pub groups: Vec<Group>,
     /// Numbers of threads.
     pub threads: Vec<usize>,
+    /// Whether a get waits for the one before: one of them or both, each in every round.
+    pub lookups: Vec<Lookups>,
     /// Rounds.
     pub rounds: usize,
     /// Stored entities.
@@ -69,6 +72,8 @@ pub struct Turn {
     pub name: String,
     /// Threads.
     pub threads: usize,
+    /// Whether a get waited for the one before.
+    pub lookups: Lookups,
     /// The round, from 1.
     pub round: usize,
     /// Gets of all threads.
@@ -78,84 +83,153 @@ pub struct Turn {
 }
 
 impl Experiment {
-    /// Turns of the whole run.
+    /// Fillings of the whole run.
     pub fn steps(&self) -> usize {
-        let stores: usize = self.groups.iter().map(|group| group.stores.len() + 2).sum();
-        stores * self.threads.len() * self.rounds
+        self.groups.len() * self.threads.len() * self.rounds.div_ceil(BLOCK)
     }
 
-    /// Measures what `journal` has not yet; answers all turns that there are then.
+    /// How long one filling with its rounds may take at most: far longer than any store needs.
+    pub fn patience(&self) -> Duration {
+        let stores = self.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
+        let threads = self.threads.iter().max().map_or(1, |threads| *threads as u64);
+        let turns = (BLOCK * self.lookups.len()) as u64 * threads;
+        let operations = stores.saturating_mul(self.gets.saturating_mul(turns).saturating_add(self.keys));
+        Duration::from_mins(1) + Duration::from_micros(operations.saturating_mul(20))
+    }
+
+    /// Has `measure` measure what `journal` has not yet; answers all turns that there are then.
     ///
     /// # Errors
     ///
-    /// Where a store fails or shows what it should not, or the journal cannot be read or written.
-    pub fn run(&self, catalog: &Catalog, journal: &mut Journal, progress: &mut Progress) -> anyhow::Result<Vec<Turn>> {
+    /// Those of `measure`, and where the journal cannot be read or written.
+    pub fn run(
+        &self,
+        measure: &mut dyn FnMut(&Visit) -> anyhow::Result<Vec<Turn>>,
+        journal: &mut Journal,
+        progress: &mut Progress,
+    ) -> anyhow::Result<Vec<Turn>> {
         let mut turns: Vec<Turn> = journal.before(TURN)?;
-        for group in &self.groups {
-            for threads in &self.threads {
-                for block in 0..self.rounds.div_ceil(BLOCK) {
-                    self.block(catalog, group, *threads, block, &mut turns, journal, progress)?;
-                    if self.stop.is_begun() {
-                        return Ok(turns);
-                    }
-                }
+        for mut visit in self.visits() {
+            visit.rounds.retain(|round| !visit.field.has(*round, &turns));
+            if visit.rounds.is_empty() {
+                progress.were_over(1);
+                continue;
             }
+            if self.stop.is_begun() {
+                return Ok(turns);
+            }
+            progress.begin(visit.to_string());
+            let measured = measure(&visit);
+            if self.stop.is_begun() {
+                return Ok(turns); // it was cut short
+            }
+            for turn in measured? {
+                journal.line(TURN, &turn)?;
+                turns.retain(|other| other.place() != turn.place());
+                turns.push(turn);
+            }
+            progress.turn_over();
         }
         Ok(turns)
     }
 
-    #[allow(clippy::too_many_arguments)] // where it is, and where it goes
-    fn block(
-        &self,
-        catalog: &Catalog,
-        group: &Group,
-        threads: usize,
-        block: usize,
-        turns: &mut Vec<Turn>,
-        journal: &mut Journal,
-        progress: &mut Progress,
-    ) -> anyhow::Result<()> {
-        let rounds = block * BLOCK + 1..=self.rounds.min((block + 1) * BLOCK);
-        let names: Vec<&str> = [&group.baseline; 2].into_iter().chain(&group.stores).map(String::as_str).collect();
-        let entered = |place: usize| if place == 1 { again(names[1]) } else { names[place].to_owned() };
-        let is_there = |turn: &Turn, round: usize, name: &str| {
-            turn.baseline == group.baseline && turn.threads == threads && turn.round == round && turn.name == name
+    fn visits(&self) -> Vec<Visit> {
+        let ground = |threads: &usize| Ground {
+            keys: self.keys,
+            payload_bytes: self.payload_bytes,
+            threads: *threads,
+            gets: self.gets,
+            seed: self.seed,
         };
-        let missing: Vec<usize> = rounds
-            .filter(|round| {
-                let is_whole =
-                    (0..names.len()).all(|place| turns.iter().any(|turn| is_there(turn, *round, &entered(place))));
-                !is_whole
+        let blocks = |field: Entered| {
+            (0..self.rounds.div_ceil(BLOCK)).map(move |block| {
+                let rounds = block * BLOCK + 1..=self.rounds.min((block + 1) * BLOCK);
+                let rounds = rounds.flat_map(|round| self.lookups.iter().map(move |lookups| (round, *lookups)));
+                Visit { field: field.clone(), block, rounds: rounds.collect() }
             })
-            .collect();
-        progress.were_over((self.rounds.min((block + 1) * BLOCK) - block * BLOCK - missing.len()) * names.len());
-        if missing.is_empty() {
-            return Ok(());
-        }
-        progress.begin(format!("filling {} beside {}", group.stores.join(", "), group.baseline));
-        let ground =
-            Ground { keys: self.keys, payload_bytes: self.payload_bytes, threads, gets: self.gets, seed: self.seed };
-        let field = Field::new(catalog, &names, &ground, block)?;
-        for round in missing {
+        };
+        let fields = |group: &Group| {
+            let entered = |threads| Entered { group: group.clone(), ground: ground(threads) };
+            self.threads.iter().map(entered).flat_map(blocks).collect::<Vec<_>>()
+        };
+        self.groups.iter().flat_map(fields).collect()
+    }
+}
+
+/// Who is asked, and what.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Entered {
+    group: Group,
+    ground: Ground,
+}
+
+impl Entered {
+    /// The stores, and what they are called; the baseline's second entry is the second.
+    fn stores(&self) -> Vec<(&str, String)> {
+        let (baseline, others) = (&*self.group.baseline, self.group.stores.iter().map(|name| (&**name, name.clone())));
+        [(baseline, baseline.to_owned()), (baseline, again(baseline))].into_iter().chain(others).collect()
+    }
+
+    /// Whether all have taken their turn in this round.
+    fn has(&self, (round, lookups): (usize, Lookups), turns: &[Turn]) -> bool {
+        self.stores().iter().all(|(_, name)| {
+            let place = (&*self.group.baseline, &**name, self.ground.threads, lookups, round);
+            turns.iter().any(|turn| turn.place() == place)
+        })
+    }
+}
+
+/// Some rounds on one filling, in a process of their own: what a heap has been through decides where in it things come to
+/// lie, and that is up to a fifth of a lookup's time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Visit {
+    field: Entered,
+    /// Which filling.
+    block: usize,
+    rounds: Vec<(usize, Lookups)>,
+}
+
+impl fmt::Display for Visit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Group { baseline, stores }, threads) = (&self.field.group, self.field.ground.threads);
+        write!(f, "{} beside {baseline}, {threads} threads, filling {}", stores.join(", "), self.block + 1)
+    }
+}
+
+impl Visit {
+    /// Fills the stores and has them take their turns.
+    ///
+    /// # Errors
+    ///
+    /// Where a store fails or shows what it should not.
+    pub fn run(&self, catalog: &Catalog) -> anyhow::Result<Vec<Turn>> {
+        let Entered { group, ground } = &self.field;
+        let stores = self.field.stores();
+        let names: Vec<&str> = stores.iter().map(|(name, _)| *name).collect();
+        let field = Field::new(catalog, &names, ground, self.block)?;
+        let mut turns = Vec::new();
+        for (round, lookups) in &self.rounds {
             for place in order(round - 1, names.len()) {
-                if self.stop.is_begun() {
-                    return Ok(());
-                }
-                let name = entered(place);
-                progress.begin(format!("round {round}: {name}, {threads} threads"));
-                let elapsed_s = field.turn(place)?.as_secs_f64();
-                let baseline = group.baseline.clone();
-                let turn = Turn { baseline, name, threads, round, gets: self.gets * threads as u64, elapsed_s };
-                journal.line(TURN, &turn)?;
-                turns.retain(|other| {
-                    (&other.baseline, &other.name, other.threads, other.round)
-                        != (&turn.baseline, &turn.name, threads, round)
+                let elapsed_s = field.turn(place, *lookups)?.as_secs_f64();
+                turns.push(Turn {
+                    baseline: group.baseline.clone(),
+                    name: stores[place].1.clone(),
+                    threads: ground.threads,
+                    lookups: *lookups,
+                    round: *round,
+                    gets: ground.gets * ground.threads as u64,
+                    elapsed_s,
                 });
-                turns.push(turn);
-                progress.turn_over();
             }
         }
-        Ok(())
+        Ok(turns)
+    }
+}
+
+impl Turn {
+    /// What no two turns have in common.
+    fn place(&self) -> (&str, &str, usize, Lookups, usize) {
+        (&self.baseline, &self.name, self.threads, self.lookups, self.round)
     }
 }
 
@@ -170,6 +244,8 @@ pub struct Row {
     pub name: String,
     /// Threads.
     pub threads: usize,
+    /// Whether a get waited for the one before.
+    pub lookups: Lookups,
     /// Its time over the baseline's.
     pub time: Estimate,
     /// The baseline's second entry over the first.
@@ -194,14 +270,14 @@ pub struct Report {
 impl Report {
     /// What these turns make together.
     pub fn of(turns: &[Turn], seed: u64, at_most: Option<f64>, interrupted: bool) -> Self {
-        // By baseline and threads, then by store, then by round.
-        let mut fields: BTreeMap<(&str, usize), BTreeMap<&str, Rounds<'_>>> = BTreeMap::new();
+        // By baseline, threads and lookups, then by store, then by round.
+        let mut fields: BTreeMap<(&str, usize, Lookups), BTreeMap<&str, Rounds<'_>>> = BTreeMap::new();
         for turn in turns {
-            let field = fields.entry((&turn.baseline, turn.threads)).or_default();
+            let field = fields.entry((&turn.baseline, turn.threads, turn.lookups)).or_default();
             field.entry(&turn.name).or_default().insert(turn.round, turn);
         }
         let mut rows = Vec::new();
-        for ((baseline, threads), field) in &fields {
+        for ((baseline, threads, lookups), field) in &fields {
             let ratio = |name: &str| {
                 let (own, other) = (field.get(name)?, field.get(baseline)?);
                 let both = own.iter().filter_map(|(round, turn)| Some(turn.elapsed_s / other.get(round)?.elapsed_s));
@@ -217,6 +293,7 @@ impl Report {
                     baseline: (*baseline).to_owned(),
                     name: (*name).to_owned(),
                     threads: *threads,
+                    lookups: *lookups,
                     time,
                     same: ratio(&same),
                     per_s: per_s(name),
@@ -238,6 +315,7 @@ fn table(rows: &[Row]) -> Table {
         "STORE",
         "BESIDE",
         "THREADS",
+        "GETS",
         "TIME, BASELINE 1",
         "95 %",
         "THE BASELINE AGAIN",
@@ -252,6 +330,7 @@ fn table(rows: &[Row]) -> Table {
             row.name.clone(),
             row.baseline.clone(),
             row.threads.to_string(),
+            row.lookups.to_string(),
             format!("{:.3}", row.time.ratio),
             interval(&row.time.interval),
             or_nothing(row.same.as_ref().map(|same| interval(&same.interval))),
@@ -275,7 +354,11 @@ impl fmt::Display for Report {
         if let Some(most) = self.at_most {
             for row in self.above() {
                 let (name, baseline, high) = (&row.name, &row.baseline, row.time.interval.high);
-                writeln!(f, "above {most}: {name} beside {baseline}, {} threads: up to {high:.3}", row.threads)?;
+                let (threads, lookups) = (row.threads, row.lookups);
+                writeln!(
+                    f,
+                    "above {most}: {name} beside {baseline}, {threads} threads, {lookups} gets: up to {high:.3}"
+                )?;
             }
         }
         if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }

@@ -16,12 +16,12 @@ use crate::machine::Cores;
 /// What the loops need of a store.
 #[allow(clippy::len_without_is_empty)] // as the seam's
 pub trait Store {
-    /// Shows the entity of `id` to `see`; whether there is one.
+    /// Shows the entity of `id` to `see`, if there is one.
     ///
     /// # Errors
     ///
     /// The repo's; a bare map has none.
-    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError>;
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError>;
 
     /// Stores `entity`.
     ///
@@ -91,25 +91,21 @@ impl fmt::Debug for Seam {
 
 /// What was fetched, or why not.
 #[cold]
-fn fetched(answer: Answer<Result<Lookup, RepoError>>, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
+fn fetched(answer: Answer<Result<Lookup, RepoError>>, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
     match answer.wait()? {
-        Lookup::Visited => Ok(true),
-        Lookup::Absent => Ok(false),
-        Lookup::Fetched(entity) => {
-            see(entity.as_ref());
-            Ok(true)
-        }
+        Lookup::Visited | Lookup::Absent => {}
+        Lookup::Fetched(entity) => see(entity.as_ref()),
     }
+    Ok(())
 }
 
 impl Store for Seam {
     #[inline]
-    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<bool, RepoError> {
+    fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
         // As a service does: an answer that is here is looked at where it lies. Moving it out as a whole first would read more
         // bytes than were just written, for which a core waits until all loads before have come: no two misses overlap.
         match self.0.get(id, see) {
-            Answer::Now(Ok(Lookup::Visited)) => Ok(true),
-            Answer::Now(Ok(Lookup::Absent)) => Ok(false),
+            Answer::Now(Ok(Lookup::Visited | Lookup::Absent)) => Ok(()),
             later => fetched(later, see),
         }
     }

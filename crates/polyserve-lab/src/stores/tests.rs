@@ -14,6 +14,7 @@ use super::record::{Lines, Memory, Place, Shown, Unfinished};
 use super::report::{Report, again};
 use super::run::{Experiment, Instrument, Job};
 use super::seam::{self, Group};
+use super::twins::Lookups;
 use super::workload::{Load, Workload};
 use crate::compare::Unfit;
 use crate::journal::{Header, Journal};
@@ -324,7 +325,9 @@ fn seam(stores: &[&str], rounds: usize) -> seam::Experiment {
     let stores = stores.iter().map(|name| (*name).to_owned()).collect();
     let groups = vec![Group { baseline: "bare/dashmap".into(), stores }];
     let stop = Shutdown::new();
-    seam::Experiment { groups, threads: vec![1, 2], rounds, keys: 100, payload_bytes: 15, gets: 200, seed: 1, stop }
+    let lookups = vec![Lookups::Dependent, Lookups::Independent];
+    let threads = vec![1, 2];
+    seam::Experiment { groups, threads, lookups, rounds, keys: 100, payload_bytes: 15, gets: 200, seed: 1, stop }
 }
 
 /// Every store takes its turn in every round; a rerun takes none; the baseline's second entry is the band.
@@ -335,16 +338,17 @@ fn stores_take_turns() {
     stores.retain(|name| name != HASH_MAP && name != "bare/dashmap");
     let names: Vec<&str> = stores.iter().map(String::as_str).collect();
     let experiment = seam(&names, 12);
-    for added in [experiment.steps(), 0] {
+    for added in [true, false] {
         let mut journal = Journal::open(Some(&dir), &header("seam")).unwrap();
         let before = journal.before::<seam::Turn>(seam::TURN).unwrap().len();
         let mut progress = Progress::of(experiment.steps());
-        let turns = experiment.run(&Catalog::builtin(), &mut journal, &mut progress).unwrap();
-        assert_eq!((turns.len(), turns.len() - before), (experiment.steps(), added));
+        let turns = experiment.run(&mut |visit| visit.run(&Catalog::builtin()), &mut journal, &mut progress).unwrap();
+        let all = (names.len() + 2) * 2 * 2 * 12;
+        assert_eq!((turns.len(), before), (all, if added { 0 } else { all }));
         let report = seam::Report::of(&turns, 1, Some(1e9), false);
-        assert_eq!((report.rows.len(), report.above().count()), (names.len() * 2, 0));
+        assert_eq!((report.rows.len(), report.above().count()), (names.len() * 4, 0));
         assert!(report.rows.iter().all(|row| row.same.is_some() && row.time.rounds == 12 && row.per_s > 0.0));
-        assert_eq!(seam::Report::of(&turns, 1, Some(1e-9), false).above().count(), names.len() * 2);
+        assert_eq!(seam::Report::of(&turns, 1, Some(1e-9), false).above().count(), names.len() * 4);
     }
     let _ = std::fs::remove_dir_all(&dir);
 }
@@ -352,9 +356,8 @@ fn stores_take_turns() {
 #[test]
 fn a_turn_that_shows_something_else_ends_the_run() {
     let wrong: fn(EntityRef<'_>) -> Entity = |found| Entity::new(found.id, "another", found.value);
-    let mut progress = Progress::of(1);
-    let result =
-        seam(&["faulty"], 1).run(&catalog(Some(Fault::Shows(wrong)), false), &mut Journal::none(), &mut progress);
+    let (mut progress, catalog) = (Progress::of(1), catalog(Some(Fault::Shows(wrong)), false));
+    let result = seam(&["faulty"], 1).run(&mut |visit| visit.run(&catalog), &mut Journal::none(), &mut progress);
     let error = format!("{:#}", result.unwrap_err());
     assert!(error.contains("faulty") && error.contains("200 of 200 gets"), "{error}");
 }

@@ -7,15 +7,20 @@
 //! get that shows anything else than it should ends the run. Cost: the entities of all stores at once; one call through a
 //! table for each turn of a thread.
 
+use std::cell::Cell;
+use std::fmt;
+use std::hint::black_box;
 use std::io;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
-use polyserve::Entity;
+use clap::ValueEnum;
 use polyserve::catalog::Catalog;
 use polyserve::repo::{Put, RepoError};
+use polyserve::{Entity, EntityRef};
 use polyserve_load::{Dist, Picker};
+use serde::{Deserialize, Serialize};
 
 use super::bare::{With, with};
 use super::entities::{Check, entity, mixed, spread};
@@ -23,10 +28,38 @@ use super::store::Store;
 use super::window::expect;
 use crate::compare::contestant::order;
 
+/// Whether a get waits for the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Lookups {
+    /// It does: its id is made with what the last one showed. So a request asks, which has an answer to write before it ends.
+    Dependent,
+    /// It does not: a core begins the next ones while it waits for the memory of the first. So a loop over known ids asks.
+    Independent,
+}
+
+impl fmt::Display for Lookups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Dependent => "dependent",
+            Self::Independent => "independent",
+        })
+    }
+}
+
+/// What a turn is for.
+#[derive(Clone, Copy)]
+enum Gets {
+    /// To see that everything is right, descriptions too.
+    Whole,
+    /// To be measured.
+    Each(Lookups),
+}
+
 /// A store whose type is known to itself alone.
 trait Contestant {
     fn put(&self, entity: Entity) -> anyhow::Result<()>;
-    fn turn(&self, draws: &[Arc<[u32]>], check: &Check) -> anyhow::Result<Duration>;
+    fn turn(&self, draws: &[Arc<[u32]>], check: &Check, gets: Gets) -> anyhow::Result<Duration>;
 }
 
 struct Held<S>(S);
@@ -53,13 +86,20 @@ impl<S: Store> Contestant for Held<S> {
         expect(id, self.0.put(entity)?, Put::Created)
     }
 
-    fn turn(&self, draws: &[Arc<[u32]>], check: &Check) -> anyhow::Result<Duration> {
+    fn turn(&self, draws: &[Arc<[u32]>], check: &Check, gets: Gets) -> anyhow::Result<Duration> {
         let barrier = Barrier::new(draws.len());
         let mut lanes: Vec<Lane> = draws.iter().map(|draws| Lane { draws: Arc::clone(draws), said: None }).collect();
         self.0.each(&mut lanes, |store, lane| {
             barrier.wait();
             let begun = Instant::now();
-            let right = gets(store, &lane.draws, check);
+            let (check, draws) = (*check, &lane.draws);
+            let right = match gets {
+                Gets::Whole => independent(store, draws, move |id, found| check.is_right(id, found)),
+                Gets::Each(Lookups::Independent) => {
+                    independent(store, draws, move |id, found| check.is_like(id, found))
+                }
+                Gets::Each(Lookups::Dependent) => dependent(store, draws, move |id, found| check.is_like(id, found)),
+            };
             lane.said = Some((right, [begun, Instant::now()]));
         })?;
         let mut span: Option<[Instant; 2]> = None;
@@ -75,15 +115,40 @@ impl<S: Store> Contestant for Held<S> {
     }
 }
 
-/// How many of these gets showed what they should.
+/// How many of these gets showed what they should. No get waits for another: a core begins the next ones while it waits for
+/// the memory of the first.
 #[inline(never)] // so that each store's loop is a function of its own, which a profile can name
-fn gets<S: Store>(store: &S, draws: &[u32], check: &Check) -> Result<u64, RepoError> {
-    let mut right = 0;
+fn independent<S: Store>(
+    store: &S,
+    draws: &[u32],
+    check: impl Fn(i64, EntityRef<'_>) -> bool,
+) -> Result<u64, RepoError> {
+    // Made once, so that the work of making it is in no get.
+    let seen = (Cell::new(0), Cell::new(0));
+    let (asked, right) = &seen;
+    let mut see = |found: EntityRef<'_>| right.set(right.get() + u64::from(check(asked.get(), found)));
     for draw in draws {
-        let id = i64::from(*draw);
-        store.get(id, &mut |found| right += u64::from(check.is_right(id, found)))?;
+        asked.set(i64::from(*draw));
+        store.get(asked.get(), &mut see)?;
     }
-    Ok(right)
+    Ok(seen.1.get())
+}
+
+/// The same, but each get's id is made with what the one before showed, so that it cannot begin sooner.
+#[inline(never)]
+fn dependent<S: Store>(store: &S, draws: &[u32], check: impl Fn(i64, EntityRef<'_>) -> bool) -> Result<u64, RepoError> {
+    let seen = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let (asked, right, shown) = &seen;
+    let mut see = |found: EntityRef<'_>| {
+        shown.set(found.value.to_bits().cast_signed() ^ found.id);
+        right.set(right.get() + u64::from(check(asked.get(), found)));
+    };
+    let nothing = black_box(0); // what every bit of it is, no compiler knows
+    for draw in draws {
+        asked.set(i64::from(*draw) ^ (shown.get() & nothing));
+        store.get(asked.get(), &mut see)?;
+    }
+    Ok(seen.1.get())
 }
 
 /// Stores with the same content.
@@ -93,14 +158,14 @@ pub struct Field {
     check: Check,
 }
 
-impl std::fmt::Debug for Field {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Field").field("stores", &self.stores.len()).finish_non_exhaustive()
     }
 }
 
 /// What a field is made of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Ground {
     /// Entities.
     pub keys: u64,
@@ -138,11 +203,11 @@ impl Field {
             let stream = mixed(ground.seed ^ mixed((block * ground.threads + thread) as u64));
             (0..ground.gets).map(|number| picker.pick(mixed(stream.wrapping_add(number)))).collect()
         });
-        let check = Check { last: 0, payload_bytes: ground.payload_bytes, whole: false };
+        let check = Check::new(0, ground.payload_bytes, true);
         let field = Self { stores, draws: draws.collect(), check };
         // Everybody's memory is touched once, and every entity that is read is checked whole.
         for (store, name) in field.stores.iter().zip(names) {
-            store.turn(&field.draws, &Check { whole: true, ..check }).with_context(|| (*name).to_owned())?;
+            store.turn(&field.draws, &check, Gets::Whole).with_context(|| (*name).to_owned())?;
         }
         Ok(field)
     }
@@ -152,7 +217,7 @@ impl Field {
     /// # Errors
     ///
     /// Where a get fails, or shows anything else than it should.
-    pub fn turn(&self, place: usize) -> anyhow::Result<Duration> {
-        self.stores.get(place).context("there is no such store")?.turn(&self.draws, &self.check)
+    pub fn turn(&self, place: usize, lookups: Lookups) -> anyhow::Result<Duration> {
+        self.stores.get(place).context("there is no such store")?.turn(&self.draws, &self.check, Gets::Each(lookups))
     }
 }

@@ -115,20 +115,22 @@ fn the_seam_is_measured_in_turns() {
     let out = format!("--out={}", dir.display());
     let report: Value = serde_json::from_str(&printed(&[&SEAM[..], &["--stores=dashmap", &out]].concat())).unwrap();
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 2, "one and two threads: {report}");
+    assert_eq!(rows.len(), 4, "one and two threads, dependent and independent gets: {report}");
     for row in rows {
         assert_eq!((&row["name"], &row["baseline"]), (&"dashmap".into(), &"bare/dashmap".into()));
         assert!(row["time"]["ratio"].as_f64() > Some(0.0) && row["same"]["rounds"] == 2, "{row}");
     }
     let recorded = lines(&dir.join("seam.jsonl"));
-    assert_eq!((recorded[0]["experiment"].as_str(), count(&recorded, "turn")), (Some("seam"), 3 * 2 * 2));
+    assert_eq!((recorded[0]["experiment"].as_str(), count(&recorded, "turn")), (Some("seam"), 3 * 2 * 2 * 2));
     let all = printed(&["seam", "--keys=50", "--rounds=1", "--threads=1", "--baseline=bare/papaya"]);
     for wanted in ["two_level", "bare/hash_map", "bare/scc", "M GETS/S", "too few rounds"] {
         assert!(all.contains(wanted), "{wanted} is not in\n{all}");
     }
-    let above = run(&[&SEAM[..4], &["--stores=dashmap", "--at-most=0.000001"]].concat());
+    let above = run(&[&SEAM[..4], &["--stores=dashmap", "--at-most=0.000001", "--lookups=dependent"]].concat());
     assert_eq!(above.status.code(), Some(1), "{}", text(&above.stderr));
-    assert!(text(&above.stdout).contains("above 0.000001: dashmap beside bare/dashmap, 2 threads"));
+    let said = text(&above.stdout);
+    assert!(said.contains("above 0.000001: dashmap beside bare/dashmap, 2 threads, dependent gets: up to"), "{said}");
+    assert!(!said.contains("independent"), "{said}");
 }
 
 #[test]
@@ -151,6 +153,8 @@ fn what_cannot_be_done_is_a_misuse() {
         (&["seam", "--stores=nothing"], "no repo \"nothing\""),
         (&["seam", "--baseline=bare/hash_map"], "bare/hash_map is for one thread"),
         (&["seam", "--threads=0"], "--threads"),
+        (&["seam", "--lookups=both"], "--lookups"),
+        (&["seam", "--visit={}"], "is none"),
         (&["seam", "--at-most=nan"], "--at-most"),
     ] {
         let said = misused(args);

@@ -1,0 +1,113 @@
+use std::collections::HashMap;
+
+use super::*;
+use crate::hash::tests::Random;
+
+fn hash(id: i64) -> u64 {
+    Random(id.cast_unsigned()).next()
+}
+
+impl Table {
+    /// That the invariants hold, of a table with these hashes, but for counts that are not kept any more.
+    fn check(&self, hash_of: impl Fn(i64) -> u64) {
+        let mut sent_on = vec![0; self.buckets.len()];
+        let mut len = 0;
+        for (number, bucket) in self.buckets.iter().enumerate() {
+            for (slot, entity) in bucket.slots.iter().enumerate() {
+                let found = bucket.word >> (8 * slot) & MANY;
+                if found == 0 {
+                    assert_eq!(*entity, Entity::default());
+                    continue;
+                }
+                len += 1;
+                let hash = hash_of(entity.id);
+                assert_eq!(found, tag(hash));
+                let passed = (0..self.buckets.len()).map(|step| self.number(hash, step)).take_while(|at| *at != number);
+                passed.for_each(|at| sent_on[at] += 1);
+            }
+        }
+        assert_eq!(len, self.len);
+        assert!(self.len <= Self::room(self.buckets.len()));
+        for (bucket, sent_on) in self.buckets.iter().zip(sent_on) {
+            assert!(bucket.sent_on() == sent_on || bucket.sent_on() == MANY, "{} of {sent_on}", bucket.sent_on());
+        }
+    }
+}
+
+/// Two lines for three entities: the header says so.
+#[test]
+fn a_bucket_is_128_bytes() {
+    assert_eq!((size_of::<Bucket>(), align_of::<Bucket>()), (128, 128));
+}
+
+#[test]
+fn it_is_a_map() {
+    let (mut table, mut model) = (Table::default(), HashMap::new());
+    let mut random = Random(1);
+    for ids in [3, 40, 1000, 40, 5000, 2] {
+        for turn in 0..20_000 {
+            let id = random.below(ids).cast_signed() - 1;
+            match random.below(4) {
+                0 => assert_eq!(table.remove(hash(id), id, hash), model.remove(&id)),
+                1 => {
+                    let entity = Entity::new(id, format!("{turn}"), turn as f64);
+                    assert_eq!(table.insert(hash(id), entity.clone(), hash), model.insert(id, entity));
+                }
+                _ => assert_eq!(table.find(hash(id), id), model.get(&id)),
+            }
+        }
+        assert_eq!(table.len(), model.len());
+        table.check(hash);
+    }
+}
+
+/// Whatever the hash is worth: ids of one bucket and one tag go on into the next ones, more of them than are counted, and
+/// come out again.
+#[test]
+fn ids_of_one_hash_are_kept_apart() {
+    let (mut table, ids) = (Table::default(), 0..1000);
+    let all_meet = |_| 0;
+    for id in ids.clone() {
+        assert_eq!(table.insert(0, Entity::new(id, "", 0.0), all_meet), None);
+    }
+    table.check(all_meet);
+    assert!(table.find(0, 1000).is_none());
+    for id in ids.clone().step_by(3) {
+        assert_eq!(table.remove(0, id, all_meet), Some(Entity::new(id, "", 0.0)));
+    }
+    table.check(all_meet);
+    assert!(ids.clone().all(|id| table.find(0, id).is_some() == (id % 3 != 0)));
+    assert!(ids.filter(|id| table.remove(0, *id, all_meet).is_some()).count() == 666);
+    assert_eq!(table.len(), 0);
+}
+
+/// Nothing is left of what went through a bucket and is gone, so that a table that lives long does not get slower.
+#[test]
+fn what_is_gone_leaves_no_count() {
+    let mut table = Table::default();
+    for id in 0..1000 {
+        table.insert(hash(id), Entity::new(id, "", 0.0), hash);
+    }
+    for round in 1..100 {
+        for id in 0..1000 {
+            assert!(table.remove(hash(id + round * 1000 - 1000), id + round * 1000 - 1000, hash).is_some());
+            table.insert(hash(id + round * 1000), Entity::new(id + round * 1000, "", 0.0), hash);
+        }
+    }
+    table.check(hash);
+    assert!(table.buckets.iter().all(|bucket| bucket.sent_on() < MANY));
+}
+
+#[test]
+fn what_was_large_shrinks() {
+    const IDS: i64 = 100_000;
+    let mut table = Table::default();
+    for id in 0..IDS {
+        table.insert(hash(id), Entity::new(id, "", 0.0), hash);
+    }
+    for left in (0..IDS).rev() {
+        assert!(table.remove(hash(left), left, hash).is_some());
+        assert!(table.slots() <= SMALLEST.max(8 * (table.len() + 1)), "{} slots for {}", table.slots(), table.len());
+    }
+    assert_eq!(table.len(), 0);
+}
