@@ -164,18 +164,20 @@ impl SeamArgs {
     }
 }
 
-/// Each repo beside the map it is made of, and our own beside the maps; of those that are named, if any are.
+/// Each repo beside the map it is made of, and our own beside the maps; of those that are named, if any are. Who stands beside
+/// the same map does so in the same turns.
 fn beside_their_own(catalog: &Catalog, given: &[String]) -> Result<Vec<Group>, Misuse> {
     let wanted = |name: &str| catalog.repo(name).is_ok() && (given.is_empty() || given.iter().any(|one| one == name));
-    let group = |baseline: &str, name: &str| Group { baseline: baseline.into(), stores: vec![name.into()] };
-    let mut groups: Vec<Group> = if given.is_empty() {
-        TWINS.into_iter().filter(|name| wanted(name)).map(|name| group(&format!("{PREFIX}{name}"), name)).collect()
-    } else {
-        let own = |name: &&String| NAMES.contains(&&*format!("{PREFIX}{name}"));
-        given.iter().filter(own).map(|name| group(&format!("{PREFIX}{name}"), name)).collect()
-    };
-    if wanted(OWN) {
-        groups.extend(MEASURES.map(|measure| group(measure, OWN)));
+    let names = if given.is_empty() { TWINS.map(String::from).to_vec() } else { given.to_vec() };
+    let twins = names.iter().map(|name| (format!("{PREFIX}{name}"), &**name));
+    let twins = twins.filter(|(map, name)| wanted(name) && NAMES.contains(&&**map));
+    let own = MEASURES.iter().filter(|_| wanted(OWN)).map(|measure| ((*measure).to_owned(), OWN));
+    let mut groups: Vec<Group> = Vec::new();
+    for (baseline, name) in twins.chain(own) {
+        match groups.iter_mut().find(|group| group.baseline == baseline) {
+            Some(group) => group.stores.push(name.to_owned()),
+            None => groups.push(Group { baseline, stores: vec![name.to_owned()] }),
+        }
     }
     let is_there = |name: &&String| groups.iter().any(|group| group.stores.contains(name));
     match given.iter().find(|name| !is_there(name)) {

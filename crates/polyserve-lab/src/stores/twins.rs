@@ -180,17 +180,20 @@ pub struct Ground {
 }
 
 impl Field {
-    /// The stores of these names, filled together; who comes first changes with `block`, and so do the draws.
+    /// The stores of these names, made and filled together; who comes first changes with `block`, and so do the draws.
     ///
     /// # Errors
     ///
     /// Where there is no such store, or it fails.
     pub fn new(catalog: &Catalog, names: &[&str], ground: &Ground, block: usize) -> anyhow::Result<Self> {
-        let mut stores = Vec::new();
-        for name in names {
-            stores.push(with(catalog, name, Hold)?.with_context(|| format!("the store {name}"))?);
+        let turns = order(block, names.len());
+        let mut made = Vec::new();
+        for number in &turns {
+            let name = names[*number];
+            made.push((*number, with(catalog, name, Hold)?.with_context(|| format!("the store {name}"))?));
         }
-        let turns = order(block, stores.len());
+        made.sort_by_key(|(number, _)| *number);
+        let stores: Vec<_> = made.into_iter().map(|(_, store)| store).collect();
         for place in 0..ground.keys {
             let id = spread(place, ground.keys);
             for number in &turns {
