@@ -1,5 +1,7 @@
 //! All that threads meet at in `copy_on_write`: std's and arc-swap's, or a model checker's.
 
+// `OnceLock` is std's under a checker too, for neither has one: making a segment is no step of its own there, and is seen by
+// all at once. That a reader who is told of a bucket also sees its segment is argued in `shard`, not modelled.
 pub(super) use std::sync::{OnceLock, PoisonError};
 
 pub(super) use polyserve_core::sync::atomic::{AtomicUsize, Ordering};

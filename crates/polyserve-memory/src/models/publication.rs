@@ -2,6 +2,8 @@
 //!
 //! Hashes are the ids themselves, so that a model knows which bucket it is about. Two entities fill a bucket, so the third id
 //! splits bucket 0 into 0 and 1.
+//!
+//! Not covered: how a segment is made known. It is in std's `OnceLock`, which loom sees nothing of.
 
 use std::sync::Arc;
 
