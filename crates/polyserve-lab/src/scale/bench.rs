@@ -49,8 +49,6 @@ const PER_CONNECTION: Duration = Duration::from_micros(50);
 const RAMP: Duration = Duration::from_millis(50);
 /// More requests than this share that were due and not sent: the rate was too much.
 const MOST_BEHIND: f64 = 0.01;
-/// From this share of the closed loop on its memory is looked at.
-const SETTLED: f64 = 0.5;
 
 impl Bench {
     /// One of these cores, the servers' first, and of these times: warm-up, closed loop, and at a fixed rate.
@@ -96,11 +94,8 @@ impl Bench {
         let closed =
             load.clone().with(|load| (load.warm_up, load.span) = (self.warm_up + more, Span::Time(self.slice + more)));
         let mut loaded_bytes = None;
-        let report = run_watched(&closed, &mut |progress| {
-            if progress.share >= SETTLED {
-                loaded_bytes = resident();
-            }
-        })?;
+        // The last look counts; an earlier one where a busy machine leaves no time for it.
+        let report = run_watched(&closed, &mut |_| loaded_bytes = resident().or(loaded_bytes))?;
         answers += report.answered;
         let cores = self.server_cores.count() as f64;
         let mut shown = Shown {

@@ -79,7 +79,7 @@ pub struct Shown {
     pub start_bytes: Option<u64>,
     /// With all entities.
     pub filled_bytes: Option<u64>,
-    /// With all connections too, under load.
+    /// With all connections too, under load; none where the load was over before the machine let anybody look.
     pub loaded_bytes: Option<u64>,
 }
 
