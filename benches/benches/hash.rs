@@ -14,17 +14,10 @@ use std::time::Duration;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use polyserve::memory::hash::IdState;
+use polyserve_lab::stores::entities::mixed;
 
 /// Ids of one round.
 const ROUND: usize = 1024;
-
-/// SplitMix64, so that no contestant makes the ids.
-fn random(number: u64) -> u64 {
-    let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
 
 /// Runs `bench` for each contestant, by its name.
 macro_rules! each {
@@ -39,7 +32,8 @@ macro_rules! each {
 
 fn apart<S: BuildHasher>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, state: fn() -> S) {
     let state = state();
-    let ids: Vec<i64> = (0..ROUND as u64).map(|number| random(number) as i64).collect();
+    // Random by what no contestant is.
+    let ids: Vec<i64> = (0..ROUND as u64).map(|number| mixed(number) as i64).collect();
     group.bench_function(name, |b| {
         b.iter(|| black_box(&ids).iter().fold(0, |all, id| all ^ state.hash_one(id)));
     });
@@ -55,7 +49,7 @@ fn in_turn<S: BuildHasher>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str,
 fn lookup<S: BuildHasher>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, state: fn() -> S, entries: u64) {
     let mut map = HashMap::with_hasher(state());
     map.extend((0..entries as i64).map(|id| (id, id as u64 ^ 0xff)));
-    let ids: Vec<i64> = (0..entries.max(ROUND as u64)).map(|number| (random(number) % entries) as i64).collect();
+    let ids: Vec<i64> = (0..entries.max(ROUND as u64)).map(|number| (mixed(number) % entries) as i64).collect();
     let mut rounds = ids.chunks_exact(ROUND).cycle();
     group.bench_function(name, |b| {
         b.iter(|| {

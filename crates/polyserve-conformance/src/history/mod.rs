@@ -70,7 +70,7 @@ pub use self::check::{GaveUp, Limits, Verdict, check, check_within};
 pub use self::http::record_http;
 pub use self::json::ReadError;
 pub(crate) use self::record::Asker;
-pub use self::record::{Call, Recording, Script, Watch, Wrong, record_in_process};
+pub use self::record::{Call, Recording, Script, Watch, Wrong, mixed, record_in_process};
 pub use self::value::{entity, value_of};
 pub use self::violation::Violation;
 

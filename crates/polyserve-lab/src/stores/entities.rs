@@ -7,17 +7,10 @@
 //! Cost: an entity is made in about 50 ns; it is checked whole in 10 ns for each 100 bytes.
 
 use polyserve::{Entity, EntityRef};
+pub use polyserve_conformance::history::mixed;
 
 /// A description is so many bytes over and over.
 const BLOCK: usize = 16;
-
-/// Thoroughly mixed bits of a number: splitmix64.
-pub fn mixed(number: u64) -> u64 {
-    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
-}
 
 /// What the description of this version repeats: hexadecimal digits.
 fn block(id: i64, version: u64) -> [u8; BLOCK] {
