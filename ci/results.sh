@@ -18,6 +18,14 @@ for server in pool_server go/twin-rwmutex go/twin-syncmap; do polyserve stress -
 polyserve tasks --task "${TASK:-1s}"
 polyserve ladder
 polyserve scale
+polyserve seam
+stores=(scale --in-process --rounds 10 --slice 60ms)
+polyserve "${stores[@]}" --axis workers --workload read,95/5,50/50,insert,churn --name stores-workers
+polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --dist zipf:0.99,hot --name stores-skew
+polyserve "${stores[@]}" --axis keys --workload read,50/50,churn --name stores-keys
+polyserve "${stores[@]}" --axis payload --workload read,50/50 --name stores-payload
+polyserve scale --in-process --axis keys --points 10000000 --workload memory --rounds 1 --limit 5m \
+    --repos bare/hash_map,std_mutex,two_level,sharded,packed,dashmap,papaya,scc,copy_on_write --name stores-memory
 ours=(--servers "tokio_per_core,tokio_tcp,smol,tokio_hyper" --repos std_rwlock --workers 1 --rounds 12 --baseline peer/hyper --peers all)
 polyserve compare "${ours[@]}" --name compare-get
 polyserve compare "${ours[@]}" --name compare-put --mix put=1

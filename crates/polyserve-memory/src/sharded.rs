@@ -8,17 +8,17 @@
 //! * Nothing unwinds under a write lock. A visit that panics lets its shard's read lock go while it unwinds; these locks
 //!   know no poison.
 //!
-//! Cost: every operation is one hash, one shard's lock (two atomic instructions) and a look into one bucket or two. An
-//! entity lies in its bucket, so a lookup waits for memory once (`table`); in maps whose table is one array and whose entities
-//! are another it waits twice. Operations meet only where their ids share a shard, of which there are sixteen a core. `len`
+//! Cost: every operation is one hash, one shard's lock (two atomic instructions) and a look into one bucket or two (`table`). An
+//! entity lies in its bucket, so a lookup waits for memory once; in maps whose tags are one array and whose entities are
+//! another it waits twice. Operations meet only where their ids share a shard, of which there are sixteen a core. `len`
 //! takes every shard's lock, one after the other. Each shard grows by itself, so growth stops one shard's operations, for one
-//! shard's share of the time. A shard that is less than an eighth full after a remove shrinks, so that a store that was
-//! large gives its tables back; the work is O(1) a remove, amortised, as growth is for puts.
+//! shard's share of the time. A shard that is less than an eighth full after a remove shrinks, down to 2 KiB, so that a store
+//! that was large gives its tables back; the work is O(1) a remove, amortised, as growth is for puts.
 //!
-//! *Wins when* there are more entities than the caches hold, and when several cores read and write different ids, puts of
-//! new ids included. *Loses when* one id takes nearly all the load, since one id is one lock, and its word travels between
-//! the cores that read; there a map that reads without a lock has the better of it. On one thread it pays for shards that it
-//! has no use for, in memory and in `len`.
+//! *Wins when* there are more entities than the caches hold, and when several cores replace what is there. *Loses when* all
+//! fits the caches and is read by several cores, since a lock's word travels between them, and most where one id takes nearly
+//! all the load; there a map that reads without a lock has the better of it. And when ids are mostly new: tables grow by being
+//! built anew. On one thread it pays for shards that it has no use for.
 
 mod table;
 

@@ -1,5 +1,5 @@
-//! The few system calls of polyserve that no maintained safe wrapper offers, behind a safe API. The one home of
-//! `unsafe` in the workspace: every block is argued.
+//! The few system calls and one instruction of polyserve that no maintained safe wrapper offers, behind a safe API. The one
+//! home of `unsafe` in the workspace: every block is argued.
 
 use std::io;
 use std::net::TcpListener;
@@ -90,6 +90,14 @@ mod tests {
 
     const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
     const NONE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+    /// Wherever nothing is, nothing happens.
+    #[test]
+    fn any_address_can_be_fetched() {
+        prefetch(&raw const PATIENCE);
+        prefetch(std::ptr::null::<u8>());
+        prefetch(std::ptr::without_provenance::<u64>(usize::MAX));
+    }
 
     /// Both ends of a connection.
     fn pair() -> (TcpStream, TcpStream) {

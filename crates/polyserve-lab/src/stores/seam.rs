@@ -29,7 +29,7 @@ pub const NAME: &str = "seam";
 /// The kind of a [`Turn`] in a record.
 pub const TURN: &str = "turn";
 /// Rounds between two fillings.
-pub const BLOCK: usize = 10;
+pub const BLOCK: usize = 3;
 
 /// Who takes turns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

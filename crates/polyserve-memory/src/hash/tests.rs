@@ -26,7 +26,7 @@ impl Random {
         self.next() % below
     }
 
-    fn state(&mut self) -> IdState {
+    pub(crate) fn state(&mut self) -> IdState {
         IdState::of([0; 5].map(|_| self.next()))
     }
 }
@@ -52,7 +52,7 @@ fn longest(hashes: impl IntoIterator<Item = u64>, bits: u32) -> u32 {
 }
 
 /// Ids as programs choose them, and as somebody would who knows how tables work.
-fn shapes() -> Vec<(String, Vec<i64>)> {
+pub(crate) fn shapes() -> Vec<(String, Vec<i64>)> {
     let ids = || 0..IDS as i64;
     let mut shapes: Vec<(String, Vec<i64>)> = vec![
         ("a sequence".into(), ids().collect()),

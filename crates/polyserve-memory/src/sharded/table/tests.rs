@@ -1,7 +1,8 @@
 use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 
 use super::*;
-use crate::hash::tests::Random;
+use crate::hash::tests::{Random, shapes};
 
 fn hash(id: i64) -> u64 {
     Random(id.cast_unsigned()).next()
@@ -79,6 +80,30 @@ fn ids_of_one_hash_are_kept_apart() {
     assert!(ids.clone().all(|id| table.find(0, id).is_some() == (id % 3 != 0)));
     assert!(ids.filter(|id| table.remove(0, *id, all_meet).is_some()).count() == 666);
     assert_eq!(table.len(), 0);
+}
+
+/// The header's figures, for ids as programs choose them: buckets that a lookup looks into when there is no room left.
+#[test]
+fn a_full_table_is_not_searched_for_long() {
+    let mut random = Random(3);
+    for (shape, ids) in shapes() {
+        let state = random.state();
+        let (mut table, room) = (Table::default(), Table::room(4096));
+        let hash = |id: i64| state.hash_one(id);
+        for id in &ids[..room] {
+            table.insert(hash(*id), Entity::new(*id, "", 0.0), hash);
+        }
+        assert_eq!((table.len(), table.buckets.len()), (room, 4096), "{shape}");
+        let looked_into = |id: i64| {
+            let last = table.place(hash(id), id).map(|place| place.bucket);
+            let ends = |at: &usize| Some(*at) == last || (last.is_none() && table.buckets[*at].sent_on() == 0);
+            let mut numbers = (0..table.buckets.len()).map(|step| table.number(hash(id), step));
+            numbers.position(|at| ends(&at)).unwrap() + 1
+        };
+        let mean = |ids: &[i64]| ids.iter().map(|id| looked_into(*id)).sum::<usize>() as f64 / ids.len() as f64;
+        let (found, absent) = (mean(&ids[..room]), mean(&ids[room..]));
+        assert!(found < 2.0 && absent < 4.0, "{shape}: {found} buckets to find, {absent} to find nothing");
+    }
 }
 
 /// Nothing is left of what went through a bucket and is gone, so that a table that lives long does not get slower.
