@@ -94,7 +94,8 @@ mod tests {
     /// Wherever nothing is, nothing happens.
     #[test]
     fn any_address_can_be_fetched() {
-        prefetch(&raw const PATIENCE);
+        let here = 1_u8;
+        prefetch(&raw const here);
         prefetch(std::ptr::null::<u8>());
         prefetch(std::ptr::without_provenance::<u64>(usize::MAX));
     }
