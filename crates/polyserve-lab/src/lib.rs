@@ -24,7 +24,7 @@
 //! * [`recommend`]: which server and repo for a workload. [`delayed`]: a repo that has to ask somebody else.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`scale`]: how what servers can do, and what they take, grows. [`stores`]: repos and bare maps, without a server.
-//! * [`report`]: a page of recorded runs, and their tables in Markdown.
+//! * [`report`]: a page of recorded runs, and their tables and charts in Markdown.
 //! * [`tasks`]: the experiment of CPU tasks at once.
 //! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.

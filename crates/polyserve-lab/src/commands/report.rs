@@ -1,4 +1,4 @@
-//! `polyserve report`: a page of recorded runs, and tables of them in Markdown pages.
+//! `polyserve report`: a page of recorded runs, and tables and charts of them in Markdown pages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::claims::Claim;
 use crate::output::{print, print_json};
+use crate::report::chart::Chart;
 use crate::report::splice::{self, Page};
 use crate::report::{self, Record, html};
 
@@ -21,11 +22,12 @@ pub(crate) struct ReportArgs {
     /// Where the page goes; what is there is written over. [default: report.html]
     #[arg(long, value_name = "FILE", requires = "records")]
     html: Option<PathBuf>,
-    /// Markdown pages: whatever stands between `<!-- table NAME of PATH -->` or `<!-- claims of PATH... -->` and
-    /// `<!-- end -->` is rewritten from the records.
+    /// Markdown pages: whatever stands between `<!-- table NAME of PATH -->`, `<!-- claims of PATH... -->` or
+    /// `<!-- chart AXIS WORKLOAD [DIST] of PATH -->` and `<!-- end -->` is rewritten from the records. Charts are files in
+    /// `charts` beside the page; what else is there stays.
     #[arg(long, value_name = "PAGE", num_args = 1..)]
     splice: Vec<PathBuf>,
-    /// Write no page over: say where one differs from its records, and end with 1.
+    /// Write no page or chart over: say where one differs from its records, and end with 1.
     #[arg(long, requires = "splice")]
     check: bool,
 }
@@ -54,6 +56,8 @@ struct Spliced {
     page: String,
     /// How many tables it has from records.
     tables: usize,
+    /// The files of the charts that it shows.
+    charts: Vec<String>,
     /// What was not as its record says.
     differences: Vec<String>,
 }
@@ -74,7 +78,7 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
         printed.html = Some(path.display().to_string());
     }
     // All of them are read before one is written.
-    let pages = args.splice.iter().map(|path| splice::spliced(path)).collect::<anyhow::Result<Vec<Page>>>()?;
+    let pages = splice::spliced(&args.splice)?;
     let mut code = ExitCode::SUCCESS;
     for page in &pages {
         let named = page.path.display();
@@ -91,18 +95,21 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
             page.write()?;
         }
         let differences = page.differences.iter().map(|difference| difference.what.clone()).collect();
-        printed.pages.push(Spliced { page: named.to_string(), tables: page.tables, differences });
+        let charts = page.charts.iter().map(Chart::link).collect();
+        printed.pages.push(Spliced { page: named.to_string(), tables: page.tables, charts, differences });
     }
     if json { print_json(&printed) } else { print(&text) }?;
     Ok(code)
 }
 
-/// How many tables were looked at: a page without any is as its records say whatever they say.
+/// How many tables and charts were looked at: a page without any is as its records say whatever they say.
 fn counted(page: &Page) -> String {
-    match (page.tables, page.tables - page.differences.len()) {
+    let what = if page.charts.is_empty() { "tables" } else { "tables and charts" };
+    let all = page.tables + page.charts.len();
+    match (all, all - page.differences.len()) {
         (0, _) => "no table of a record".into(),
-        (all, good) if all == good => format!("tables as their records say: {all}"),
-        (all, good) => format!("tables as their records said: {good} of {all}"),
+        (all, good) if all == good => format!("{what} as their records say: {all}"),
+        (all, good) => format!("{what} as their records said: {good} of {all}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What recorded runs say, for people: one page with charts, and tables spliced into Markdown.
+//! What recorded runs say, for people: one page with charts, and tables and charts spliced into Markdown.
 //!
 //! A record is read with tolerance, for it may be of an older program, of a run that was ended early, or of an experiment
 //! that this program does not know: what is not known is shown as plain tables, what is missing as a gap. What a record
@@ -7,10 +7,12 @@
 //! Invariant: nothing is measured here and no figure is made up; the same records give the same page, byte for byte.
 //! Cost: all records in memory, read from [`MOST_BYTES`] at most.
 
+pub mod chart;
 pub mod experiments;
 pub mod html;
 pub mod plain;
 pub mod splice;
+pub mod svg;
 pub mod whole;
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Tables in Markdown pages, written there by the program that has the records: nobody copies a figure by hand.
+//! Tables and charts in Markdown pages, written there by the program that has the records: nobody copies a figure by hand.
 //!
 //! A page names what stands in it, on lines of their own, and everything between them is rewritten:
 //!
@@ -7,13 +7,18 @@
 //! <!-- end -->
 //! <!-- claims of PATH.jsonl PATH.jsonl -->
 //! <!-- end -->
+//! <!-- chart AXIS WORKLOAD DIST of PATH.jsonl -->
+//! <!-- end -->
 //! ```
 //!
-//! Paths begin at the page's own directory and have no white space. What stands in a fenced block of code is text.
+//! Paths begin at the page's own directory and have no white space. What stands in a fenced block of code is text. A chart
+//! is a file in [`DIRECTORY`](super::chart::DIRECTORY) beside the page, which shows it; files there that no page shows are
+//! left alone.
 //!
 //! Invariant: what stands outside such a pair stays as it is, byte for byte, its line ends too; splicing twice changes
-//! nothing more. Cost: the page and its records in memory.
+//! nothing more. Cost: the page, its records and its charts in memory.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,12 +26,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::Value;
 
+use super::chart::Chart;
 use super::{Record, shown_command};
 use crate::Misuse;
 use crate::output::{Table, in_markdown};
 
 /// A page as it is, and as its records say that it should be.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Page {
     /// Where it is.
     pub path: PathBuf,
@@ -36,19 +42,28 @@ pub struct Page {
     pub spliced: String,
     /// How many tables it has from records.
     pub tables: usize,
+    /// The charts that it shows.
+    pub charts: Vec<Chart>,
     /// What stands in it that is not as it should be.
     pub differences: Vec<Difference>,
 }
 
-/// A table that is not as its record says.
+/// A table or a chart that is not as its record says.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Difference {
     /// What the page names it.
     pub what: String,
-    /// The lines that stand there and should not.
+    /// The lines that stand there, or in the chart's file, and should not.
     pub stale: Vec<String>,
     /// The lines that should stand there.
     pub due: Vec<String>,
+}
+
+/// What is to stand between two markers, and what differs in the file that it shows.
+#[derive(Debug)]
+struct Due {
+    text: String,
+    beside: Option<Difference>,
 }
 
 impl std::fmt::Display for Difference {
@@ -65,6 +80,7 @@ const END: &str = "<!-- end -->";
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted<'a> {
     Table { name: &'a str, path: &'a str },
+    Chart { name: &'a str, path: &'a str },
     Claims { paths: Vec<&'a str> },
 }
 
@@ -74,12 +90,12 @@ fn wanted(line: &str) -> Result<Option<Wanted<'_>>, String> {
         return Ok(None);
     };
     if let Some(rest) = text.strip_prefix("table ") {
-        return match rest.rsplit_once(" of ") {
-            Some((name, path)) if !name.trim().is_empty() && !path.trim().contains(char::is_whitespace) => {
-                Ok(Some(Wanted::Table { name: name.trim(), path: path.trim() }))
-            }
-            _ => Err(format!("{line:?} is not <!-- table NAME of PATH -->")),
-        };
+        let table = named(rest).map(|(name, path)| Some(Wanted::Table { name, path }));
+        return table.ok_or_else(|| format!("{line:?} is not <!-- table NAME of PATH -->"));
+    }
+    if let Some(rest) = text.strip_prefix("chart ") {
+        let chart = named(rest).map(|(name, path)| Some(Wanted::Chart { name, path }));
+        return chart.ok_or_else(|| format!("{line:?} is not <!-- chart AXIS WORKLOAD [DIST] of PATH -->"));
     }
     match text.strip_prefix("claims of ") {
         Some(paths) => Ok(Some(Wanted::Claims { paths: paths.split_whitespace().collect() })),
@@ -88,34 +104,68 @@ fn wanted(line: &str) -> Result<Option<Wanted<'_>>, String> {
     }
 }
 
-/// Reads a page and what its records say.
+/// `NAME of PATH`.
+fn named(rest: &str) -> Option<(&str, &str)> {
+    let (name, path) = rest.rsplit_once(" of ")?;
+    Some((name.trim(), path.trim())).filter(|(name, path)| !name.is_empty() && !path.contains(char::is_whitespace))
+}
+
+/// Reads pages and what their records say.
 ///
 /// # Errors
 ///
-/// [`Misuse`](crate) where a marker makes no sense, or names a record or a table that is not there; or where anything
-/// cannot be read.
-pub fn spliced(path: &Path) -> anyhow::Result<Page> {
+/// [`Misuse`](crate) where a marker makes no sense, or names a record, a table or a chart that is not there, or where two
+/// charts would be one file; or where anything cannot be read.
+pub fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<Page>> {
+    let pages = paths.iter().map(|path| page(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut files: BTreeMap<PathBuf, &Chart> = BTreeMap::new();
+    for page in &pages {
+        for chart in &page.charts {
+            let file = chart.path(page.within());
+            let shown = file.display().to_string();
+            if files.insert(file, chart).is_some_and(|other| other != chart) {
+                return Err(Misuse(format!("{}: two charts would be {shown}", page.path.display())).into());
+            }
+        }
+    }
+    Ok(pages)
+}
+
+fn page(path: &Path) -> anyhow::Result<Page> {
     let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
-    let within = path.parent().unwrap_or(Path::new(""));
-    let mut tables = 0;
-    let mut count = |wanted: &Wanted<'_>| {
-        tables += 1;
-        content(within, wanted)
+    let mut page = Page { path: path.to_owned(), ..Page::default() };
+    let (mut tables, mut charts) = (0, Vec::new());
+    let mut content = |wanted: &Wanted<'_>| {
+        let (text, chart) = content(page.within(), wanted)?;
+        let beside = chart.as_ref().map(|chart| beside(page.within(), chart)).transpose()?.flatten();
+        match chart {
+            Some(chart) => charts.push(chart),
+            None => tables += 1,
+        }
+        Ok(Due { text, beside })
     };
-    let (spliced, differences) = splice(&text, &mut count).map_err(|error| {
+    let (spliced, differences) = splice(&text, &mut content).map_err(|error| {
         let said = format!("{}: {error:#}", path.display());
         if error.is::<Misuse>() { Misuse(said).into() } else { anyhow::Error::msg(said) }
     })?;
-    Ok(Page { path: path.to_owned(), text, spliced, tables, differences })
+    (page.text, page.spliced, page.differences) = (text, spliced, differences);
+    (page.tables, page.charts) = (tables, charts);
+    Ok(page)
 }
 
 impl Page {
-    /// Writes it as it should be, where it is not so.
+    /// Its directory, where its paths begin.
+    fn within(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
+    }
+
+    /// Writes it as it should be, where it is not so, and its charts before it.
     ///
     /// # Errors
     ///
-    /// Where it cannot be written.
+    /// Where it cannot be written, or one of them.
     pub fn write(&self) -> anyhow::Result<()> {
+        self.charts.iter().try_for_each(|chart| chart.write(self.within()))?;
         if self.text == self.spliced {
             return Ok(());
         }
@@ -123,7 +173,7 @@ impl Page {
     }
 }
 
-type Content<'a> = &'a mut dyn FnMut(&Wanted<'_>) -> anyhow::Result<String>;
+type Content<'a> = &'a mut dyn FnMut(&Wanted<'_>) -> anyhow::Result<Due>;
 
 /// The text with what `content` gives between its markers.
 fn splice(text: &str, content: Content<'_>) -> anyhow::Result<(String, Vec<Difference>)> {
@@ -149,10 +199,11 @@ fn splice(text: &str, content: Content<'_>) -> anyhow::Result<(String, Vec<Diffe
             };
             if inner.trim() == END {
                 let end = if whole.ends_with("\r\n") { "\r\n" } else { "\n" };
-                let due = content(&asked).with_context(|| format!("line {number}"))?.replace('\n', end);
-                if stands != due {
+                let Due { text, beside } = content(&asked).with_context(|| format!("line {number}"))?;
+                let due = text.replace('\n', end);
+                if stands != due || beside.is_some() {
                     let what = line.strip_prefix(BEGIN).unwrap_or(line).trim_end_matches("-->").trim().to_owned();
-                    differences.push(difference(what, &stands, &due));
+                    differences.push(difference(what, &stands, &due).and(beside));
                 }
                 spliced.push_str(&due);
                 spliced.push_str(inner);
@@ -194,23 +245,52 @@ fn difference(what: String, stands: &str, due: &str) -> Difference {
     Difference { what, stale: owned(stale), due: owned(due) }
 }
 
-/// What stands between two markers: the table, and below it what made it.
-fn content(within: &Path, wanted: &Wanted<'_>) -> anyhow::Result<String> {
-    let (table, records) = match wanted {
+impl Difference {
+    /// Both, as one of the first name.
+    fn and(mut self, other: Option<Self>) -> Self {
+        if let Some(other) = other {
+            self.stale.extend(other.stale);
+            self.due.extend(other.due);
+        }
+        self
+    }
+}
+
+/// What differs in a chart's file, if anything does.
+fn beside(within: &Path, chart: &Chart) -> anyhow::Result<Option<Difference>> {
+    let stands = match chart.stands(within)? {
+        Some(bytes) if bytes == chart.svg.as_bytes() => return Ok(None),
+        Some(bytes) => bytes,
+        None => {
+            let due = format!("{}, {} lines", chart.link(), chart.svg.lines().count());
+            return Ok(Some(Difference { what: chart.link(), stale: Vec::new(), due: vec![due] }));
+        }
+    };
+    Ok(Some(difference(chart.link(), &String::from_utf8_lossy(&stands), &chart.svg)))
+}
+
+/// What stands between two markers: the table or the chart, and below it what made it; and the chart, if it is one.
+fn content(within: &Path, wanted: &Wanted<'_>) -> anyhow::Result<(String, Option<Chart>)> {
+    let (mut text, records, chart) = match wanted {
         Wanted::Table { name, path } => {
             let record = record(within, path)?;
-            (table(&record, name)?, vec![record])
+            (table(&record, name)?.markdown(), vec![record], None)
+        }
+        Wanted::Chart { name, path } => {
+            let record = record(within, path)?;
+            let chart = Chart::of(&record, Path::new(path), name)?;
+            (format!("{}\n", chart.markdown()), vec![record], Some(chart))
         }
         Wanted::Claims { paths } => {
             let records = paths.iter().map(|path| record(within, path)).collect::<anyhow::Result<Vec<_>>>()?;
-            (claims(&records)?, records)
+            (claims(&records)?.markdown(), records, None)
         }
     };
-    let mut text = format!("\n{}\n", table.markdown());
+    text = format!("\n{text}\n");
     for record in &records {
         let _ = writeln!(text, "{}\n", origin(record)); // a string takes all
     }
-    Ok(text)
+    Ok((text, chart))
 }
 
 fn record(within: &Path, path: &str) -> anyhow::Result<Record> {
@@ -280,98 +360,4 @@ fn in_code(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    use crate::report::experiments;
-
-    fn known(wanted: &Wanted<'_>) -> anyhow::Result<String> {
-        match wanted {
-            Wanted::Table { name: "t", path: "x.jsonl" } => Ok("\n| a |\n\n".into()),
-            Wanted::Claims { paths } if paths == &["x.jsonl", "y.jsonl"] => Ok("claims\n".into()),
-            other => Err(Misuse(format!("{other:?}")).into()),
-        }
-    }
-
-    fn done(text: &str) -> (String, Vec<Difference>) {
-        splice(text, &mut known).unwrap()
-    }
-
-    fn refused(text: &str) -> String {
-        let error = splice(text, &mut known).unwrap_err();
-        assert!(error.is::<Misuse>(), "{error:#}");
-        format!("{error:#}")
-    }
-
-    #[test]
-    fn what_is_outside_stays_and_twice_is_as_once() {
-        let page =
-            "# Title \t\n<!-- a comment -->\n<!-- table t of x.jsonl -->\nold\n<!-- end -->\nafter, without an end";
-        let (spliced, differences) = done(page);
-        let due = "# Title \t\n<!-- a comment -->\n<!-- table t of x.jsonl -->\n\n| a |\n\n<!-- end -->\nafter, without an end";
-        assert_eq!(spliced, due);
-        assert_eq!((differences.len(), differences[0].what.as_str()), (1, "table t of x.jsonl"));
-        assert_eq!(differences[0].to_string(), "-old\n+\n+| a |\n+\n");
-        assert_eq!(done(&spliced), (spliced.clone(), Vec::new()));
-        assert_eq!(done("nothing\nasked").0, "nothing\nasked");
-    }
-
-    #[test]
-    fn lines_end_as_the_pages_do() {
-        let page = "a\r\n<!-- claims of x.jsonl y.jsonl -->\r\n<!-- end -->\r\nb\r\n";
-        let (spliced, differences) = done(page);
-        assert_eq!(spliced, "a\r\n<!-- claims of x.jsonl y.jsonl -->\r\nclaims\r\n<!-- end -->\r\nb\r\n");
-        assert_eq!(differences[0].to_string(), "+claims\n");
-        assert_eq!(done(&spliced).1, []);
-    }
-
-    #[test]
-    fn only_the_lines_that_differ_are_said() {
-        let said = difference("t".into(), "same\nold\nlast\n", "same\nnew\nnewer\nlast\n").to_string();
-        assert_eq!(said, "-old\n+new\n+newer\n");
-    }
-
-    /// A page that tells how this is done shows the markers.
-    #[test]
-    fn a_block_of_code_is_text() {
-        for page in ["```text\n<!-- table no of no -->\n<!-- end -->\n```\n", "~~~~\n```\n<!-- end -->\n~~~~\n"] {
-            assert_eq!(done(page), (page.to_owned(), Vec::new()));
-        }
-    }
-
-    #[test]
-    fn markers_that_make_no_sense_are_refused() {
-        for (page, why) in [
-            ("<!-- table t of x.jsonl -->\n", "line 1: <!-- table t of x.jsonl --> has no <!-- end -->"),
-            ("<!-- end -->", "line 1: <!-- end --> ends nothing"),
-            ("<!-- table t of x.jsonl -->\n<!-- table t of x.jsonl -->\n<!-- end -->", "line 2: "),
-            ("\n<!-- table t -->\n<!-- end -->", "line 2: \"<!-- table t -->\" is not"),
-            ("<!-- table t of a b -->\n<!-- end -->", "is not <!-- table NAME of PATH -->"),
-            ("<!-- claims x -->\n<!-- end -->", "is not <!-- claims of PATH... -->"),
-            ("<!-- table other of x.jsonl -->\n<!-- end -->", "line 1: Table"),
-        ] {
-            let said = refused(page);
-            assert!(said.contains(why), "{page:?}: {said}");
-        }
-    }
-
-    #[test]
-    fn below_a_table_stands_what_made_it() {
-        let header = json!({
-            "kind": "environment", "command": ["/a/polyserve", "page", "--out=x", "`"], "date": "2026-11-21T18:00:00Z",
-            "cpu": "One|Two", "cores": 1, "kernel": "6.1", "commit": "abc"
-        });
-        let lines = vec![header, json!({"kind": "cell", "server": "a", "n": 1.5})];
-        let record =
-            |lines| Record { path: "x.jsonl".into(), name: "x".into(), experiment: experiments::named("x"), lines };
-        let whole = record(lines.clone());
-        assert_eq!(origin(&whole), r"`` polyserve page '`' ``, 2026-11-21, One\|Two, 1 core, Linux 6.1, commit abc");
-        let bare = record(lines[1..].to_vec());
-        assert!(origin(&bare).ends_with("; not complete: nothing says where and with what it was measured"));
-        assert_eq!(table(&whole, "cell").unwrap().rows()[1], ["a", "1.5"]);
-        let said = table(&whole, "pools").unwrap_err().to_string();
-        assert_eq!(said, "there is no table \"pools\" of x.jsonl; there are: cell");
-        assert!(claims(&[whole]).unwrap_err().to_string().contains("nothing was published"));
-    }
-}
+mod tests;

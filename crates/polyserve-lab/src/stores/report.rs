@@ -125,16 +125,22 @@ pub struct Report {
 
 /// Everybody's cells at one place, under one workload.
 type Field<'a> = BTreeMap<&'a str, BTreeMap<usize, &'a Cell>>;
+/// All places under all workloads.
+type Fields<'a> = BTreeMap<(Axis, &'a Load, u64), Field<'a>>;
+
+fn fields(lines: &Lines) -> Fields<'_> {
+    let mut fields = Fields::new();
+    for cell in lines.cells.iter().filter(|cell| !lines.is_out(cell.key.axis, cell.key.x, &cell.key.name)) {
+        let field = fields.entry((cell.key.axis, &cell.load, cell.key.x)).or_default();
+        field.entry(&cell.key.name).or_default().insert(cell.key.round, cell);
+    }
+    fields
+}
 
 impl Report {
     /// What `lines` make together, beside `baseline`.
     pub fn of(lines: &Lines, baseline: &str, seed: u64, interrupted: bool) -> Self {
-        let cells = lines.cells.iter().filter(|cell| !lines.is_out(cell.key.axis, cell.key.x, &cell.key.name));
-        let mut fields: BTreeMap<(Axis, &Load, u64), Field<'_>> = BTreeMap::new();
-        for cell in cells {
-            let field = fields.entry((cell.key.axis, &cell.load, cell.key.x)).or_default();
-            field.entry(&cell.key.name).or_default().insert(cell.key.round, cell);
-        }
+        let fields = fields(lines);
         let mut points = Vec::new();
         for ((axis, load, x), field) in &fields {
             points.extend(points_of(*axis, load, *x, field, baseline, seed));
@@ -178,6 +184,44 @@ pub fn report(lines: &[Value]) -> anyhow::Result<Report> {
     Ok(Report::of(&Lines::of(lines)?, &baseline, header.environment.seed, false))
 }
 
+/// The points of a [`report`] without their ratios, which take most of its time.
+///
+/// # Errors
+///
+/// Where a line is not what it should be.
+pub fn medians(lines: &[Value]) -> anyhow::Result<Vec<Point>> {
+    let lines = Lines::of(lines)?;
+    let fields = fields(&lines);
+    let points = |((axis, load, x), field): (&(Axis, &Load, u64), &Field<'_>)| {
+        let point = |(name, rounds): (&&str, &BTreeMap<usize, &Cell>)| median_of((*axis, *load, *x), name, rounds);
+        field.iter().map(point).collect::<Vec<_>>()
+    };
+    Ok(fields.iter().flat_map(points).collect())
+}
+
+/// A point without its ratios.
+fn median_of((axis, load, x): (Axis, &Load, u64), name: &str, rounds: &BTreeMap<usize, &Cell>) -> Point {
+    let cells: Vec<&Cell> = rounds.values().copied().collect();
+    let latency = |of: fn(&super::record::Latency) -> f64| middle(&cells, |cell| cell.shown.latency.as_ref().map(of));
+    Point {
+        axis,
+        x,
+        load: load.clone(),
+        name: name.to_owned(),
+        rounds: cells.len(),
+        per_s: middle(&cells, |cell| Some(cell.shown.per_s)).unwrap_or(0.0),
+        windowed_per_s: middle(&cells, |cell| cell.shown.windowed_per_s),
+        cpu_us: middle(&cells, |cell| cell.shown.cpu_us),
+        p50_us: latency(|latency| latency.p50_us),
+        p99_us: latency(|latency| latency.p99_us),
+        p999_us: latency(|latency| latency.p999_us),
+        max_us: cells.iter().filter_map(|cell| Some(cell.shown.latency?.max_us)).max_by(f64::total_cmp),
+        beside: None,
+        verdict: None,
+        beside_bare: None,
+    }
+}
+
 fn points_of(axis: Axis, load: &Load, x: u64, field: &Field<'_>, baseline: &str, seed: u64) -> Vec<Point> {
     let beside = |name: &str, other: &str| {
         let (own, other) = (field.get(name)?, field.get(other)?);
@@ -186,26 +230,12 @@ fn points_of(axis: Axis, load: &Load, x: u64, field: &Field<'_>, baseline: &str,
     };
     let band: Interval = tie_band(beside(&again(baseline), baseline).as_ref());
     let point = |(name, rounds): (&&str, &BTreeMap<usize, &Cell>)| {
-        let cells: Vec<&Cell> = rounds.values().copied().collect();
         let ratio = if *name == baseline { None } else { beside(name, baseline) };
-        let latency =
-            |of: fn(&super::record::Latency) -> f64| middle(&cells, |cell| cell.shown.latency.as_ref().map(of));
         Point {
-            axis,
-            x,
-            load: load.clone(),
-            name: (*name).to_owned(),
-            rounds: cells.len(),
-            per_s: middle(&cells, |cell| Some(cell.shown.per_s)).unwrap_or(0.0),
-            windowed_per_s: middle(&cells, |cell| cell.shown.windowed_per_s),
-            cpu_us: middle(&cells, |cell| cell.shown.cpu_us),
-            p50_us: latency(|latency| latency.p50_us),
-            p99_us: latency(|latency| latency.p99_us),
-            p999_us: latency(|latency| latency.p999_us),
-            max_us: cells.iter().filter_map(|cell| Some(cell.shown.latency?.max_us)).max_by(f64::total_cmp),
             verdict: ratio.map(|ratio| ratio.verdict(&band)),
             beside: ratio,
             beside_bare: beside(name, &format!("{PREFIX}{name}")),
+            ..median_of((axis, load, x), name, rounds)
         }
     };
     field.iter().map(point).collect()
@@ -240,7 +270,7 @@ fn memory(lines: &Lines) -> Vec<MemoryPoint> {
     by.iter().map(point).collect()
 }
 
-fn growth(fields: &BTreeMap<(Axis, &Load, u64), Field<'_>>, seed: u64) -> Vec<Growth> {
+fn growth(fields: &Fields<'_>, seed: u64) -> Vec<Growth> {
     let mut samples: BTreeMap<(Axis, &Load, &str), Vec<Sample>> = BTreeMap::new();
     for ((axis, load, x), field) in fields {
         for (name, rounds) in field {

@@ -34,7 +34,7 @@ fn time(us: Option<f64>) -> String {
 }
 
 /// Operations a second.
-fn rate(per_s: f64) -> String {
+pub(crate) fn rate(per_s: f64) -> String {
     match per_s {
         per_s if per_s >= 1e5 => format!("{:.2} M", per_s / 1e6),
         per_s => format!("{:.1} k", per_s / 1e3),

@@ -121,6 +121,40 @@ fn pages_are_spliced_and_checked() {
 }
 
 #[test]
+fn charts_are_spliced_and_checked() {
+    let dir = place("charts");
+    fs::copy(Path::new(RECORDS).join("stores-workers.jsonl"), dir.join("stores-workers.jsonl")).unwrap();
+    let page = dir.join("docs.md");
+    fs::write(&page, "<!-- chart workers read uniform of stores-workers.jsonl -->\n<!-- end -->\n").unwrap();
+    let check = || run(&["report", "--splice", shown(&page), "--check"]);
+    assert_eq!(check().status.code(), Some(1));
+    assert!(!dir.join("charts").exists(), "a check writes nothing");
+    printed(&["report", "--splice", shown(&page)]);
+    let output = check();
+    assert!(output.status.success(), "{}", text(&output.stdout));
+    let said = text(&output.stdout);
+    assert!(said.ends_with("docs.md: tables and charts as their records say: 1\n"), "{said}");
+
+    let link = "charts/stores-workers-workers-read-uniform.svg";
+    assert!(fs::read_to_string(&page).unwrap().contains(&format!("]({link})\n\n`polyserve scale ")));
+    let file = dir.join(link);
+    let svg = fs::read_to_string(&file).unwrap();
+    fs::write(&file, svg.replace("bare/dashmap", "dashmap/bare")).unwrap();
+    let output = check();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("dashmap/bare</text>"), "{}", text(&output.stdout));
+    fs::remove_file(&file).unwrap();
+    let output = check();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains(&format!("+{link}, ")), "{}", text(&output.stdout));
+    assert!(!file.exists());
+    let output = run(&["report", "--splice", shown(&page), "--json"]);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), said["pages"][0]["charts"][0].as_str()), (Some(0), Some(link)));
+    assert_eq!(fs::read_to_string(&file).unwrap(), svg);
+}
+
+#[test]
 fn what_cannot_be_done_is_a_misuse() {
     let dir = place("misuse");
     let page = dir.join("docs.md");
@@ -133,6 +167,8 @@ fn what_cannot_be_done_is_a_misuse() {
     fs::copy(Path::new(RECORDS).join("page.jsonl"), dir.join("page.jsonl")).unwrap();
     let said = spliced("<!-- table nothing of page.jsonl -->\n<!-- end -->\n");
     assert!(said.contains("there is no table \"nothing\"") && said.contains("cell"), "{said}");
+    let said = spliced("<!-- chart workers read of page.jsonl -->\n<!-- end -->\n");
+    assert!(said.contains("there is no chart \"workers read\""), "{said}");
     for (args, why) in [
         (&[][..], "required"),
         (&["--check"], "required"),

@@ -1,0 +1,321 @@
+//! Lines over an axis, both logarithmic, drawn as SVG: for pages that run no scripts and may be shown bright or dark.
+//!
+//! Lengths are pixels. Who reads a chart of sixteen lines finds no colour in a legend, so each line's name stands at its
+//! right end, moved up or down where names would lie on each other, with a leader to it.
+//!
+//! Invariant: the same chart gives the same text, to the byte; whatever a name says, it is text; no two names lie on each
+//! other. Cost: some hundred bytes a point.
+
+use std::fmt::Write as _;
+
+/// Lines over an axis. All figures are above 0, and every line has a point.
+#[derive(Clone, Debug)]
+pub struct LineChart {
+    /// Stands above it.
+    pub title: String,
+    /// What it shows, for who does not see it.
+    pub about: String,
+    /// Stands below the axis.
+    pub axis: String,
+    /// The lines.
+    pub lines: Vec<Line>,
+}
+
+/// A line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Stands at its end.
+    pub name: String,
+    /// How it looks.
+    pub style: Style,
+    /// Places and figures, from left to right.
+    pub points: Vec<(u64, f64)>,
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// As SVG writes it.
+    pub colour: &'static str,
+    /// Lengths of dashes and of gaps; nothing is a whole line.
+    pub dashes: Option<&'static str>,
+    /// What marks a point.
+    pub mark: Mark,
+    /// Whether marks are empty within.
+    pub is_hollow: bool,
+}
+
+/// What marks a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// A circle.
+    Circle,
+    /// A square.
+    Square,
+    /// A triangle.
+    Triangle,
+    /// A square on its corner.
+    Diamond,
+}
+
+impl Mark {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Circle, Self::Square, Self::Triangle, Self::Diamond];
+}
+
+/// A chart without many or long names; one with more of them is larger.
+const SIZE: (f64, f64) = (860.0, 480.0);
+/// Beside the plot: to its left, above and below it.
+const LEFT: f64 = 62.0;
+const ABOVE: f64 = 46.0;
+const BELOW: f64 = 54.0;
+/// From the plot's sides to the first and the last place.
+const INSET: f64 = 14.0;
+/// From the plot to a name: a leader, and a piece of the line.
+const LEADER: f64 = 26.0;
+const SAMPLE: f64 = 24.0;
+/// The narrowest plot.
+const LEAST_PLOT: f64 = 400.0;
+/// From a name to the one below it.
+const GAP: f64 = 15.0;
+/// A letter's width, rather more than less.
+const LETTER: f64 = 7.6;
+
+/// The chart as a file.
+pub fn drawn(chart: &LineChart) -> String {
+    let frame = Frame::around(&chart.lines);
+    let mut svg = head(chart, &frame);
+    svg.push_str(&across(&frame));
+    svg.push_str(&upwards(&frame));
+    for (line, label) in chart.lines.iter().zip(labels(&chart.lines, &frame)) {
+        svg.push_str(&frame.line(line, label));
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// Where the plot lies, and what lies at its sides.
+#[derive(Debug)]
+struct Frame {
+    width: f64,
+    height: f64,
+    right: f64,
+    bottom: f64,
+    /// All places, in order.
+    places: Vec<u64>,
+    /// Round figures, in order; the first is at the bottom, the last at the top.
+    figures: Vec<f64>,
+}
+
+impl Frame {
+    fn around(lines: &[Line]) -> Self {
+        let points = || lines.iter().flat_map(|line| &line.points);
+        let mut places: Vec<u64> = points().map(|(x, _)| *x).collect();
+        places.sort_unstable();
+        places.dedup();
+        let last = places.last().copied().unwrap_or(0);
+        let letters = lines.iter().map(|line| label_of(line, last).chars().count()).max().unwrap_or(0);
+        let beside = LEADER + SAMPLE + 4.0 + letters as f64 * LETTER;
+        let width = SIZE.0.max(LEFT + LEAST_PLOT + beside);
+        let height = SIZE.1.max(ABOVE + BELOW + lines.len() as f64 * GAP);
+        let low = points().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
+        let high = points().map(|(_, y)| *y).fold(0.0, f64::max);
+        Self { width, height, right: width - beside, bottom: height - BELOW, places, figures: round(low, high) }
+    }
+
+    /// The last place of all.
+    fn last(&self) -> u64 {
+        self.places.last().copied().unwrap_or(0)
+    }
+
+    fn x(&self, place: u64) -> f64 {
+        // Zero has no logarithm: it stands where a half would.
+        let log = |place: u64| (place as f64).max(0.5).ln();
+        let (low, high) = (log(self.places.first().copied().unwrap_or(0)), log(self.last()));
+        let (left, right) = (LEFT + INSET, self.right - INSET);
+        if high > low { left + (log(place) - low) / (high - low) * (right - left) } else { (left + right) / 2.0 }
+    }
+
+    fn y(&self, figure: f64) -> f64 {
+        let (low, high) = (self.figures[0].ln(), self.figures[self.figures.len() - 1].ln());
+        self.bottom - (figure.ln() - low) / (high - low) * (self.bottom - ABOVE)
+    }
+
+    /// A line with its marks, its leader and its name, which stands at the height `label`.
+    fn line(&self, line: &Line, label: f64) -> String {
+        let Style { colour, dashes, mark, is_hollow } = line.style;
+        let dashes = dashes.map_or_else(String::new, |dashes| format!(r#" stroke-dasharray="{dashes}""#));
+        let fill = if is_hollow { "#fff" } else { colour };
+        let at: Vec<(f64, f64)> = line.points.iter().map(|(x, y)| (self.x(*x), self.y(*y))).collect();
+        let Some((x, y)) = at.last() else { return String::new() };
+        let points = at.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ");
+        let (end, sample, text) = (self.right - INSET, self.right + LEADER, self.right + LEADER + SAMPLE + 4.0);
+        let name = escaped(&label_of(line, self.last()));
+        let mut svg = format!("<g fill=\"{fill}\" stroke=\"{colour}\" stroke-width=\"1.6\">\n");
+        // A string takes all.
+        let _ = writeln!(svg, r#"<polyline points="{points}" fill="none"{dashes}/>"#);
+        let leader = format!("M{x:.1} {y:.1}H{end:.1}L{sample:.1} {label:.1}");
+        let _ = writeln!(svg, r#"<path d="{leader}" fill="none" stroke-width="1" stroke-dasharray="2 2"/>"#);
+        let piece = format!("M{sample:.1} {label:.1}h{SAMPLE:.1}");
+        let _ = writeln!(svg, r#"<path d="{piece}" fill="none"{dashes}/>"#);
+        for (x, y) in at.iter().copied().chain([(sample + SAMPLE / 2.0, label)]) {
+            let _ = writeln!(svg, "{}", marked(mark, x, y));
+        }
+        let label = label + 4.0;
+        let _ =
+            writeln!(svg, "<text x=\"{text:.1}\" y=\"{label:.1}\" fill=\"#222\" stroke=\"none\">{name}</text>\n</g>");
+        svg
+    }
+}
+
+/// A line's name, and where it ends if others go on.
+fn label_of(line: &Line, last: u64) -> String {
+    match line.points.last() {
+        Some((end, _)) if *end < last => {
+            let how = if line.points.len() > 1 { "to" } else { "at" };
+            format!("{} ({how} {})", line.name, count(*end))
+        }
+        _ => line.name.clone(),
+    }
+}
+
+fn marked(mark: Mark, x: f64, y: f64) -> String {
+    match mark {
+        Mark::Circle => format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="3.2"/>"#),
+        Mark::Square => format!(r#"<path d="M{:.1} {:.1}h5.6v5.6h-5.6z"/>"#, x - 2.8, y - 2.8),
+        Mark::Triangle => format!(r#"<path d="M{x:.1} {:.1}l3.8 6.6h-7.6z"/>"#, y - 4.2),
+        Mark::Diamond => format!(r#"<path d="M{x:.1} {:.1}l4.2 4.2l-4.2 4.2l-4.2 -4.2z"/>"#, y - 4.2),
+    }
+}
+
+/// The ground, which is white on any page, and the titles.
+fn head(chart: &LineChart, frame: &Frame) -> String {
+    let Frame { width, height, right, .. } = frame;
+    let (title, about, axis) = (escaped(&chart.title), escaped(&chart.about), escaped(&chart.axis));
+    let (middle, below) = ((LEFT + right) / 2.0, height - 12.0);
+    let font = r##"font-family="system-ui, sans-serif" font-size="12" fill="#222""##;
+    format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" role="img" {font}>
+<title>{about}</title>
+<rect width="{width:.0}" height="{height:.0}" fill="#fff"/>
+<text x="{LEFT:.1}" y="24.0" font-size="15" font-weight="600">{title}</text>
+<text x="{middle:.1}" y="{below:.1}" text-anchor="middle">{axis}</text>
+"##
+    )
+}
+
+/// A rule for each round figure.
+fn across(frame: &Frame) -> String {
+    let mut svg = String::from("<g fill=\"#555\" text-anchor=\"end\">\n");
+    for figure in &frame.figures {
+        let (y, right) = (frame.y(*figure), frame.right);
+        let (below, left) = (y + 4.0, LEFT - 8.0);
+        let _ = writeln!(svg, r##"<path d="M{LEFT:.1} {y:.1}H{right:.1}" stroke="#ddd"/>"##);
+        let _ = writeln!(svg, r#"<text x="{left:.1}" y="{below:.1}">{}</text>"#, short(*figure));
+    }
+    svg.push_str("</g>\n");
+    svg
+}
+
+/// A rule for each place, and its name where there is room for it.
+fn upwards(frame: &Frame) -> String {
+    let mut svg = String::from("<g fill=\"#555\" text-anchor=\"middle\">\n");
+    let mut taken = f64::NEG_INFINITY;
+    for place in &frame.places {
+        let (x, bottom, below) = (frame.x(*place), frame.bottom, frame.bottom + 18.0);
+        let _ = writeln!(svg, r##"<path d="M{x:.1} {ABOVE:.1}V{bottom:.1}" stroke="#eee"/>"##);
+        let name = count(*place);
+        let half = name.len() as f64 * LETTER / 2.0;
+        if x - half > taken {
+            taken = x + half;
+            let _ = writeln!(svg, r#"<text x="{x:.1}" y="{below:.1}">{name}</text>"#);
+        }
+    }
+    svg.push_str("</g>\n");
+    svg
+}
+
+/// The heights of all names, in the order of the lines.
+fn labels(lines: &[Line], frame: &Frame) -> Vec<f64> {
+    let end = |line: &Line| line.points.last().map_or(frame.bottom, |(_, figure)| frame.y(*figure));
+    let mut ends: Vec<(usize, f64)> = lines.iter().map(end).enumerate().collect();
+    ends.sort_by(|(_, one), (_, other)| one.total_cmp(other));
+    let spread = spread(&ends.iter().map(|(_, y)| *y).collect::<Vec<_>>(), ABOVE, frame.bottom);
+    let mut heights = vec![0.0; lines.len()];
+    for ((line, _), y) in ends.into_iter().zip(spread) {
+        heights[line] = y;
+    }
+    heights
+}
+
+/// The heights nearest to those that are wished for, which go downwards, that are [`GAP`] apart and, where there is room,
+/// between `top` and `bottom`. Nearest by the sum of squares: without the gaps it is a regression to what never falls, which
+/// pools whoever would stand before the one above him.
+fn spread(wished: &[f64], top: f64, bottom: f64) -> Vec<f64> {
+    let mut pools: Vec<(f64, usize)> = Vec::new();
+    for (place, wish) in wished.iter().enumerate() {
+        let mut pool = (wish - place as f64 * GAP, 1_usize);
+        while let Some((above, count)) = pools.pop_if(|(above, _)| *above > pool.0) {
+            let both = count + pool.1;
+            pool = ((above * count as f64 + pool.0 * pool.1 as f64) / both as f64, both);
+        }
+        pools.push(pool);
+    }
+    let room = bottom - top - wished.len().saturating_sub(1) as f64 * GAP;
+    let tops = pools.into_iter().flat_map(|(at, count)| std::iter::repeat_n(at, count));
+    tops.enumerate().map(|(place, at)| at.clamp(top, top + room.max(0.0)) + place as f64 * GAP).collect()
+}
+
+/// Ones, twos and fives (ones alone over many powers of ten) from the last that is not above `low` to the first that is not
+/// below `high`; at least two of them.
+fn round(low: f64, high: f64) -> Vec<f64> {
+    if !(low > 0.0 && low <= high && high.is_finite()) {
+        return vec![1.0, 10.0];
+    }
+    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let steps: &[f64] = if last - first > 4 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let power = |power: i32| steps.iter().map(move |step| step * 10_f64.powi(power));
+    let all: Vec<f64> = (first..=last).flat_map(power).collect();
+    let from = all.iter().rposition(|figure| *figure <= low).unwrap_or(0).min(all.len() - 2);
+    let to = all.iter().position(|figure| *figure >= high).unwrap_or(all.len() - 1).max(from + 1);
+    all[from..=to].to_vec()
+}
+
+/// A round figure.
+fn short(figure: f64) -> String {
+    match figure {
+        figure if figure >= 1e9 => format!("{} G", figure / 1e9),
+        figure if figure >= 1e6 => format!("{} M", figure / 1e6),
+        figure if figure >= 1e3 => format!("{} k", figure / 1e3),
+        figure => figure.to_string(),
+    }
+}
+
+/// A place, to the last digit.
+pub fn count(place: u64) -> String {
+    match place {
+        place if place >= 1_000_000 && place.is_multiple_of(1_000_000) => format!("{} M", place / 1_000_000),
+        place if place >= 10_000 && place.is_multiple_of(1000) => format!("{} k", place / 1000),
+        place => place.to_string(),
+    }
+}
+
+/// A text that stands for itself in XML, which has no control characters at all.
+fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '<' => shown.push_str("&lt;"),
+            '>' => shown.push_str("&gt;"),
+            '&' => shown.push_str("&amp;"),
+            '"' => shown.push_str("&quot;"),
+            '\u{fffe}' | '\u{ffff}' => shown.push(char::REPLACEMENT_CHARACTER),
+            char if char.is_control() => shown.push(char::REPLACEMENT_CHARACTER),
+            char => shown.push(char),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests;
