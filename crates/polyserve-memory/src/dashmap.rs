@@ -10,9 +10,9 @@
 //! shard grows by itself, so growth stops a fraction of the readers for a fraction of the time. Memory of removed
 //! entries is kept.
 //!
-//! *Wins when* several cores read and write different ids, puts of new ids included. *Loses when* one thread has the
-//! store to itself, which gains nothing from shards and pays for them in memory and in `len`, and when one id takes
-//! nearly all the load: one id is one lock.
+//! *Wins when* one thread or two read and write different ids and it is in the project already: measured, it is second to
+//! `sharded` or `scc` wherever it is good, by a sixth to a half on two threads, and first nowhere. *Loses when* one id takes
+//! nearly all the load, since one id is one lock, and in memory that is not given back.
 
 use std::fmt;
 

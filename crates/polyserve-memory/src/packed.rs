@@ -29,9 +29,11 @@
 //! * A shard has room for about a million pages, 16 GiB of records, or a million descriptions that are moved in. A put
 //!   that finds it full is answered with [`RepoError::Other`].
 //!
-//! *Wins when* there are many small entities and memory decides: how many fit, or how often the cache is missed. *Loses
-//! when* ids are mostly new, or descriptions change their lengths at every put, since copying and moving is work; and by
-//! the check at each get where descriptions are long and not ASCII.
+//! *Wins when* there are many small entities and memory decides how many fit, and when half of the load is puts of known ids
+//! whose descriptions keep their length, which are written over in place: measured, a quarter to a third ahead in the cache.
+//! *Loses when* entities are read that are in no cache, since table, page and record are a miss each: half of `sharded`'s rate
+//! among a million. When descriptions change their lengths at every put, since copying and moving is work; and by the
+//! check at each get where descriptions are long and not ASCII.
 
 mod pages;
 
