@@ -105,7 +105,7 @@ fn what_would_not_fit_into_memory_is_refused_by_name() {
     let said = misused(&[&TINY[..], &args].concat());
     assert!(said.contains("there is nothing to measure: it may need 10"), "{said}");
     let said = misused(&["seam", "--payload=1000000", "--keys=10000000"]);
-    assert!(said.contains("3 stores and what is asked of them may need") && said.contains("at once"), "{said}");
+    assert!(said.contains("4 stores and what is asked of them may need") && said.contains("at once"), "{said}");
 }
 
 /// Each repo that is a map stands beside that map, and beside anybody else where that is asked for.
