@@ -70,3 +70,20 @@ pub use self::sharded::Sharded;
 pub use self::std_mutex::StdMutex;
 pub use self::std_rwlock::StdRwlock;
 pub use self::two_level::TwoLevel;
+
+/// That what a put replaces, and what a remove takes out, is handed out whole when no lock is held any more.
+#[cfg(test)]
+fn handed_out_whole(
+    replace: &dyn Fn(polyserve_core::Entity) -> Option<polyserve_core::Entity>,
+    take: &dyn Fn(i64) -> Option<polyserve_core::Entity>,
+    free: &dyn Fn() -> bool,
+) {
+    let [first, second] =
+        [("first", 1.0), ("second", 2.0)].map(|(text, value)| polyserve_core::Entity::new(7, text, value));
+    assert_eq!(replace(first.clone()), None);
+    let replaced = replace(second.clone());
+    assert!(free() && replaced == Some(first));
+    let removed = take(7);
+    assert!(free() && removed == Some(second));
+    assert!(take(7).is_none() && free());
+}

@@ -44,7 +44,7 @@ use hashbrown::HashTable;
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
 use self::pages::{Full, Pages, Place};
-use crate::shards::{Shards, shrink};
+use crate::shards::{Shards, shrunk};
 
 /// Entities packed in pages, in shards.
 #[derive(Default)]
@@ -139,7 +139,9 @@ impl Shard {
         let Ok(found) = places.find_entry(hash, |&place| pages.id(place) == id) else { return (Removed::Absent, None) };
         let (place, _) = found.remove();
         let removed = pages.end(place);
-        shrink(places, |&moved| hash_of(pages.id(moved)));
+        if let Some(room) = shrunk(places.len(), places.num_buckets()) {
+            places.shrink_to(room, |&moved| hash_of(pages.id(moved)));
+        }
         self.tidy(hash_of);
         (Removed::Removed, removed)
     }

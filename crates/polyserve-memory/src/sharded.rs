@@ -88,18 +88,14 @@ impl fmt::Debug for Sharded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handed_out_whole;
 
     /// What a put replaces, and what a remove takes out, is still whole when no lock is held any more.
     #[test]
     fn an_entity_is_dropped_outside_the_locks() {
         let repo = Sharded::new();
         let free = || repo.entities.iter().all(|shard| shard.try_write().is_some());
-        assert_eq!(repo.replace(Entity::new(7, "first", 1.0)), None);
-        let replaced = repo.replace(Entity::new(7, "second", 2.0));
-        assert!(free() && replaced == Some(Entity::new(7, "first", 1.0)));
-        let removed = repo.take(7);
-        assert!(free() && removed == Some(Entity::new(7, "second", 2.0)));
-        assert!(repo.take(7).is_none() && free());
+        handed_out_whole(&|entity| repo.replace(entity), &|id| repo.take(id), &free);
     }
 
     /// What the header of `shards` says.

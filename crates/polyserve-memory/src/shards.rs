@@ -12,7 +12,6 @@
 use std::hash::BuildHasher;
 
 use crossbeam_utils::CachePadded;
-use hashbrown::HashTable;
 use parking_lot::RwLock;
 use polyserve_core::config::cores;
 
@@ -24,8 +23,8 @@ const PER_CORE: usize = 16;
 /// More would be memory without a use, on the largest machine too.
 const MOST: usize = 1 << 14;
 
-/// A table of fewer buckets is left as large as it is.
-const SMALLEST: usize = 64;
+/// A table of fewer slots is left as large as it is.
+pub(crate) const SMALLEST: usize = 64;
 
 /// A `T` for each shard.
 pub(crate) struct Shards<T> {
@@ -66,11 +65,9 @@ impl<T> Shards<T> {
     }
 }
 
-/// Gives memory back after a removal, where less than an eighth of `table` is in use: it keeps room for half as
-/// much again as what is left. O(what is left), and more removals than that came before it: O(1) each.
-pub(crate) fn shrink<E>(table: &mut HashTable<E>, hash: impl Fn(&E) -> u64) {
-    let buckets = table.num_buckets();
-    if buckets > SMALLEST && table.len() < buckets / 8 {
-        table.shrink_to(table.len() * 3 / 2, hash);
-    }
+/// Room for how many a table of so many slots is to keep after a removal: for half as much again as what is left, where less
+/// than an eighth is in use. `None` where it stays as it is. Building it anew is O(the table), and a quarter as many removals
+/// as that came before: O(1) each.
+pub(crate) fn shrunk(len: usize, slots: usize) -> Option<usize> {
+    (slots > SMALLEST && len < slots / 8).then_some(len * 3 / 2)
 }

@@ -74,17 +74,13 @@ impl fmt::Debug for StdMutex {
 #[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
     use super::*;
+    use crate::handed_out_whole;
 
     /// What a put replaces, and what a remove takes out, is still whole when the lock is not held any more.
     #[test]
     fn an_entity_is_dropped_outside_the_lock() {
         let repo = StdMutex::new();
         let free = || repo.entities.try_lock().is_ok();
-        assert_eq!(repo.replace(Entity::new(7, "first", 1.0)), None);
-        let replaced = repo.replace(Entity::new(7, "second", 2.0));
-        assert!(free() && replaced == Some(Entity::new(7, "first", 1.0)));
-        let removed = repo.take(7);
-        assert!(free() && removed == Some(Entity::new(7, "second", 2.0)));
-        assert!(repo.take(7).is_none() && free());
+        handed_out_whole(&|entity| repo.replace(entity), &|id| repo.take(id), &free);
     }
 }

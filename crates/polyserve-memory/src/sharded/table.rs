@@ -22,6 +22,8 @@ use std::mem;
 use polyserve_core::Entity;
 use polyserve_sys::prefetch;
 
+use crate::shards::shrunk;
+
 /// Entities of a bucket.
 const SLOTS: usize = 3;
 
@@ -33,9 +35,6 @@ const MANY: u32 = u8::MAX as u32;
 
 /// One in each tag's byte.
 const EACH: u32 = 0x01_01_01;
-
-/// A table of fewer slots is left as large as it is.
-const SMALLEST: usize = 64;
 
 /// Three entities.
 #[derive(Default)]
@@ -185,8 +184,7 @@ impl Table {
         unreachable!("there is room");
     }
 
-    /// Takes the entity of `id` out. Gives memory back where less than an eighth of it is in use then: it keeps room for half
-    /// as much again as what is left. O(the table), and a quarter as many removals as that came before it: O(1) each.
+    /// Takes the entity of `id` out, and gives memory back as [`shrunk`] says.
     pub(super) fn remove(&mut self, hash: u64, id: i64, hash_of: impl Fn(i64) -> u64) -> Option<Entity> {
         let Place { bucket: last, slot } = self.place(hash, id)?;
         for step in 0..self.buckets.len() {
@@ -200,9 +198,8 @@ impl Table {
         bucket.word &= !(u32::from(u8::MAX) << (8 * slot));
         let entity = mem::take(&mut bucket.slots[slot]);
         self.len -= 1;
-        let slots = self.slots();
-        if slots > SMALLEST && self.len < slots / 8 {
-            self.build(self.len * 3 / 2, hash_of);
+        if let Some(room) = shrunk(self.len, self.slots()) {
+            self.build(room, hash_of);
         }
         Some(entity)
     }

@@ -3,6 +3,7 @@ use std::hash::BuildHasher as _;
 
 use super::*;
 use crate::hash::tests::{Random, shapes};
+use crate::shards::SMALLEST;
 
 fn hash(id: i64) -> u64 {
     Random(id.cast_unsigned()).next()
