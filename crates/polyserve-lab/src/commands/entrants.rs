@@ -8,6 +8,7 @@ use anyhow::anyhow;
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve_load::{Mix, Usage};
+use serde::Serialize;
 
 use crate::Misuse;
 use crate::compare::contestant::{Contestant, Role, bound, bound_of};
@@ -286,6 +287,13 @@ pub(crate) fn chosen<M>(
 pub(crate) fn this_program() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }
+}
+
+/// This program, told one thing: `polyserve COMMAND --FLAG=TOLD`, with TOLD as JSON.
+pub(crate) fn part_of(command: &str, flag: &str, told: &impl Serialize) -> serde_json::Result<Launch> {
+    let told = format!("--{flag}={}", serde_json::to_string(told)?);
+    let args = [command.into(), told].map(OsString::from).into();
+    Ok(Launch { program: this_program(), args, env: Vec::new(), address: AddressFrom::Json })
 }
 
 pub(crate) fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsString, OsString)>) -> Launch {

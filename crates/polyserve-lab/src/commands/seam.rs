@@ -1,6 +1,5 @@
 //! `polyserve seam`: what the seam costs, and stores beside each other, turn by turn in one process.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,12 +7,11 @@ use anyhow::{Context as _, anyhow};
 use polyserve::catalog::Catalog;
 use serde_json::json;
 
-use super::entrants::this_program;
+use super::entrants::part_of;
 use super::scale::named;
 use super::stop;
 use crate::Misuse;
 use crate::journal::{Header, Journal, file_name};
-use crate::launch::{AddressFrom, Launch};
 use crate::machine::cores::Cores;
 use crate::machine::{Environment, proc};
 use crate::output::{print_json, print_report};
@@ -125,11 +123,8 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
 
 /// The turns of `visit`, made by a process of its own.
 fn elsewhere(processes: &Processes, visit: &Visit) -> anyhow::Result<Vec<Turn>> {
-    let told = format!("--visit={}", serde_json::to_string(visit)?);
-    let args = ["seam".into(), told].map(OsString::from).into();
-    let launch = Launch { program: this_program(), args, env: Vec::new(), address: AddressFrom::Json };
-    let said = processes.said(&launch).map_err(|unfit| anyhow!("{visit}: {}", unfit.why))?;
-    serde_json::from_str(&said).with_context(|| format!("{visit}: it said {said:?}"))
+    let launch = part_of("seam", "visit", visit)?;
+    processes.told(&launch).map_err(|unfit| anyhow!("{visit}: {}", unfit.why))
 }
 
 impl SeamArgs {

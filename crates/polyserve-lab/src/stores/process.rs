@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::de::DeserializeOwned;
 
 use crate::compare::Unfit;
 use crate::launch::Launch;
@@ -27,6 +28,16 @@ pub struct Processes {
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Processes {
+    /// What `launch` prints until its good end: one value as JSON.
+    ///
+    /// # Errors
+    ///
+    /// As [`said`](Self::said), or where it is no such value.
+    pub fn told<T: DeserializeOwned>(&self, launch: &Launch) -> Result<T, Unfit> {
+        let said = self.said(launch)?;
+        serde_json::from_str(said.trim()).map_err(|error| Unfit::wrong(format!("it said {said:?}: {error}")))
+    }
+
     /// What `launch` prints until its good end.
     ///
     /// # Errors

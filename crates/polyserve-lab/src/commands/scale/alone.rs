@@ -1,6 +1,5 @@
 //! `polyserve scale --in-process`: stores without a server.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,13 +10,13 @@ use polyserve::config::MAX_WORKERS;
 use polyserve_load::Dist;
 use serde_json::{Value, json};
 
-use super::super::entrants::this_program;
+use super::super::entrants::part_of;
 use super::super::stop;
 use super::super::times::{WAITS, within};
 use super::ScaleArgs;
 use crate::Misuse;
 use crate::journal::{Header, Journal};
-use crate::launch::{AddressFrom, Launch};
+use crate::launch::Launch;
 use crate::machine::cores::Cores;
 use crate::machine::{Environment, proc};
 use crate::output::{print_json, print_report};
@@ -276,9 +275,7 @@ impl Field<'_> {
             time_s: slice,
             limit_s: self.args.limit.as_secs_f64(),
         };
-        let told = format!("--cell={}", serde_json::to_string(&visit)?);
-        let args = ["scale".into(), told].map(OsString::from).into();
-        Ok(Launch { program: this_program(), args, env: Vec::new(), address: AddressFrom::Json })
+        Ok(part_of("scale", "cell", &visit)?)
     }
 
     /// What is to be measured, for the record's header.
