@@ -80,6 +80,7 @@ impl Default for CopyOnWrite {
 }
 
 impl EntityRepo for CopyOnWrite {
+    #[inline]
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let hash = self.hasher.hash_one(id);
         let visited = self.shard(hash).get(hash, id, |entity| visit(entity.as_ref()));

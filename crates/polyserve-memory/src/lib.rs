@@ -33,6 +33,12 @@
 //! * [`copy_on_write`]: immutable chunks behind pointers; readers never wait.
 //! * [`actor`]: each shard belongs to one thread, operations are messages to it.
 //!
+//! # What a call costs
+//!
+//! A program that names its repo's type, `EntityService::new(Dashmap::new())`, has `get` compiled into its own code, the visit
+//! too: measured, it takes as long as the same map used bare. Behind an `Arc<dyn EntityRepo>`, which is chosen while the
+//! program runs, a get has some twenty instructions more. `polyserve seam` measures both.
+//!
 //! # Hashing
 //!
 //! Clients choose the ids, so every map here hashes with [`hash::IdState`]: nobody can pick ids that meet in one bucket

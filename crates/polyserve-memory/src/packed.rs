@@ -63,6 +63,8 @@ impl Packed {
 }
 
 impl EntityRepo for Packed {
+    #[allow(clippy::inline_always)] // a caller that knows the type then makes no call, nor does the visit
+    #[inline(always)]
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let (hash, shard) = self.shards.of(id);
         let shard = shard.read();

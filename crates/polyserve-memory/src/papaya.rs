@@ -42,6 +42,8 @@ impl Papaya {
 }
 
 impl EntityRepo for Papaya {
+    #[allow(clippy::inline_always)] // a caller that knows the type then makes no call, nor does the visit
+    #[inline(always)]
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let entities = self.entities.pin(); // let go on the way out, by a panic of the visit too
         let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };

@@ -39,6 +39,8 @@ impl Scc {
 }
 
 impl EntityRepo for Scc {
+    #[allow(clippy::inline_always)] // a caller that knows the type then makes no call, nor does the visit
+    #[inline(always)]
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let visited = self.entities.read_sync(&id, |_, entity| visit(entity.as_ref()));
         Answer::Now(Ok(if visited.is_some() { Lookup::Visited } else { Lookup::Absent }))

@@ -55,6 +55,8 @@ impl Sharded {
 }
 
 impl EntityRepo for Sharded {
+    #[allow(clippy::inline_always)] // a caller that knows the type then makes no call, nor does the visit
+    #[inline(always)]
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let (hash, shard) = self.entities.of(id);
         let table = shard.read();

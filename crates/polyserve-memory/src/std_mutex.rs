@@ -42,6 +42,7 @@ impl StdMutex {
 }
 
 impl EntityRepo for StdMutex {
+    #[inline]
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let entities = lock(&self.entities);
         let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };

@@ -45,6 +45,7 @@ impl StdRwlock {
 }
 
 impl EntityRepo for StdRwlock {
+    #[inline]
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let entities = read(&self.entities);
         let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };

@@ -68,6 +68,7 @@ impl TwoLevel {
 }
 
 impl EntityRepo for TwoLevel {
+    #[inline]
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let entries = read(&self.entries);
         let Some(entry) = entries.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };

@@ -16,7 +16,7 @@ use crate::machine::cores::Cores;
 use crate::machine::{Environment, proc};
 use crate::output::{print_json, print_report};
 use crate::progress::Progress;
-use crate::stores::bare::{HASH_MAP, NAMES, PREFIX};
+use crate::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
 use crate::stores::cell::needs;
 use crate::stores::process::Processes;
 use crate::stores::record::Place;
@@ -27,11 +27,11 @@ use crate::stores::twins::Lookups;
 #[derive(Debug, clap::Args)]
 pub(crate) struct SeamArgs {
     /// Beside whom all stores take their turns, in one process: a repo, or a bare map. [default: each repo beside the map that
-    /// it is made of, and sharded beside bare/dashmap and bare/papaya]
+    /// it is made of, and sharded beside bare/dashmap and bare/papaya; each as a trait object, and as its own type]
     #[arg(long, value_name = "S")]
     baseline: Option<String>,
-    /// The stores, with commas between them: repos and bare maps. [default: dashmap, papaya, scc and sharded; with --baseline
-    /// all]
+    /// The stores, with commas between them: repos, repos of a type that the compiler knows (typed/sharded), and bare maps.
+    /// [default: dashmap, papaya, scc and sharded, each typed too; with --baseline all]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     stores: Vec<String>,
     /// Numbers of threads, with commas between them.
@@ -162,24 +162,28 @@ impl SeamArgs {
 /// Each repo beside the map it is made of, and our own beside the maps; of those that are named, if any are. Who stands beside
 /// the same map does so in the same turns.
 fn beside_their_own(catalog: &Catalog, given: &[String]) -> Result<Vec<Group>, Misuse> {
-    let wanted = |name: &str| catalog.repo(name).is_ok() && (given.is_empty() || given.iter().any(|one| one == name));
-    let names = if given.is_empty() { TWINS.map(String::from).to_vec() } else { given.to_vec() };
-    let twins = names.iter().map(|name| (format!("{PREFIX}{name}"), &**name));
-    let twins = twins.filter(|(map, name)| wanted(name) && NAMES.contains(&&**map));
-    let own = MEASURES.iter().filter(|_| wanted(OWN)).map(|measure| ((*measure).to_owned(), OWN));
+    let there = |name: &str| TYPED.contains(&name) || catalog.repo(name).is_ok();
+    let both = |name: &str| [name.to_owned(), format!("{TYPED_PREFIX}{name}")];
+    let names = if given.is_empty() {
+        TWINS.iter().chain([&OWN]).flat_map(|name| both(name)).collect()
+    } else {
+        given.to_vec()
+    };
     let mut groups: Vec<Group> = Vec::new();
-    for (baseline, name) in twins.chain(own) {
-        match groups.iter_mut().find(|group| group.baseline == baseline) {
-            Some(group) => group.stores.push(name.to_owned()),
-            None => groups.push(Group { baseline, stores: vec![name.to_owned()] }),
+    for name in names.into_iter().filter(|name| there(name)) {
+        let repo = name.strip_prefix(TYPED_PREFIX).unwrap_or(&name);
+        let map = format!("{PREFIX}{repo}");
+        let beside = if repo == OWN { MEASURES.map(String::from).to_vec() } else { vec![map] };
+        for baseline in beside.into_iter().filter(|map| NAMES.contains(&&**map)) {
+            match groups.iter_mut().find(|group| group.baseline == baseline) {
+                Some(group) => group.stores.push(name.clone()),
+                None => groups.push(Group { baseline, stores: vec![name.clone()] }),
+            }
         }
     }
     let is_there = |name: &&String| groups.iter().any(|group| group.stores.contains(name));
     match given.iter().find(|name| !is_there(name)) {
         Some(name) => Err(Misuse(format!("{name} is made of no map that is used bare: name a --baseline"))),
-        None if groups.is_empty() => {
-            Err(Misuse("the catalog has no repo that is made of a map: name a --baseline".into()))
-        }
         None => Ok(groups),
     }
 }

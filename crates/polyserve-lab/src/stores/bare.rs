@@ -1,6 +1,9 @@
 //! Maps without the seam: what the repos are made of, called as the maps' own users call them. All but one hash with the
 //! repos' own [`IdState`]; that one takes std's default, to show the hasher's share.
 //!
+//! And repos through the seam, but of a type that the compiler knows, as `EntityService<Dashmap>` calls them: what the seam
+//! costs without a table of functions.
+//!
 //! `bare/hash_map` is for one thread: the floor. It lies in a `RefCell`, because the loops share what they measure, and that
 //! costs a comparison and two stores.
 
@@ -13,6 +16,7 @@ use std::sync::{PoisonError, RwLock};
 use dashmap::DashMap;
 use polyserve::catalog::Catalog;
 use polyserve::memory::hash::IdState;
+use polyserve::memory::{Dashmap, Packed, Papaya, Scc, Sharded};
 use polyserve::repo::{Put, Removed, RepoError};
 use polyserve::{Entity, EntityRef};
 
@@ -26,6 +30,11 @@ pub const HASH_MAP: &str = "bare/hash_map";
 pub const NAMES: [&str; 6] =
     [HASH_MAP, "bare/std_rwlock", "bare/dashmap", "bare/dashmap+siphash", "bare/papaya", "bare/scc"];
 
+/// What the name of a repo of a known type begins with.
+pub const TYPED_PREFIX: &str = "typed/";
+/// All of them.
+pub const TYPED: [&str; 5] = ["typed/sharded", "typed/packed", "typed/dashmap", "typed/papaya", "typed/scc"];
+
 /// What is to be done with a store of a type that only its name tells.
 pub trait With {
     /// What comes of it.
@@ -35,7 +44,7 @@ pub trait With {
     fn with<S: Store + 'static>(self, make: &dyn Fn() -> io::Result<S>) -> Self::Out;
 }
 
-/// Does it with the store of this name: a bare map, or a repo of the catalog.
+/// Does it with the store of this name: a bare map, a repo of a known type, or one of the catalog.
 ///
 /// # Errors
 ///
@@ -48,6 +57,11 @@ pub fn with<W: With>(catalog: &Catalog, name: &str, work: W) -> anyhow::Result<W
         "bare/dashmap+siphash" => work.with(&|| Ok(DashMap::<i64, Entity, RandomState>::default())),
         "bare/papaya" => work.with(&|| Ok(papaya::HashMap::<i64, Entity, IdState>::default())),
         "bare/scc" => work.with(&|| Ok(scc::HashMap::<i64, Entity, IdState>::default())),
+        "typed/sharded" => work.with(&|| Ok(Seam(Sharded::new()))),
+        "typed/packed" => work.with(&|| Ok(Seam(Packed::new()))),
+        "typed/dashmap" => work.with(&|| Ok(Seam(Dashmap::new()))),
+        "typed/papaya" => work.with(&|| Ok(Seam(Papaya::new()))),
+        "typed/scc" => work.with(&|| Ok(Seam(Scc::new()))),
         _ => {
             let entry = catalog.repo(name)?;
             work.with(&|| Ok(Seam((entry.make)()?)))

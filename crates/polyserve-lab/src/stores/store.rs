@@ -1,10 +1,10 @@
 //! A store as the loops see it: a repo behind the seam, or a bare map. Loops are compiled for each, so that a bare map is
-//! called as its own users call it, and a repo as a service calls it: `Arc<dyn EntityRepo>`, with a visit.
+//! called as its own users call it, and a repo as a service calls it, with a visit: one of the catalog as
+//! `Arc<dyn EntityRepo>`, one that a program names as its own type.
 //!
 //! Cost: none beside the store's own; waiting for a repo that answers later parks the thread.
 
 use std::fmt;
-use std::sync::Arc;
 use std::thread;
 
 use anyhow::anyhow;
@@ -81,9 +81,9 @@ pub(super) fn in_threads<S: Sync, L: Send>(
 }
 
 /// A repo behind the seam.
-pub struct Seam(pub Arc<dyn EntityRepo>);
+pub struct Seam<R>(pub R);
 
-impl fmt::Debug for Seam {
+impl<R: EntityRepo> fmt::Debug for Seam<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -99,7 +99,7 @@ fn fetched(answer: Answer<Result<Lookup, RepoError>>, see: &mut impl FnMut(Entit
     Ok(())
 }
 
-impl Store for Seam {
+impl<R: EntityRepo> Store for Seam<R> {
     #[inline]
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
         // As a service does: an answer that is here is looked at where it lies. Moving it out as a whole first would read more
@@ -125,7 +125,7 @@ impl Store for Seam {
     }
 
     fn repo(&self) -> Option<&dyn EntityRepo> {
-        Some(&*self.0)
+        Some(&self.0)
     }
 
     fn each<L: Send>(&self, lanes: &mut [L], work: impl Fn(&Self, &mut L) + Sync) -> anyhow::Result<()> {

@@ -8,7 +8,7 @@ use polyserve::repo::{Lookup, Put, Removed, RepoError};
 use polyserve::{Answer, Entity, EntityRef, EntityRepo, Shutdown};
 use polyserve_load::Dist;
 
-use super::bare::{HASH_MAP, NAMES};
+use super::bare::{HASH_MAP, NAMES, TYPED};
 use super::cell::{Told, Visit, needs};
 use super::record::{Lines, Memory, Place, Shown, Unfinished};
 use super::report::{Report, again};
@@ -40,7 +40,7 @@ fn visit(store: &str, threads: usize, payload_bytes: usize) -> Visit {
 
 fn stores() -> Vec<String> {
     let repos = Catalog::builtin().repos().iter().map(|entry| entry.name.clone()).collect::<Vec<_>>();
-    repos.into_iter().chain(NAMES.map(String::from)).collect()
+    repos.into_iter().chain(NAMES.map(String::from)).chain(TYPED.map(String::from)).collect()
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn what_would_not_fit_into_memory_is_refused_by_name() {
     let said = misused(&[&TINY[..], &args].concat());
     assert!(said.contains("there is nothing to measure: it may need 10"), "{said}");
     let said = misused(&["seam", "--payload=1000000", "--keys=10000000"]);
-    assert!(said.contains("4 stores and what is asked of them may need") && said.contains("at once"), "{said}");
+    assert!(said.contains("6 stores and what is asked of them may need") && said.contains("at once"), "{said}");
 }
 
 /// Each repo that is a map stands beside that map, and beside anybody else where that is asked for.
@@ -122,6 +122,10 @@ fn the_seam_is_measured_in_turns() {
     }
     let recorded = lines(&dir.join("seam.jsonl"));
     assert_eq!((recorded[0]["experiment"].as_str(), count(&recorded, "turn")), (Some("seam"), 3 * 2 * 2 * 2));
+    let typed = printed(&["seam", "--keys=50", "--rounds=1", "--threads=1", "--stores=typed/sharded,typed/scc"]);
+    for wanted in ["typed/sharded  bare/dashmap", "typed/sharded   bare/papaya", "typed/scc"] {
+        assert!(typed.contains(wanted), "{wanted} is not in\n{typed}");
+    }
     let all = printed(&["seam", "--keys=50", "--rounds=1", "--threads=1", "--baseline=bare/papaya"]);
     for wanted in ["two_level", "bare/hash_map", "bare/scc", "M GETS/S", "too few rounds"] {
         assert!(all.contains(wanted), "{wanted} is not in\n{all}");
@@ -150,6 +154,7 @@ fn what_cannot_be_done_is_a_misuse() {
         (&["scale", "--workload=read"], "--in-process"),
         (&["scale", "--cell={}"], "is no point"),
         (&["seam", "--stores=two_level"], "two_level is made of no map"),
+        (&["seam", "--stores=typed/actor"], "there are typed/sharded"),
         (&["seam", "--stores=nothing"], "no repo \"nothing\""),
         (&["seam", "--baseline=bare/hash_map"], "bare/hash_map is for one thread"),
         (&["seam", "--threads=0"], "--threads"),

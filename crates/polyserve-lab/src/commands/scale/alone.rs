@@ -22,7 +22,7 @@ use crate::machine::{Environment, proc};
 use crate::output::{print_json, print_report};
 use crate::progress::Progress;
 use crate::scale::Axis;
-use crate::stores::bare::{HASH_MAP, NAMES, PREFIX};
+use crate::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
 use crate::stores::cell::{Visit, needs};
 use crate::stores::process::Processes;
 use crate::stores::record::{NotRun, Place};
@@ -109,7 +109,8 @@ pub(in crate::commands) fn named(catalog: &Catalog, names: &[String]) -> anyhow:
     }
     let mut stores = Vec::new();
     for name in names {
-        let name = if NAMES.contains(&name.as_str()) { name.clone() } else { repo(catalog, name)? };
+        let known = NAMES.iter().chain(&TYPED).any(|known| known == name);
+        let name = if known { name.clone() } else { repo(catalog, name)? };
         if !stores.contains(&name) {
             stores.push(name);
         }
@@ -120,6 +121,9 @@ pub(in crate::commands) fn named(catalog: &Catalog, names: &[String]) -> anyhow:
 fn repo(catalog: &Catalog, name: &str) -> anyhow::Result<String> {
     if name.starts_with(PREFIX) {
         return Err(Misuse(format!("there is no bare map {name:?}; there are {}", NAMES.join(", "))).into());
+    }
+    if name.starts_with(TYPED_PREFIX) {
+        return Err(Misuse(format!("there is no {name:?}; there are {}", TYPED.join(", "))).into());
     }
     Ok(catalog.repo(name)?.name.clone())
 }
