@@ -4,6 +4,7 @@
 # they must catch; and other people's frameworks. Hours on 2 cores.
 # ci/deep.sh [random] [drain] [ab] [models] [peers] [stress] [check]
 set -euo pipefail
+trap 'exit 130' INT TERM # the commands themselves end well where they are told to end early
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 

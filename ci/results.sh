@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Records the runs behind the docs' tables: ci/results.sh DIR, such as docs/results/2026-11-21. Hours on two cores, and nothing
-# else should run meanwhile; ended early, the same command goes on where it was. TASK=200ms shortens the longest of them.
+# else should run meanwhile; ended early, the same command goes on where it was. TASK=200ms shortens the longest of them. The
+# docs show the records of that directory then.
 set -uo pipefail
 trap 'exit 130' INT TERM # the commands themselves end well where they are told to end early
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 
 dir=${1:?a directory to record in}
+dir=${dir%/}
 cargo build --release --bins || exit
 failed=0
 # One that fails says why; the others go on.
@@ -23,6 +25,12 @@ stores=(scale --in-process --rounds 10 --slice 60ms)
 polyserve "${stores[@]}" --axis workers --workload read,95/5,50/50,insert,churn --name stores-workers
 polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --dist zipf:0.99,hot --name stores-skew
 polyserve "${stores[@]}" --axis keys --workload read,50/50,churn --name stores-keys
+typed=typed/std_mutex,typed/std_rwlock,typed/sharded,typed/packed,typed/dashmap,typed/papaya,typed/scc
+bare=bare/hash_map,bare/std_rwlock,bare/dashmap,bare/papaya,bare/scc
+polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --repos "$typed,$bare" --name stores-typed
+polyserve "${stores[@]}" --axis keys --workload read,50/50 --repos "$typed,$bare" --name stores-typed-keys
+polyserve "${stores[@]}" --axis keys --points 10000000 --workload read,50/50 --limit 5m --name stores-ten-million \
+    --repos sharded,packed,dashmap,papaya,scc,copy_on_write,bare/dashmap,bare/papaya,bare/scc
 polyserve "${stores[@]}" --axis payload --workload read,50/50 --name stores-payload
 polyserve scale --in-process --axis keys --points 10000000 --workload memory --rounds 1 --limit 5m \
     --repos bare/hash_map,std_mutex,two_level,sharded,packed,dashmap,papaya,scc,copy_on_write --name stores-memory
@@ -34,5 +42,12 @@ polyserve compare "${ours[@]}" --name compare-close --no-keepalive
 polyserve crowd --kind idle --rounds 12 --servers tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server --name crowd-idle
 polyserve crowd --kind slow-heads,slow-bodies,slow-readers --time 3s \
     --servers tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server --name crowd-slow
+# The docs are to show what was recorded here.
+if [[ $dir == docs/* ]]; then
+    for record in "$dir"/*.jsonl; do
+        sed -i "s#of results/[^ ]*/${record##*/} -->#of ${dir#docs/}/${record##*/} -->#" docs/*.md
+    done
+    rm -f docs/charts/*.svg # each is drawn anew
+fi
 target/release/polyserve report --splice docs/*.md || failed=1
 exit "$failed"

@@ -100,7 +100,8 @@ impl Actor {
 
     /// The mailbox of the owner of `id`.
     fn mailbox(&self, id: i64) -> &Mailbox<Operation> {
-        let (hash, owners) = (self.hasher.hash_one(id), self.mailboxes.len());
+        // The bits below those seven that the owner's table has its tags of.
+        let (hash, owners) = (self.hasher.hash_one(id) << 7, self.mailboxes.len());
         &self.mailboxes[((u128::from(hash) * owners as u128) >> 64) as usize]
     }
 }

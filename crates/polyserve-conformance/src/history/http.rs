@@ -26,6 +26,9 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
     let mut recording = Recording::default();
     let mut cleaner = Talker::new(addr, patience);
     for key in 0..script.keys {
+        if watch.is_stopped() {
+            return recording;
+        }
         let key = script.first_key.wrapping_add(key.cast_signed());
         let lost = match cleaner.clean(key) {
             Ok(lost) => lost,

@@ -102,7 +102,7 @@ impl Run {
 pub struct Report {
     /// Each of them.
     pub runs: Vec<Run>,
-    /// Whether something was recorded, and all of it is linearizable.
+    /// Whether all that was asked for was recorded, and is linearizable.
     pub passed: bool,
     /// Whether it was ended early.
     pub interrupted: bool,
@@ -111,8 +111,9 @@ pub struct Report {
 impl Report {
     /// Of these runs; `early`: there were to be more.
     pub fn new(runs: Vec<Run>, early: bool) -> Self {
-        let passed = !runs.is_empty() && runs.iter().all(|run| run.verdict == Verdict::Linearizable);
         let interrupted = early || runs.iter().any(|run| run.interrupted);
+        let whole = !runs.is_empty() && !interrupted;
+        let passed = whole && runs.iter().all(|run| run.verdict == Verdict::Linearizable);
         Self { runs, passed, interrupted }
     }
 }
@@ -146,6 +147,9 @@ impl fmt::Display for Report {
         }
         f.write_str(match self {
             Self { passed: true, .. } => "\npassed\n",
+            Self { interrupted: true, runs, .. } if runs.iter().all(|run| run.verdict == Verdict::Linearizable) => {
+                "\nUNDECIDED: not all that was asked for was recorded\n"
+            }
             Self { runs, .. } if runs.is_empty() => "\nUNDECIDED: nothing was recorded\n",
             Self { .. } => "\nFAILED\n",
         })

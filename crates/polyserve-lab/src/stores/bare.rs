@@ -16,7 +16,7 @@ use std::sync::{PoisonError, RwLock};
 use dashmap::DashMap;
 use polyserve::catalog::Catalog;
 use polyserve::memory::hash::IdState;
-use polyserve::memory::{Dashmap, Packed, Papaya, Scc, Sharded};
+use polyserve::memory::{Dashmap, Packed, Papaya, Scc, Sharded, StdMutex, StdRwlock};
 use polyserve::repo::{Put, Removed, RepoError};
 use polyserve::{Entity, EntityRef};
 
@@ -33,7 +33,15 @@ pub const NAMES: [&str; 6] =
 /// What the name of a repo of a known type begins with.
 pub const TYPED_PREFIX: &str = "typed/";
 /// All of them.
-pub const TYPED: [&str; 5] = ["typed/sharded", "typed/packed", "typed/dashmap", "typed/papaya", "typed/scc"];
+pub const TYPED: [&str; 7] = [
+    "typed/std_mutex",
+    "typed/std_rwlock",
+    "typed/sharded",
+    "typed/packed",
+    "typed/dashmap",
+    "typed/papaya",
+    "typed/scc",
+];
 
 /// What is to be done with a store of a type that only its name tells.
 pub trait With {
@@ -57,6 +65,8 @@ pub fn with<W: With>(catalog: &Catalog, name: &str, work: W) -> anyhow::Result<W
         "bare/dashmap+siphash" => work.with(&|| Ok(DashMap::<i64, Entity, RandomState>::default())),
         "bare/papaya" => work.with(&|| Ok(papaya::HashMap::<i64, Entity, IdState>::default())),
         "bare/scc" => work.with(&|| Ok(scc::HashMap::<i64, Entity, IdState>::default())),
+        "typed/std_mutex" => work.with(&|| Ok(Seam(StdMutex::new()))),
+        "typed/std_rwlock" => work.with(&|| Ok(Seam(StdRwlock::new()))),
         "typed/sharded" => work.with(&|| Ok(Seam(Sharded::new()))),
         "typed/packed" => work.with(&|| Ok(Seam(Packed::new()))),
         "typed/dashmap" => work.with(&|| Ok(Seam(Dashmap::new()))),

@@ -156,6 +156,26 @@ fn fastest_table(points: &[&Point]) -> Table {
     table
 }
 
+/// How long single operations take at one place: of every store, under each workload.
+fn tails_table(points: &[&Point], x: u64) -> Table {
+    let here = || points.iter().filter(move |point| point.x == x);
+    let loads: BTreeSet<&Load> = here().map(|point| &point.load).collect();
+    let names: BTreeSet<&str> = here().map(|point| &*point.name).filter(|name| !name.ends_with(AGAIN)).collect();
+    let mut header = vec![String::from("STORE")];
+    header.extend(loads.iter().map(ToString::to_string));
+    let mut table = Table::of_numbers(&header.iter().map(String::as_str).collect::<Vec<_>>());
+    for name in names {
+        let mut row = vec![name.to_owned()];
+        row.extend(loads.iter().map(|load| {
+            let point = here().find(|point| point.name == name && point.load == **load);
+            let tail = point.map(|point| [point.p50_us, point.p99_us, point.p999_us].map(time).join(", "));
+            or_nothing(tail)
+        }));
+        table.row(row);
+    }
+    table
+}
+
 /// Who is missing where, and why: a line each.
 fn missing(report: &Report) -> Vec<[String; 3]> {
     let at = |axis: Axis, x: u64| format!("{x} {axis}");
@@ -194,6 +214,9 @@ fn all_tables(report: &Report) -> Vec<(String, Table)> {
         let all: Vec<&Point> = own().collect();
         if !all.is_empty() {
             tables.push((format!("{axis}: the fastest repo"), fastest_table(&all)));
+            for x in all.iter().map(|point| point.x).collect::<BTreeSet<_>>() {
+                tables.push((format!("{axis}: p50, p99, p99.9 at {x}"), tails_table(&all, x)));
+            }
         }
     }
     tables

@@ -113,16 +113,9 @@ fn a_signal_ends_it() {
     // So few that clients may not have met show nothing.
     let is_known = run["verdict"] == "linearizable" || (operations < 1_000 && run["verdict"] == "undecided");
     assert!(is_known && operations < 10_000_000, "{report}\n{}", text(&output.stderr));
-    assert_eq!(report["interrupted"], true, "{report}");
-    assert_eq!(
-        (output.status.success(), run["verdict"] == "linearizable"),
-        (passes(&report), passes(&report)),
-        "{report}"
-    );
-}
-
-fn passes(report: &Value) -> bool {
-    report["passed"] == true
+    // What was not asked has not passed, however right the rest was: whoever runs many of them must not take it for a pass.
+    assert_eq!((&report["interrupted"], &report["passed"]), (&true.into(), &false.into()), "{report}");
+    assert_eq!(output.status.code(), Some(1), "{report}");
 }
 
 /// Nothing recorded is nothing shown, whatever the reason.

@@ -154,7 +154,7 @@ fn what_cannot_be_done_is_a_misuse() {
         (&["scale", "--workload=read"], "--in-process"),
         (&["scale", "--cell={}"], "is no point"),
         (&["seam", "--stores=two_level"], "two_level is made of no map"),
-        (&["seam", "--stores=typed/actor"], "there are typed/sharded"),
+        (&["seam", "--stores=typed/actor"], "there are typed/std_mutex"),
         (&["seam", "--stores=nothing"], "no repo \"nothing\""),
         (&["seam", "--baseline=bare/hash_map"], "bare/hash_map is for one thread"),
         (&["seam", "--threads=0"], "--threads"),

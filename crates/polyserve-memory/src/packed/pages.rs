@@ -244,11 +244,16 @@ impl Pages {
         page
     }
 
-    /// Gives the slab's memory back where an eighth of it is in use at most: all of it where nothing is left, else what
-    /// is behind the last page, which cannot have another number. O(its room), and at least a sixteenth as many pages
-    /// have gone before: O(1) each.
+    /// Gives memory back: everything where no record is left, for a page that stays would keep an allocator from giving
+    /// back all that lies below it. Else the slab's, where an eighth of it is in use at most: what is behind the last page,
+    /// which cannot have another number. O(its room), and at least a sixteenth as many pages have gone before: O(1) each.
     fn give_back(&mut self) {
         let room = self.pages.capacity();
+        let is_empty = |open| matches!(&self.pages[open], Page::Records { bytes, .. } if bytes.is_empty());
+        if self.pages.len() == usize::from(self.open.is_some_and(is_empty)) {
+            *self = Self::with_most(self.most);
+            return;
+        }
         if room <= KEPT || self.pages.len() > (room / 8).max(1) {
             return;
         }
@@ -262,9 +267,7 @@ impl Pages {
             self.pages.remove(number);
             self.open = None;
         }
-        if self.pages.is_empty() {
-            self.pages = Slab::new();
-        } else if self.gone >= room / 16 {
+        if self.gone >= room / 16 {
             self.gone = 0;
             self.pages.shrink_to_fit();
         }
