@@ -64,7 +64,8 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// An empty repo with an owner for each core, and room for 16 384 operations to wait for each of them.
+    /// An empty repo with an owner for each core, and room for 16 384 operations to wait for each of them, beside as many that
+    /// it has taken and works on.
     ///
     /// # Panics
     ///
@@ -82,7 +83,8 @@ impl Actor {
         Self::with(NonZeroUsize::new(cores()).unwrap_or(NonZeroUsize::MIN), ROOM)
     }
 
-    /// An empty repo with so many owners, and room for so many operations to wait for each of them.
+    /// An empty repo with so many owners, and room for so many operations to wait for each of them, beside as many that it has
+    /// taken and works on.
     ///
     /// # Errors
     ///

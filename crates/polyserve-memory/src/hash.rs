@@ -1,6 +1,7 @@
 //! The hasher of every map here: fast on ids, and of no use to a client who chooses them.
 //!
-//! An id is hashed in two steps, each with a secret that [`IdState`] draws from std's seeded SipHash, 320 bits in all:
+//! An id is hashed in two steps, each with a secret, 320 bits in all, which [`IdState`] has std's SipHash make of its random key
+//! of 128 bits:
 //!
 //! 1. *Multiply-shift* with a product of 128 bits (Dietzfelbinger, "Universal hashing and k-wise independent random
 //!    variables via integer arithmetic without primes", STACS 1996): the upper half of `a * id + b` modulo 2^128.

@@ -36,8 +36,9 @@
 //! # What a call costs
 //!
 //! A program that names its repo's type, `EntityService::new(Dashmap::new())`, has `get` compiled into its own code, the visit
-//! too: measured, it takes as long as the same map used bare. Behind an `Arc<dyn EntityRepo>`, which is chosen while the
-//! program runs, a get has some twenty instructions more. `polyserve seam` measures both.
+//! too (of [`std_mutex`], [`std_rwlock`], [`sharded`], [`packed`], [`dashmap`] and [`papaya`]; of [`scc`] all but that crate's
+//! own read). Measured, it takes as long as the same map used bare, within 4 %. Behind an `Arc<dyn EntityRepo>`, which is
+//! chosen while the program runs, a get has some twenty instructions more. `polyserve seam` measures both.
 //!
 //! # Hashing
 //!

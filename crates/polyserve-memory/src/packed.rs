@@ -24,8 +24,9 @@
 //!   An `Entity` in a map takes 49 bytes times the same share of free ones, and an allocation for its description.
 //! * A shard is 256 bytes, four lines: 4 KiB a core. A shard's first record makes a page, so a store with few entities
 //!   pays 16 KiB for each shard that has one: 256 KiB a core where all have.
-//! * Removed memory is given back: pages to the allocator (each shard keeps two at most), tables as in `sharded`, and the
-//!   slab of pages as far as the last one that is left.
+//! * Removed memory is given back: pages to the allocator (a shard keeps two at most, and none when its last record goes),
+//!   tables as in `sharded`, and the slab of pages as far as the last one that is left. What the allocator gives back to the
+//!   system is its own affair: of pages in the middle of its heap it keeps the room.
 //! * A shard has room for about a million pages, 16 GiB of records, or a million descriptions that are moved in. A put
 //!   that finds it full is answered with [`RepoError::Other`].
 //!

@@ -46,7 +46,8 @@ pub(crate) struct ScaleArgs {
     /// pool_server, tokio_tcp; and a catalog's own]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
-    /// The repos, with commas between them; in process bare maps too, such as bare/dashmap. [default: two_level and a
+    /// The repos, with commas between them; in process also bare maps, such as bare/dashmap, and repos of a type that the
+    /// compiler knows, such as typed/dashmap. [default: two_level and a
     /// catalog's own; in process all repos and all bare maps]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     repos: Vec<String>,

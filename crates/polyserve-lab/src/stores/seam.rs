@@ -1,4 +1,5 @@
-//! What the seam costs: a bare map and the same map behind `Arc<dyn EntityRepo>` take turns in one process.
+//! What the seam costs: a bare map, the same map behind `Arc<dyn EntityRepo>`, and as a repo of a type that the compiler knows,
+//! take turns in one process.
 //!
 //! A field holds the baseline twice and the others once. A round is one turn of each, in an order that balances who comes
 //! after whom; a round's ratio is its own time over the baseline's. After each [`BLOCK`] rounds all of them are made anew, in

@@ -75,6 +75,12 @@ impl Shard {
 
     /// Stores `entity`; whether it replaced one. `hash_of` hashes the ids of others, where they have to move.
     pub(crate) fn put(&self, hash: u64, entity: Arc<Entity>, hash_of: impl Fn(i64) -> u64) -> bool {
+        self.replace(hash, entity, hash_of).0
+    }
+
+    /// As [`put`](Self::put), and the chunks that are outdated by it: with the first dies, unless a reader looks at it, what
+    /// was replaced.
+    fn replace(&self, hash: u64, entity: Arc<Entity>, hash_of: impl Fn(i64) -> u64) -> (bool, [Option<Chunk>; 2]) {
         let mut len = self.lock();
         let bucket = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed)));
         let (copy, replaces) = with(entries(&bucket.load()), Entry { id: entity.id, entity });
@@ -85,20 +91,22 @@ impl Shard {
             split = self.grow(*len, hash_of);
         }
         drop(len);
-        drop((outdated, split)); // and with the first, for the last time, what was replaced
-        replaces
+        (replaces, [outdated, split])
     }
 
     /// Removes the entity of `id`; whether there was one.
     pub(crate) fn remove(&self, hash: u64, id: i64) -> bool {
+        self.take(hash, id).is_some()
+    }
+
+    /// Removes the entity of `id`; the chunk that is outdated by it, in which it was.
+    fn take(&self, hash: u64, id: i64) -> Option<Chunk> {
         let mut len = self.lock();
         let bucket = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed)));
-        let Some(copy) = without(entries(&bucket.load()), id) else { return false };
+        let copy = without(entries(&bucket.load()), id)?;
         let outdated = bucket.swap(copy);
         *len -= 1;
-        drop(len);
-        drop(outdated);
-        true
+        outdated
     }
 
     /// How many entities there are.
@@ -293,6 +301,23 @@ mod tests {
         assert!(shard.put(1, Arc::clone(&second), plain));
         assert!(Arc::is_unique(&first));
         assert!(shard.remove(1, 1));
+        assert!(Arc::is_unique(&second));
+    }
+
+    /// And where no lock is held.
+    #[test]
+    fn what_is_outdated_is_handed_out_with_what_dies_in_it() {
+        let (shard, hash) = (Shard::new(), plain(7));
+        let free = || shard.len.try_lock().is_ok();
+        let (first, second) = (entity(7), entity(7));
+        assert!(!shard.put(hash, Arc::clone(&first), plain));
+        let (replaced, outdated) = shard.replace(hash, Arc::clone(&second), plain);
+        assert!(replaced && free() && !Arc::is_unique(&first), "it is still in the chunk");
+        drop(outdated);
+        assert!(Arc::is_unique(&first));
+        let outdated = shard.take(hash, 7);
+        assert!(outdated.is_some() && free() && !Arc::is_unique(&second));
+        drop(outdated);
         assert!(Arc::is_unique(&second));
     }
 
