@@ -26,6 +26,11 @@ pub(super) trait Runtime: Send + Sync + Sized + 'static {
     /// it.
     fn spawn(&self, task: Task<Self>) -> bool;
 
+    /// One of the threads begins a job while others wait and fewer jobs run than there are threads. For a runtime that
+    /// may have left one of those others to this thread alone.
+    #[inline]
+    fn others_wait(&self) {}
+
     /// Begins to end the threads, those in a job once that has ended; called once, from any thread, and does not wait.
     /// `drained`: no task waits that has something to run, and none runs but such as call this or wait for it.
     fn stop(&self, drained: bool);
@@ -69,7 +74,10 @@ impl<R: Runtime> Task<R> {
         if queue.is_cut() {
             return shared.discard(job);
         }
-        queue.begin();
+        let look = queue.begin();
+        if look.waiting() > 0 && look.running() < shared.config.workers {
+            shared.runtime.others_wait();
+        }
         if !isolated(|| job.run()) {
             shared.panicked.fetch_add(1, Ordering::SeqCst);
         }

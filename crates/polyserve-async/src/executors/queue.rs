@@ -107,8 +107,9 @@ impl Queue {
 
     /// What was taken runs now.
     #[inline]
-    pub(super) fn begin(&self) {
-        self.word.0.fetch_add(RUNNING - WAITING, Ordering::SeqCst);
+    pub(super) fn begin(&self) -> Look {
+        let step = RUNNING - WAITING;
+        Look(self.word.0.fetch_add(step, Ordering::SeqCst) + step)
     }
 
     /// What ran has ended.

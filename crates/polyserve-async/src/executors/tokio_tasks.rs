@@ -4,12 +4,18 @@
 //! a job's own job to its thread's queue, from where idle threads steal. Time and I/O drivers are off: idle threads are
 //! parked.
 //!
-//! Invariant: a job is never only in the slot for the task that is to run next on the same thread, which tokio lets
-//! nobody steal from: it would wait for as long as its submitter runs, with other threads idle. A second, empty task
-//! pushes it out.
+//! Invariant: a job does not wait for another to end while a thread is idle. tokio, whose tasks are to yield soon, does
+//! not promise as much, and there are two places where a job would wait:
+//!
+//! * The slot for the task that is to run next on the same thread, which nobody steals from. A job's own job goes there;
+//!   a second, empty task pushes it out.
+//! * The queue of a thread that has taken several tasks out of the inject queue at once. It wakes nobody for them unless
+//!   it was searching, and who looks for work between its two steps, out of the one queue and into the other, finds
+//!   both empty and parks. So who begins a job while others wait and fewer run than there are threads has a thread
+//!   woken: two empty tasks, the second of which pushes the first out of that slot, which wakes one.
 //!
 //! Cost of a job beside the queue's (`queue`): a task, which is an allocation and an entry in the runtime's list of all
-//! tasks; two where a job submits it.
+//! tasks; two where a job submits it; two more where jobs wait although not all threads are busy.
 //!
 //! *Wins when* jobs are large beside their dispatch, and are to share threads with what else runs on tokio. *Loses when*
 //! jobs are short: in the bench `executors`, on one core, a job of one word takes four to six times what it takes rayon,
@@ -51,15 +57,27 @@ impl TokioTasks {
     }
 }
 
+impl Spawning {
+    fn spawn_empty(&self) {
+        drop(self.0.handle.spawn(async {}));
+    }
+}
+
 impl Runtime for Spawning {
     #[inline]
     fn spawn(&self, task: Task<Self>) -> bool {
         let is_jobs_own = task.is_jobs_own();
         drop(self.0.handle.spawn(async move { task.run() }));
         if is_jobs_own {
-            drop(self.0.handle.spawn(async {}));
+            self.spawn_empty();
         }
         true
+    }
+
+    #[inline]
+    fn others_wait(&self) {
+        self.spawn_empty();
+        self.spawn_empty();
     }
 
     fn stop(&self, drained: bool) {
