@@ -26,11 +26,6 @@ pub(super) trait Runtime: Send + Sync + Sized + 'static {
     /// it.
     fn spawn(&self, task: Task<Self>) -> bool;
 
-    /// One of the threads begins a job while others wait and fewer jobs run than there are threads. For a runtime that
-    /// may have left one of those others to this thread alone.
-    #[inline]
-    fn others_wait(&self) {}
-
     /// Begins to end the threads, those in a job once that has ended; called once, from any thread, and does not wait.
     /// `drained`: no task waits that has something to run, and none runs but such as call this or wait for it.
     fn stop(&self, drained: bool);
@@ -46,7 +41,7 @@ pub(super) struct Tasks<R: Runtime> {
 
 struct Shared<R> {
     config: TasksConfig,
-    queue: Queue,
+    queue: Arc<Queue>,
     threads: Arc<Threads>,
     panicked: AtomicU64,
     runtime: R,
@@ -74,10 +69,7 @@ impl<R: Runtime> Task<R> {
         if queue.is_cut() {
             return shared.discard(job);
         }
-        let look = queue.begin();
-        if look.waiting() > 0 && look.running() < shared.config.workers {
-            shared.runtime.others_wait();
-        }
+        queue.begin();
         if !isolated(|| job.run()) {
             shared.panicked.fetch_add(1, Ordering::SeqCst);
         }
@@ -96,12 +88,12 @@ impl<R: Runtime> Tasks<R> {
     /// Where the configuration is not valid, or as `start` says.
     pub(super) fn new(
         config: TasksConfig,
-        start: impl FnOnce(&TasksConfig, &Arc<Threads>) -> io::Result<R>,
+        start: impl FnOnce(&TasksConfig, &Arc<Threads>, &Arc<Queue>) -> io::Result<R>,
     ) -> io::Result<Self> {
         config.validate()?;
         let threads = Threads::new();
-        let (queue, panicked) = (Queue::new(config.queue), AtomicU64::new(0));
-        let runtime = start(&config, &threads)?;
+        let (queue, panicked) = (Arc::new(Queue::new(config.queue)), AtomicU64::new(0));
+        let runtime = start(&config, &threads, &queue)?;
         Ok(Self { shared: Arc::new(Shared { config, queue, threads, panicked, runtime }) })
     }
 

@@ -49,7 +49,7 @@ impl FuturesTasks {
     ///
     /// Where the configuration is not valid, or a thread cannot be started; those that were are ended.
     pub fn new(config: TasksConfig) -> io::Result<Self> {
-        let tasks = Tasks::new(config, |config, threads| {
+        let tasks = Tasks::new(config, |config, threads, _| {
             let adopting = Arc::clone(threads);
             let mut builder = ThreadPool::builder();
             builder.pool_size(config.workers).name_prefix(format!("{}-", config.name));

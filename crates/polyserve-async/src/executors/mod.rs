@@ -8,8 +8,8 @@
 #![cfg_attr(feature = "futures", doc = "| [`FuturesTasks`] | a task of the futures crate's thread pool |")]
 //!
 //! What they share is in files of its own: `TasksConfig`; where jobs wait (`queue`); the threads, which are counted
-//! (`threads`); what is done with a job and how an executor is closed (`base`). A strategy's file is its runtime: how a
-//! task is spawned, and how its threads are made to end.
+//! (`threads`); what is done with a job and how an executor is closed (`base`); who sees to a job that a runtime has
+//! overlooked (`watch`). A strategy's file is its runtime: how a task is spawned, and how its threads are made to end.
 //!
 //! # What every executor here promises
 //!
@@ -44,6 +44,8 @@ mod tokio_blocking;
 mod tokio_runtime;
 #[cfg(feature = "tokio")]
 mod tokio_tasks;
+#[cfg(feature = "tokio")]
+mod watch;
 
 #[cfg(feature = "futures")]
 pub use futures_tasks::FuturesTasks;

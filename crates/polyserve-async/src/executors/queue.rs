@@ -107,9 +107,8 @@ impl Queue {
 
     /// What was taken runs now.
     #[inline]
-    pub(super) fn begin(&self) -> Look {
-        let step = RUNNING - WAITING;
-        Look(self.word.0.fetch_add(step, Ordering::SeqCst) + step)
+    pub(super) fn begin(&self) {
+        self.word.0.fetch_add(RUNNING - WAITING, Ordering::SeqCst);
     }
 
     /// What ran has ended.

@@ -48,7 +48,7 @@ impl SmolTasks {
     ///
     /// Where the configuration is not valid, or a thread cannot be started; those that were are ended.
     pub fn new(config: TasksConfig) -> io::Result<Self> {
-        Ok(Self(Tasks::new(config, Smol::start)?))
+        Ok(Self(Tasks::new(config, |config, threads, _| Smol::start(config, threads))?))
     }
 }
 

@@ -33,7 +33,7 @@ impl TokioBlocking {
     ///
     /// Where the configuration is not valid, or the runtime cannot be made.
     pub fn new(config: TasksConfig) -> io::Result<Self> {
-        let tasks = Tasks::new(config, |config, threads| {
+        let tasks = Tasks::new(config, |config, threads, _| {
             let mut builder = Builder::new_current_thread();
             builder.max_blocking_threads(config.workers);
             TokioRuntime::start(builder, config, threads).map(Blocking)

@@ -4,18 +4,21 @@
 //! a job's own job to its thread's queue, from where idle threads steal. Time and I/O drivers are off: idle threads are
 //! parked.
 //!
-//! Invariant: a job does not wait for another to end while a thread is idle. tokio, whose tasks are to yield soon, does
-//! not promise as much, and there are two places where a job would wait:
+//! Invariant: a job does not wait for another to end while a thread is idle, or not for longer than [`Watch`] takes to
+//! look. tokio, whose tasks are to yield soon, does not promise as much. There are three places where a job would wait:
 //!
 //! * The slot for the task that is to run next on the same thread, which nobody steals from. A job's own job goes there;
 //!   a second, empty task pushes it out.
 //! * The queue of a thread that has taken several tasks out of the inject queue at once. It wakes nobody for them unless
 //!   it was searching, and who looks for work between its two steps, out of the one queue and into the other, finds
-//!   both empty and parks. So who begins a job while others wait and fewer run than there are threads has a thread
-//!   woken: two empty tasks, the second of which pushes the first out of that slot, which wakes one.
+//!   both empty and parks.
+//! * The inject queue, where a thread that was refused to search, since half of them do, parks without a last look, and
+//!   counted as awake when the task came.
 //!
-//! Cost of a job beside the queue's (`queue`): a task, which is an allocation and an entry in the runtime's list of all
-//! tasks; two where a job submits it; two more where jobs wait although not all threads are busy.
+//! In the last two an empty task from outside wakes a thread, which finds the job too.
+//!
+//! Cost of a job beside the queue's (`queue`) and the watch's (`watch`): a task, which is an allocation and an entry in
+//! the runtime's list of all tasks; two where a job submits it.
 //!
 //! *Wins when* jobs are large beside their dispatch, and are to share threads with what else runs on tokio. *Loses when*
 //! jobs are short: in the bench `executors`, on one core, a job of one word takes four to six times what it takes rayon,
@@ -30,36 +33,45 @@ use tokio::runtime::Builder;
 use super::base::{Runtime, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 use super::tokio_runtime::TokioRuntime;
+use super::watch::Watch;
 
 /// Jobs as tasks of a tokio runtime. See [`executors`](crate::executors) for what it promises.
 #[derive(Debug)]
 pub struct TokioTasks(pub(super) Tasks<Spawning>);
 
-pub(super) struct Spawning(TokioRuntime);
+pub(super) struct Spawning {
+    runtime: TokioRuntime,
+    /// None where there is one worker.
+    watch: Option<Watch>,
+}
 
 impl TokioTasks {
-    /// Starts the runtime.
+    /// Starts the runtime, and a thread that mostly sleeps (`watch`) where there is more than one worker.
     ///
     /// # Errors
     ///
-    /// Where the configuration is not valid, or the runtime cannot be made.
+    /// Where the configuration is not valid, or the runtime or that thread cannot be made.
     ///
     /// # Panics
     ///
     /// Where the system has no thread left for a worker: tokio panics, and waits for those that it has started.
     pub fn new(config: TasksConfig) -> io::Result<Self> {
-        let tasks = Tasks::new(config, |config, threads| {
+        let tasks = Tasks::new(config, |config, threads, queue| {
             let mut builder = Builder::new_multi_thread();
             builder.worker_threads(config.workers);
-            TokioRuntime::start(builder, config, threads).map(Spawning)
+            let runtime = TokioRuntime::start(builder, config, threads)?;
+            let handle = runtime.handle.clone();
+            let wake = move || drop(handle.spawn(async {}));
+            let watch = (config.workers > 1).then(|| Watch::start(queue, config.workers, wake)).transpose();
+            match watch {
+                Ok(watch) => Ok(Spawning { runtime, watch }),
+                Err(error) => {
+                    runtime.stop(false);
+                    Err(error)
+                }
+            }
         })?;
         Ok(Self(tasks))
-    }
-}
-
-impl Spawning {
-    fn spawn_empty(&self) {
-        drop(self.0.handle.spawn(async {}));
     }
 }
 
@@ -67,25 +79,24 @@ impl Runtime for Spawning {
     #[inline]
     fn spawn(&self, task: Task<Self>) -> bool {
         let is_jobs_own = task.is_jobs_own();
-        drop(self.0.handle.spawn(async move { task.run() }));
+        drop(self.runtime.handle.spawn(async move { task.run() }));
         if is_jobs_own {
-            self.spawn_empty();
+            drop(self.runtime.handle.spawn(async {}));
+        }
+        if let Some(watch) = &self.watch {
+            watch.submitted();
         }
         true
     }
 
-    #[inline]
-    fn others_wait(&self) {
-        self.spawn_empty();
-        self.spawn_empty();
-    }
-
     fn stop(&self, drained: bool) {
-        self.0.stop(drained);
+        self.watch.as_ref().inspect(|watch| watch.end());
+        self.runtime.stop(drained);
     }
 
     fn join(&self) {
-        self.0.join();
+        self.watch.as_ref().inspect(|watch| watch.join());
+        self.runtime.join();
     }
 }
 

@@ -1,0 +1,165 @@
+//! A thread that looks now and then whether a runtime has overlooked a job, and has it look again.
+//!
+//! A runtime that wakes no thread for a job may count on one that it takes to be awake, and that one may be falling
+//! asleep. Where jobs end soon nobody sees it, for who has ended one looks for the next; a job that waits for another
+//! would wait for ever, beside an idle thread. With a watch it waits for [`EVERY`] and a moment.
+//!
+//! Invariant: while a job waits and another one waits or runs, the watch is on. A submitter counts its job before it
+//! looks whether the watch is on; the thread says that it is off before it looks a last time whether a job waits.
+//!
+//! Cost: a look at the queue's word and one at `on` for each job; a wake-up of the thread each 5 ms while more than one
+//! job is about. The thread sleeps while there is one job at most.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+use polyserve_core::sync::lock;
+
+use super::queue::Queue;
+
+const EVERY: Duration = Duration::from_millis(5);
+
+pub(super) struct Watch {
+    state: Arc<State>,
+    thread: Thread,
+    /// Until it is joined.
+    handle: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct State {
+    queue: Arc<Queue>,
+    on: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Watch {
+    /// Starts the thread, which calls `wake` each time that it finds a job waiting and fewer than `workers` running.
+    ///
+    /// # Errors
+    ///
+    /// Where the system has no thread left.
+    pub(super) fn start(queue: &Arc<Queue>, workers: usize, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
+        let state = State { queue: Arc::clone(queue), on: AtomicBool::new(false), ended: AtomicBool::new(false) };
+        let state = Arc::new(state);
+        let its = Arc::clone(&state);
+        let handle = thread::Builder::new().name(String::from("watch")).spawn(move || its.run(workers, wake))?;
+        Ok(Self { state, thread: handle.thread().clone(), handle: Mutex::new(Some(handle)) })
+    }
+
+    /// To be called once a job is counted as waiting, before or after the runtime has it.
+    #[inline]
+    pub(super) fn submitted(&self) {
+        let look = self.state.queue.look();
+        if look.waiting() + look.running() > 1 && !self.state.on.load(Ordering::SeqCst) {
+            self.turn_on();
+        }
+    }
+
+    #[cold]
+    fn turn_on(&self) {
+        if !self.state.on.swap(true, Ordering::SeqCst) {
+            self.thread.unpark();
+        }
+    }
+
+    /// Has the thread end; does not wait for it.
+    pub(super) fn end(&self) {
+        self.state.ended.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+
+    /// Waits for the thread's end, which it was told of.
+    pub(super) fn join(&self) {
+        // With the lock in hand, so that others who join wait too.
+        let mut handle = lock(&self.handle);
+        if let Some(handle) = handle.take() {
+            let _ = handle.join(); // a panic has been reported
+        }
+    }
+}
+
+impl State {
+    fn run(&self, workers: usize, wake: impl Fn()) {
+        while !self.ended.load(Ordering::SeqCst) {
+            if !self.on.load(Ordering::SeqCst) {
+                thread::park();
+                continue;
+            }
+            thread::park_timeout(EVERY);
+            let look = self.queue.look();
+            if look.waiting() == 0 {
+                self.on.store(false, Ordering::SeqCst);
+                let waits = self.queue.look().waiting() > 0;
+                self.on.fetch_or(waits, Ordering::SeqCst);
+            } else if look.running() < workers {
+                wake();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use polyserve_core::Job;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn waits(queue: &Queue) -> usize {
+        queue.enter().unwrap();
+        queue.put(Job::new(|| {}))
+    }
+
+    fn begins(queue: &Queue, place: usize) {
+        assert!(queue.take(place).is_some());
+        queue.begin();
+    }
+
+    #[test]
+    fn who_waits_beside_an_idle_thread_is_seen_to_until_it_runs() {
+        let queue = Arc::new(Queue::new(4));
+        let (woken, wakes) = mpsc::channel();
+        let watch = Watch::start(&queue, 2, move || woken.send(()).unwrap()).unwrap();
+        for _ in 0..3 {
+            begins(&queue, waits(&queue));
+            watch.submitted();
+            assert!(!watch.state.on.load(Ordering::SeqCst), "a job alone");
+            let place = waits(&queue);
+            watch.submitted();
+            (0..2).for_each(|_| wakes.recv_timeout(LONG).unwrap());
+            begins(&queue, place);
+            while watch.state.on.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            (0..2).for_each(|_| assert!(!queue.end().is_closed()));
+            while wakes.try_recv().is_ok() {}
+        }
+        watch.end();
+        watch.join();
+        watch.join();
+        assert_eq!(wakes.recv_timeout(LONG), Err(mpsc::RecvTimeoutError::Disconnected), "none since, and it has ended");
+    }
+
+    #[test]
+    fn who_waits_for_a_thread_to_be_free_wakes_nobody() {
+        let queue = Arc::new(Queue::new(4));
+        let (woken, wakes) = mpsc::channel();
+        let watch = Watch::start(&queue, 1, move || woken.send(()).unwrap()).unwrap();
+        begins(&queue, waits(&queue));
+        let place = waits(&queue);
+        watch.submitted();
+        begins(&queue, place);
+        while watch.state.on.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        watch.end();
+        watch.join();
+        assert!(wakes.recv().is_err(), "the one worker was busy all the time");
+    }
+}
