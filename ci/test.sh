@@ -38,4 +38,4 @@ step ci/browser.sh
 # Without it the tests that count system calls say that they did not run.
 command -v strace >/dev/null || apt_install strace || echo "strace is not here and cannot be installed" >&2
 step ci/models.sh short
-step cargo test --workspace
+step cargo test --workspace --no-fail-fast

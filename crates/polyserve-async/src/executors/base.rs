@@ -30,7 +30,7 @@ pub(super) trait Runtime: Send + Sync + Sized + 'static {
     /// `drained`: no task waits that has something to run, and none runs but such as call this or wait for it.
     fn stop(&self, drained: bool);
 
-    /// Waits for the last steps of the threads, which have all said that they end. No thread of the runtime's calls it.
+    /// Waits for the last steps of the threads, which have all said that they end, and of what else it started. No thread of the runtime's calls it.
     fn join(&self);
 }
 
@@ -117,6 +117,11 @@ impl<R: Runtime> Tasks<R> {
     #[cfg(all(test, feature = "tokio", feature = "smol", feature = "futures"))]
     pub(super) fn other_handles(&self) -> usize {
         Arc::strong_count(&self.shared) - 1
+    }
+
+    #[cfg(all(test, feature = "tokio", feature = "smol", feature = "futures"))]
+    pub(super) fn runtime(&self) -> &R {
+        &self.shared.runtime
     }
 
     pub(super) fn workers(&self) -> usize {

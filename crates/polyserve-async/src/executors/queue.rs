@@ -33,7 +33,7 @@ const RUNNING: u64 = 1 << 32;
 const CLOSED: u64 = 1 << 63;
 
 /// The word, as it was at one moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Look(u64);
 
 impl Look {

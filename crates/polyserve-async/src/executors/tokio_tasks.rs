@@ -12,7 +12,7 @@
 //! * The queue of a thread that has taken several tasks out of the inject queue at once. It wakes nobody for them unless
 //!   it was searching, and who looks for work between its two steps, out of the one queue and into the other, finds
 //!   both empty and parks.
-//! * The inject queue, where a thread that was refused to search, since half of them do, parks without a last look, and
+//! * The inject queue: a thread that may not search, since half of them do, parks without a last look, and it still
 //!   counted as awake when the task came.
 //!
 //! In the last two an empty task from outside wakes a thread, which finds the job too.
@@ -42,7 +42,7 @@ pub struct TokioTasks(pub(super) Tasks<Spawning>);
 pub(super) struct Spawning {
     runtime: TokioRuntime,
     /// None where there is one worker.
-    watch: Option<Watch>,
+    pub(super) watch: Option<Watch>,
 }
 
 impl TokioTasks {

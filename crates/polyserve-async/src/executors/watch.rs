@@ -2,13 +2,16 @@
 //!
 //! A runtime that wakes no thread for a job may count on one that it takes to be awake, and that one may be falling
 //! asleep. Where jobs end soon nobody sees it, for who has ended one looks for the next; a job that waits for another
-//! would wait for ever, beside an idle thread. With a watch it waits for [`EVERY`] and a moment.
+//! would wait for ever, beside an idle thread. With a watch it mostly waits for [`EVERY`] and a moment.
 //!
-//! Invariant: while a job waits and another one waits or runs, the watch is on. A submitter counts its job before it
-//! looks whether the watch is on; the thread says that it is off before it looks a last time whether a job waits.
+//! Invariant: while a job waits and another one waits or runs, the watch is on or about to be. A submitter counts its job
+//! before it looks whether the watch is on; the thread says that it is off before it looks a last time who waits.
 //!
-//! Cost: a look at the queue's word and one at `on` for each job; a wake-up of the thread each 5 ms while more than one
-//! job is about. The thread sleeps while there is one job at most.
+//! Which threads are idle is reckoned from the jobs alone: a thread that somebody else's task holds counts as idle and is
+//! woken for in vain, ever more seldom; a job that calls tokio's `block_in_place` counts as holding its thread.
+//!
+//! Cost: a look at the queue's word for each job, and one at `on` where another job is about; at most two wake-ups of the
+//! thread each 5 ms while a job waits beside another, and one more to find that none does. Otherwise it sleeps.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,9 +21,11 @@ use std::time::Duration;
 
 use polyserve_core::sync::lock;
 
-use super::queue::Queue;
+use super::queue::{Look, Queue};
 
 const EVERY: Duration = Duration::from_millis(5);
+/// How seldom it looks where a wake changed nothing, time after time: what nobody takes must not pile up.
+const SELDOM: Duration = Duration::from_millis(320);
 
 pub(super) struct Watch {
     state: Arc<State>,
@@ -52,10 +57,13 @@ impl Watch {
     /// To be called once a job is counted as waiting, before or after the runtime has it.
     #[inline]
     pub(super) fn submitted(&self) {
-        let look = self.state.queue.look();
-        if look.waiting() + look.running() > 1 && !self.state.on.load(Ordering::SeqCst) {
+        if is_needed(self.state.queue.look()) && !self.is_on() {
             self.turn_on();
         }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.state.on.load(Ordering::SeqCst)
     }
 
     #[cold]
@@ -81,22 +89,31 @@ impl Watch {
     }
 }
 
+/// Whether a job waits and is not alone.
+fn is_needed(look: Look) -> bool {
+    look.waiting() > 0 && look.waiting() + look.running() > 1
+}
+
 impl State {
     fn run(&self, workers: usize, wake: impl Fn()) {
+        let (mut every, mut woken_at) = (EVERY, None);
         while !self.ended.load(Ordering::SeqCst) {
             if !self.on.load(Ordering::SeqCst) {
                 thread::park();
                 continue;
             }
-            thread::park_timeout(EVERY);
+            thread::park_timeout(every);
             let look = self.queue.look();
-            if look.waiting() == 0 {
+            if !is_needed(look) {
                 self.on.store(false, Ordering::SeqCst);
-                let waits = self.queue.look().waiting() > 0;
-                self.on.fetch_or(waits, Ordering::SeqCst);
+                self.on.fetch_or(is_needed(self.queue.look()), Ordering::SeqCst);
             } else if look.running() < workers {
+                every = if woken_at == Some(look) { SELDOM.min(every * 2) } else { EVERY };
+                woken_at = Some(look);
                 wake();
+                continue;
             }
+            (every, woken_at) = (EVERY, None);
         }
     }
 }
@@ -104,6 +121,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::time::Instant;
 
     use polyserve_core::Job;
 
@@ -121,6 +139,14 @@ mod tests {
         queue.begin();
     }
 
+    fn goes_off(watch: &Watch) {
+        let deadline = Instant::now() + LONG;
+        while watch.is_on() {
+            assert!(Instant::now() < deadline, "it is on with nobody waiting");
+            thread::yield_now();
+        }
+    }
+
     #[test]
     fn who_waits_beside_an_idle_thread_is_seen_to_until_it_runs() {
         let queue = Arc::new(Queue::new(4));
@@ -129,14 +155,13 @@ mod tests {
         for _ in 0..3 {
             begins(&queue, waits(&queue));
             watch.submitted();
-            assert!(!watch.state.on.load(Ordering::SeqCst), "a job alone");
+            assert!(!watch.is_on(), "a job alone");
             let place = waits(&queue);
             watch.submitted();
-            (0..2).for_each(|_| wakes.recv_timeout(LONG).unwrap());
+            assert!(watch.is_on(), "a job waits beside another");
+            (0..3).for_each(|_| wakes.recv_timeout(LONG).unwrap());
             begins(&queue, place);
-            while watch.state.on.load(Ordering::SeqCst) {
-                thread::yield_now();
-            }
+            goes_off(&watch);
             (0..2).for_each(|_| assert!(!queue.end().is_closed()));
             while wakes.try_recv().is_ok() {}
         }
@@ -154,10 +179,12 @@ mod tests {
         begins(&queue, waits(&queue));
         let place = waits(&queue);
         watch.submitted();
+        assert!(watch.is_on(), "a job waits beside another");
+        // For it to look some times; where it does not come to it, this test sees less.
+        thread::sleep(8 * EVERY);
+        assert!(watch.is_on(), "it still waits");
         begins(&queue, place);
-        while watch.state.on.load(Ordering::SeqCst) {
-            thread::yield_now();
-        }
+        goes_off(&watch);
         watch.end();
         watch.join();
         assert!(wakes.recv().is_err(), "the one worker was busy all the time");

@@ -284,12 +284,32 @@ mod tests {
 
     const READ_ON: &str = "while read line; do :; done";
 
+    const WAITS: &str = "POLYSERVE_TEST_WAITS";
+
+    /// The process of the next test, where that starts it: a shell that was started with interrupts ignored, as in the
+    /// background of a script, cannot be told to heed them.
+    #[test]
+    fn who_waits_for_an_interrupt() {
+        if std::env::var_os(WAITS).is_some() {
+            let signals = polyserve::signals::Signals::register().unwrap();
+            println!("hello\nat 127.0.0.1:7");
+            signals.wait().unwrap();
+            println!("bye");
+            std::process::exit(0);
+        }
+    }
+
     #[test]
     fn it_says_where_it_listens_and_ends_when_interrupted() {
-        // It can be interrupted as soon as it has said where it listens. It does not read meanwhile: a shell that is told
-        // to end just before it begins to read takes no notice until it has read.
-        let script = "echo hello; trap 'echo bye; exit 0' INT; echo at 127.0.0.1:7; while :; do sleep 0.1; done";
-        let process = start(script).unwrap();
+        let test = "launch::process::tests::who_waits_for_an_interrupt";
+        let launch = Launch {
+            program: std::env::current_exe().unwrap(),
+            args: ["--exact", test, "--nocapture"].map(Into::into).to_vec(),
+            env: vec![(WAITS.into(), "1".into())],
+            ..shell("")
+        };
+        // It can be interrupted as soon as it has said where it listens.
+        let process = Process::start(&launch, &Cores::available().unwrap()).unwrap();
         assert_eq!(process.addr(), SocketAddr::from(([127, 0, 0, 1], 7)));
         assert_eq!(process.end().unwrap().as_deref(), Some("bye"));
     }
