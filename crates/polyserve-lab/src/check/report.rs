@@ -147,10 +147,10 @@ impl fmt::Display for Report {
         }
         f.write_str(match self {
             Self { passed: true, .. } => "\npassed\n",
+            Self { runs, .. } if runs.is_empty() => "\nUNDECIDED: nothing was recorded\n",
             Self { interrupted: true, runs, .. } if runs.iter().all(|run| run.verdict == Verdict::Linearizable) => {
                 "\nUNDECIDED: not all that was asked for was recorded\n"
             }
-            Self { runs, .. } if runs.is_empty() => "\nUNDECIDED: nothing was recorded\n",
             Self { .. } => "\nFAILED\n",
         })
     }
