@@ -28,7 +28,8 @@ sed -e "s#\"server\":\"tokio_tcp\"#\"server\":\"$name\"#" crates/polyserve-lab/t
 printf '%s\n' "{\"kind\":\"environment\",\"experiment\":\"$name\",\"command\":[\"$name\"]}" "{\"kind\":\"$name\",\"$name\":1}" >"$tmp/odd/another.jsonl"
 grep -qF onerror "$tmp/odd/page.jsonl"
 
-cargo run -q --release --bin polyserve -- report "${records[@]}" "$tmp/odd" --html "$tmp/report.html" --json >"$tmp/said.json"
+cargo build -q --release --examples --bins # as ci/test.sh does, so that nothing is built anew
+target/release/polyserve report "${records[@]}" "$tmp/odd" --html "$tmp/report.html" --json >"$tmp/said.json"
 count=$(grep -o '"file":' "$tmp/said.json" | wc -l)
 
 # look SCHEME WIDTH:PAGE...: what each page says of itself in a frame so wide, a line each, into $tmp/said. A window of a

@@ -16,23 +16,24 @@ verdicts() {
     done
 }
 
+# Run below as built here: `cargo run` of one package has other features of the dependencies, and builds them all again.
 step cargo build --release --examples --bins
 step ci/scratch.sh
 step ci/ab.sh
 step cargo bench -q -- --test
-step cargo run -q --release --example custom_repo
-step cargo run -q --release --example custom_server
-step cargo run -q --release --example custom_server -- stress --server custom
-step cargo run -q --release --example custom_server -- check --server custom --ops 20000
+step target/release/examples/custom_repo
+step target/release/examples/custom_server
+step target/release/examples/custom_server stress --server custom
+step target/release/examples/custom_server check --server custom --ops 20000
 # What concurrent clients see is linearizable: of every pair shortly, of every server and of every repo for longer.
 step target/release/polyserve check --servers all --repos all --ops 2000
 step target/release/polyserve check --servers all --repo two_level --ops 20000
 step target/release/polyserve check --server tokio_tcp --repos all --ops 20000
 # A few rounds decide nothing; they show that an outsider's server is started, verified, measured and listed.
-step cargo run -q --release --example custom_server -- compare --servers custom,sequential,pool_server --repos two_level \
+step target/release/examples/custom_server compare --servers custom,sequential,pool_server --repos two_level \
     --rounds 3 --connections 8 --no-latency
-step cargo run -q --release --example graceful_shutdown
-step cargo run -q --release --bin polyserve -- report --splice docs/*.md --check
+step target/release/examples/graceful_shutdown
+step target/release/polyserve report --splice docs/*.md --check
 step verdicts
 step ci/browser.sh
 # Without it the tests that count system calls say that they did not run.
