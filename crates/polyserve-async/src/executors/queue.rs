@@ -126,6 +126,11 @@ impl Queue {
         Look(self.word.0.load(Ordering::SeqCst))
     }
 
+    /// The word, and how many jobs were put in: both the same later say that nothing was done in between.
+    pub(super) fn stand(&self) -> (Look, usize) {
+        (self.look(), self.next.0.load(Ordering::Relaxed))
+    }
+
     /// Lets nothing more in.
     pub(super) fn close(&self) {
         self.word.0.fetch_or(CLOSED, Ordering::SeqCst);
@@ -166,6 +171,22 @@ mod tests {
         queue.enter().unwrap();
         assert_eq!(queue.put(nothing()), places[1], "the one slot that is free");
         assert_eq!((queue.end().running(), queue.look().waiting()), (0, 2));
+    }
+
+    #[test]
+    fn another_job_in_the_place_of_one_is_another_stand() {
+        let queue = Queue::new(2);
+        queue.enter().unwrap();
+        let place = queue.put(nothing());
+        let before = queue.stand();
+        assert_eq!(queue.stand(), before);
+        assert!(queue.take(place).is_some());
+        queue.begin();
+        queue.end();
+        queue.enter().unwrap();
+        queue.put(nothing());
+        assert_eq!(queue.look(), before.0);
+        assert_ne!(queue.stand(), before);
     }
 
     #[test]

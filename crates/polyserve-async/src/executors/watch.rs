@@ -24,7 +24,7 @@ use polyserve_core::sync::lock;
 use super::queue::{Look, Queue};
 
 const EVERY: Duration = Duration::from_millis(5);
-/// How seldom it looks where a wake changed nothing, time after time: what nobody takes must not pile up.
+/// How seldom it looks where nothing was done since a wake, time after time: what nobody takes must not pile up.
 const SELDOM: Duration = Duration::from_millis(320);
 
 pub(super) struct Watch {
@@ -103,13 +103,14 @@ impl State {
                 continue;
             }
             thread::park_timeout(every);
-            let look = self.queue.look();
+            let stand = self.queue.stand();
+            let look = stand.0;
             if !is_needed(look) {
                 self.on.store(false, Ordering::SeqCst);
                 self.on.fetch_or(is_needed(self.queue.look()), Ordering::SeqCst);
             } else if look.running() < workers {
-                every = if woken_at == Some(look) { SELDOM.min(every * 2) } else { EVERY };
-                woken_at = Some(look);
+                every = if woken_at == Some(stand) { SELDOM.min(every * 2) } else { EVERY };
+                woken_at = Some(stand);
                 wake();
                 continue;
             }
