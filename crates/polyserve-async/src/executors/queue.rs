@@ -127,6 +127,7 @@ impl Queue {
     }
 
     /// The word, and how many jobs were put in: both the same later say that nothing was done in between.
+    #[cfg(feature = "tokio")]
     pub(super) fn stand(&self) -> (Look, usize) {
         (self.look(), self.next.0.load(Ordering::Relaxed))
     }
@@ -174,6 +175,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "tokio")]
     fn another_job_in_the_place_of_one_is_another_stand() {
         let queue = Queue::new(2);
         queue.enter().unwrap();
