@@ -7,8 +7,9 @@
 //! overlap: a long visit, or the map's growth on a put of a new id (O(n), amortised O(1)), makes everybody wait. `len`
 //! is O(1). Memory of removed entries is kept for later ones.
 //!
-//! *Wins when* one thread, or a few that seldom meet, mostly read: but for `std_rwlock`, nothing reads faster. *Loses when* one
-//! thread mostly writes, which `packed` does faster, without an allocation; and when several cores read at once: they could, and this makes them queue.
+//! *Wins when* one thread, or a few that seldom meet, mostly read: a plain map behind one lock is all that they pay for, and
+//! `std_rwlock` is the other. *Loses when* one thread mostly writes, which `packed` does faster, without an allocation; and
+//! when several cores read at once: they could, and this makes them queue.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -30,7 +30,8 @@ pub(super) trait Runtime: Send + Sync + Sized + 'static {
     /// `drained`: no task waits that has something to run, and none runs but such as call this or wait for it.
     fn stop(&self, drained: bool);
 
-    /// Waits for the last steps of the threads, which have all said that they end, and of what else it started. No thread of the runtime's calls it.
+    /// Waits for the last steps of the threads, which have all said that they end, and of what else it started. No thread
+    /// of the runtime's calls it.
     fn join(&self);
 }
 

@@ -8,6 +8,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "tokio")]
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
@@ -36,6 +38,15 @@ pub(super) struct State {
     pub(super) stopped: bool,
     /// A closing's deadline passed with threads in a job.
     pub(super) left_behind: bool,
+}
+
+/// Joins the thread unless that is done. Others who call this meanwhile wait too: the lock is held.
+#[cfg(feature = "tokio")]
+pub(super) fn join_once(thread: &Mutex<Option<JoinHandle<()>>>) {
+    let mut thread = lock(thread);
+    if let Some(thread) = thread.take() {
+        let _ = thread.join(); // a panic has been reported
+    }
 }
 
 impl Threads {

@@ -13,7 +13,7 @@ use polyserve_core::sync::lock;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::tasks_config::TasksConfig;
-use super::threads::Threads;
+use super::threads::{Threads, join_once};
 
 pub(super) struct TokioRuntime {
     pub(super) handle: Handle,
@@ -64,10 +64,6 @@ impl TokioRuntime {
     }
 
     pub(super) fn join(&self) {
-        // With the lock in hand, so that others who close wait too.
-        let mut dropping = lock(&self.dropping);
-        if let Some(thread) = dropping.take() {
-            let _ = thread.join(); // a panic has been reported
-        }
+        join_once(&self.dropping);
     }
 }

@@ -90,12 +90,16 @@ impl Runtime for Spawning {
     }
 
     fn stop(&self, drained: bool) {
-        self.watch.as_ref().inspect(|watch| watch.end());
+        if let Some(watch) = &self.watch {
+            watch.end();
+        }
         self.runtime.stop(drained);
     }
 
     fn join(&self) {
-        self.watch.as_ref().inspect(|watch| watch.join());
+        if let Some(watch) = &self.watch {
+            watch.join();
+        }
         self.runtime.join();
     }
 }

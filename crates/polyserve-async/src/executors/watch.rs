@@ -19,9 +19,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use polyserve_core::sync::lock;
-
 use super::queue::{Look, Queue};
+use super::threads::join_once;
 
 const EVERY: Duration = Duration::from_millis(5);
 /// How seldom it looks where nothing was done since a wake, time after time: what nobody takes must not pile up.
@@ -81,11 +80,7 @@ impl Watch {
 
     /// Waits for the thread's end, which it was told of.
     pub(super) fn join(&self) {
-        // With the lock in hand, so that others who join wait too.
-        let mut handle = lock(&self.handle);
-        if let Some(handle) = handle.take() {
-            let _ = handle.join(); // a panic has been reported
-        }
+        join_once(&self.handle);
     }
 }
 
@@ -103,8 +98,7 @@ impl State {
                 continue;
             }
             thread::park_timeout(every);
-            let stand = self.queue.stand();
-            let look = stand.0;
+            let stand @ (look, _) = self.queue.stand();
             if !is_needed(look) {
                 self.on.store(false, Ordering::SeqCst);
                 self.on.fetch_or(is_needed(self.queue.look()), Ordering::SeqCst);

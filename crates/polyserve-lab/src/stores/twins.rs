@@ -1,7 +1,7 @@
 //! Stores that take turns at the same gets, in one process: the same ids in the same order, of the same entities, with the
 //! same visible work. A bare map is asked as its users ask it, a repo as a service asks it: with a visit, through
-//! `Arc<dyn EntityRepo>` or as its own type. Both show a borrowed entity to one and the same closure, which reads id, value and the description's
-//! length.
+//! `Arc<dyn EntityRepo>` or as its own type. Both show a borrowed entity to one and the same closure, which reads id, value
+//! and the description's length.
 //!
 //! Invariant: all stores of a field were filled together, entity by entity, so that none has the better part of the heap; a
 //! get that shows anything else than it should ends the run. Cost: the entities of all stores at once; one call through a
