@@ -101,7 +101,7 @@ fn round_trips(c: &mut Criterion) {
 
 fn encoding(c: &mut Criterion) {
     let reply = Reply::new(Status::OK, "application/json", Body::InPlace);
-    let line = Line { version: Version::Http11, close: false, head_only: false, date: DATE, banner: None };
+    let line = Line { version: Version::Http11, close: false, head_only: false, date: DATE, server_header: None };
     let (expected, mut out) = (got(""), Vec::new());
     let mut group = c.benchmark_group("encode");
     group.throughput(Throughput::Elements(1));

@@ -53,7 +53,7 @@ pub struct ServerConfig {
     /// How long a shutdown waits for requests that have begun. Default 10 s.
     pub drain_grace: Duration,
     /// The `Server` header's value. Default none.
-    pub banner: Option<String>,
+    pub server_header: Option<String>,
 }
 
 impl Default for ServerConfig {
@@ -75,7 +75,7 @@ impl Default for ServerConfig {
             requests_per_connection: 0,
             defer_accept: false,
             drain_grace: Duration::from_secs(10),
-            banner: None,
+            server_header: None,
         }
     }
 }
@@ -144,9 +144,12 @@ impl ServerConfig {
                 return Err(ConfigError::new(format!("{name} must be at most 24 h, not {value:?}")));
             }
         }
-        match &self.banner {
-            Some(banner) if !banner.bytes().all(|b| (b' '..=b'~').contains(&b)) || banner.trim() != banner => {
-                Err(ConfigError::new("banner must be printable ASCII without spaces around it"))
+        match &self.server_header {
+            Some(server_header)
+                if !server_header.bytes().all(|b| (b' '..=b'~').contains(&b))
+                    || server_header.trim() != server_header =>
+            {
+                Err(ConfigError::new("server_header must be printable ASCII without spaces around it"))
             }
             _ => Ok(()),
         }
@@ -207,7 +210,7 @@ mod tests {
             ("max_head", |c| c.max_head = 10),
             ("head_timeout", |c| c.head_timeout = Duration::ZERO),
             ("drain_grace", |c| c.drain_grace = Duration::MAX),
-            ("banner", |c| c.banner = Some("a\r\nb".into())),
+            ("server_header", |c| c.server_header = Some("a\r\nb".into())),
         ];
         for (name, change) in wrong {
             let error = ServerConfig::default().with(change).validate().unwrap_err();

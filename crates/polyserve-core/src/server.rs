@@ -29,7 +29,7 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
 
     /// How many connections it serves at a time, where its shape bounds them: others wait until one of them leaves.
     /// `None` where none holds another up, and where a server does not say.
-    fn at_once(&self) -> Option<usize> {
+    fn max_concurrent(&self) -> Option<usize> {
         (self.connections() == Connections::One).then_some(1)
     }
 
@@ -46,8 +46,8 @@ impl<S: Server + ?Sized> Server for Box<S> {
     fn connections(&self) -> Connections {
         (**self).connections()
     }
-    fn at_once(&self) -> Option<usize> {
-        (**self).at_once()
+    fn max_concurrent(&self) -> Option<usize> {
+        (**self).max_concurrent()
     }
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
         (**self).serve(addr, service)

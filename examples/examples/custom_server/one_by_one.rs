@@ -47,7 +47,7 @@ impl Server for OneByOne {
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
         let shutdown = Shutdown::new();
-        let house = Arc::new(House {
+        let server = Arc::new(ServerState {
             env: Env::new(service, &self.config),
             config: self.config.clone(),
             shutdown: shutdown.clone(),
@@ -58,10 +58,10 @@ impl Server for OneByOne {
             cut: AtomicU64::new(0),
         });
         let (scratch, input, leaving) = (Scratch::new(), vec![0; 16 * 1024], Vec::new());
-        let worker = Worker { house: Arc::clone(&house), scratch, input, leaving };
+        let worker = Worker { server: Arc::clone(&server), scratch, input, leaving };
         let worker = thread::Builder::new().name("one-by-one".into()).spawn(move || worker.run())?;
         // The main thread does nothing but see to the end: the worker may be stuck in the service.
-        let main = move || house.see_to_the_end(worker);
+        let main = move || server.see_to_the_end(worker);
         Running::start("one-by-one-main", local_addr, self.config.drain_grace, shutdown, main)
     }
 }
@@ -70,7 +70,7 @@ impl Server for OneByOne {
 const LOOK: Duration = Duration::from_millis(5);
 
 /// What the worker and the main thread share.
-struct House {
+struct ServerState {
     env: Env,
     config: ServerConfig,
     shutdown: Shutdown,
@@ -83,7 +83,7 @@ struct House {
     cut: AtomicU64,
 }
 
-impl House {
+impl ServerState {
     /// Whether the shutdown's deadline has passed, and `more`.
     fn is_over(&self, more: Duration) -> bool {
         self.shutdown.deadline().is_some_and(|deadline| Instant::now() >= deadline + more)
@@ -109,8 +109,8 @@ impl House {
 
     fn see_to_the_end(&self, worker: JoinHandle<()>) -> Drain {
         // Past the deadline the worker cuts what it does, and ends; unless it is stuck in the service's own code.
-        const LAST_GRACE: Duration = Duration::from_millis(500);
-        while !worker.is_finished() && !self.is_over(LAST_GRACE) {
+        const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
+        while !worker.is_finished() && !self.is_over(SHUTDOWN_SLACK) {
             thread::park_timeout(LOOK);
         }
         let stuck = !worker.is_finished();
@@ -129,7 +129,7 @@ impl House {
 }
 
 struct Worker {
-    house: Arc<House>,
+    server: Arc<ServerState>,
     scratch: Scratch,
     input: Vec<u8>,
     /// Connections after their last answer.
@@ -141,13 +141,13 @@ const MOST_LEAVING: usize = 100;
 
 impl Worker {
     fn run(mut self) {
-        let house = Arc::clone(&self.house);
-        while !house.shutdown.is_begun() {
+        let server = Arc::clone(&self.server);
+        while !server.shutdown.is_begun() {
             self.see_off();
-            match house.accept() {
+            match server.accept() {
                 Ok(stream) => self.serve(stream),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if let Some(listener) = &*lock(&house.listener) {
+                    if let Some(listener) = &*lock(&server.listener) {
                         ready(&[(listener, PollFlags::IN)], LOOK);
                     }
                 }
@@ -155,11 +155,11 @@ impl Worker {
                 Err(_) => thread::park_timeout(LOOK), // no descriptor is left, perhaps: look again soon
             }
         }
-        house.close();
-        while let Some(stream) = house.next_waiting() {
+        server.close();
+        while let Some(stream) = server.next_waiting() {
             self.serve(stream);
         }
-        while !self.leaving.is_empty() && !self.house.is_over(Duration::ZERO) {
+        while !self.leaving.is_empty() && !self.server.is_over(Duration::ZERO) {
             self.see_off();
             thread::park_timeout(LOOK);
         }
@@ -171,13 +171,13 @@ impl Worker {
             return;
         }
         let stream = Arc::new(stream);
-        *lock(&self.house.current) = Some(Arc::clone(&stream));
+        *lock(&self.server.current) = Some(Arc::clone(&stream));
         let mut session = Session::new();
         let linger = self.converse(&stream, &mut session);
         self.count(&mut session);
-        *lock(&self.house.current) = None;
+        *lock(&self.server.current) = None;
         if linger && stream.shutdown(std_net::Shutdown::Write).is_ok() && self.leaving.len() < MOST_LEAVING {
-            self.leaving.push((stream, Instant::now() + self.house.config.linger_timeout));
+            self.leaving.push((stream, Instant::now() + self.server.config.linger_timeout));
         }
     }
 
@@ -195,7 +195,7 @@ impl Worker {
 
     /// Does what the session wants, until it wants to close. Says whether to linger.
     fn converse(&mut self, stream: &TcpStream, session: &mut Session) -> bool {
-        let house = Arc::clone(&self.house);
+        let server = Arc::clone(&self.server);
         let (mut stage, mut since) = (session.stage(), Instant::now());
         let mut want = session.want();
         loop {
@@ -203,7 +203,7 @@ impl Worker {
                 let (written, whole) = (self.write(stream), self.scratch.out().len());
                 session.written(written, &mut self.scratch);
                 if written < whole {
-                    return self.give_up(session);
+                    return self.abandon(session);
                 }
             }
             self.count(session);
@@ -211,7 +211,7 @@ impl Worker {
             if session.stage() != stage {
                 (stage, since) = (session.stage(), Instant::now());
             }
-            let deadline = since + stage.1.timeout(&house.config);
+            let deadline = since + stage.1.timeout(&server.config);
             let event = match want {
                 Want::Close { linger } => return linger,
                 Want::Write => Event::Ready,
@@ -222,14 +222,14 @@ impl Worker {
                 }
             };
             // The session has no clock: it is told the time, and whether the server is draining.
-            self.scratch.refresh(SystemTime::now(), house.shutdown.is_begun());
+            self.scratch.refresh(SystemTime::now(), server.shutdown.is_begun());
             want = match event {
-                Event::Ready => session.resume(&house.env, &mut self.scratch),
-                Event::Bytes(count) => session.receive(&self.input[..count], &house.env, &mut self.scratch),
+                Event::Ready => session.resume(&server.env, &mut self.scratch),
+                Event::Bytes(count) => session.receive(&self.input[..count], &server.env, &mut self.scratch),
                 Event::End => session.end_of_input(),
-                Event::TimedOut => session.time_out(&house.env, &mut self.scratch),
+                Event::TimedOut => session.time_out(&server.env, &mut self.scratch),
                 Event::Leave => return false,
-                Event::Gone => return self.give_up(session),
+                Event::Gone => return self.abandon(session),
             };
         }
     }
@@ -246,21 +246,21 @@ impl Worker {
                 Err(_) => return Event::Gone,
             }
             // Only now that nothing was found: what has arrived is served first.
-            if leave || (idle && self.house.shutdown.is_begun()) {
+            if leave || (idle && self.server.shutdown.is_begun()) {
                 return Event::Leave;
-            } else if self.house.is_over(Duration::ZERO) {
+            } else if self.server.is_over(Duration::ZERO) {
                 return Event::Gone;
             } else if Instant::now() >= deadline {
                 return Event::TimedOut;
             }
-            let door = (idle && !patient).then(|| lock(&self.house.listener));
+            let door = (idle && !patient).then(|| lock(&self.server.listener));
             let listener = door.as_ref().and_then(|door| door.as_ref()).map(|open| (open.as_fd(), PollFlags::IN));
             let waited_for: Vec<_> = [(stream.as_fd(), PollFlags::IN)].into_iter().chain(listener).collect();
             let another_waits = ready(&waited_for, LOOK).get(1) == Some(&true);
             if another_waits && is_new {
                 // Its first byte may be on its way: it has as long for it as for a head.
                 patient = true;
-                deadline = deadline.min(Instant::now() + self.house.config.head_timeout);
+                deadline = deadline.min(Instant::now() + self.server.config.head_timeout);
             } else {
                 leave = another_waits;
             }
@@ -272,7 +272,7 @@ impl Worker {
             let look = deadline.min(Instant::now() + LOOK);
             if park_until(Some(look), |cx| session.poll_answer(cx)).is_some() {
                 return Event::Ready;
-            } else if self.house.is_over(Duration::ZERO) {
+            } else if self.server.is_over(Duration::ZERO) {
                 return Event::Gone;
             } else if Instant::now() >= deadline {
                 return Event::TimedOut;
@@ -282,14 +282,14 @@ impl Worker {
 
     /// Writes what is in the scratch, for as long as the client may take. Says how much was written.
     fn write(&self, mut stream: &TcpStream) -> usize {
-        let deadline = Instant::now() + self.house.config.write_timeout;
+        let deadline = Instant::now() + self.server.config.write_timeout;
         let (bytes, mut written) = (self.scratch.out(), 0);
         while written < bytes.len() {
             match stream.write(&bytes[written..]) {
                 Ok(count) if count > 0 => written += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if Instant::now() >= deadline || self.house.is_over(Duration::ZERO) {
+                    if Instant::now() >= deadline || self.server.is_over(Duration::ZERO) {
                         break;
                     }
                     ready(&[(stream, PollFlags::OUT)], LOOK);
@@ -301,16 +301,16 @@ impl Worker {
     }
 
     /// The connection is lost, or cut; then a request in it counts.
-    fn give_up(&self, session: &mut Session) -> bool {
-        if session.is_busy() && self.house.is_over(Duration::ZERO) {
-            self.house.cut.fetch_add(1, Ordering::Relaxed);
+    fn abandon(&self, session: &mut Session) -> bool {
+        if session.is_busy() && self.server.is_over(Duration::ZERO) {
+            self.server.cut.fetch_add(1, Ordering::Relaxed);
         }
         session.abandon();
         false
     }
 
     fn count(&self, session: &mut Session) {
-        self.house.answered.fetch_add(session.take_answered(), Ordering::Relaxed);
+        self.server.answered.fetch_add(session.take_answered(), Ordering::Relaxed);
     }
 }
 

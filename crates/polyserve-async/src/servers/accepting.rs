@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use polyserve_core::serving::ACCEPT_REST;
+use polyserve_core::serving::ACCEPT_BACKOFF;
 use polyserve_core::shutdown::Begun;
 use polyserve_core::{net, timer};
 
@@ -69,7 +69,7 @@ impl<R: Runtime, S: Serve<R>> Accepting<R, S> {
             runtime: runtime.clone(),
             shard,
             listener,
-            begun: roll.house.shutdown.begun(),
+            begun: roll.server.shutdown.begun(),
             serve,
             _end: End(Arc::clone(roll)),
         })
@@ -77,13 +77,13 @@ impl<R: Runtime, S: Serve<R>> Accepting<R, S> {
 
     /// Accepts until a shutdown begins, then whoever waits; then closes the listener.
     pub(crate) async fn run(mut self) {
-        while !self.roll.house.shutdown.is_begun() {
+        while !self.roll.server.shutdown.is_begun() {
             let accepted = poll_fn(|cx| self.poll_accept(cx)).await;
             let Some(Err(error)) = accepted else { continue };
-            if self.roll.complaint.is_due() {
+            if self.roll.log_throttle.is_due() {
                 tracing::warn!(%error, "cannot accept");
             }
-            let mut rest = std::future::IntoFuture::into_future(timer::after(ACCEPT_REST));
+            let mut rest = std::future::IntoFuture::into_future(timer::after(ACCEPT_BACKOFF));
             poll_fn(|cx| {
                 let rested = Pin::new(&mut rest).poll(cx).is_ready();
                 if rested || Pin::new(&mut self.begun).poll(cx).is_ready() { Poll::Ready(()) } else { Poll::Pending }
@@ -91,7 +91,7 @@ impl<R: Runtime, S: Serve<R>> Accepting<R, S> {
             .await;
         }
         // Clients that connect again and again cannot draw it out: no more are taken than could wait at once.
-        for _ in 0..self.roll.house.config.backlog {
+        for _ in 0..self.roll.server.config.backlog {
             match net::accept(self.listener.as_ref()) {
                 Ok(stream) => self.receive(stream),
                 Err(error) if net::is_connection_error(&error) => {}
@@ -131,7 +131,7 @@ impl<R: Runtime, S: Serve<R>> Accepting<R, S> {
         }
         match self.roll.admit(stream, self.shard) {
             Admission::Served(place) => (self.serve)(&self.roll, &self.runtime, place),
-            Admission::TurnedAway(place) => {
+            Admission::Rejected(place) => {
                 self.runtime.spawn(Connection::<R>::new(Arc::clone(&self.roll), place, true));
             }
             Admission::Closed => {}

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::net;
-use polyserve_core::serving::{Desk, House};
+use polyserve_core::serving::{ServerState, ThreadBuffers};
 
 use super::place::Place;
 use super::roll::Roll;
@@ -34,7 +34,7 @@ pub(crate) struct Connection<R: Runtime> {
     waiting: Waiting,
     deadline: Instant,
     state: State,
-    turned_away: bool,
+    rejected: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,8 +64,8 @@ enum Step {
 }
 
 impl<R: Runtime> Connection<R> {
-    /// One that has just been accepted. `turned_away`: it is told that there is no room.
-    pub(crate) fn new(roll: Arc<Roll<R>>, place: Arc<Place<R>>, turned_away: bool) -> Self {
+    /// One that has just been accepted. `rejected`: it is told that there is no room.
+    pub(crate) fn new(roll: Arc<Roll<R>>, place: Arc<Place<R>>, rejected: bool) -> Self {
         let session = Session::new();
         let want = session.want();
         Self {
@@ -77,7 +77,7 @@ impl<R: Runtime> Connection<R> {
             waiting: Waiting::Nothing,
             deadline: Instant::now(),
             state: State::Serving,
-            turned_away,
+            rejected,
         }
     }
 
@@ -89,24 +89,24 @@ impl<R: Runtime> Connection<R> {
         connection
     }
 
-    fn house(&self) -> &House {
-        &self.roll.house
+    fn server(&self) -> &ServerState {
+        &self.roll.server
     }
 
-    fn run(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Poll<()> {
+    fn run(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Poll<()> {
         if self.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             self.place.set_waker(cx.waker());
             self.waker = Some(cx.waker().clone());
         }
-        if self.turned_away && self.state == State::Serving && !matches!(self.want, Want::Close { .. }) {
-            desk.refresh(&self.roll.house);
-            self.want = self.session.turn_away(&self.roll.house.env, &mut desk.scratch);
-            self.send(desk);
+        if self.rejected && self.state == State::Serving && !matches!(self.want, Want::Close { .. }) {
+            buffers.refresh(&self.roll.server);
+            self.want = self.session.reject(&self.roll.server.env, &mut buffers.scratch);
+            self.send(buffers);
         }
         for _ in 0..TURNS {
             let step = match self.state {
-                State::Serving => self.serve(cx, desk),
-                State::Departing => self.see_off(cx, desk),
+                State::Serving => self.serve(cx, buffers),
+                State::Departing => self.see_off(cx, buffers),
             };
             match step {
                 Step::On => {}
@@ -121,48 +121,48 @@ impl<R: Runtime> Connection<R> {
         Poll::Pending
     }
 
-    fn serve(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Step {
-        if self.house().shutdown.is_begun() && self.house().is_over() {
-            return self.give_up();
+    fn serve(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
+        if self.server().shutdown.is_begun() && self.server().is_over() {
+            return self.abandon();
         }
         if !self.session.unsent().is_empty() {
             match self.write_on(cx) {
                 Poll::Ready(true) if self.waiting == Waiting::Written => self.waiting = Waiting::Nothing,
                 Poll::Ready(true) => {}
-                Poll::Ready(false) => return self.give_up(),
-                Poll::Pending => return self.wait_for(Waiting::Written, desk),
+                Poll::Ready(false) => return self.abandon(),
+                Poll::Pending => return self.wait_for(Waiting::Written, buffers),
             }
         }
-        self.roll.house.count(&mut self.session);
+        self.roll.server.count(&mut self.session);
         match self.want {
             Want::Close { linger } => return self.close(linger),
-            Want::Read(phase) => return self.read(phase, cx, desk),
+            Want::Read(phase) => return self.read(phase, cx, buffers),
             Want::Write => {}
             Want::Answer => {
                 self.place.set_calling(true);
                 let polled = self.session.poll_answer(cx);
                 self.place.set_calling(false);
                 if polled.is_pending() {
-                    return self.wait_for(Waiting::Stage(self.session.stage()), desk);
+                    return self.wait_for(Waiting::Stage(self.session.stage()), buffers);
                 }
             }
         }
-        desk.refresh(&self.roll.house);
+        buffers.refresh(&self.roll.server);
         self.place.set_calling(true);
-        self.want = self.session.resume(&self.roll.house.env, &mut desk.scratch);
+        self.want = self.session.resume(&self.roll.server.env, &mut buffers.scratch);
         self.place.set_calling(false);
-        self.send(desk);
+        self.send(buffers);
         Step::On
     }
 
-    fn read(&mut self, phase: Phase, cx: &mut Context<'_>, desk: &mut Desk) -> Step {
+    fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
         let place = &self.place;
         let mut attempt = || {
-            let count = place.with_socket(|socket| net::receive(socket, &mut desk.input))?;
-            Ok(Moved { count, drained: count < desk.input.len() && count > 0 })
+            let count = place.with_socket(|socket| net::receive(socket, &mut buffers.input))?;
+            Ok(Moved { count, drained: count < buffers.input.len() && count > 0 })
         };
         // What has come before a shutdown is served, also where the runtime has not heard of it yet.
-        let leaves = phase == Phase::Idle && self.roll.house.shutdown.is_begun();
+        let leaves = phase == Phase::Idle && self.roll.server.shutdown.is_begun();
         let read = match place.watched() {
             Some(watched) if !leaves => watched.poll_io(cx, Direction::Read, attempt),
             _ => match attempt() {
@@ -176,19 +176,19 @@ impl<R: Runtime> Connection<R> {
                 Step::On
             }
             Poll::Ready(Ok(count)) => {
-                desk.refresh(&self.roll.house);
-                let bytes = desk.input.get(..count).unwrap_or_default();
+                buffers.refresh(&self.roll.server);
+                let bytes = buffers.input.get(..count).unwrap_or_default();
                 self.place.set_calling(true);
-                self.want = self.session.receive(bytes, &self.roll.house.env, &mut desk.scratch);
+                self.want = self.session.receive(bytes, &self.roll.server.env, &mut buffers.scratch);
                 self.place.set_calling(false);
-                self.send(desk);
+                self.send(buffers);
                 Step::On
             }
             Poll::Ready(Err(error)) if error.kind() == ErrorKind::Interrupted => Step::On,
-            Poll::Ready(Err(_)) => self.give_up(),
+            Poll::Ready(Err(_)) => self.abandon(),
             Poll::Pending if leaves => Step::End,
             Poll::Pending if self.place.watched().is_none() => self.start_watching(),
-            Poll::Pending => self.wait_for(Waiting::Stage(self.session.stage()), desk),
+            Poll::Pending => self.wait_for(Waiting::Stage(self.session.stage()), buffers),
         }
     }
 
@@ -196,17 +196,17 @@ impl<R: Runtime> Connection<R> {
         match self.place.watch() {
             Ok(()) => Step::On,
             Err(error) => {
-                if self.roll.complaint.is_due() {
+                if self.roll.log_throttle.is_due() {
                     tracing::warn!(%error, "a connection cannot be watched");
                 }
-                self.give_up()
+                self.abandon()
             }
         }
     }
 
     /// Sends what the session has to say; what the kernel does not take stays with the session.
-    fn send(&mut self, desk: &mut Desk) {
-        let out = desk.scratch.out();
+    fn send(&mut self, buffers: &mut ThreadBuffers) {
+        let out = buffers.scratch.out();
         if out.is_empty() {
             return;
         }
@@ -218,7 +218,7 @@ impl<R: Runtime> Connection<R> {
             Ok(0)
         };
         // An error is met again with the rest.
-        self.session.written(sent.unwrap_or(0), &mut desk.scratch);
+        self.session.written(sent.unwrap_or(0), &mut buffers.scratch);
     }
 
     /// Sends what could not be sent before. False where the client is gone.
@@ -244,7 +244,7 @@ impl<R: Runtime> Connection<R> {
     }
 
     /// Waits until the deadline of `waiting`, which is set where it is new; or does what is due where it has passed.
-    fn wait_for(&mut self, waiting: Waiting, desk: &mut Desk) -> Step {
+    fn wait_for(&mut self, waiting: Waiting, buffers: &mut ThreadBuffers) -> Step {
         let now = Instant::now();
         if self.waiting != waiting {
             self.waiting = waiting;
@@ -253,12 +253,12 @@ impl<R: Runtime> Connection<R> {
             self.waiting = Waiting::Nothing;
             match waiting {
                 Waiting::Stage(_) => {
-                    desk.refresh(&self.roll.house);
-                    self.want = self.session.time_out(&self.roll.house.env, &mut desk.scratch);
-                    self.send(desk);
+                    buffers.refresh(&self.roll.server);
+                    self.want = self.session.time_out(&self.roll.server.env, &mut buffers.scratch);
+                    self.send(buffers);
                     return Step::On;
                 }
-                Waiting::Written | Waiting::Nothing => return self.give_up(),
+                Waiting::Written | Waiting::Nothing => return self.abandon(),
                 Waiting::Gone => return Step::End,
             }
         }
@@ -267,7 +267,7 @@ impl<R: Runtime> Connection<R> {
     }
 
     fn timeout(&self, waiting: Waiting) -> Duration {
-        let config = &self.house().config;
+        let config = &self.server().config;
         match waiting {
             Waiting::Stage((_, phase)) => phase.timeout(config),
             Waiting::Written => config.write_timeout,
@@ -279,7 +279,7 @@ impl<R: Runtime> Connection<R> {
     fn close(&mut self, linger: bool) -> Step {
         let may_linger = linger
             && self.place.with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
-            && (self.turned_away || self.roll.depart());
+            && (self.rejected || self.roll.depart());
         if !may_linger {
             return Step::End;
         }
@@ -288,8 +288,8 @@ impl<R: Runtime> Connection<R> {
     }
 
     /// Throws away what comes, until the client closes or the time is up.
-    fn see_off(&mut self, cx: &mut Context<'_>, desk: &mut Desk) -> Step {
-        if self.house().is_over() {
+    fn see_off(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
+        if self.server().is_over() {
             return Step::End;
         }
         if self.place.watched().is_none() && matches!(self.start_watching(), Step::End) {
@@ -297,27 +297,27 @@ impl<R: Runtime> Connection<R> {
         }
         let Some(watched) = self.place.watched() else { return Step::End };
         let attempt = || {
-            let count = net::receive(watched, &mut desk.input)?;
+            let count = net::receive(watched, &mut buffers.input)?;
             Ok(Moved { count, drained: false })
         };
         match watched.poll_io(cx, Direction::Read, attempt) {
             // A client that never stops sending does not move the deadline.
-            Poll::Ready(Ok(count)) if count > 0 => match self.wait_for(Waiting::Gone, desk) {
+            Poll::Ready(Ok(count)) if count > 0 => match self.wait_for(Waiting::Gone, buffers) {
                 Step::Wait => Step::On,
                 step => step,
             },
             Poll::Ready(_) => Step::End,
-            Poll::Pending => self.wait_for(Waiting::Gone, desk),
+            Poll::Pending => self.wait_for(Waiting::Gone, buffers),
         }
     }
 
     /// Past the shutdown's deadline, a request that it has counts as cut.
-    fn give_up(&mut self) -> Step {
-        if self.session.is_busy() && self.house().is_over() {
+    fn abandon(&mut self) -> Step {
+        if self.session.is_busy() && self.server().is_over() {
             self.roll.count_cut(&self.place);
         }
         self.session.abandon();
-        self.roll.house.count(&mut self.session);
+        self.roll.server.count(&mut self.session);
         Step::End
     }
 }
@@ -325,24 +325,24 @@ impl<R: Runtime> Connection<R> {
 thread_local! {
     /// What a thread has at hand. It is taken while a connection is served, so that foreign code which serves another
     /// one meanwhile finds none and makes its own.
-    static DESK: Cell<Option<Box<Desk>>> = const { Cell::new(None) };
+    static BUFFERS: Cell<Option<Box<ThreadBuffers>>> = const { Cell::new(None) };
 }
 
 impl<R: Runtime> Future for Connection<R> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut desk = DESK.take().unwrap_or_else(|| Box::new(Desk::new()));
-        let polled = self.get_mut().run(cx, &mut desk);
-        DESK.set(Some(desk));
+        let mut buffers = BUFFERS.take().unwrap_or_else(|| Box::new(ThreadBuffers::new()));
+        let polled = self.get_mut().run(cx, &mut buffers);
+        BUFFERS.set(Some(buffers));
         polled
     }
 }
 
 impl<R: Runtime> Drop for Connection<R> {
     fn drop(&mut self) {
-        let _ = self.give_up(); // a runtime that ends drops its tasks
-        self.roll.leave(&self.place, self.turned_away || self.state == State::Departing);
+        let _ = self.abandon(); // a runtime that ends drops its tasks
+        self.roll.leave(&self.place, self.rejected || self.state == State::Departing);
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use polyserve_core::Completer;
 use polyserve_core::answer::{Answer, promise};
-use polyserve_core::serving::LAST_GRACE;
+use polyserve_core::serving::SHUTDOWN_SLACK;
 
 /// Some threads. Dropping it tells them to end, and waits for none.
 pub(crate) struct Crew {
@@ -41,12 +41,12 @@ impl Crew {
         Ok(())
     }
 
-    /// Ends the threads and joins all but those that are stuck, which are so many; waits [`LAST_GRACE`] at the most.
+    /// Ends the threads and joins all but those that are stuck, which are so many; waits [`SHUTDOWN_SLACK`] at the most.
     pub(crate) fn end(self, stuck: u64) {
         let (ends, handles): (Vec<_>, Vec<_>) = self.threads.into_iter().unzip();
         drop(ends); // a promise that is dropped is kept
         let mut handles: Vec<_> = handles.into_iter().map(Some).collect();
-        let deadline = Instant::now() + LAST_GRACE;
+        let deadline = Instant::now() + SHUTDOWN_SLACK;
         for _ in 0..handles.len().saturating_sub(usize::try_from(stuck).unwrap_or(usize::MAX)) {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(number) = self.gone.recv_timeout(left) else { break };

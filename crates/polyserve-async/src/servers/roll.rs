@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::{Complaint, House, LAST_GRACE};
+use polyserve_core::serving::{LogThrottle, SHUTDOWN_SLACK, ServerState};
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, net};
 use slab::Slab;
@@ -27,9 +27,9 @@ use super::runtime::Runtime;
 /// The roll of one run of a server.
 #[derive(Debug)]
 pub(crate) struct Roll<R: Runtime> {
-    pub(crate) house: House,
+    pub(crate) server: ServerState,
     /// What the accept loops have to say.
-    pub(crate) complaint: Complaint,
+    pub(crate) log_throttle: LogThrottle,
     shards: Box<[Shard<R>]>,
     /// Connections that are served.
     open: AtomicUsize,
@@ -58,7 +58,7 @@ pub(crate) enum Admission<R: Runtime> {
     /// It is served.
     Served(Arc<Place<R>>),
     /// There are too many: it is told so.
-    TurnedAway(Arc<Place<R>>),
+    Rejected(Arc<Place<R>>),
     /// There are far too many: it was closed.
     Closed,
 }
@@ -72,10 +72,10 @@ fn take_one(count: &AtomicUsize, most: usize) -> bool {
 
 impl<R: Runtime> Roll<R> {
     /// For connections from `loops` accept loops, each with a part of the roll of its own.
-    pub(crate) fn new(house: House, loops: usize) -> Arc<Self> {
+    pub(crate) fn new(server: ServerState, loops: usize) -> Arc<Self> {
         let roll = Arc::new(Self {
-            house,
-            complaint: Complaint::new(),
+            server,
+            log_throttle: LogThrottle::new(),
             shards: (0..loops.max(1)).map(|_| Mutex::new(Slab::new())).collect(),
             open: AtomicUsize::new(0),
             departing: AtomicUsize::new(0),
@@ -86,7 +86,7 @@ impl<R: Runtime> Roll<R> {
             main: OnceLock::new(),
         });
         let weak = Arc::downgrade(&roll);
-        roll.house.shutdown.on_begin(move || {
+        roll.server.shutdown.on_begin(move || {
             if let Some(roll) = weak.upgrade() {
                 roll.rouse();
                 roll.wake_all();
@@ -97,13 +97,13 @@ impl<R: Runtime> Roll<R> {
 
     /// Receives a newcomer, who does not block.
     pub(crate) fn admit(&self, socket: TcpStream, shard: usize) -> Admission<R> {
-        if take_one(&self.open, self.house.config.max_connections) {
+        if take_one(&self.open, self.server.config.max_connections) {
             return Admission::Served(self.enter(socket, shard));
         }
         if !self.begin_departing() {
             return Admission::Closed;
         }
-        Admission::TurnedAway(self.enter(socket, shard))
+        Admission::Rejected(self.enter(socket, shard))
     }
 
     fn enter(&self, socket: TcpStream, shard: usize) -> Arc<Place<R>> {
@@ -140,7 +140,7 @@ impl<R: Runtime> Roll<R> {
     /// Counts the request of `place` as cut, once.
     pub(crate) fn count_cut(&self, place: &Place<R>) {
         if place.is_to_be_counted() {
-            self.house.count_cut();
+            self.server.count_cut();
         }
     }
 
@@ -156,7 +156,7 @@ impl<R: Runtime> Roll<R> {
     }
 
     fn rouse_if_ending(&self) {
-        if self.house.shutdown.is_begun() && self.is_empty() {
+        if self.server.shutdown.is_begun() && self.is_empty() {
             self.rouse();
         }
     }
@@ -167,7 +167,7 @@ impl<R: Runtime> Roll<R> {
 
     /// Has `place` woken at `deadline`, or at the shutdown's if that is earlier.
     pub(crate) fn watch(&self, place: &Place<R>, deadline: Instant) {
-        let tick = self.tick(self.house.within(deadline));
+        let tick = self.tick(self.server.within(deadline));
         if place.deadline() == tick {
             return;
         }
@@ -232,11 +232,11 @@ impl<R: Runtime> Roll<R> {
         let mut may_look = Instant::now();
         loop {
             let now = Instant::now();
-            let deadline = self.house.shutdown.deadline();
+            let deadline = self.server.shutdown.deadline();
             if deadline.is_some() && self.is_empty() {
                 break;
             }
-            if deadline.is_some_and(|deadline| now >= deadline + LAST_GRACE) {
+            if deadline.is_some_and(|deadline| now >= deadline + SHUTDOWN_SLACK) {
                 break;
             }
             let next = self.next.load(Ordering::SeqCst);
@@ -247,7 +247,7 @@ impl<R: Runtime> Roll<R> {
                 wait = self.instant(next).map(|due| due.max(may_look).saturating_duration_since(now));
             }
             if let Some(deadline) = deadline {
-                let rest = (deadline + LAST_GRACE).saturating_duration_since(now);
+                let rest = (deadline + SHUTDOWN_SLACK).saturating_duration_since(now);
                 wait = Some(wait.map_or(rest, |wait| wait.min(rest)));
             }
             match wait {
@@ -277,7 +277,7 @@ impl<R: Runtime> Roll<R> {
         for listener in lock(&self.listeners).iter().filter_map(Weak::upgrade) {
             let _ = net::shut(listener.as_ref(), Shutdown::Both); // whoever waits there is refused
         }
-        self.house.drained(stuck)
+        self.server.drained(stuck)
     }
 }
 
@@ -291,21 +291,21 @@ mod tests {
     #[test]
     fn who_is_turned_away_takes_nobodys_place() {
         let (count, done) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let turned_away = thread::scope(|scope| {
+        let rejected = thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     assert!(!take_one(&count, 0));
                 }
             });
-            let turned_away = (0..300_000).filter(|_| {
+            let rejected = (0..300_000).filter(|_| {
                 let taken = take_one(&count, 1);
                 count.fetch_sub(usize::from(taken), Ordering::SeqCst);
                 !taken
             });
-            let turned_away = turned_away.count();
+            let rejected = rejected.count();
             done.store(true, Ordering::Relaxed);
-            turned_away
+            rejected
         });
-        assert_eq!(turned_away, 0);
+        assert_eq!(rejected, 0);
     }
 }

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_executor::Executor;
-use polyserve_core::serving::House;
+use polyserve_core::serving::ServerState;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
 
 use super::accepting::{self, Accepting};
@@ -72,7 +72,7 @@ impl Server for Smol {
         let listener = net::listen(addr, &self.config)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
-        let roll = Roll::new(House::new(service, &self.config), 1);
+        let roll = Roll::new(ServerState::new(service, &self.config), 1);
         let executor = self.executor.clone().unwrap_or_default();
         let mut crew = Crew::new("smol");
         let workers = if self.executor.is_some() { 0 } else { self.config.workers_or(1) };
@@ -83,7 +83,7 @@ impl Server for Smol {
         }
         let accepting = Accepting::new(&roll, &OnExecutor(Arc::downgrade(&executor)), listener, 0, accepting::codec)?;
         executor.spawn(accepting.run()).detach();
-        let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
+        let (grace, shutdown) = (self.config.drain_grace, roll.server.shutdown.clone());
         Running::start("smol-main", local_addr, grace, shutdown, move || {
             let drain = roll.supervise();
             crew.end(drain.stuck);

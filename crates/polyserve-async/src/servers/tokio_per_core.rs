@@ -16,7 +16,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Instant;
 
-use polyserve_core::serving::House;
+use polyserve_core::serving::ServerState;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
 use tokio::runtime::Builder;
 
@@ -51,9 +51,9 @@ impl Server for TokioPerCore {
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
         let listeners = net::listen_together(addr, self.config.workers_or(1), &self.config)?;
         let local_addr = listeners[0].local_addr()?;
-        let roll = Roll::new(House::new(service, &self.config), listeners.len());
-        let crew = start(&roll, listeners).inspect_err(|_| roll.house.shutdown.begin(Instant::now()))?;
-        let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
+        let roll = Roll::new(ServerState::new(service, &self.config), listeners.len());
+        let crew = start(&roll, listeners).inspect_err(|_| roll.server.shutdown.begin(Instant::now()))?;
+        let (grace, shutdown) = (self.config.drain_grace, roll.server.shutdown.clone());
         Running::start("per-core-main", local_addr, grace, shutdown, move || {
             let drain = roll.supervise();
             crew.end(drain.stuck);

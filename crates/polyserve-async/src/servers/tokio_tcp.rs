@@ -15,7 +15,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use polyserve_core::serving::{House, LAST_GRACE};
+use polyserve_core::serving::{SHUTDOWN_SLACK, ServerState};
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
 use tokio::runtime::{Builder, Handle};
 
@@ -66,10 +66,10 @@ impl Server for TokioTcp {
         let listener = net::listen(addr, &self.config)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
-        let roll = Roll::new(House::new(service, &self.config), 1);
+        let roll = Roll::new(ServerState::new(service, &self.config), 1);
         let (own, handle) = runtime(self.runtime.as_ref(), "tokio-tcp", &self.config)?;
         start(&handle, &roll, listener)?;
-        let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
+        let (grace, shutdown) = (self.config.drain_grace, roll.server.shutdown.clone());
         Running::start("tokio-tcp-main", local_addr, grace, shutdown, move || end(&roll, own))
     }
 }
@@ -96,7 +96,7 @@ fn start(handle: &Handle, roll: &Arc<Roll<Tokio>>, listener: TcpListener) -> io:
 pub(super) fn end(roll: &Roll<Tokio>, own: Option<Own>) -> Drain {
     let drain = roll.supervise();
     if let Some(own) = own.and_then(Own::take) {
-        own.shutdown_timeout(LAST_GRACE); // a thread that is stuck is left behind
+        own.shutdown_timeout(SHUTDOWN_SLACK); // a thread that is stuck is left behind
     }
     drain
 }

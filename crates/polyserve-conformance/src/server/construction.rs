@@ -29,7 +29,7 @@ pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
         ("answer_timeout", |c| c.answer_timeout = Duration::ZERO),
         ("write_timeout", |c| c.write_timeout = Duration::MAX),
         ("drain_grace", |c| c.drain_grace = Duration::MAX),
-        ("banner", |c| c.banner = Some("two\r\nlines".into())),
+        ("server_header", |c| c.server_header = Some("two\r\nlines".into())),
     ];
     for (name, change) in wrong {
         match subject.make(ServerConfig::default().with(change)) {

@@ -17,7 +17,7 @@ pub struct Line<'a> {
     /// The `Date` header's value.
     pub date: &'a str,
     /// The `Server` header's value, if there is one.
-    pub banner: Option<&'a str>,
+    pub server_header: Option<&'a str>,
 }
 
 /// The interim answer that lets a client send its body.
@@ -40,8 +40,8 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], line: &Line<'_>) {
     for (name, value) in reply.headers() {
         field(out, name, value);
     }
-    if let Some(banner) = line.banner {
-        field(out, "Server", banner);
+    if let Some(server_header) = line.server_header {
+        field(out, "Server", server_header);
     }
     if line.close {
         out.extend_from_slice(b"Connection: close\r\n");
@@ -85,7 +85,7 @@ mod tests {
     use crate::service::Body;
 
     const LINE: Line<'static> =
-        Line { version: Version::Http11, close: false, head_only: false, date: "D", banner: None };
+        Line { version: Version::Http11, close: false, head_only: false, date: "D", server_header: None };
 
     fn text(reply: &Reply, line: &Line<'_>) -> String {
         let mut out = Vec::new();
@@ -99,7 +99,7 @@ mod tests {
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n";
         assert_eq!(text(&ok, &LINE), format!("{head}Date: D\r\n\r\nhi"));
         assert_eq!(text(&ok, &Line { head_only: true, ..LINE }), format!("{head}Date: D\r\n\r\n"));
-        let closing = Line { close: true, banner: Some("me"), version: Version::Http10, ..LINE };
+        let closing = Line { close: true, server_header: Some("me"), version: Version::Http10, ..LINE };
         assert_eq!(text(&ok, &closing), format!("{head}Server: me\r\nConnection: close\r\nDate: D\r\n\r\nhi"));
         let old = Line { version: Version::Http10, ..LINE };
         assert_eq!(text(&ok, &old), format!("{head}Connection: keep-alive\r\nDate: D\r\n\r\nhi"));

@@ -15,7 +15,7 @@ pub struct Env {
     pub service: Arc<dyn Service>,
     /// How large a request may be.
     pub limits: Limits,
-    pub(super) banner: Option<Box<str>>,
+    pub(super) server_header: Option<Box<str>>,
     pub(super) requests_per_connection: u64,
 }
 
@@ -25,7 +25,7 @@ impl Env {
         Self {
             service,
             limits: Limits::from(config),
-            banner: config.banner.as_deref().map(Box::from),
+            server_header: config.server_header.as_deref().map(Box::from),
             requests_per_connection: match config.requests_per_connection {
                 0 => u64::MAX,
                 most => most,

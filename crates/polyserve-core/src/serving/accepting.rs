@@ -4,17 +4,17 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::House;
+use super::ServerState;
 use crate::net;
 
 /// How long an accept loop rests when the system has no descriptor or memory left.
-pub const ACCEPT_REST: Duration = Duration::from_millis(50);
+pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// The connections that wait to be accepted when a drain begins; the listener is closed after them. Clients that
 /// connect again and again cannot draw it out: no more are taken than could wait at once.
-pub fn last_guests(listener: TcpListener, house: &House) -> Vec<TcpStream> {
+pub fn drain_backlog(listener: TcpListener, server: &ServerState) -> Vec<TcpStream> {
     let mut guests = Vec::new();
-    for _ in 0..house.config.backlog {
+    for _ in 0..server.config.backlog {
         match listener.accept() {
             Ok((stream, _)) => guests.push(stream),
             Err(error) if net::is_connection_error(&error) => {}
@@ -27,19 +27,19 @@ pub fn last_guests(listener: TcpListener, house: &House) -> Vec<TcpStream> {
 
 /// Something that goes wrong again and again, and is logged once a second at the most. Cost: a clock and a swap.
 #[derive(Debug)]
-pub struct Complaint {
+pub struct LogThrottle {
     start: Instant,
     /// Seconds since the start of when it was logged last, plus one; 0 before.
     last: AtomicU64,
 }
 
-impl Default for Complaint {
+impl Default for LogThrottle {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Complaint {
+impl LogThrottle {
     /// One that was not made yet.
     pub fn new() -> Self {
         Self { start: Instant::now(), last: AtomicU64::new(0) }
@@ -63,8 +63,8 @@ mod tests {
     /// While descriptors were out, each of twenty attempts a second was logged.
     #[test]
     fn a_complaint_is_made_once_a_second() {
-        let complaint = Complaint::new();
-        let due = |millis| complaint.is_due_after(Duration::from_millis(millis));
+        let log_throttle = LogThrottle::new();
+        let due = |millis| log_throttle.is_due_after(Duration::from_millis(millis));
         assert_eq!([0, 50, 999, 1000, 1050, 3000].map(due), [true, false, false, true, false, true]);
     }
 }

@@ -5,7 +5,7 @@
 use std::io;
 use std::time::Instant;
 
-use super::{Desk, House, Waited, wait_for_answer};
+use super::{ServerState, ThreadBuffers, WaitOutcome, wait_for_answer};
 use crate::http1::{Phase, Session, Want};
 
 /// A socket, as a thread that may wait uses it.
@@ -38,27 +38,27 @@ pub enum Read {
 }
 
 /// Serves a connection to its end; says whether it must linger.
-pub fn drive(transport: &mut impl Transport, house: &House, desk: &mut Desk) -> bool {
+pub fn drive(transport: &mut impl Transport, server: &ServerState, buffers: &mut ThreadBuffers) -> bool {
     let mut session = Session::new();
     let mut want = session.want();
     let mut stage = session.stage();
-    let mut deadline = Instant::now() + stage.1.timeout(&house.config);
+    let mut deadline = Instant::now() + stage.1.timeout(&server.config);
     let linger = loop {
         let last = matches!(want, Want::Close { .. });
-        if !desk.scratch.out().is_empty() && !write(transport, &mut session, last, house, desk) {
-            house.give_up(&mut session);
+        if !buffers.scratch.out().is_empty() && !write(transport, &mut session, last, server, buffers) {
+            server.abandon(&mut session);
             break false;
         }
-        house.count(&mut session);
+        server.count(&mut session);
         match want {
             Want::Close { linger } => break linger,
             Want::Write => {}
             Want::Read(phase) => {
                 if session.stage() != stage {
                     stage = session.stage();
-                    deadline = Instant::now() + phase.timeout(&house.config);
+                    deadline = Instant::now() + phase.timeout(&server.config);
                 }
-                match read(transport, &mut session, phase, deadline, house, desk) {
+                match read(transport, &mut session, phase, deadline, server, buffers) {
                     Some(next) => want = next,
                     None => break false,
                 }
@@ -66,32 +66,38 @@ pub fn drive(transport: &mut impl Transport, house: &House, desk: &mut Desk) -> 
             }
             Want::Answer => {
                 transport.about_to_wait();
-                match wait_for_answer(&mut session, house) {
-                    Waited::Here => {}
-                    Waited::TimedOut => {
-                        desk.refresh(house);
-                        want = session.time_out(&house.env, &mut desk.scratch);
+                match wait_for_answer(&mut session, server) {
+                    WaitOutcome::Here => {}
+                    WaitOutcome::TimedOut => {
+                        buffers.refresh(server);
+                        want = session.time_out(&server.env, &mut buffers.scratch);
                         continue;
                     }
-                    Waited::Cut => {
-                        house.give_up(&mut session);
+                    WaitOutcome::Cut => {
+                        server.abandon(&mut session);
                         break false;
                     }
                 }
             }
         }
-        desk.refresh(house);
-        want = session.resume(&house.env, &mut desk.scratch);
+        buffers.refresh(server);
+        want = session.resume(&server.env, &mut buffers.scratch);
     };
-    house.count(&mut session);
+    server.count(&mut session);
     linger
 }
 
-fn write(transport: &mut impl Transport, session: &mut Session, last: bool, house: &House, desk: &mut Desk) -> bool {
-    let out = desk.scratch.out();
+fn write(
+    transport: &mut impl Transport,
+    session: &mut Session,
+    last: bool,
+    server: &ServerState,
+    buffers: &mut ThreadBuffers,
+) -> bool {
+    let out = buffers.scratch.out();
     let whole = out.len();
-    let written = transport.write(out, last, Instant::now() + house.config.write_timeout);
-    session.written(written, &mut desk.scratch);
+    let written = transport.write(out, last, Instant::now() + server.config.write_timeout);
+    session.written(written, &mut buffers.scratch);
     written == whole
 }
 
@@ -100,29 +106,29 @@ fn read(
     session: &mut Session,
     phase: Phase,
     deadline: Instant,
-    house: &House,
-    desk: &mut Desk,
+    server: &ServerState,
+    buffers: &mut ThreadBuffers,
 ) -> Option<Want> {
-    let read = transport.read(&mut desk.input, phase, house.within(deadline));
+    let read = transport.read(&mut buffers.input, phase, server.within(deadline));
     match read {
         Ok(Read::Bytes(count)) => {
-            desk.refresh(house);
-            let bytes = desk.input.get(..count).unwrap_or_default();
-            Some(session.receive(bytes, &house.env, &mut desk.scratch))
+            buffers.refresh(server);
+            let bytes = buffers.input.get(..count).unwrap_or_default();
+            Some(session.receive(bytes, &server.env, &mut buffers.scratch))
         }
-        Ok(Read::End) if house.is_over() => {
-            house.give_up(session); // it may be this side that ended it
+        Ok(Read::End) if server.is_over() => {
+            server.abandon(session); // it may be this side that ended it
             None
         }
         Ok(Read::End) => Some(session.end_of_input()),
-        Ok(Read::TimedOut) if !house.is_over() => {
-            desk.refresh(house);
-            Some(session.time_out(&house.env, &mut desk.scratch))
+        Ok(Read::TimedOut) if !server.is_over() => {
+            buffers.refresh(server);
+            Some(session.time_out(&server.env, &mut buffers.scratch))
         }
         Ok(Read::Again) => Some(session.want()),
         Ok(Read::Leave) => None,
         Ok(Read::TimedOut) | Err(_) => {
-            house.give_up(session);
+            server.abandon(session);
             None
         }
     }

@@ -3,21 +3,21 @@
 //!
 //! # Layout
 //!
-//! * `house`: what all threads of one run share, and what a run has answered and cut.
-//! * `desk`: what a thread has at hand while it serves.
+//! * `server`: what all threads of one run share, and what a run has answered and cut.
+//! * `buffers`: what a thread has at hand while it serves.
 //! * [`blocking`]: a connection from its first byte to its close, on a thread that may wait.
 //! * `accepting`: what every accept loop needs to go on for ever, and to end.
-//! * `departures`: closed connections that are still read from; `waiting`: `poll(2)`.
+//! * `lingering`: closed connections that are still read from; `waiting`: `poll(2)`.
 
 mod accepting;
 pub mod blocking;
-mod departures;
-mod desk;
-mod house;
+mod lingering;
+mod server_state;
+mod thread_buffers;
 mod waiting;
 
-pub use accepting::{ACCEPT_REST, Complaint, last_guests};
-pub use departures::{Departures, discard};
-pub use desk::Desk;
-pub use house::{House, LAST_GRACE, Waited, wait_for_answer};
+pub use accepting::{ACCEPT_BACKOFF, LogThrottle, drain_backlog};
+pub use lingering::{LingeringSet, discard};
+pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
+pub use thread_buffers::ThreadBuffers;
 pub use waiting::wait;

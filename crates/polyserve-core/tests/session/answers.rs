@@ -1,4 +1,4 @@
-//! Answers, byte for byte: bodies that are left out, the date, the banner, a reply's own fields.
+//! Answers, byte for byte: bodies that are left out, the date, the server_header, a reply's own fields.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -63,7 +63,7 @@ fn head_has_the_head_of_get() {
 
 #[test]
 fn a_banner_only_where_it_is_configured() {
-    let env = variety(|c| c.banner = Some("polyserve/0.1 (test)".into()));
+    let env = variety(|c| c.server_header = Some("polyserve/0.1 (test)".into()));
     let expected = ok_with("Server: polyserve/0.1 (test)\r\n", "in place");
     assert_eq!(ask(&env, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").0, expected);
     let refused = ask(&env, b"\0").0;

@@ -137,7 +137,7 @@ fn a_full_server_turns_away() {
     let mut scratch = polyserve_core::http1::Scratch::new();
     scratch.refresh(std::time::UNIX_EPOCH + std::time::Duration::from_secs(784_111_777), false);
     let mut session = Session::new();
-    assert_eq!(session.turn_away(&env, &mut scratch), LINGER);
+    assert_eq!(session.reject(&env, &mut scratch), LINGER);
     let expected = refusal(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
     let expected = expected.replacen("Connection:", "Retry-After: 1\r\nConnection:", 1);
     assert_eq!(String::from_utf8_lossy(scratch.out()), expected);

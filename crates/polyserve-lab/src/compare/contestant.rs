@@ -72,7 +72,7 @@ impl Contestant {
 /// `None` where an idle connection holds nobody up, or as many are served at a time as there are connections.
 pub fn bound(server: &dyn Server, config: &ServerConfig, connections: usize) -> Option<String> {
     let timeout = Duration::from_millis(config.head_timeout.as_millis().try_into().unwrap_or(u64::MAX));
-    bound_of(server.at_once()?, timeout, connections)
+    bound_of(server.max_concurrent()?, timeout, connections)
 }
 
 /// The same for a server of which only this is known.

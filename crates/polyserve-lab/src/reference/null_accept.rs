@@ -78,7 +78,7 @@ impl Door {
 }
 
 /// How long `accept` rests when the system has no descriptor or memory left.
-const ACCEPT_REST: Duration = Duration::from_millis(50);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 fn run(door: &Door, mut answers: Answers, shutdown: &Shutdown) -> Drain {
     let mut input = vec![0; 64 * 1024];
@@ -93,7 +93,7 @@ fn run(door: &Door, mut answers: Answers, shutdown: &Shutdown) -> Drain {
             Err(error) if is_connection_error(&error) || shutdown.is_begun() => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept");
-                thread::park_timeout(ACCEPT_REST);
+                thread::park_timeout(ACCEPT_BACKOFF);
             }
         }
     }

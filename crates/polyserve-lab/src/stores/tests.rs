@@ -177,7 +177,7 @@ fn what_is_wrong_is_found() {
     }
 }
 
-/// Waited for one by one, and with many outstanding.
+/// WaitOutcome for one by one, and with many outstanding.
 #[test]
 fn a_repo_that_answers_later_is_measured_both_ways() {
     let told = visit("faulty", 2, 15).run(&catalog(None, true)).unwrap();

@@ -153,7 +153,7 @@ fn an_address_that_is_taken_is_an_error() {
 
 #[test]
 fn flags_reach_the_server() {
-    let serving = serve(&["--max-body", "1KiB", "--banner", "me", "--defer-accept", "--max-head=64KiB"]);
+    let serving = serve(&["--max-body", "1KiB", "--server-header", "me", "--defer-accept", "--max-head=64KiB"]);
     let request = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1025\r\nExpect: 100-continue\r\n\r\n";
     let answer = ask(serving.addr, request);
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\r\nServer: me\r\n"), "{answer}");

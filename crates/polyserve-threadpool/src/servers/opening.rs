@@ -4,7 +4,7 @@ use std::io::{self, PipeReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use polyserve_core::serving::House;
+use polyserve_core::serving::ServerState;
 use polyserve_core::{ServerConfig, Service, Shutdown, net};
 
 /// What a server that accepts by itself opens with.
@@ -12,7 +12,7 @@ pub(super) struct Opening {
     /// It does not block.
     pub(super) listener: TcpListener,
     pub(super) local_addr: SocketAddr,
-    pub(super) house: Arc<House>,
+    pub(super) server: Arc<ServerState>,
     /// Becomes readable, for good, once the shutdown has begun.
     pub(super) wake: PipeReader,
 }
@@ -22,9 +22,9 @@ impl Opening {
         let listener = net::listen(addr, config)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
-        let house = Arc::new(House::new(service, config));
-        let wake = wake_on_begin(&house.shutdown)?;
-        Ok(Self { listener, local_addr, house, wake })
+        let server = Arc::new(ServerState::new(service, config));
+        let wake = wake_on_begin(&server.shutdown)?;
+        Ok(Self { listener, local_addr, server, wake })
     }
 }
 

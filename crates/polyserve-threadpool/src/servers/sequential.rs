@@ -22,7 +22,9 @@ use std::time::Instant;
 
 use polyserve_core::answer::{AnswerFuture, park_until, promise};
 use polyserve_core::http1::Phase;
-use polyserve_core::serving::{ACCEPT_REST, Complaint, Departures, Desk, House, LAST_GRACE, last_guests, wait};
+use polyserve_core::serving::{
+    ACCEPT_BACKOFF, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState, ThreadBuffers, drain_backlog, wait,
+};
 use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
 use rustix::event::PollFlags;
@@ -59,17 +61,18 @@ impl Server for Sequential {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let Opening { listener, local_addr, house, wake } = Opening::new(addr, &self.config, service)?;
+        let Opening { listener, local_addr, server, wake } = Opening::new(addr, &self.config, service)?;
         let door = Arc::new(Door { listener: Mutex::new(Some(listener)), ..Door::default() });
         let (ended, end) = promise(());
-        let worker = Worker { house: Arc::clone(&house), wake, door: Arc::clone(&door), complaint: Complaint::new() };
+        let worker =
+            Worker { server: Arc::clone(&server), wake, door: Arc::clone(&door), log_throttle: LogThrottle::new() };
         let worker = thread::Builder::new().name("sequential".into()).spawn(move || {
             let _ended = ended; // completes when the thread ends, however it does
             worker.run();
         })?;
-        let (shutdown, grace) = (house.shutdown.clone(), self.config.drain_grace);
+        let (shutdown, grace) = (server.shutdown.clone(), self.config.drain_grace);
         Running::start("sequential-main", local_addr, grace, shutdown, move || {
-            supervise(&house, &door, worker, &mut end.into_future())
+            supervise(&server, &door, worker, &mut end.into_future())
         })
     }
 }
@@ -93,9 +96,9 @@ impl Door {
     }
 
     /// Closes the listener; says who was waiting.
-    fn close(&self, house: &House) {
+    fn close(&self, server: &ServerState) {
         if let Some(listener) = lock(&self.listener).take() {
-            lock(&self.guests).extend(last_guests(listener, house));
+            lock(&self.guests).extend(drain_backlog(listener, server));
         }
     }
 
@@ -104,12 +107,12 @@ impl Door {
     }
 
     /// Cuts the connection that is being served, and those that are still waiting.
-    fn cut(&self, house: &House) {
-        self.close(house);
+    fn cut(&self, server: &ServerState) {
+        self.close(server);
         for guest in lock(&self.guests).drain(..) {
             let peeked = guest.set_nonblocking(true).and_then(|()| guest.peek(&mut [0]));
             if peeked.is_ok_and(|count| count > 0) {
-                house.count_cut();
+                server.count_cut();
             }
         }
         if let Some(stream) = &*lock(&self.current) {
@@ -119,87 +122,87 @@ impl Door {
 }
 
 /// Waits for the worker's end, and cuts its connection at the shutdown's deadline.
-fn supervise(house: &House, door: &Door, worker: JoinHandle<()>, end: &mut AnswerFuture<()>) -> Drain {
-    let mut begun = house.shutdown.begun();
+fn supervise(server: &ServerState, door: &Door, worker: JoinHandle<()>, end: &mut AnswerFuture<()>) -> Drain {
+    let mut begun = server.shutdown.begun();
     let mut ended = false;
     park_until(None, |cx| {
         ended = Pin::new(&mut *end).poll(cx).is_ready();
         if ended { Poll::Ready(()) } else { Pin::new(&mut begun).poll(cx) }
     });
     let mut until = |deadline| ended || park_until(Some(deadline), |cx| Pin::new(&mut *end).poll(cx)).is_some();
-    let deadline = house.shutdown.deadline().unwrap_or_else(Instant::now);
+    let deadline = server.shutdown.deadline().unwrap_or_else(Instant::now);
     let mut stuck = 0;
     if !until(deadline) {
-        door.cut(house);
-        stuck = usize::from(!until(deadline + LAST_GRACE));
+        door.cut(server);
+        stuck = usize::from(!until(deadline + SHUTDOWN_SLACK));
     }
     if stuck == 0
         && let Err(panic) = worker.join()
     {
         std::panic::resume_unwind(panic);
     }
-    house.drained(stuck)
+    server.drained(stuck)
 }
 
 struct Worker {
-    house: Arc<House>,
+    server: Arc<ServerState>,
     wake: PipeReader,
     door: Arc<Door>,
-    complaint: Complaint,
+    log_throttle: LogThrottle,
 }
 
 impl Worker {
     fn run(&self) {
-        let mut desk = Desk::new();
-        let mut departures = Departures::new(self.house.config.linger_timeout);
-        while !self.house.shutdown.is_begun() {
+        let mut buffers = ThreadBuffers::new();
+        let mut lingering = LingeringSet::new(self.server.config.linger_timeout);
+        while !self.server.shutdown.is_begun() {
             match self.door.accept() {
-                Ok(stream) => self.serve(stream, &mut desk, &mut departures),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(true, false, &mut departures, None),
+                Ok(stream) => self.serve(stream, &mut buffers, &mut lingering),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(true, false, &mut lingering, None),
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
-                    if self.complaint.is_due() {
+                    if self.log_throttle.is_due() {
                         tracing::warn!(%error, "cannot accept");
                     }
-                    self.rest(false, false, &mut departures, Some(Instant::now() + ACCEPT_REST));
+                    self.rest(false, false, &mut lingering, Some(Instant::now() + ACCEPT_BACKOFF));
                 }
             }
         }
-        self.door.close(&self.house);
+        self.door.close(&self.server);
         while let Some(stream) = self.door.next_guest() {
-            self.serve(stream, &mut desk, &mut departures);
+            self.serve(stream, &mut buffers, &mut lingering);
         }
-        while departures.deadline().is_some() && !self.house.is_over() {
-            self.rest(false, true, &mut departures, self.house.shutdown.deadline());
+        while lingering.deadline().is_some() && !self.server.is_over() {
+            self.rest(false, true, &mut lingering, self.server.shutdown.deadline());
         }
     }
 
     /// Waits for the listener, a departure, the deadline, or a shutdown that the caller does not know of yet.
-    fn rest(&self, listen: bool, draining: bool, departures: &mut Departures, deadline: Option<Instant>) {
+    fn rest(&self, listen: bool, draining: bool, lingering: &mut LingeringSet, deadline: Option<Instant>) {
         let door = listen.then(|| lock(&self.door.listener));
         let listener = door.as_ref().and_then(|listener| listener.as_ref());
         let wake = (!draining).then(|| self.wake.as_fd());
-        let deadline = [deadline, departures.deadline()].into_iter().flatten().min();
-        let sockets = wake.into_iter().chain(listener.map(AsFd::as_fd)).chain(departures.sockets());
+        let deadline = [deadline, lingering.deadline()].into_iter().flatten().min();
+        let sockets = wake.into_iter().chain(listener.map(AsFd::as_fd)).chain(lingering.sockets());
         if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
             tracing::warn!(%error, "cannot wait for connections");
-            thread::park_timeout(ACCEPT_REST);
+            thread::park_timeout(ACCEPT_BACKOFF);
         }
-        departures.sweep();
+        lingering.sweep();
     }
 
-    fn serve(&self, stream: TcpStream, desk: &mut Desk, departures: &mut Departures) {
+    fn serve(&self, stream: TcpStream, buffers: &mut ThreadBuffers, lingering: &mut LingeringSet) {
         if net::prepare(&stream).is_err() {
             return;
         }
         let stream = Arc::new(stream);
         *lock(&self.door.current) = Some(Arc::clone(&stream));
         let mut transport = Polled { stream: &stream, worker: self, fresh: true };
-        let linger = drive(&mut transport, &self.house, desk);
+        let linger = drive(&mut transport, &self.server, buffers);
         *lock(&self.door.current) = None;
         // The supervisor may still be looking at it; then there is no time left to linger.
         if linger && let Some(stream) = Arc::into_inner(stream) {
-            departures.see_off(stream);
+            lingering.add(stream);
         }
     }
 }
@@ -235,13 +238,13 @@ struct Ready {
 
 impl Transport for Polled<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let house = &self.worker.house;
+        let server = &self.worker.server;
         let idle = phase == Phase::Idle;
         let (mut leave, mut listen, mut deadline) = (false, idle, deadline);
         // After an answer, a client that waits for it has sent nothing: a read would find nothing.
         let mut waits_first = idle && !self.fresh;
         loop {
-            let draining = house.shutdown.is_begun();
+            let draining = server.shutdown.is_begun();
             if draining || !std::mem::take(&mut waits_first) {
                 match rustix::net::recv(self.stream, &mut *buffer, RecvFlags::DONTWAIT) {
                     Ok((0, _)) => return Ok(Read::End),
@@ -267,7 +270,7 @@ impl Transport for Polled<'_> {
             }
             if ready.listener && self.fresh {
                 listen = false;
-                deadline = deadline.min(Instant::now() + house.config.head_timeout);
+                deadline = deadline.min(Instant::now() + server.config.head_timeout);
             } else {
                 leave = ready.listener;
             }
@@ -282,8 +285,8 @@ impl Transport for Polled<'_> {
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    let draining = self.worker.house.shutdown.is_begun();
-                    let deadline = self.worker.house.within(deadline);
+                    let draining = self.worker.server.shutdown.is_begun();
+                    let deadline = self.worker.server.within(deadline);
                     if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, draining, deadline).is_err() {
                         break;
                     }

@@ -81,7 +81,7 @@ mod threadpool {
             };
             assert_eq!(entry.promises[0], shape, "{}", entry.name);
             let bounded = server.connections() != Connections::Multiplexed;
-            assert_eq!(server.at_once().is_some(), bounded, "{}", entry.name);
+            assert_eq!(server.max_concurrent().is_some(), bounded, "{}", entry.name);
         }
     }
 

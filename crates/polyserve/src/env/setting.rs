@@ -108,5 +108,5 @@ settings! {
     requests_per_connection: count, "Requests answered on one connection before it is closed; 0 is no limit";
     defer_accept: switch, "The kernel hands a connection over only when its first byte is there (Linux)";
     drain_grace: time, "How long a shutdown waits for requests that have begun";
-    banner: text, "The Server header's value";
+    server_header: text, "The Server header's value";
 }

@@ -28,7 +28,7 @@ fn connect(service: Arc<dyn Service>, config: &ServerConfig) -> Served {
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (socket, _) = listener.accept().unwrap();
     socket.set_nonblocking(true).unwrap();
-    let roll = Roll::<Tokio>::new(House::new(service, config), 0);
+    let roll = Roll::<Tokio>::new(ServerState::new(service, config), 0);
     let Admission::Served(place) = roll.admit(socket, 0) else { panic!("there is room") };
     let connection = Connection::new(Arc::clone(&roll), Arc::clone(&place), false);
     (roll, place, connection, client)
@@ -68,8 +68,8 @@ fn a_request_is_cut_once() {
         }
         Poll::Ready(())
     }));
-    roll.house.shutdown.begin(Instant::now());
+    roll.server.shutdown.begin(Instant::now());
     assert_eq!(roll.supervise().cut, 1);
     drop(connection);
-    assert_eq!(roll.house.drained(0).cut, 1);
+    assert_eq!(roll.server.drained(0).cut, 1);
 }

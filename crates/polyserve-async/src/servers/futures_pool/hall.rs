@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use polyserve_core::net;
-use polyserve_core::serving::House;
+use polyserve_core::serving::ServerState;
 use polyserve_core::sync::lock;
 use slab::Slab;
 
@@ -52,7 +52,7 @@ impl Seat {
 
 /// What the porter and the pool's threads share.
 pub(super) struct Hall {
-    pub(super) house: House,
+    pub(super) server: ServerState,
     threads: usize,
     floor: Mutex<Floor>,
     /// So many connections wait for a thread that no other leaves for.
@@ -94,12 +94,12 @@ impl Floor {
 
 impl Hall {
     /// An empty hall for so many threads; also what becomes readable when the porter is wanted.
-    pub(super) fn new(house: House, threads: usize) -> std::io::Result<(Arc<Self>, UnixStream)> {
+    pub(super) fn new(server: ServerState, threads: usize) -> std::io::Result<(Arc<Self>, UnixStream)> {
         let (bell, heard) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         heard.set_nonblocking(true)?;
         let hall = Arc::new(Self {
-            house,
+            server,
             threads,
             floor: Mutex::default(),
             short: AtomicUsize::new(0),
@@ -108,7 +108,7 @@ impl Hall {
             start: Instant::now(),
         });
         let weak = Arc::downgrade(&hall);
-        hall.house.shutdown.on_begin(move || {
+        hall.server.shutdown.on_begin(move || {
             if let Some(hall) = weak.upgrade() {
                 hall.ring();
             }
@@ -138,7 +138,7 @@ impl Hall {
     /// many wait.
     pub(super) fn enter(&self, stream: TcpStream) -> Result<(), TcpStream> {
         let mut floor = lock(&self.floor);
-        if floor.waiting.len() + floor.guests.len() >= self.threads + self.house.config.queue {
+        if floor.waiting.len() + floor.guests.len() >= self.threads + self.server.config.queue {
             return Err(stream);
         }
         floor.waiting.push_back(stream);
@@ -170,7 +170,7 @@ impl Hall {
             floor.departing.extend(stream);
         }
         drop(floor);
-        if linger || self.house.shutdown.is_begun() {
+        if linger || self.server.shutdown.is_begun() {
             self.ring();
         }
     }
@@ -243,7 +243,7 @@ impl Hall {
     pub(super) fn cut(&self) {
         let mut floor = lock(&self.floor);
         for stream in floor.waiting.drain(..) {
-            self.house.count_cut();
+            self.server.count_cut();
             drop(stream);
         }
         for (_, guest) in &floor.guests {

@@ -74,7 +74,7 @@ impl Server for FuturesPool {
         Connections::OnePerThread
     }
 
-    fn at_once(&self) -> Option<usize> {
+    fn max_concurrent(&self) -> Option<usize> {
         Some(threads(&self.config).min(self.config.max_connections))
     }
 

@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures_executor::{ThreadPool, ThreadPoolBuilder};
-use polyserve_core::serving::{ACCEPT_REST, Complaint, Departures, House, LAST_GRACE, last_guests, wait};
+use polyserve_core::serving::{
+    ACCEPT_BACKOFF, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState, drain_backlog, wait,
+};
 use polyserve_core::{Drain, ServerConfig, Service, Shutdown, net};
 use rustix::event::PollFlags;
 
@@ -35,8 +37,8 @@ pub(super) struct Porter {
     bell: UnixStream,
     /// Connections that have not sent a byte, and when they came; the oldest first.
     lobby: VecDeque<(TcpStream, Instant)>,
-    departures: Departures,
-    complaint: Complaint,
+    lingering: LingeringSet,
+    log_throttle: LogThrottle,
 }
 
 impl Porter {
@@ -49,32 +51,32 @@ impl Porter {
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
         let threads = super::threads(config);
-        let (hall, bell) = Hall::new(House::new(service, config), threads)?;
-        let shutdown = hall.house.shutdown.clone();
+        let (hall, bell) = Hall::new(ServerState::new(service, config), threads)?;
+        let shutdown = hall.server.shutdown.clone();
         let (aboard, gone) = mpsc::channel::<()>();
         // Each thread holds the hook, and with it the sender, until it ends.
         let hook = move |_| {
             let _held = &aboard;
         };
         let pool = ThreadPoolBuilder::new().pool_size(threads).name_prefix("futures-").before_stop(hook).create()?;
-        let departures = Departures::new(config.linger_timeout);
-        let (lobby, rests_until, complaint) = (VecDeque::new(), None, Complaint::new());
+        let lingering = LingeringSet::new(config.linger_timeout);
+        let (lobby, rests_until, log_throttle) = (VecDeque::new(), None, LogThrottle::new());
         let listener = Some(listener);
-        let porter = Self { hall, pool, threads, gone, listener, rests_until, bell, lobby, departures, complaint };
+        let porter = Self { hall, pool, threads, gone, listener, rests_until, bell, lobby, lingering, log_throttle };
         Ok((porter, local_addr, shutdown))
     }
 
     /// Runs until the shutdown and through it.
     pub(super) fn run(mut self) -> Drain {
-        while !self.house().shutdown.is_begun() {
+        while !self.server().shutdown.is_begun() {
             self.wait(None);
             self.accept();
         }
         self.drain()
     }
 
-    fn house(&self) -> &House {
-        &self.hall.house
+    fn server(&self) -> &ServerState {
+        &self.hall.server
     }
 
     /// Waits until somebody comes, speaks, leaves or is late, or for so long; does what is to be done for those that were
@@ -82,22 +84,22 @@ impl Porter {
     fn wait(&mut self, until: Option<Instant>) {
         let now = Instant::now();
         self.rests_until = self.rests_until.filter(|until| *until > now);
-        let idle_timeout = self.house().config.idle_timeout;
+        let idle_timeout = self.server().config.idle_timeout;
         let silent = self.lobby.front().map(|(_, since)| *since + idle_timeout);
-        let deadline = [until, self.rests_until, silent, self.departures.deadline()].into_iter().flatten().min();
+        let deadline = [until, self.rests_until, silent, self.lingering.deadline()].into_iter().flatten().min();
         let listener = self.listener.as_ref().filter(|_| self.rests_until.is_none()).map(AsFd::as_fd);
-        let others = usize::from(listener.is_some()) + self.departures.sockets().count() + 1;
-        let sockets = [self.bell.as_fd()].into_iter().chain(listener).chain(self.departures.sockets());
+        let others = usize::from(listener.is_some()) + self.lingering.sockets().count() + 1;
+        let sockets = [self.bell.as_fd()].into_iter().chain(listener).chain(self.lingering.sockets());
         let sockets = sockets.chain(self.lobby.iter().map(|(stream, _)| stream.as_fd()));
         let mut ready = Vec::new();
         if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut ready) {
             self.complain("cannot wait for connections", &error);
-            return thread::park_timeout(ACCEPT_REST);
+            return thread::park_timeout(ACCEPT_BACKOFF);
         }
         if ready.first() == Some(&true) {
             self.hall.answer_bell(&self.bell);
         }
-        self.see_off();
+        self.add();
         let spoken = ready.get(others..).unwrap_or_default();
         let late = Instant::now().checked_sub(idle_timeout);
         if spoken.contains(&true) || silent.is_some_and(|silent| silent <= Instant::now()) {
@@ -111,11 +113,11 @@ impl Porter {
         }
     }
 
-    fn see_off(&mut self) {
+    fn add(&mut self) {
         for stream in self.hall.take_departing() {
-            self.departures.see_off(stream);
+            self.lingering.add(stream);
         }
-        self.departures.sweep();
+        self.lingering.sweep();
     }
 
     fn accept(&mut self) {
@@ -127,7 +129,7 @@ impl Porter {
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
                     self.complain("cannot accept", &error);
-                    self.rests_until = Some(Instant::now() + ACCEPT_REST);
+                    self.rests_until = Some(Instant::now() + ACCEPT_BACKOFF);
                     break;
                 }
             }
@@ -139,16 +141,16 @@ impl Porter {
             return; // gone already
         }
         let open = self.lobby.len() + self.hall.places();
-        if open < self.house().config.max_connections || self.make_room() {
+        if open < self.server().config.max_connections || self.make_room() {
             self.greet(stream, Instant::now());
         } else {
-            self.departures.turn_away(stream, &self.hall.house);
+            self.lingering.reject(stream, &self.hall.server);
         }
     }
 
     /// Closes a connection that has been silent for so long that its first byte cannot be on its way, or an idle one.
     fn make_room(&mut self) -> bool {
-        let head_timeout = self.house().config.head_timeout;
+        let head_timeout = self.server().config.head_timeout;
         if self.lobby.front().is_some_and(|(_, since)| since.elapsed() > head_timeout) {
             return self.lobby.pop_front().is_some();
         }
@@ -164,7 +166,7 @@ impl Porter {
                     let hall = Arc::clone(&self.hall);
                     self.pool.spawn_ok(async move { serve_next(&hall) });
                 }
-                Err(stream) => self.departures.turn_away(stream, &self.hall.house),
+                Err(stream) => self.lingering.reject(stream, &self.hall.server),
             },
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 self.lobby.push_back((stream, since));
@@ -174,7 +176,7 @@ impl Porter {
     }
 
     fn drain(mut self) -> Drain {
-        let guests = self.listener.take().map(|listener| last_guests(listener, self.house()));
+        let guests = self.listener.take().map(|listener| drain_backlog(listener, self.server()));
         for guest in guests.unwrap_or_default() {
             if guest.set_nonblocking(true).is_ok() {
                 self.receive(guest);
@@ -185,13 +187,13 @@ impl Porter {
         }
         self.lobby.clear(); // still silent
         self.hall.dismiss_idle();
-        while self.anybody_left() && !self.house().is_over() {
-            self.wait(self.house().shutdown.deadline());
+        while self.anybody_left() && !self.server().is_over() {
+            self.wait(self.server().shutdown.deadline());
         }
         if self.hall.inside() > 0 {
             self.hall.cut();
         }
-        let last = Instant::now() + LAST_GRACE;
+        let last = Instant::now() + SHUTDOWN_SLACK;
         while self.hall.inside() > 0 && Instant::now() < last {
             self.wait(Some(last));
         }
@@ -201,8 +203,8 @@ impl Porter {
     /// Whoever is no longer inside has been handed over to be seen off before that, so this looks for them afterwards.
     fn anybody_left(&mut self) -> bool {
         let inside = self.hall.inside();
-        self.see_off();
-        inside > 0 || self.departures.deadline().is_some()
+        self.add();
+        inside > 0 || self.lingering.deadline().is_some()
     }
 
     /// Ends the threads; those that still have a connection are stuck.
@@ -214,12 +216,12 @@ impl Porter {
             }
         }
         drop(self.pool);
-        let _ = self.gone.recv_timeout(if stuck > 0 { Duration::ZERO } else { LAST_GRACE });
-        self.hall.house.drained(stuck)
+        let _ = self.gone.recv_timeout(if stuck > 0 { Duration::ZERO } else { SHUTDOWN_SLACK });
+        self.hall.server.drained(stuck)
     }
 
     fn complain(&self, what: &str, error: &io::Error) {
-        if self.complaint.is_due() {
+        if self.log_throttle.is_due() {
             tracing::warn!(%error, "{what}");
         }
     }

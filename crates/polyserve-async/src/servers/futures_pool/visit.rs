@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::http1::Phase;
 use polyserve_core::net;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
-use polyserve_core::serving::{Desk, wait};
+use polyserve_core::serving::{ThreadBuffers, wait};
 use rustix::event::PollFlags;
 
 use super::hall::{Hall, Seat};
@@ -20,19 +20,19 @@ use super::hall::{Hall, Seat};
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 thread_local! {
-    static DESK: Cell<Option<Box<Desk>>> = const { Cell::new(None) };
+    static BUFFERS: Cell<Option<Box<ThreadBuffers>>> = const { Cell::new(None) };
 }
 
 /// Serves the connection that has waited for longest, if there is one.
 pub(super) fn serve_next(hall: &Hall) {
     let Some(seat) = hall.sit() else { return };
-    let mut desk = DESK.take().unwrap_or_else(|| Box::new(Desk::new()));
+    let mut buffers = BUFFERS.take().unwrap_or_else(|| Box::new(ThreadBuffers::new()));
     let mut visit = Visit { hall, seat: Arc::clone(&seat), fresh: true };
     // A service's panics are the session's; whatever else panics, the thread is the pool's and must go on.
-    let served = catch_unwind(AssertUnwindSafe(|| drive(&mut visit, &hall.house, &mut desk)));
+    let served = catch_unwind(AssertUnwindSafe(|| drive(&mut visit, &hall.server, &mut buffers)));
     drop(visit);
     if served.is_ok() {
-        DESK.set(Some(desk));
+        BUFFERS.set(Some(buffers));
     }
     hall.rise(seat, served.unwrap_or(false));
 }
@@ -58,14 +58,14 @@ impl Transport for Visit<'_> {
             hall.idle(seat);
         }
         // After that: either the drain sees that this connection is idle, or this thread sees the drain.
-        let leaves = phase == Phase::Idle && hall.house.shutdown.is_begun();
+        let leaves = phase == Phase::Idle && hall.server.shutdown.is_begun();
         // After an answer, a client that waits for it has sent nothing: a read would find nothing.
         let mut waits_first = idle && !leaves;
         loop {
             if !std::mem::take(&mut waits_first) {
                 match net::receive(&seat.stream, buffer) {
                     Ok(0) if seat.is_shut() && idle => return Ok(Read::Leave),
-                    Ok(0) if seat.is_shut() && Instant::now() < hall.house.within(deadline) => {
+                    Ok(0) if seat.is_shut() && Instant::now() < hall.server.within(deadline) => {
                         // A request had begun to come in just then; the rest of it can still be read.
                         thread::park_timeout(LOOK_AGAIN);
                         continue;
@@ -98,7 +98,7 @@ impl Transport for Visit<'_> {
                 Ok(count) => written += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let deadline = self.hall.house.within(deadline);
+                    let deadline = self.hall.server.within(deadline);
                     if Instant::now() >= deadline || self.wait(PollFlags::OUT, deadline).is_err() {
                         break;
                     }

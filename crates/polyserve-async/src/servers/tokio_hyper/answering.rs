@@ -170,7 +170,7 @@ impl Work {
     /// Calls the service, outside of any lock.
     fn call(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> thread::Result<Answer<Reply>> {
         self.line.place.set_calling(true);
-        let service = &self.line.shared.roll.house.env.service;
+        let service = &self.line.shared.roll.server.env.service;
         let answer = catch_unwind(AssertUnwindSafe(|| service.call(request, in_place)));
         self.line.place.set_calling(false);
         answer
@@ -192,7 +192,7 @@ impl Work {
 
     fn await_body(&mut self, parts: Parts, judged: Judged, incoming: Incoming) {
         let mut held = Box::new(Held { parts, method: judged.method, incoming, body: Gathered::None, asked: false });
-        let limit = self.line.shared.roll.house.env.limits.max_body as u64;
+        let limit = self.line.shared.roll.server.env.limits.max_body as u64;
         let too_large = matches!(judged.framing, Framing::Length(length) if length > limit);
         // A client that waits to be asked for its body is told off instead.
         if too_large || judged.expects_continue {
@@ -208,7 +208,7 @@ impl Work {
     /// Asks the service for an early refusal.
     fn ask_head(&self, held: &mut Held) -> Option<Reply> {
         held.asked = true;
-        let service = &self.line.shared.roll.house.env.service;
+        let service = &self.line.shared.roll.server.env.service;
         self.line.place.set_calling(true);
         let refused = head::show(&held.parts, |line, headers| {
             let head = whole(held.method, line.target, line.version, headers);
@@ -232,7 +232,7 @@ impl Work {
         if held.asked && self.line.state().late {
             return self.turn_down(Reply::problem(Status::REQUEST_TIMEOUT, "The body did not come in time."), *held);
         }
-        let limit = self.line.shared.roll.house.env.limits.max_body;
+        let limit = self.line.shared.roll.server.env.limits.max_body;
         loop {
             match Pin::new(&mut held.incoming).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {

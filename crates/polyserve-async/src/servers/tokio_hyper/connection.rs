@@ -20,7 +20,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use polyserve_core::http1::Phase;
-use polyserve_core::serving::House;
+use polyserve_core::serving::ServerState;
 use polyserve_core::{BoxFuture, net};
 
 use super::io::Io;
@@ -126,8 +126,8 @@ impl<S: Answers> Connection<S> {
         &self.line.shared
     }
 
-    fn house(&self) -> &House {
-        &self.shared().roll.house
+    fn server(&self) -> &ServerState {
+        &self.shared().roll.server
     }
 
     fn place(&self) -> &Place<Tokio> {
@@ -164,13 +164,13 @@ impl<S: Answers> Connection<S> {
     }
 
     fn turn(&mut self, cx: &mut Context<'_>) -> Step {
-        if self.house().shutdown.is_begun() && self.house().is_over() {
-            return self.give_up();
+        if self.server().shutdown.is_begun() && self.server().is_over() {
+            return self.abandon();
         }
         if let Some(unsent) = &mut self.unsent {
             match unsent.write_on(&self.line, cx, self.end.is_some()) {
                 Poll::Ready(true) => self.unsent = None,
-                Poll::Ready(false) => return self.give_up(),
+                Poll::Ready(false) => return self.abandon(),
                 Poll::Pending => return self.wait_for(Waiting::Written, true),
             }
         }
@@ -216,7 +216,7 @@ impl<S: Answers> Connection<S> {
         match stage {
             Stage::Done if !self.look_closely() => Step::On,
             // It may have begun after that look for more.
-            Stage::Done | Stage::Idle if self.house().shutdown.is_begun() => {
+            Stage::Done | Stage::Idle if self.server().shutdown.is_begun() => {
                 if seen.may_leave {
                     Step::End
                 } else {
@@ -292,13 +292,13 @@ impl<S: Answers> Connection<S> {
             self.deadline = now + self.timeout(waiting);
         } else if self.deadline <= now {
             match waiting {
-                Waiting::Stage(requests, Stage::Idle) if self.house().config.idle_timeout > PARKED_AFTER => {
+                Waiting::Stage(requests, Stage::Idle) if self.server().config.idle_timeout > PARKED_AFTER => {
                     self.waiting = self.park(requests);
-                    self.deadline = now + (self.house().config.idle_timeout - PARKED_AFTER);
+                    self.deadline = now + (self.server().config.idle_timeout - PARKED_AFTER);
                 }
                 Waiting::Stage(_, stage) => return self.time_out(stage),
                 Waiting::Parked(_) => return Step::End,
-                Waiting::Written | Waiting::Nothing => return self.give_up(),
+                Waiting::Written | Waiting::Nothing => return self.abandon(),
             }
         }
         if !matches!(waiting, Waiting::Stage(_, Stage::Body)) {
@@ -316,7 +316,7 @@ impl<S: Answers> Connection<S> {
     }
 
     fn timeout(&self, waiting: Waiting) -> Duration {
-        let config = &self.house().config;
+        let config = &self.server().config;
         match waiting {
             Waiting::Stage(_, Stage::Idle) => config.idle_timeout.min(PARKED_AFTER),
             Waiting::Stage(_, Stage::Head) => Phase::Head.timeout(config),
@@ -342,7 +342,7 @@ impl<S: Answers> Connection<S> {
                 Step::On
             }
             Stage::Body | Stage::Answer if !std::mem::replace(&mut self.line.state().late, true) => Step::On,
-            Stage::Body | Stage::Answer => self.give_up(), // it does not heed it
+            Stage::Body | Stage::Answer => self.abandon(), // it does not heed it
             _ => Step::End,
         }
     }
@@ -359,9 +359,9 @@ impl<S: Answers> Connection<S> {
         Step::On
     }
 
-    fn give_up(&mut self) -> Step {
+    fn abandon(&mut self) -> Step {
         let busy = self.unsent.take().is_some() || (self.end.is_none() && self.line.state().stage.is_busy());
-        if busy && self.house().is_over() {
+        if busy && self.server().is_over() {
             self.shared().roll.count_cut(self.place());
         }
         self.end = Some(false);
@@ -391,7 +391,7 @@ impl<S: Answers> Drop for Connection<S> {
         if self.departing.is_none() {
             self.other = None;
             if self.end.is_none() || self.unsent.is_some() {
-                let _ = self.give_up(); // a runtime that ends drops its tasks
+                let _ = self.abandon(); // a runtime that ends drops its tasks
             }
             self.shared().roll.leave(self.place(), false);
         }

@@ -121,10 +121,10 @@ impl<H: Serves> Connection<H> {
             self.waker = Some(cx.waker().clone());
         }
         let line = Arc::clone(&self.line);
-        let house = &line.shared.roll.house;
+        let server = &line.shared.roll.server;
         for _ in 0..TURNS {
-            if house.is_over() {
-                (0..self.streams.open.load(Ordering::SeqCst)).for_each(|_| house.count_cut());
+            if server.is_over() {
+                (0..self.streams.open.load(Ordering::SeqCst)).for_each(|_| server.count_cut());
                 return Poll::Ready(());
             }
             if let Some(unsent) = &mut self.unsent {
@@ -137,7 +137,7 @@ impl<H: Serves> Connection<H> {
             if self.state == State::Over {
                 return Poll::Ready(());
             }
-            if self.state == State::Open && house.shutdown.is_begun() {
+            if self.state == State::Open && server.shutdown.is_begun() {
                 self.leave();
             }
             if Pin::new(&mut self.hyper).poll(cx).is_ready() {
@@ -171,7 +171,7 @@ impl<H: Serves> Connection<H> {
 
     fn wait_for(&mut self, waiting: Waiting) -> Poll<()> {
         let now = Instant::now();
-        let config = &self.line.shared.roll.house.config;
+        let config = &self.line.shared.roll.server.config;
         if waiting == Waiting::Streams {
             self.waiting = waiting;
             self.deadline = self.streams.held_since().map_or(now + FAR, |since| since + config.write_timeout);
@@ -237,14 +237,14 @@ impl hyper::service::Service<Request<Incoming>> for Streaming {
 }
 
 async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<ReplyBody> {
-    let house = &streams.line.shared.roll.house;
+    let server = &streams.line.shared.roll.server;
     let (parts, body) = request.into_parts();
-    if parts.headers.len() > house.env.limits.max_headers {
+    if parts.headers.len() > server.env.limits.max_headers {
         let detail = "There are more header fields than this server takes.";
         return response(Reply::problem(Status::HEADER_FIELDS_TOO_LARGE, detail), Vec::new());
     }
-    let service = AsTower::new(Arc::new(Noted(Arc::clone(streams)))).with_max_body(house.env.limits.max_body);
-    let (method, body) = match within(house.config.body_timeout, service.read(&parts, body)).await {
+    let service = AsTower::new(Arc::new(Noted(Arc::clone(streams)))).with_max_body(server.env.limits.max_body);
+    let (method, body) = match within(server.config.body_timeout, service.read(&parts, body)).await {
         Some(Ok(read)) => read,
         Some(Err(reply)) => return response(reply, Vec::new()),
         None => {
@@ -256,7 +256,7 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
         Err(later) => later,
     };
     let late = || Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
-    let reply = within(house.config.answer_timeout, caught(later)).await;
+    let reply = within(server.config.answer_timeout, caught(later)).await;
     response(reply.unwrap_or_else(late), Vec::new())
 }
 
@@ -298,11 +298,11 @@ impl Drop for Call<'_> {
 impl Service for Noted {
     fn call(&self, request: polyserve_core::Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         let _call = Call::new(&self.0);
-        self.0.line.shared.roll.house.env.service.call(request, body)
+        self.0.line.shared.roll.server.env.service.call(request, body)
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         let _call = Call::new(&self.0);
-        self.0.line.shared.roll.house.env.service.head(head)
+        self.0.line.shared.roll.server.env.service.head(head)
     }
 }

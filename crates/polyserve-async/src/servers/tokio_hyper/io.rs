@@ -42,7 +42,7 @@ impl Read for Io {
         let mut state = line.state();
         let state = &mut *state;
         let room = state.buffers().input.len().min(buffer.remaining());
-        let leaves = matches!(state.stage, Stage::Idle | Stage::Done) && line.shared.roll.house.shutdown.is_begun();
+        let leaves = matches!(state.stage, Stage::Idle | Stage::Done) && line.shared.roll.server.shutdown.is_begun();
         let Some(input) = state.buffers().input.get_mut(..room) else { return Poll::Pending };
         match receive(line, cx, input, leaves) {
             Poll::Ready(Ok(0)) => state.input_ended = true,
@@ -83,7 +83,7 @@ fn receive(line: &Line, cx: &mut Context<'_>, input: &mut [u8], leaves: bool) ->
             }
         }
         if let Err(error) = place.watch() {
-            if line.shared.roll.complaint.is_due() {
+            if line.shared.roll.log_throttle.is_due() {
                 tracing::warn!(%error, "a connection cannot be watched");
             }
             return Poll::Ready(Err(error));

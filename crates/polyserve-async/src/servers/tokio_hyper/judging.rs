@@ -47,7 +47,7 @@ pub(super) fn judge_shown(
     state.tally.request(head.saturating_add(length), is_bodiless || length == 0);
     let parsed = judged?;
     state.client_stays = parsed.keep_alive;
-    if parts.headers.len() > line.shared.roll.house.env.limits.max_headers {
+    if parts.headers.len() > line.shared.roll.server.env.limits.max_headers {
         let detail = "There are more header fields than this server takes.";
         return Err(Refusal { status: Status::HEADER_FIELDS_TOO_LARGE, detail });
     }

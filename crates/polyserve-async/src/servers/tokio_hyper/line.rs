@@ -24,7 +24,7 @@ use crate::servers::tokio_runtime::Tokio;
 pub(crate) struct Shared {
     pub(super) roll: Arc<Roll<Tokio>>,
     pub(super) builder: http1::Builder,
-    pub(super) banner: Option<HeaderValue>,
+    pub(super) server_header: Option<HeaderValue>,
     /// Serves a connection that begins with HTTP/2's preface, where that is asked for; the bytes were read already.
     pub(super) http2: Option<Http2>,
     /// Answers after which a connection is closed.
@@ -192,7 +192,7 @@ impl Line {
     /// Whether a shutdown has begun, and nothing of the client is known to be here but the request in hand. Where that is not
     /// known, the connection ends without a word once there is nothing more to read.
     pub(super) fn is_last(&self) -> bool {
-        self.shared.roll.house.shutdown.is_begun() && self.state().tally.is_used()
+        self.shared.roll.server.shutdown.is_begun() && self.state().tally.is_used()
     }
 
     /// hyper has an answer's last byte.

@@ -52,7 +52,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use hyper::server::conn::http1;
 use polyserve_core::http1::session::OUTPUT_BOUND;
-use polyserve_core::serving::House;
+use polyserve_core::serving::ServerState;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
 use tokio::runtime::Handle;
 
@@ -142,8 +142,8 @@ impl TokioHyper {
         if self.http2 {
             return Err(ConfigError::new("http2 is not served to a tower::Service").into());
         }
-        let house = House::new(Arc::new(Elsewhere), &self.config);
-        self.serve_with(addr, house, move |line| streaming::Streaming::new(Arc::clone(line), service.clone()))
+        let server = ServerState::new(Arc::new(Elsewhere), &self.config);
+        self.serve_with(addr, server, move |line| streaming::Streaming::new(Arc::clone(line), service.clone()))
     }
 
     #[cfg(feature = "http2")]
@@ -160,17 +160,17 @@ impl TokioHyper {
     fn serve_with<A: Answers>(
         &self,
         addr: SocketAddr,
-        house: House,
+        server: ServerState,
         answers: impl Fn(&Arc<Line>) -> A + Send + Sync + 'static,
     ) -> std_io::Result<Running> {
         let listener = net::listen(addr, &self.config)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
-        let roll = Roll::new(house, 1);
+        let roll = Roll::new(server, 1);
         let (own, handle) = tokio_tcp::runtime(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
         let shared = Shared { http2: self.http2(&handle), ..shared(&roll, &self.config) };
         start(&handle, &roll, listener, Arc::new(shared), answers)?;
-        let (grace, shutdown) = (self.config.drain_grace, roll.house.shutdown.clone());
+        let (grace, shutdown) = (self.config.drain_grace, roll.server.shutdown.clone());
         Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || tokio_tcp::end(&roll, own))
     }
 }
@@ -192,7 +192,7 @@ impl Server for TokioHyper {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> std_io::Result<Running> {
-        self.serve_with(addr, House::new(service, &self.config), |line| Answering(Arc::clone(line)))
+        self.serve_with(addr, ServerState::new(service, &self.config), |line| Answering(Arc::clone(line)))
     }
 }
 
@@ -207,7 +207,10 @@ fn shared(roll: &Arc<Roll<Tokio>>, config: &ServerConfig) -> Shared {
         roll: Arc::clone(roll),
         builder,
         http2: None,
-        banner: config.banner.as_deref().and_then(|banner| HeaderValue::from_str(banner).ok()),
+        server_header: config
+            .server_header
+            .as_deref()
+            .and_then(|server_header| HeaderValue::from_str(server_header).ok()),
         most_requests: if config.requests_per_connection == 0 { u64::MAX } else { config.requests_per_connection },
     }
 }

@@ -60,7 +60,7 @@ impl Output {
         if !self.is_empty()
             && let Ok(answered) = line.place.with_socket(|socket| self.send(socket, last))
         {
-            line.shared.roll.house.count_answered(answered);
+            line.shared.roll.server.count_answered(answered);
         }
     }
 
@@ -80,7 +80,7 @@ impl Output {
             let attempt = || {
                 let whole = self.bytes.len();
                 let answered = line.place.with_socket(|socket| self.send(socket, last))?;
-                line.shared.roll.house.count_answered(answered);
+                line.shared.roll.server.count_answered(answered);
                 Ok(Moved { count: whole - self.bytes.len(), drained: !self.is_empty() })
             };
             match watched.poll_io(cx, Direction::Write, attempt) {

@@ -10,7 +10,7 @@ use super::line::{Shared, Stage, State, without_blank};
 /// Puts an answer in place of the one that hyper gave last; `left` is what it did not use.
 pub(super) fn replace(state: &mut State, shared: &Shared, left: &[u8]) {
     let status = state.buffers().output.take_back().and_then(Status::new).unwrap_or(Status::BAD_REQUEST);
-    let limits = &shared.roll.house.env.limits;
+    let limits = &shared.roll.server.env.limits;
     let refused = state.refused(left).map(|bytes| {
         let bytes = without_blank(bytes);
         let mut fields = decode::fields();
@@ -54,8 +54,8 @@ fn refuse(state: &mut State, shared: &Shared, refusal: Refusal, head_only: Optio
         None => Reply::empty(refusal.status),
     };
     let (output, date) = state.buffers().dated();
-    let banner = shared.roll.house.config.banner.as_deref();
-    let line = Line { version: Version::Http11, close: true, head_only: head_only == Some(true), date, banner };
+    let server_header = shared.roll.server.config.server_header.as_deref();
+    let line = Line { version: Version::Http11, close: true, head_only: head_only == Some(true), date, server_header };
     encode::answer(&mut output.bytes, &reply, reply.body_bytes(&[]), &line);
     output.end(1);
     state.stage = Stage::Done;

@@ -26,8 +26,8 @@ pub(super) fn head(shared: &Shared, reply: Reply, close: bool, mut headers: Head
 
 /// The fields that are the server's.
 pub(super) fn finish(shared: &Shared, headers: &mut HeaderMap, close: bool) {
-    if let Some(banner) = &shared.banner {
-        headers.insert(SERVER, banner.clone());
+    if let Some(server_header) = &shared.server_header {
+        headers.insert(SERVER, server_header.clone());
     }
     if close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));

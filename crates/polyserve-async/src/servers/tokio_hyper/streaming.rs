@@ -228,7 +228,7 @@ where
         let (mut parts, incoming) = request.into_parts();
         let line = Arc::clone(&self.line);
         let is_bodiless = incoming.is_end_stream();
-        let room = line.shared.roll.house.env.limits.max_body;
+        let room = line.shared.roll.server.env.limits.max_body;
         let judged = match judging::judge(&line, &parts, is_bodiless) {
             Err(refusal) => return Work::refused(line, Reply::problem(refusal.status, refusal.detail)),
             Ok(judged) => judged,

@@ -13,12 +13,12 @@ use polyserve_core::{Answer, Head, Method, Reply, Request};
 use super::Flaw;
 use super::body::Reading;
 use super::head::{Parsed, Refusal, parse};
-use super::house::{Guest, House, State, TICK};
 use super::sending::Held;
+use super::server_state::{Guest, ServerState, State, TICK};
 
 /// Serves a connection to its end.
-pub(super) fn serve_connection(house: &House, guest: &Guest) {
-    let mut connection = Connection::new(house, guest);
+pub(super) fn serve_connection(server: &ServerState, guest: &Guest) {
+    let mut connection = Connection::new(server, guest);
     let end = connection.serve();
     if connection.flush() && matches!(end, Ended::Answered) {
         connection.linger();
@@ -26,11 +26,11 @@ pub(super) fn serve_connection(house: &House, guest: &Guest) {
 }
 
 /// Tells a connection that there is no room.
-pub(super) fn turn_away(house: &House, guest: &Guest) {
-    let mut connection = Connection::new(house, guest);
-    if !house.has(Flaw::TurnsAwaySilently) {
+pub(super) fn reject(server: &ServerState, guest: &Guest) {
+    let mut connection = Connection::new(server, guest);
+    if !server.has(Flaw::TurnsAwaySilently) {
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "There are too many connections.");
-        let again = if house.has(Flaw::TurnsAwayForEver) { "X-Again" } else { "Retry-After" };
+        let again = if server.has(Flaw::TurnsAwayForEver) { "X-Again" } else { "Retry-After" };
         let reply = reply.with_header(again, "1").expect("the field is valid");
         if connection.answer(&reply, &[], false, Some("close")) && connection.flush() {
             connection.linger();
@@ -39,7 +39,7 @@ pub(super) fn turn_away(house: &House, guest: &Guest) {
 }
 
 pub(super) struct Connection<'a> {
-    pub(super) house: &'a House,
+    pub(super) server: &'a ServerState,
     pub(super) guest: &'a Guest,
     pub(super) input: Vec<u8>,
     /// Answers that leave together once nothing more has arrived.
@@ -52,9 +52,9 @@ pub(super) struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    fn new(house: &'a House, guest: &'a Guest) -> Self {
+    fn new(server: &'a ServerState, guest: &'a Guest) -> Self {
         Self {
-            house,
+            server,
             guest,
             input: Vec::new(),
             held: Vec::new(),
@@ -84,7 +84,7 @@ pub(super) enum Got {
 
 impl Connection<'_> {
     pub(super) fn has(&self, flaw: Flaw) -> bool {
-        self.house.has(flaw)
+        self.server.has(flaw)
     }
 
     pub(super) fn set(&self, state: State) {
@@ -100,11 +100,11 @@ impl Connection<'_> {
                 if self.served > 0 {
                     self.set(State::Idle);
                 }
-                match self.fill(Instant::now() + self.house.config.idle_timeout, true) {
+                match self.fill(Instant::now() + self.server.config.idle_timeout, true) {
                     Got::Bytes => {}
                     Got::Late if self.has(Flaw::ScoldsIdleConnections) => return self.refuse(LATE),
                     Got::End if self.served == 0 && self.has(Flaw::DiesOfAnEmptyConnection) => {
-                        self.house.dead.store(true, Ordering::SeqCst);
+                        self.server.dead.store(true, Ordering::SeqCst);
                         return Ended::Gone;
                     }
                     Got::End | Got::Late | Got::Gone => return Ended::Gone,
@@ -137,11 +137,11 @@ impl Connection<'_> {
     fn one(&mut self) -> Result<bool, Stop> {
         let head = self.head()?;
         let early = catch_unwind(AssertUnwindSafe(|| {
-            self.in_service(|| head.with_head(|head| self.house.service.head(&head)))
+            self.in_service(|| head.with_head(|head| self.server.service.head(&head)))
         }));
         let mut reading = Reading::new(head.framing);
         let early = early.unwrap_or_else(|_| Some(panicked()));
-        let here = reading.take(&mut self.input, &self.house.config, self.house.flaw).map_err(Stop::Refused)?;
+        let here = reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
         let asks = head.expects && !here && !self.has(Flaw::NeverContinues);
         if asks && (early.is_none() || self.has(Flaw::AlwaysContinues)) {
             self.held.push(Held { bytes: b"HTTP/1.1 100 Continue\r\n\r\n".to_vec(), counts: false });
@@ -162,10 +162,10 @@ impl Connection<'_> {
             return Err(Stop::Gone);
         }
         self.served += 1;
-        let most = self.house.config.requests_per_connection + u64::from(self.has(Flaw::MiscountsRequests));
-        let last = self.house.config.requests_per_connection > 0 && self.served >= most;
+        let most = self.server.config.requests_per_connection + u64::from(self.has(Flaw::MiscountsRequests));
+        let last = self.server.config.requests_per_connection > 0 && self.served >= most;
         let more = !self.input.is_empty() && !self.has(Flaw::DrainsOneAnswer);
-        let draining = self.house.shutdown.is_begun() && !more;
+        let draining = self.server.shutdown.is_begun() && !more;
         let keeps = (head.keeps || self.has(Flaw::IgnoresConnectionClose)) && !last && !draining;
         let connection = match keeps {
             false if draining && self.has(Flaw::DrainsWithoutSayingSo) => None,
@@ -181,19 +181,19 @@ impl Connection<'_> {
         let started = Instant::now();
         loop {
             self.to_head = self.input.trim_ascii_start().starts_with(b"HEAD ");
-            if let Some(head) = parse(&self.input, &self.house.config, self.house.flaw).map_err(Stop::Refused)? {
+            if let Some(head) = parse(&self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)? {
                 self.input.drain(..head.end);
                 return Ok(head);
             }
-            self.more(started, self.house.config.head_timeout)?;
+            self.more(started, self.server.config.head_timeout)?;
         }
     }
 
     fn rest_of_body(&mut self, reading: &mut Reading, here: bool) -> Result<(), Stop> {
         let (started, mut here) = (Instant::now(), here);
         while !here {
-            self.more(started, self.house.config.body_timeout)?;
-            here = reading.take(&mut self.input, &self.house.config, self.house.flaw).map_err(Stop::Refused)?;
+            self.more(started, self.server.config.body_timeout)?;
+            here = reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Connection<'_> {
         loop {
             let _ = self.guest.stream.set_read_timeout(Some(TICK));
             match (&self.guest.stream).read(&mut buffer) {
-                Ok(0) => return if self.house.is_over() { Got::Gone } else { Got::End },
+                Ok(0) => return if self.server.is_over() { Got::Gone } else { Got::End },
                 Ok(count) => {
                     self.input.extend_from_slice(&buffer[..count]);
                     return Got::Bytes;
@@ -226,8 +226,8 @@ impl Connection<'_> {
                 Err(error) if is_tick(&error) => {}
                 Err(_) => return Got::Gone,
             }
-            let told = self.guest.told_to_leave.load(Ordering::SeqCst) || self.house.shutdown.is_begun();
-            if self.house.is_over() || (idle && told) {
+            let told = self.guest.told_to_leave.load(Ordering::SeqCst) || self.server.shutdown.is_begun();
+            if self.server.is_over() || (idle && told) {
                 return Got::Gone;
             }
             if Instant::now() >= deadline && !self.has(Flaw::HasNoTimeouts) {
@@ -258,7 +258,7 @@ impl Connection<'_> {
 
     fn ask_service(&mut self, head: &Parsed, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
         let mut written = Vec::new();
-        let call = || head.with_head(|head| self.house.service.call(Request { head, body }, &mut written));
+        let call = || head.with_head(|head| self.server.service.call(Request { head, body }, &mut written));
         if self.has(Flaw::LetsPanicsThrough) {
             return match self.in_service(call) {
                 Answer::Now(reply) => Ok((reply, written)),
@@ -274,13 +274,13 @@ impl Connection<'_> {
     }
 
     fn wait(&mut self, mut answer: Answer<Reply>) -> Result<Reply, Stop> {
-        let deadline = Instant::now() + self.house.config.answer_timeout;
+        let deadline = Instant::now() + self.server.config.answer_timeout;
         if !self.flush() {
             return Err(Stop::Gone);
         }
         loop {
             let spins = self.has(Flaw::SpinsWhileItWaits);
-            let deaf = self.has(Flaw::LosesWakes) && !self.house.is_over();
+            let deaf = self.has(Flaw::LosesWakes) && !self.server.is_over();
             let next = Instant::now() + if spins { Duration::ZERO } else { TICK };
             match catch_unwind(AssertUnwindSafe(|| if deaf { Err(answer) } else { answer.wait_until(next) })) {
                 Ok(Ok(reply)) => return Ok(reply),
@@ -291,7 +291,7 @@ impl Connection<'_> {
                 std::thread::sleep(TICK);
             }
             let late = Instant::now() >= deadline && !self.has(Flaw::WaitsForEver);
-            if late || self.house.is_over() {
+            if late || self.server.is_over() {
                 // Its drop is the service's own code, too.
                 let given_up = catch_unwind(AssertUnwindSafe(|| drop(answer)));
                 if given_up.is_err() && self.has(Flaw::LetsDropsPanic) {

@@ -9,15 +9,15 @@
 //!
 //! # Layout
 //!
-//! `head` and `body` read requests, `connection` is a thread's loop, `sending` its answers, `house` accepts and drains;
+//! `head` and `body` read requests, `connection` is a thread's loop, `sending` its answers, `server` accepts and drains;
 //! `flaw` lists the flaws.
 
 mod body;
 mod connection;
 mod flaw;
 mod head;
-mod house;
 mod sending;
+mod server_state;
 
 use std::io;
 use std::net::SocketAddr;
@@ -69,6 +69,6 @@ impl Server for PlainServer {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        house::serve(addr, service, &self.config, self.flaw)
+        server_state::serve(addr, service, &self.config, self.flaw)
     }
 }

@@ -11,7 +11,7 @@ use polyserve_core::service::Status;
 use super::Flaw;
 use super::connection::{Connection, Ended, Got, is_tick};
 use super::head::Refusal;
-use super::house::{State, TICK};
+use super::server_state::{State, TICK};
 
 /// An answer that is still here.
 pub(super) struct Held {
@@ -43,7 +43,7 @@ impl Connection<'_> {
         if self.has(Flaw::KeepsHalfAnAnswer) && reply.status() == Status::INTERNAL_SERVER_ERROR {
             bytes.splice(..0, in_place.iter().copied());
         }
-        if self.has(Flaw::TearsAnswers) && self.house.shutdown.is_begun() {
+        if self.has(Flaw::TearsAnswers) && self.server.shutdown.is_begun() {
             self.write(&bytes[..bytes.len() / 2]);
             return false;
         }
@@ -69,17 +69,17 @@ impl Connection<'_> {
         let mut end = 0;
         for held in self.held.drain(..) {
             end += held.bytes.len();
-            self.house.answered.fetch_add(u64::from(held.counts && end <= took), Ordering::SeqCst);
+            self.server.answered.fetch_add(u64::from(held.counts && end <= took), Ordering::SeqCst);
         }
         took == bytes.len()
     }
 
     fn encode(&self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> Vec<u8> {
         let (status, body) = (reply.status(), reply.body_bytes(in_place));
-        let mut head = format!("HTTP/1.1 {} {}\r\nDate: {}\r\n", status.code(), status.reason(), self.house.date());
+        let mut head = format!("HTTP/1.1 {} {}\r\nDate: {}\r\n", status.code(), status.reason(), self.server.date());
         let mut field = |name: &str, value: &str| head.push_str(&format!("{name}: {value}\r\n"));
-        if let Some(banner) = &self.house.config.banner {
-            field("Server", banner);
+        if let Some(server_header) = &self.server.config.server_header {
+            field("Server", server_header);
         } else if self.has(Flaw::BoastsItsName) {
             field("Server", "plain");
         }
@@ -105,7 +105,7 @@ impl Connection<'_> {
 
     /// Writes everything, unless it takes too long; says how much the kernel took.
     fn write(&self, bytes: &[u8]) -> usize {
-        let deadline = Instant::now() + self.house.config.write_timeout;
+        let deadline = Instant::now() + self.server.config.write_timeout;
         let mut stream: &TcpStream = &self.guest.stream;
         if self.has(Flaw::LosesBytesOnAShortWrite) {
             let _ = stream.set_nonblocking(true).and_then(|()| stream.write(bytes));
@@ -121,7 +121,7 @@ impl Connection<'_> {
                 Err(_) => break,
             }
             let late = Instant::now() >= deadline && !self.has(Flaw::NeverCutsReaders);
-            if late || self.house.is_over() {
+            if late || self.server.is_over() {
                 break;
             }
         }
@@ -132,11 +132,11 @@ impl Connection<'_> {
     /// connection, and the reset might overtake the answer.
     pub(super) fn linger(&mut self) {
         self.set(State::Leaving);
-        let deadline = Instant::now() + self.house.config.linger_timeout;
+        let deadline = Instant::now() + self.server.config.linger_timeout;
         if self.guest.stream.shutdown(Side::Write).is_err() {
             return;
         }
-        while Instant::now() < deadline && !self.house.is_over() {
+        while Instant::now() < deadline && !self.server.is_over() {
             self.input.clear();
             if !matches!(self.fill(deadline, false), Got::Bytes) {
                 return;

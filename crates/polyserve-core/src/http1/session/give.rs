@@ -65,7 +65,7 @@ impl Session {
             close,
             head_only: exchange.head_only,
             date: scratch.date.as_str(),
-            banner: env.banner.as_deref(),
+            server_header: env.server_header.as_deref(),
         };
         encode::answer(&mut scratch.out, reply, reply.body_bytes(&scratch.body), &line);
         scratch.ends.push(scratch.out.len());

@@ -238,7 +238,7 @@ impl Session {
     }
 
     /// Answers 503 in place of whatever the client asks: the server is full. For a connection between requests.
-    pub fn turn_away(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
+    pub fn reject(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
         if matches!(self.state, State::Skip(_)) {
             self.close(true); // this request has its answer
             return self.want;

@@ -140,7 +140,7 @@ impl Field<'_> {
             _ if !entry.promises.iter().any(|promise| promise == HOLDS_A_WORKER) => None,
             Connections::Multiplexed => config.workers,
             Connections::OnePerThread | Connections::One => {
-                Some(server.at_once().map_or(*connections, |at_once| at_once.min(*connections)))
+                Some(server.max_concurrent().map_or(*connections, |at_once| at_once.min(*connections)))
             }
         };
         let mut flags = room::flags(&config, given, &["answer_timeout"]);

@@ -29,9 +29,9 @@ impl Lending {
     /// Connections wait. A worker is to accept them, if that is worth it and one can; false: the poller is to.
     pub(super) fn lend(&mut self, shared: &Shared) -> bool {
         let intake = &shared.intake;
-        let full = shared.slots.used() >= shared.house.config.max_connections;
+        let full = shared.slots.used() >= shared.server.config.max_connections;
         let trouble = intake.take_trouble();
-        if self.alone || full || trouble || intake.is_slow() || shared.house.shutdown.is_begun() {
+        if self.alone || full || trouble || intake.is_slow() || shared.server.shutdown.is_begun() {
             return false;
         }
         let seats = intake.seats();

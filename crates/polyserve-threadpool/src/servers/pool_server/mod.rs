@@ -34,7 +34,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use polyserve_core::serving::House;
+use polyserve_core::serving::ServerState;
 use polyserve_core::{ConfigError, Connections, Executor, Running, Server, ServerConfig, Service, net};
 
 use poller::Poller;
@@ -110,9 +110,9 @@ impl Server for PoolServer {
             }
             Executors::Shared(executor) => (Arc::clone(executor), false),
         };
-        let house = House::new(service, &self.config);
-        let shutdown = house.shutdown.clone();
-        let poller = Poller::new(mio::net::TcpListener::from_std(listener), house, executor, owned)?;
+        let server = ServerState::new(service, &self.config);
+        let shutdown = server.shutdown.clone();
+        let poller = Poller::new(mio::net::TcpListener::from_std(listener), server, executor, owned)?;
         Running::start("pool-server", local_addr, self.config.drain_grace, shutdown, move || poller.run())
     }
 }

@@ -13,7 +13,7 @@ use mio::net::TcpListener;
 use mio::{Events, Poll, Token, Waker};
 use polyserve_core::config::cores;
 use polyserve_core::http1::{Phase, Session, Want};
-use polyserve_core::serving::{ACCEPT_REST, Complaint, Desk, House, LAST_GRACE, discard};
+use polyserve_core::serving::{ACCEPT_BACKOFF, LogThrottle, SHUTDOWN_SLACK, ServerState, ThreadBuffers, discard};
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, Executor};
 
@@ -41,13 +41,13 @@ pub(super) struct Poller {
     /// Keeps the jobs' function alive.
     _jobs: Arc<Jobs>,
     executor_is_own: bool,
-    desk: Desk,
+    buffers: ThreadBuffers,
     /// The listener may have more, and this thread is to accept it.
     accepting: bool,
     lending: Lending,
     /// Accepting rests until then: the system had nothing left.
     resting: Option<Instant>,
-    complaint: Complaint,
+    log_throttle: LogThrottle,
     /// Connections that could not be queued and cannot be refused: an answer of theirs is half written.
     retry: Vec<usize>,
     tick: Duration,
@@ -57,7 +57,7 @@ pub(super) struct Poller {
 impl Poller {
     pub(super) fn new(
         listener: TcpListener,
-        house: House,
+        server: ServerState,
         executor: Arc<dyn Executor>,
         executor_is_own: bool,
     ) -> io::Result<Self> {
@@ -65,15 +65,15 @@ impl Poller {
         let workers = executor.workers().unwrap_or_else(cores);
         let intake = Intake::new(listener, poll.registry(), workers, !executor_is_own)?;
         let waker = Waker::new(poll.registry(), WAKE)?;
-        house.shutdown.on_begin(move || {
+        server.shutdown.on_begin(move || {
             let _ = waker.wake();
         });
-        let config = &house.config;
+        let config = &server.config;
         let timeouts = [config.head_timeout, config.body_timeout, config.idle_timeout, config.write_timeout];
         let shortest = timeouts.into_iter().chain([config.linger_timeout]).min().unwrap_or_default();
         let tick = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250));
-        let most = house.config.max_connections + REFUSED;
-        let shared = Arc::new(Shared::new(house, intake, poll.registry().try_clone()?, executor, most));
+        let most = server.config.max_connections + REFUSED;
+        let shared = Arc::new(Shared::new(server, intake, poll.registry().try_clone()?, executor, most));
         let jobs = shared.jobs();
         let lending = Lending::new(workers);
         Ok(Self {
@@ -81,11 +81,11 @@ impl Poller {
             shared,
             _jobs: jobs,
             executor_is_own,
-            desk: Desk::new(),
+            buffers: ThreadBuffers::new(),
             accepting: false,
             lending,
             resting: None,
-            complaint: Complaint::new(),
+            log_throttle: LogThrottle::new(),
             retry: Vec::new(),
             tick,
             next_tick: Instant::now(),
@@ -95,14 +95,14 @@ impl Poller {
     pub(super) fn run(mut self) -> Drain {
         let mut events = Events::with_capacity(1024);
         loop {
-            if self.shared.house.shutdown.is_begun() && self.drain_step() {
+            if self.shared.server.shutdown.is_begun() && self.drain_step() {
                 break;
             }
             if let Err(error) = self.poll.poll(&mut events, self.timeout())
                 && error.kind() != ErrorKind::Interrupted
             {
                 tracing::error!(%error, "cannot poll");
-                thread::park_timeout(ACCEPT_REST);
+                thread::park_timeout(ACCEPT_BACKOFF);
             }
             for event in &events {
                 match event.token() {
@@ -129,7 +129,7 @@ impl Poller {
         if self.accepting && self.resting.is_none() {
             return Some(Duration::ZERO);
         }
-        if !self.retry.is_empty() || self.shared.house.shutdown.is_begun() || self.shared.intake.is_lent() {
+        if !self.retry.is_empty() || self.shared.server.shutdown.is_begun() || self.shared.intake.is_lent() {
             return Some(LOOK_AGAIN);
         }
         if self.shared.intake.has_surplus() {
@@ -152,10 +152,10 @@ impl Poller {
                 Accepted::Gone => {}
                 Accepted::Nothing => self.accepting = false,
                 Accepted::Failed(error) => {
-                    if self.complaint.is_due() {
+                    if self.log_throttle.is_due() {
                         tracing::warn!(%error, "cannot accept");
                     }
-                    self.resting = Some(Instant::now() + ACCEPT_REST);
+                    self.resting = Some(Instant::now() + ACCEPT_BACKOFF);
                     return;
                 }
             }
@@ -163,13 +163,13 @@ impl Poller {
     }
 
     fn welcome(&mut self, stream: mio::net::TcpStream) {
-        let most = self.shared.house.config.max_connections;
+        let most = self.shared.server.config.max_connections;
         match self.shared.slots.admit(stream, most) {
             Ok(name) => self.queue(name),
             Err(stream) => {
                 // Full. It is told so, and lingers in a slot beyond the limit.
                 match self.shared.slots.admit(stream, most + REFUSED) {
-                    Ok(name) => self.take(name, QUEUED, Self::turn_away),
+                    Ok(name) => self.take(name, QUEUED, Self::reject),
                     Err(stream) => self.turn_away_at_once(&stream),
                 }
             }
@@ -183,10 +183,10 @@ impl Poller {
         let shared = Arc::clone(&self.shared);
         let Some(slot) = shared.slots.get(name) else { return };
         let writing = lock(&slot.connection).as_ref().is_some_and(|open| !open.session.unsent().is_empty());
-        if writing || self.shared.house.shutdown.is_begun() {
+        if writing || self.shared.server.shutdown.is_begun() {
             self.retry.push(name);
         } else {
-            self.take(name, QUEUED, Self::turn_away);
+            self.take(name, QUEUED, Self::reject);
         }
     }
 
@@ -228,30 +228,30 @@ impl Poller {
 
     /// Past the last slot: the answer is written, what has come is thrown away, and there is no lingering.
     fn turn_away_at_once(&mut self, stream: &mio::net::TcpStream) {
-        let (house, mut session) = (&self.shared.house, Session::new());
-        self.desk.refresh(house);
-        let _ = session.turn_away(&house.env, &mut self.desk.scratch);
-        flush(stream, &mut session, true, &mut self.desk);
+        let (server, mut session) = (&self.shared.server, Session::new());
+        self.buffers.refresh(server);
+        let _ = session.reject(&server.env, &mut self.buffers.scratch);
+        flush(stream, &mut session, true, &mut self.buffers);
         let _ = stream.shutdown(std::net::Shutdown::Write);
-        discard(stream, &mut self.desk.input);
+        discard(stream, &mut self.buffers.input);
         session.abandon();
-        house.count(&mut session);
+        server.count(&mut session);
     }
 
-    fn turn_away(&mut self, slot: &Slot, open: &mut Connection) -> Outcome {
+    fn reject(&mut self, slot: &Slot, open: &mut Connection) -> Outcome {
         let idle = open.session.want() == Want::Read(Phase::Idle);
         if idle && slot.ended.load(Ordering::Relaxed) && open.stream.peek(&mut [0]).is_ok_and(|count| count == 0) {
             return Outcome::Close(false); // it asks nothing: it has only closed
         }
-        let house = &self.shared.house;
-        self.desk.refresh(house);
-        let want = open.session.turn_away(&house.env, &mut self.desk.scratch);
+        let server = &self.shared.server;
+        self.buffers.refresh(server);
+        let want = open.session.reject(&server.env, &mut self.buffers.scratch);
         self.say_last(open, want)
     }
 
     /// Writes a last answer as far as the socket takes it at once.
     fn say_last(&mut self, open: &mut Connection, want: Want) -> Outcome {
-        let said = flush(&open.stream, &mut open.session, true, &mut self.desk) == Flushed::All;
+        let said = flush(&open.stream, &mut open.session, true, &mut self.buffers) == Flushed::All;
         if !said {
             open.session.abandon();
         }
@@ -287,11 +287,11 @@ impl Poller {
             return Outcome::Park; // it was served meanwhile, and waits anew
         }
         if !open.session.unsent().is_empty() {
-            shared.house.give_up(&mut open.session); // it reads too slowly
+            shared.server.abandon(&mut open.session); // it reads too slowly
             return Outcome::Close(false);
         }
-        self.desk.refresh(&shared.house);
-        let want = open.session.time_out(&shared.house.env, &mut self.desk.scratch);
+        self.buffers.refresh(&shared.server);
+        let want = open.session.time_out(&shared.server.env, &mut self.buffers.scratch);
         self.say_last(open, want)
     }
 
@@ -301,7 +301,7 @@ impl Poller {
         if shared.intake.listener().is_some() {
             // Clients that connect again and again cannot draw it out: no more are taken than could wait at once.
             self.accepting = true;
-            self.accept(shared.house.config.backlog as usize);
+            self.accept(shared.server.config.backlog as usize);
             shared.intake.close(&shared.registry);
         }
         self.retry.extend(shared.park_lobby());
@@ -314,7 +314,7 @@ impl Poller {
                 self.queue(name);
             }
         }
-        !self.is_somebody_there() || shared.house.is_over()
+        !self.is_somebody_there() || shared.server.is_over()
     }
 
     /// Whether there is a connection, or a worker that may be about to accept one.
@@ -326,7 +326,7 @@ impl Poller {
     fn end(self) -> Drain {
         self.cut_all();
         let shared = &self.shared;
-        let deadline = Instant::now() + LAST_GRACE;
+        let deadline = Instant::now() + SHUTDOWN_SLACK;
         let stuck = if self.executor_is_own {
             shared.executor.close(Some(deadline))
         } else {
@@ -336,7 +336,7 @@ impl Poller {
             }
             shared.slots.used()
         };
-        shared.house.drained(stuck)
+        shared.server.drained(stuck)
     }
 
     /// Cuts every connection: those that run lose their socket, the others end.
@@ -350,9 +350,9 @@ impl Poller {
                 if let Some(open) = connection.as_mut() {
                     let unread = queued && open.stream.peek(&mut waste).is_ok_and(|count| count > 0);
                     if unread && !open.session.is_busy() {
-                        shared.house.count_cut();
+                        shared.server.count_cut();
                     }
-                    shared.house.give_up(&mut open.session);
+                    shared.server.abandon(&mut open.session);
                 }
                 shared.slots.release(name, &mut connection);
             } else if slot.word.get() != FREE {

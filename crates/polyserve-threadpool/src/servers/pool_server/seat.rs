@@ -154,13 +154,13 @@ impl Shared {
 
     /// What a worker with a seat does: it accepts and serves until nothing comes or its turn is over.
     pub(super) fn take_in(&self) {
-        let (intake, most) = (&self.intake, self.house.config.max_connections);
+        let (intake, most) = (&self.intake, self.server.config.max_connections);
         // In this order: either the drain sees that this worker may accept, or the worker sees the drain.
         intake.accepting.fetch_add(1, Ordering::SeqCst);
         let mut seat = Seat { shared: self, more: true, is_kept: false };
         let whole_turn = if intake.is_shared { SHARED_TURN } else { TURN };
         let mut served = 0;
-        while !self.house.shutdown.is_begun() && self.slots.used() < most && !intake.is_slow() {
+        while !self.server.shutdown.is_begun() && self.slots.used() < most && !intake.is_slow() {
             if served >= SHORT_TURN && (served >= whole_turn || intake.others_wait()) {
                 self.leave_lobby();
                 seat.is_kept = self.queue(ACCEPT);

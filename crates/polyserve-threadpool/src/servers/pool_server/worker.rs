@@ -13,7 +13,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::net;
-use polyserve_core::serving::{Desk, House, Waited, discard, wait_for_answer};
+use polyserve_core::serving::{ServerState, ThreadBuffers, WaitOutcome, discard, wait_for_answer};
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 use rustix::io::Errno;
@@ -28,7 +28,7 @@ pub(super) type Jobs = dyn Fn(usize) + Send + Sync;
 /// What the poller and the workers of one run share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) house: House,
+    pub(super) server: ServerState,
     pub(super) slots: Slots,
     pub(super) intake: Intake,
     pub(super) registry: Registry,
@@ -53,14 +53,14 @@ const TURN: usize = 2;
 
 impl Shared {
     pub(super) fn new(
-        house: House,
+        server: ServerState,
         intake: Intake,
         registry: Registry,
         executor: Arc<dyn Executor>,
         most: usize,
     ) -> Self {
         Self {
-            house,
+            server,
             slots: Slots::new(most),
             intake,
             registry,
@@ -122,11 +122,11 @@ impl Shared {
         let mut connection = lock(&slot.connection);
         let fresh = connection.as_ref().is_some_and(|open| open.stage.is_none()).then(Instant::now);
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            with_desk(|desk| {
+            with_buffers(|buffers| {
                 for turn in 1.. {
                     let Some(open) = connection.as_mut() else { break };
-                    let outcome = self.serve(open, slot, desk);
-                    if hold && outcome == Outcome::Park && open.is_silent() && !self.house.shutdown.is_begun() {
+                    let outcome = self.serve(open, slot, buffers);
+                    if hold && outcome == Outcome::Park && open.is_silent() && !self.server.shutdown.is_begun() {
                         return Some(Arc::clone(&open.stream));
                     }
                     if !self.settle(name, slot, &mut connection, outcome, turn) {
@@ -158,7 +158,7 @@ impl Shared {
         turn: usize,
     ) -> bool {
         let Some(open) = connection.as_mut() else { return false };
-        self.house.count(&mut open.session);
+        self.server.count(&mut open.session);
         match outcome {
             Outcome::Close(true) if self.linger(name, slot, open) => false,
             Outcome::Close(_) => {
@@ -170,7 +170,7 @@ impl Shared {
                 let writing = !open.session.unsent().is_empty();
                 self.set_deadline(slot, open, writing);
                 if self.register(name, open, writing).is_err() {
-                    self.house.give_up(&mut open.session);
+                    self.server.abandon(&mut open.session);
                     self.slots.release(name, connection);
                     return false;
                 }
@@ -194,7 +194,7 @@ impl Shared {
         if open.stage.replace((request, phase, writing)) == Some((request, phase, writing)) {
             return;
         }
-        let config = &self.house.config;
+        let config = &self.server.config;
         let timeout = if writing { config.write_timeout } else { phase.timeout(config) };
         slot.deadline.store(self.millis_at(Instant::now() + timeout), Ordering::Relaxed);
     }
@@ -215,7 +215,7 @@ impl Shared {
 
     /// Closes the writing side and leaves the reading to the poller. False where it can be closed at once.
     fn linger(&self, name: usize, slot: &Slot, open: &mut Connection) -> bool {
-        let timeout = self.house.config.linger_timeout;
+        let timeout = self.server.config.linger_timeout;
         if timeout.is_zero() || open.stream.shutdown(std::net::Shutdown::Write).is_err() {
             return false;
         }
@@ -232,42 +232,42 @@ impl Shared {
 
     /// Throws away what a lingering connection still sends. False where nothing more will come.
     pub(super) fn waste(&self, open: &Connection) -> bool {
-        with_desk(|desk| discard(&*open.stream, &mut desk.input))
+        with_buffers(|buffers| discard(&*open.stream, &mut buffers.input))
     }
 
     /// Serves a connection until it has to wait.
-    fn serve(&self, open: &mut Connection, slot: &Slot, desk: &mut Desk) -> Outcome {
-        let (house, session) = (&self.house, &mut open.session);
+    fn serve(&self, open: &mut Connection, slot: &Slot, buffers: &mut ThreadBuffers) -> Outcome {
+        let (server, session) = (&self.server, &mut open.session);
         let mut want = session.want();
         let (mut reads, mut empty) = (0, false);
         loop {
-            match flush(&open.stream, session, matches!(want, Want::Close { .. }), desk) {
+            match flush(&open.stream, session, matches!(want, Want::Close { .. }), buffers) {
                 Flushed::All => {}
                 Flushed::Blocked => return Outcome::Park,
                 Flushed::Broken => {
-                    house.give_up(session);
+                    server.abandon(session);
                     return Outcome::Close(false);
                 }
             }
             match want {
                 Want::Close { linger } => return Outcome::Close(linger),
                 Want::Write => {}
-                Want::Answer => match wait_for_answer(session, house) {
-                    Waited::Here => {}
-                    Waited::TimedOut => {
-                        desk.refresh(house);
-                        want = session.time_out(&house.env, &mut desk.scratch);
+                Want::Answer => match wait_for_answer(session, server) {
+                    WaitOutcome::Here => {}
+                    WaitOutcome::TimedOut => {
+                        buffers.refresh(server);
+                        want = session.time_out(&server.env, &mut buffers.scratch);
                         continue;
                     }
-                    Waited::Cut => {
-                        house.give_up(session);
+                    WaitOutcome::Cut => {
+                        server.abandon(session);
                         return Outcome::Close(false);
                     }
                 },
                 Want::Read(phase) => {
                     // A read that did not fill the buffer emptied the socket, and what comes later is an event; only
                     // the other side's end may have been reported together with the bytes.
-                    let draining = house.shutdown.is_begun();
+                    let draining = server.shutdown.is_begun();
                     if empty && !draining && !slot.ended.load(Ordering::Relaxed) {
                         return Outcome::Park;
                     }
@@ -275,13 +275,13 @@ impl Shared {
                         return Outcome::Yield;
                     }
                     reads += 1;
-                    match (&*open.stream).read(&mut desk.input) {
+                    match (&*open.stream).read(&mut buffers.input) {
                         Ok(0) => want = session.end_of_input(),
                         Ok(count) => {
-                            empty = count < desk.input.len();
-                            desk.refresh(house);
-                            let bytes = desk.input.get(..count).unwrap_or_default();
-                            want = session.receive(bytes, &house.env, &mut desk.scratch);
+                            empty = count < buffers.input.len();
+                            buffers.refresh(server);
+                            let bytes = buffers.input.get(..count).unwrap_or_default();
+                            want = session.receive(bytes, &server.env, &mut buffers.scratch);
                         }
                         Err(error) if error.kind() == ErrorKind::Interrupted => {}
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -289,15 +289,15 @@ impl Shared {
                             return if leave { Outcome::Close(false) } else { Outcome::Park };
                         }
                         Err(_) => {
-                            house.give_up(session);
+                            server.abandon(session);
                             return Outcome::Close(false);
                         }
                     }
                     continue;
                 }
             }
-            desk.refresh(house);
-            want = session.resume(&house.env, &mut desk.scratch);
+            buffers.refresh(server);
+            want = session.resume(&server.env, &mut buffers.scratch);
         }
     }
 }
@@ -322,12 +322,12 @@ pub(super) enum Flushed {
 }
 
 /// Writes what a session has to say. `last`: the connection is closed next.
-pub(super) fn flush(stream: &TcpStream, session: &mut Session, last: bool, desk: &mut Desk) -> Flushed {
-    if !desk.scratch.out().is_empty() {
-        match write(stream, desk.scratch.out(), last) {
-            Ok(count) => session.written(count, &mut desk.scratch),
+pub(super) fn flush(stream: &TcpStream, session: &mut Session, last: bool, buffers: &mut ThreadBuffers) -> Flushed {
+    if !buffers.scratch.out().is_empty() {
+        match write(stream, buffers.scratch.out(), last) {
+            Ok(count) => session.written(count, &mut buffers.scratch),
             Err(_) => {
-                session.written(0, &mut desk.scratch);
+                session.written(0, &mut buffers.scratch);
                 return Flushed::Broken;
             }
         }
@@ -365,13 +365,13 @@ enum Queueing {
 
 thread_local! {
     static QUEUEING: Cell<Queueing> = const { Cell::new(Queueing::No) };
-    static DESK: Cell<Option<Box<Desk>>> = const { Cell::new(None) };
+    static BUFFERS: Cell<Option<Box<ThreadBuffers>>> = const { Cell::new(None) };
 }
 
-/// Lends this thread's desk; a call within a call, by a service that runs jobs itself, gets another.
-pub(super) fn with_desk<T>(work: impl FnOnce(&mut Desk) -> T) -> T {
-    let mut desk = DESK.take().unwrap_or_else(|| Box::new(Desk::new()));
-    let result = work(&mut desk);
-    DESK.set(Some(desk));
+/// Lends this thread's buffers; a call within a call, by a service that runs jobs itself, gets another.
+pub(super) fn with_buffers<T>(work: impl FnOnce(&mut ThreadBuffers) -> T) -> T {
+    let mut buffers = BUFFERS.take().unwrap_or_else(|| Box::new(ThreadBuffers::new()));
+    let result = work(&mut buffers);
+    BUFFERS.set(Some(buffers));
     result
 }

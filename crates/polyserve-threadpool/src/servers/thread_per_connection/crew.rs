@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::Instant;
 
 use polyserve_core::net;
-use polyserve_core::serving::{Complaint, Departures, House};
+use polyserve_core::serving::{LingeringSet, LogThrottle, ServerState};
 use polyserve_core::sync::{lock, read};
 use rustix::event::{PollFd, PollFlags};
 
@@ -38,15 +38,15 @@ pub(super) enum Order {
 
 /// What all threads of a run share.
 pub(super) struct Crew {
-    pub(super) house: Arc<House>,
+    pub(super) server: Arc<ServerState>,
     pub(super) roll: Mutex<Roll>,
     /// Taken at the drain, so that no thread keeps the port. Held while accepting or waiting to, never while serving.
     pub(super) listener: RwLock<Option<TcpListener>>,
     /// Readable once the shutdown has begun.
     pub(super) wake: PipeReader,
     /// Those that were refused, until they have read why.
-    pub(super) departures: Mutex<Departures>,
-    pub(super) complaint: Complaint,
+    pub(super) lingering: Mutex<LingeringSet>,
+    pub(super) log_throttle: LogThrottle,
     /// Connections that were ever accepted.
     pub(super) accepted: AtomicU64,
     /// A [`Leader`], as a number.
@@ -80,15 +80,15 @@ pub(super) struct Roll {
 
 impl Crew {
     pub(super) fn new(opening: Opening) -> io::Result<Self> {
-        set_first_timeouts(&opening.listener, &opening.house.config)?;
-        let departures = Departures::new(opening.house.config.linger_timeout);
+        set_first_timeouts(&opening.listener, &opening.server.config)?;
+        let lingering = LingeringSet::new(opening.server.config.linger_timeout);
         Ok(Self {
-            house: opening.house,
+            server: opening.server,
             roll: Mutex::default(),
             listener: RwLock::new(Some(opening.listener)),
             wake: opening.wake,
-            departures: Mutex::new(departures),
-            complaint: Complaint::new(),
+            lingering: Mutex::new(lingering),
+            log_throttle: LogThrottle::new(),
             accepted: AtomicU64::new(0),
             leader: AtomicU8::new(Leader::Busy as u8),
             eager: AtomicUsize::new(0),
@@ -104,7 +104,7 @@ impl Crew {
     pub(super) fn promote(self: &Arc<Self>) {
         let mut roll = lock(&self.roll);
         roll.led = false;
-        if self.house.shutdown.is_begun() {
+        if self.server.shutdown.is_begun() {
             return;
         }
         if let Err((error, _)) = self.give(&mut roll, Order::Lead) {
@@ -121,7 +121,7 @@ impl Crew {
             self.complain("cannot start a thread", &error);
             self.leave_place();
             if let Some(Order::Serve(stream)) = order {
-                self.turn_away(stream);
+                self.reject(stream);
             }
         }
     }
@@ -154,7 +154,7 @@ impl Crew {
     /// Where the calling thread may rest, puts it among the spares.
     pub(super) fn admit_spare(&self, seat: &Arc<Seat>) -> Rest {
         let mut roll = lock(&self.roll);
-        if roll.closed || self.house.shutdown.is_begun() {
+        if roll.closed || self.server.shutdown.is_begun() {
             return Rest::End;
         }
         if !roll.led {
@@ -232,13 +232,13 @@ impl Crew {
         if net::prepare(&stream).is_err() {
             return None;
         }
-        let most = self.house.config.max_connections;
+        let most = self.server.config.max_connections;
         let more = |open: usize| (open < most).then_some(open + 1);
         let has_room = self.places.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok();
         if has_room || self.make_room() {
             return Some(stream);
         }
-        self.turn_away(stream);
+        self.reject(stream);
         None
     }
 
@@ -251,7 +251,7 @@ impl Crew {
         let roll = lock(&self.roll);
         for _ in 0..TRIES {
             let seats = roll.threads.values().map(|(_, seat)| seat);
-            let idle = seats.filter_map(|seat| Some((seat.idle_since(self.house.config.head_timeout)?, seat)));
+            let idle = seats.filter_map(|seat| Some((seat.idle_since(self.server.config.head_timeout)?, seat)));
             match idle.min_by_key(|(since, _)| *since) {
                 Some((since, seat)) if seat.replace(since) => return true,
                 Some(_) => {} // a request came just then
@@ -261,8 +261,8 @@ impl Crew {
         false
     }
 
-    fn turn_away(&self, stream: TcpStream) {
-        lock(&self.departures).turn_away(stream, &self.house);
+    fn reject(&self, stream: TcpStream) {
+        lock(&self.lingering).reject(stream, &self.server);
         self.rouse();
     }
 
@@ -276,7 +276,7 @@ impl Crew {
     }
 
     fn complain(&self, what: &str, error: &io::Error) {
-        if self.complaint.is_due() {
+        if self.log_throttle.is_due() {
             tracing::warn!(%error, "{what}");
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::{ACCEPT_REST, Desk, wait};
+use polyserve_core::serving::{ACCEPT_BACKOFF, ThreadBuffers, wait};
 use polyserve_core::sync::lock;
 use rustix::event::PollFlags;
 
@@ -35,7 +35,7 @@ impl Member {
     }
 
     pub(super) fn work(self) {
-        let mut desk = Desk::new();
+        let mut buffers = ThreadBuffers::new();
         let mut order = lock(&self.seat.order).take();
         while let Some(now) = order {
             self.set_eager(true);
@@ -47,16 +47,16 @@ impl Member {
                 }
             };
             while let Some(stream) = next {
-                self.serve(stream, &mut desk);
+                self.serve(stream, &mut buffers);
                 next = self.next();
             }
             order = self.rest();
         }
     }
 
-    fn serve(&self, stream: TcpStream, desk: &mut Desk) {
+    fn serve(&self, stream: TcpStream, buffers: &mut ThreadBuffers) {
         let stream = self.seat.sit(stream);
-        Visit::new(self, &stream).run(desk);
+        Visit::new(self, &stream).run(buffers);
         let has_place = self.seat.rise();
         drop(stream); // the last handle: the socket closes
         if has_place {
@@ -68,19 +68,19 @@ impl Member {
 
     /// The next connection: one that waits already, or, for the leader, one that comes.
     fn next(&self) -> Option<TcpStream> {
-        while !self.crew.house.shutdown.is_begun() {
+        while !self.crew.server.shutdown.is_begun() {
             match self.crew.accept() {
                 Ok(Some(stream)) => return Some(stream),
                 Ok(None) | Err(_) if !self.leads() => return None,
                 Ok(None) => {
                     if let Err(error) = self.crew.watch() {
                         tracing::warn!(%error, "cannot wait for connections");
-                        thread::park_timeout(ACCEPT_REST);
+                        thread::park_timeout(ACCEPT_BACKOFF);
                     }
                 }
                 Err(_) => {
                     let wake = (self.crew.wake.as_fd(), PollFlags::IN);
-                    let _ = wait([wake], Some(Instant::now() + ACCEPT_REST), &mut Vec::new());
+                    let _ = wait([wake], Some(Instant::now() + ACCEPT_BACKOFF), &mut Vec::new());
                 }
             }
         }

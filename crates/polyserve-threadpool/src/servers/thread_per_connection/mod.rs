@@ -95,13 +95,13 @@ impl Server for ThreadPerConnection {
         Connections::OnePerThread
     }
 
-    fn at_once(&self) -> Option<usize> {
+    fn max_concurrent(&self) -> Option<usize> {
         Some(self.config.max_connections)
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
         let opening = Opening::new(addr, &self.config, service)?;
-        let (local_addr, shutdown) = (opening.local_addr, opening.house.shutdown.clone());
+        let (local_addr, shutdown) = (opening.local_addr, opening.server.shutdown.clone());
         let supervisor = Supervisor::new(Arc::new(Crew::new(opening)?));
         Running::start("thread-per-conn", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())
     }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::Drain;
-use polyserve_core::serving::{Departures, LAST_GRACE, last_guests, wait};
+use polyserve_core::serving::{LingeringSet, SHUTDOWN_SLACK, drain_backlog, wait};
 use polyserve_core::sync::{lock, write};
 use rustix::event::PollFlags;
 
@@ -43,11 +43,11 @@ impl Supervisor {
     /// Runs until the shutdown and through it.
     pub(super) fn run(mut self) -> Drain {
         let me = self.crew.supervisor.get_or_init(thread::current).clone();
-        self.crew.house.shutdown.on_begin(move || me.unpark());
+        self.crew.server.shutdown.on_begin(move || me.unpark());
         self.crew.promote();
-        while !self.crew.house.shutdown.is_begun() {
+        while !self.crew.server.shutdown.is_begun() {
             self.join_ended();
-            lock(&self.crew.departures).sweep();
+            lock(&self.crew.lingering).sweep();
             self.look();
             self.rest();
         }
@@ -73,7 +73,7 @@ impl Supervisor {
             return 0;
         }
         if self.unchanged >= STALLED_LOOKS || !lock(&self.crew.roll).led {
-            return self.crew.house.config.backlog as usize;
+            return self.crew.server.config.backlog as usize;
         }
         if self.crew.leader_is(Leader::Expects) {
             return 0; // it steps back if that takes longer
@@ -92,8 +92,8 @@ impl Supervisor {
         let quiet = crew.leader_is(Leader::Watches)
             && crew.accepted.load(Ordering::SeqCst) == self.accepted
             && lock(&crew.roll).gone.is_empty()
-            && lock(&crew.departures).deadline().is_none()
-            && !crew.house.shutdown.is_begun();
+            && lock(&crew.lingering).deadline().is_none()
+            && !crew.server.shutdown.is_begun();
         if quiet {
             thread::park();
         } else {
@@ -117,7 +117,7 @@ impl Supervisor {
         crew.asleep.store(true, Ordering::SeqCst); // from now on, who ends rouses it
         // The leader has been woken, and nobody serves with this lock.
         let listener = write(&crew.listener).take();
-        for guest in listener.into_iter().flat_map(|listener| last_guests(listener, &crew.house)) {
+        for guest in listener.into_iter().flat_map(|listener| drain_backlog(listener, &crew.server)) {
             if let Some(guest) = crew.admit(guest) {
                 crew.hand_over(guest);
             }
@@ -131,15 +131,15 @@ impl Supervisor {
             seat.leave_if_idle();
         }
         drop(roll);
-        let deadline = crew.house.shutdown.deadline().unwrap_or_else(Instant::now);
+        let deadline = crew.server.shutdown.deadline().unwrap_or_else(Instant::now);
         if !self.all_end_until(deadline) {
             for (_, seat) in lock(&crew.roll).threads.values() {
                 seat.cut();
             }
-            self.all_end_until(deadline + LAST_GRACE);
+            self.all_end_until(deadline + SHUTDOWN_SLACK);
         }
         self.see_off_until(deadline);
-        crew.house.drained(lock(&crew.roll).threads.len())
+        crew.server.drained(lock(&crew.roll).threads.len())
     }
 
     /// Joins threads until all have ended (true) or `deadline` has passed.
@@ -155,16 +155,16 @@ impl Supervisor {
         }
     }
 
-    /// Waits until the departures have closed, or `deadline`.
+    /// Waits until the lingering have closed, or `deadline`.
     fn see_off_until(&self, deadline: Instant) {
-        let linger = self.crew.house.config.linger_timeout;
-        let mut departures = std::mem::replace(&mut *lock(&self.crew.departures), Departures::new(linger));
-        while let Some(late) = departures.deadline().filter(|_| !self.crew.house.is_over()) {
-            let sockets = departures.sockets().map(|fd| (fd, PollFlags::IN));
+        let linger = self.crew.server.config.linger_timeout;
+        let mut lingering = std::mem::replace(&mut *lock(&self.crew.lingering), LingeringSet::new(linger));
+        while let Some(late) = lingering.deadline().filter(|_| !self.crew.server.is_over()) {
+            let sockets = lingering.sockets().map(|fd| (fd, PollFlags::IN));
             if wait(sockets, Some(late.min(deadline)), &mut Vec::new()).is_err() {
                 break;
             }
-            departures.sweep();
+            lingering.sweep();
         }
     }
 }
@@ -234,7 +234,7 @@ mod tests {
             }
         }
         wait_until(is_asleep);
-        crew.house.shutdown.begin(Instant::now() + PATIENCE);
+        crew.server.shutdown.begin(Instant::now() + PATIENCE);
         assert_eq!(supervisor.join().unwrap().answered, 6);
     }
 
@@ -254,7 +254,7 @@ mod tests {
             kept.push(stream);
             wait_until(|| crew.accepted.load(Ordering::SeqCst) == round + 1 && crew.leader_is(Leader::Watches));
         }
-        crew.house.shutdown.begin(Instant::now() + PATIENCE);
+        crew.server.shutdown.begin(Instant::now() + PATIENCE);
         assert_eq!(supervisor.join().unwrap().answered, 4);
     }
 }

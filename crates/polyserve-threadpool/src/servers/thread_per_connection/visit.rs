@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::ServerConfig;
 use polyserve_core::http1::Phase;
 use polyserve_core::net;
-use polyserve_core::serving::{Desk, House, discard, wait};
+use polyserve_core::serving::{ServerState, ThreadBuffers, discard, wait};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -34,7 +34,7 @@ pub(super) fn set_first_timeouts(listener: &TcpListener, config: &ServerConfig) 
 /// A connection, from its first byte to its end.
 pub(super) struct Visit<'a> {
     member: &'a Member,
-    house: &'a House,
+    server: &'a ServerState,
     stream: &'a TcpStream,
     /// Nothing has been waited for yet.
     fresh: bool,
@@ -48,29 +48,29 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 impl<'a> Visit<'a> {
     pub(super) fn new(member: &'a Member, stream: &'a TcpStream) -> Self {
-        let house = &*member.crew.house;
+        let server = &*member.crew.server;
         let read_timeout = INHERITED.then_some(FIRST_WAIT);
-        let write_timeout = INHERITED.then_some(house.config.write_timeout);
-        Self { member, house, stream, fresh: true, read_timeout, write_timeout }
+        let write_timeout = INHERITED.then_some(server.config.write_timeout);
+        Self { member, server, stream, fresh: true, read_timeout, write_timeout }
     }
 
-    pub(super) fn run(mut self, desk: &mut Desk) {
-        let house = self.house;
-        if drive(&mut self, house, desk) {
+    pub(super) fn run(mut self, buffers: &mut ThreadBuffers) {
+        let server = self.server;
+        if drive(&mut self, server, buffers) {
             self.member.step_back();
-            self.linger(desk);
+            self.linger(buffers);
         }
     }
 
     /// Closes the writing side and reads on until the client closes or the time is up.
-    fn linger(&self, desk: &mut Desk) {
-        let deadline = self.house.within(Instant::now() + self.house.config.linger_timeout);
+    fn linger(&self, buffers: &mut ThreadBuffers) {
+        let deadline = self.server.within(Instant::now() + self.server.config.linger_timeout);
         if self.stream.shutdown(Shutdown::Write).is_err() || self.stream.set_nonblocking(true).is_err() {
             return;
         }
-        while discard(self.stream, &mut desk.input) && Instant::now() < deadline {
+        while discard(self.stream, &mut buffers.input) && Instant::now() < deadline {
             let socket = (self.stream.as_fd(), PollFlags::IN);
-            if wait([socket], Some(self.house.within(deadline)), &mut Vec::new()).is_err() {
+            if wait([socket], Some(self.server.within(deadline)), &mut Vec::new()).is_err() {
                 return;
             }
         }
@@ -90,7 +90,7 @@ impl<'a> Visit<'a> {
     /// waited for shortly, for its first byte is on its way as a rule, but not while newcomers are silent: they would be
     /// accepted one after the other; and before a longer wait, a leader steps back.
     fn prepare_read(&mut self, deadline: Instant, whole: Duration) -> io::Result<bool> {
-        let left = self.house.within(deadline).saturating_duration_since(Instant::now());
+        let left = self.server.within(deadline).saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(false);
         }
@@ -136,18 +136,18 @@ fn in_steps(left: Duration, whole: Duration) -> Duration {
 
 impl Transport for Visit<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let (house, seat) = (self.house, &self.member.seat);
+        let (server, seat) = (self.server, &self.member.seat);
         let idle = phase == Phase::Idle;
         loop {
             if idle {
                 seat.set_idle(true);
                 // In this order: either the drain sees that this connection is idle, or this thread sees the drain.
-                if house.shutdown.is_begun() {
+                if server.shutdown.is_begun() {
                     return self.read_now(buffer);
                 }
             }
             let first = self.fresh.then(Instant::now);
-            if !self.prepare_read(deadline, phase.timeout(&house.config))? {
+            if !self.prepare_read(deadline, phase.timeout(&server.config))? {
                 return Ok(Read::TimedOut);
             }
             let result = self.wait_and_read(buffer);
@@ -188,7 +188,7 @@ impl Transport for Visit<'_> {
         }
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = self.house.config.write_timeout;
+            let timeout = self.server.config.write_timeout;
             // The whole timeout is set once; only a write that came back short needs what is left of it.
             let timeout = if written == 0 { timeout } else { left };
             if left.is_zero() {

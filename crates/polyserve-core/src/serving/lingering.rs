@@ -10,13 +10,13 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::House;
+use super::ServerState;
 use crate::http1::{Scratch, Session};
 
 /// Connections that depart. It waits for nothing itself: who has it polls its [`sockets`](Self::sockets), and then
 /// [sweeps](Self::sweep).
 #[derive(Debug)]
-pub struct Departures {
+pub struct LingeringSet {
     list: VecDeque<(TcpStream, Instant)>,
     timeout: Duration,
 }
@@ -24,14 +24,14 @@ pub struct Departures {
 /// More than this depart at once only in a flood.
 const MOST: usize = 256;
 
-impl Departures {
+impl LingeringSet {
     /// None yet; each is given `timeout`.
     pub fn new(timeout: Duration) -> Self {
         Self { list: VecDeque::new(), timeout }
     }
 
     /// Sees `stream` off.
-    pub fn see_off(&mut self, stream: TcpStream) {
+    pub fn add(&mut self, stream: TcpStream) {
         if stream.shutdown(Shutdown::Write).is_err() || stream.set_nonblocking(true).is_err() {
             return;
         }
@@ -43,16 +43,16 @@ impl Departures {
     }
 
     /// Tells a newcomer that there is no room, and sees it off.
-    pub fn turn_away(&mut self, stream: TcpStream, house: &House) {
+    pub fn reject(&mut self, stream: TcpStream, server: &ServerState) {
         let (mut session, mut scratch) = (Session::new(), Scratch::new());
         scratch.refresh(SystemTime::now(), true);
-        let _ = session.turn_away(&house.env, &mut scratch);
+        let _ = session.reject(&server.env, &mut scratch);
         if stream.set_nonblocking(true).is_ok()
             && let Ok(written) = (&stream).write(scratch.out())
         {
             session.written(written, &mut scratch);
-            house.give_up(&mut session);
-            self.see_off(stream);
+            server.abandon(&mut session);
+            self.add(stream);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What all threads of one run of a server share, and the wait for an answer.
 //!
-//! Cost: an addition for each batch of answers; [`House::is_over`] is one load until a shutdown has begun.
+//! Cost: an addition for each batch of answers; [`ServerState::is_over`] is one load until a shutdown has begun.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,11 +17,11 @@ use crate::service::Service;
 use crate::shutdown::Shutdown;
 
 /// After the shutdown's deadline, threads that are not in foreign code end within this.
-pub const LAST_GRACE: Duration = Duration::from_millis(500);
+pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
 
 /// What all threads of one run of a server share.
 #[derive(Debug)]
-pub struct House {
+pub struct ServerState {
     /// Who answers, and the limits of the codec.
     pub env: Env,
     /// Every limit.
@@ -32,7 +32,7 @@ pub struct House {
     cut: AtomicU64,
 }
 
-impl House {
+impl ServerState {
     /// A run that has not answered anything.
     pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl House {
     }
 
     /// Gives a session up; past the shutdown's deadline, a request that it has counts as cut.
-    pub fn give_up(&self, session: &mut Session) {
+    pub fn abandon(&self, session: &mut Session) {
         if session.is_busy() && self.is_over() {
             self.count_cut();
         }
@@ -92,7 +92,7 @@ impl House {
 
 /// How a wait for an answer ended.
 #[derive(Debug)]
-pub enum Waited {
+pub enum WaitOutcome {
     /// It is there.
     Here,
     /// The answer timeout has passed.
@@ -102,12 +102,12 @@ pub enum Waited {
 }
 
 /// Parks this thread until the session's answer is there.
-pub fn wait_for_answer(session: &mut Session, house: &House) -> Waited {
-    let timeout = Instant::now() + Phase::Answer.timeout(&house.config);
-    let mut begun = house.shutdown.begun();
+pub fn wait_for_answer(session: &mut Session, server: &ServerState) -> WaitOutcome {
+    let timeout = Instant::now() + Phase::Answer.timeout(&server.config);
+    let mut begun = server.shutdown.begun();
     loop {
-        let draining = house.shutdown.is_begun();
-        let deadline = house.within(timeout);
+        let draining = server.shutdown.is_begun();
+        let deadline = server.within(timeout);
         let woken = park_until(Some(deadline), |cx| match session.poll_answer(cx) {
             Poll::Ready(()) => Poll::Ready(true),
             // A drain that begins meanwhile brings a deadline of its own.
@@ -115,10 +115,10 @@ pub fn wait_for_answer(session: &mut Session, house: &House) -> Waited {
             Poll::Pending => Poll::Pending,
         });
         match woken {
-            Some(true) => return Waited::Here,
+            Some(true) => return WaitOutcome::Here,
             Some(false) => {}
-            None if house.is_over() => return Waited::Cut,
-            None if Instant::now() >= timeout => return Waited::TimedOut,
+            None if server.is_over() => return WaitOutcome::Cut,
+            None if Instant::now() >= timeout => return WaitOutcome::TimedOut,
             None => {}
         }
     }

@@ -12,7 +12,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Drain, Running, ServerConfig, Service, Shutdown, net};
 
 use super::Flaw;
-use super::connection::{serve_connection, turn_away};
+use super::connection::{reject, serve_connection};
 use crate::client::imf_fixdate;
 
 /// How long a thread looks away from what it might have to do.
@@ -22,7 +22,7 @@ pub(super) const TICK: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_millis(1);
 
 /// What all threads of a run share.
-pub(super) struct House {
+pub(super) struct ServerState {
     pub(super) config: ServerConfig,
     pub(super) flaw: Option<Flaw>,
     pub(super) service: Arc<dyn Service>,
@@ -59,7 +59,7 @@ pub(super) enum State {
     Leaving,
 }
 
-impl House {
+impl ServerState {
     pub(super) fn has(&self, flaw: Flaw) -> bool {
         self.flaw == Some(flaw)
     }
@@ -87,7 +87,7 @@ pub(super) fn serve(
     listener.set_nonblocking(true)?;
     let local_addr = listener.local_addr()?;
     let shutdown = Shutdown::new();
-    let house = Arc::new(House {
+    let server = Arc::new(ServerState {
         config: config.clone(),
         flaw,
         service,
@@ -100,7 +100,7 @@ pub(super) fn serve(
         left: Condvar::new(),
     });
     Running::start("plain-server", local_addr, config.drain_grace, shutdown, move || {
-        let mut door = Door { house, threads: HashMap::new(), next: 0 };
+        let mut door = Door { server, threads: HashMap::new(), next: 0 };
         door.accept(&listener);
         let kept = door.close(listener);
         let drain = door.drain();
@@ -113,7 +113,7 @@ pub(super) fn serve(
 
 /// Who lets connections in, and sees their threads off.
 struct Door {
-    house: Arc<House>,
+    server: Arc<ServerState>,
     threads: HashMap<u64, JoinHandle<()>>,
     next: u64,
 }
@@ -124,9 +124,9 @@ impl Door {
         let mut rest = REST;
         loop {
             self.join_ended();
-            let ending = self.house.shutdown.is_begun();
-            let dead = self.house.dead.load(Ordering::SeqCst);
-            if ending && (dead || self.house.has(Flaw::ForgetsTheQueue)) {
+            let ending = self.server.shutdown.is_begun();
+            let dead = self.server.dead.load(Ordering::SeqCst);
+            if ending && (dead || self.server.has(Flaw::ForgetsTheQueue)) {
                 return;
             }
             match listener.accept() {
@@ -139,8 +139,8 @@ impl Door {
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
                     let full = error.kind() != ErrorKind::WouldBlock;
-                    self.house.dead.fetch_or(full && self.house.has(Flaw::DiesOfFullTables), Ordering::SeqCst);
-                    if !(full && self.house.has(Flaw::SpinsOnFullTables)) {
+                    self.server.dead.fetch_or(full && self.server.has(Flaw::DiesOfFullTables), Ordering::SeqCst);
+                    if !(full && self.server.has(Flaw::SpinsOnFullTables)) {
                         thread::sleep(rest);
                         rest = (2 * rest).min(TICK);
                     }
@@ -154,11 +154,11 @@ impl Door {
 
     /// Closes the listener; a flaw keeps it.
     fn close(&self, listener: TcpListener) -> Option<TcpListener> {
-        if self.house.has(Flaw::KeepsThePort) {
+        if self.server.has(Flaw::KeepsThePort) {
             std::mem::forget(listener);
             return None;
         }
-        self.house.has(Flaw::KeepsThePortWhileStuck).then_some(listener)
+        self.server.has(Flaw::KeepsThePortWhileStuck).then_some(listener)
     }
 
     fn admit(&mut self, stream: TcpStream) {
@@ -166,14 +166,14 @@ impl Door {
             return;
         }
         let room = self.make_room();
-        let house = Arc::clone(&self.house);
+        let server = Arc::clone(&self.server);
         let guest = Arc::new(Guest { stream, state: Mutex::new(State::New), told_to_leave: AtomicBool::new(false) });
         let name = self.next;
         self.next += 1;
-        if self.house.has(Flaw::LeaksDescriptors) {
+        if self.server.has(Flaw::LeaksDescriptors) {
             std::mem::forget(guest.stream.try_clone());
         }
-        if self.house.has(Flaw::LeaksThreads) {
+        if self.server.has(Flaw::LeaksThreads) {
             // It can still be left: the process's end ends it.
             thread::spawn(|| {
                 loop {
@@ -184,14 +184,14 @@ impl Door {
         if !room {
             *lock(&guest.state) = State::Leaving;
         }
-        lock(&self.house.guests).insert(name, Arc::clone(&guest));
-        let signed_off = SignOff { house: Arc::clone(&house), name };
+        lock(&self.server.guests).insert(name, Arc::clone(&guest));
+        let signed_off = SignOff { server: Arc::clone(&server), name };
         let thread = thread::Builder::new().name("plain-guest".into()).spawn(move || {
             let _signed_off = signed_off;
             if room {
-                serve_connection(&house, &guest);
+                serve_connection(&server, &guest);
             } else {
-                turn_away(&house, &guest);
+                reject(&server, &guest);
             }
         });
         if let Ok(thread) = thread {
@@ -201,15 +201,15 @@ impl Door {
 
     /// Whether there is room for one more; an idle connection is closed to make some.
     fn make_room(&self) -> bool {
-        let mut guests = lock(&self.house.guests);
+        let mut guests = lock(&self.server.guests);
         loop {
             let staying = || guests.values().filter(|guest| *lock(&guest.state) != State::Leaving);
-            if staying().count() < self.house.config.max_connections {
+            if staying().count() < self.server.config.max_connections {
                 return true;
             }
             let idle = staying().find(|guest| *lock(&guest.state) == State::Idle);
             match idle {
-                Some(idle) if !self.house.has(Flaw::KeepsIdleConnections) => {
+                Some(idle) if !self.server.has(Flaw::KeepsIdleConnections) => {
                     idle.told_to_leave.store(true, Ordering::SeqCst);
                 }
                 _ => return false,
@@ -222,7 +222,7 @@ impl Door {
         &self,
         guests: std::sync::MutexGuard<'a, HashMap<u64, Arc<Guest>>>,
     ) -> std::sync::MutexGuard<'a, HashMap<u64, Arc<Guest>>> {
-        self.house.left.wait_timeout(guests, TICK).unwrap_or_else(PoisonError::into_inner).0
+        self.server.left.wait_timeout(guests, TICK).unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn join_ended(&mut self) {
@@ -234,18 +234,18 @@ impl Door {
     }
 
     fn deadline(&self) -> Instant {
-        self.house.shutdown.deadline().unwrap_or_else(Instant::now)
+        self.server.shutdown.deadline().unwrap_or_else(Instant::now)
     }
 
     /// Waits for every connection, cuts them at the deadline, and joins their threads.
     fn drain(mut self) -> Drain {
-        let house = Arc::clone(&self.house);
-        let mut guests = lock(&house.guests);
-        let patient = house.has(Flaw::SleepsUntilTheDeadline);
-        while (patient || !guests.is_empty()) && Instant::now() < self.deadline() && !house.has(Flaw::DoesNotDrain) {
+        let server = Arc::clone(&self.server);
+        let mut guests = lock(&server.guests);
+        let patient = server.has(Flaw::SleepsUntilTheDeadline);
+        while (patient || !guests.is_empty()) && Instant::now() < self.deadline() && !server.has(Flaw::DoesNotDrain) {
             guests = self.wait(guests);
         }
-        house.over.store(true, Ordering::SeqCst);
+        server.over.store(true, Ordering::SeqCst);
         let has_begun = |guest: &Guest| matches!(*lock(&guest.state), State::Busy | State::InService);
         let cut: Vec<u64> = guests.iter().filter(|(_, guest)| has_begun(guest)).map(|(name, _)| *name).collect();
         for guest in guests.values() {
@@ -258,7 +258,7 @@ impl Door {
             guests.values().filter(in_service).count()
         };
         while guests.len() > stuck(&guests)
-            || (stuck(&guests) > 0 && (Instant::now() < last || house.has(Flaw::WaitsForTheStuck)))
+            || (stuck(&guests) > 0 && (Instant::now() < last || server.has(Flaw::WaitsForTheStuck)))
         {
             guests = self.wait(guests);
         }
@@ -267,23 +267,23 @@ impl Door {
         for (_, thread) in self.threads.drain().filter(|(name, _)| !stuck.contains(name)) {
             let _ = thread.join();
         }
-        let answered = house.answered.load(Ordering::SeqCst);
+        let answered = server.answered.load(Ordering::SeqCst);
         ALL_ANSWERS.fetch_add(answered, Ordering::SeqCst);
-        let answered = if house.has(Flaw::SharesCounts) { ALL_ANSWERS.load(Ordering::SeqCst) } else { answered };
-        let cut = if house.has(Flaw::HidesCuts) { 0 } else { cut.iter().filter(|name| !stuck.contains(name)).count() };
+        let answered = if server.has(Flaw::SharesCounts) { ALL_ANSWERS.load(Ordering::SeqCst) } else { answered };
+        let cut = if server.has(Flaw::HidesCuts) { 0 } else { cut.iter().filter(|name| !stuck.contains(name)).count() };
         Drain { answered, cut: cut as u64, stuck: stuck.len() as u64 }
     }
 }
 
 /// Takes a connection off the list when its thread ends, however it does.
 struct SignOff {
-    house: Arc<House>,
+    server: Arc<ServerState>,
     name: u64,
 }
 
 impl Drop for SignOff {
     fn drop(&mut self) {
-        lock(&self.house.guests).remove(&self.name);
-        self.house.left.notify_all();
+        lock(&self.server.guests).remove(&self.name);
+        self.server.left.notify_all();
     }
 }
