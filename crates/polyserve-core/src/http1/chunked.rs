@@ -3,7 +3,8 @@
 //! Extensions are skipped and trailers dropped, both checked for form and bounded together by the head's limit. A line
 //! ends in CRLF and nothing else. Invariant: the outcome does not depend on how the bytes arrived.
 
-use super::decode::{Limits, Refusal, is_token};
+use super::decode::{Limits, is_token};
+use super::refusal::Refusal;
 use crate::service::Status;
 
 /// A chunked body that is being read.

@@ -15,7 +15,10 @@
 use std::mem::MaybeUninit;
 
 use super::authority::{self, Authority};
-use super::connection::Connection;
+use super::connection_fields::ConnectionFields;
+pub use super::connection_fields::Framing;
+pub use super::refusal::Refusal;
+use super::refusal::{bad_request, refusal};
 use crate::config::{MAX_HEADERS, ServerConfig};
 use crate::service::{Head, Header, Headers, Method, Status, Version};
 
@@ -70,32 +73,6 @@ pub struct Parsed<'a> {
     pub expects_continue: bool,
 }
 
-/// How a body is framed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// So many bytes; 0 where there is no body.
-    Length(u64),
-    /// Chunked.
-    Chunked,
-}
-
-/// Why a request is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The answer's status.
-    pub status: Status,
-    /// What was wrong, in one sentence.
-    pub detail: &'static str,
-}
-
-pub(super) const fn refusal(status: Status, detail: &'static str) -> Refusal {
-    Refusal { status, detail }
-}
-
-pub(super) const fn bad(detail: &'static str) -> Refusal {
-    refusal(Status::BAD_REQUEST, detail)
-}
-
 /// So many bytes of a method are looked at before its line is whole: most of what is not HTTP shows at once.
 pub const METHOD_LOOK: usize = 16;
 
@@ -103,7 +80,9 @@ pub const METHOD_LOOK: usize = 16;
 pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
     let within = input.get(..limits.max_head).unwrap_or(input);
     if matches!(within.first(), Some(b'\r' | b'\n')) {
-        return Decoded::Refused(bad("There is a bare CR, a bare LF or too many empty lines before the request."));
+        return Decoded::Refused(bad_request(
+            "There is a bare CR, a bare LF or too many empty lines before the request.",
+        ));
     }
     let room = fields.get_mut(..limits.max_headers.min(MAX_HEADERS)).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
@@ -148,7 +127,7 @@ fn look_closely(within: &[u8], is_past_limit: bool, limits: &Limits) -> Option<R
     match parsed {
         Err(httparse::Error::Version) => Some(wrong_version(lines)),
         Err(error) => Some(refused(error)),
-        Ok(_) if has_bare_lf => Some(bad("A line ends in a bare LF.")),
+        Ok(_) if has_bare_lf => Some(bad_request("A line ends in a bare LF.")),
         Ok(_) if lines.is_empty() && !may_start_with_method(within) => Some(refused(httparse::Error::Token)),
         Ok(_) if is_past_limit => Some(too_long(lines)),
         Ok(_) => None,
@@ -180,7 +159,7 @@ pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-const TARGET: Refusal = bad("The request target has a byte that no target may have.");
+const TARGET: Refusal = bad_request("The request target has a byte that no target may have.");
 
 /// Printable ASCII without a fragment.
 fn is_printable(target: &str) -> bool {
@@ -192,10 +171,10 @@ fn refused(error: httparse::Error) -> Refusal {
         httparse::Error::TooManyHeaders => {
             refusal(Status::HEADER_FIELDS_TOO_LARGE, "There are more header fields than this server takes.")
         }
-        httparse::Error::HeaderName => bad("A header field's name is not valid."),
-        httparse::Error::HeaderValue => bad("A header field's value is not valid."),
-        httparse::Error::NewLine => bad("A line does not end in CRLF."),
-        _ => bad("The request line is not valid."),
+        httparse::Error::HeaderName => bad_request("A header field's name is not valid."),
+        httparse::Error::HeaderValue => bad_request("A header field's value is not valid."),
+        httparse::Error::NewLine => bad_request("A line does not end in CRLF."),
+        _ => bad_request("The request line is not valid."),
     }
 }
 
@@ -209,7 +188,7 @@ fn too_long(lines: &[u8]) -> Refusal {
 
 /// Tells a version that is not spoken here from nonsense.
 fn wrong_version(lines: &[u8]) -> Refusal {
-    let nonsense = bad("The request line is not a method, a target and an HTTP version.");
+    let nonsense = bad_request("The request line is not a method, a target and an HTTP version.");
     let line = memchr::memchr(b'\n', lines).and_then(|end| lines.get(..end));
     let Some(line) = line.and_then(|line| line.strip_suffix(b"\r")) else { return nonsense };
     let mut parts = line.split(|&b| b == b' ');
@@ -220,7 +199,7 @@ fn wrong_version(lines: &[u8]) -> Refusal {
     match version {
         [b'H', b'T', b'T', b'P', b'/', major @ b'1'..=b'9', b'.', minor @ b'0'..=b'9'] => {
             if (method, target, *major, *minor) == (b"PRI".as_slice(), b"*".as_slice(), b'2', b'0') {
-                bad("HTTP/2 is not spoken here.")
+                bad_request("HTTP/2 is not spoken here.")
             } else {
                 refusal(Status::VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.")
             }
@@ -250,10 +229,10 @@ pub fn judge<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) ->
     if !is_printable(line.target) {
         return Err(TARGET);
     }
-    let connection = Connection::read(headers)?;
+    let connection = ConnectionFields::read(headers)?;
     match connection.host.map(authority::read) {
-        None if line.version == Version::Http11 => return Err(bad("The Host header field is missing.")),
-        Some(None) => return Err(bad("The Host header field is not valid.")),
+        None if line.version == Version::Http11 => return Err(bad_request("The Host header field is missing.")),
+        Some(None) => return Err(bad_request("The Host header field is not valid.")),
         _ => {}
     }
     let framing = connection.framing(line.version)?;
@@ -277,7 +256,7 @@ fn check_target(method: Method, target: &str) -> Result<(), Refusal> {
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
         known && authority::read(authority.as_bytes()) == Some(Authority::Host)
     });
-    if absolute { Ok(()) } else { Err(bad("The request target is neither a path nor an http URL.")) }
+    if absolute { Ok(()) } else { Err(bad_request("The request target is neither a path nor an http URL.")) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! * [`decode`]: a request's head, strictly by RFC 9112; `httparse` finds the parts, this module decides, with
-//!   `connection` (framing, persistence, expectations) and `authority` (hosts).
+//!   `connection_fields` (framing, persistence, expectations) and `authority` (hosts).
 //! * [`chunked`]: a chunked body, byte by byte.
 //! * [`encode`]: an answer's bytes.
 //! * [`date`]: the `Date` header's value, formatted once a second.
@@ -14,10 +14,11 @@
 
 mod authority;
 pub mod chunked;
-mod connection;
+mod connection_fields;
 pub mod date;
 pub mod decode;
 pub mod encode;
+mod refusal;
 pub mod scratch;
 pub mod session;
 

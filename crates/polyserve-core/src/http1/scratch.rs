@@ -51,26 +51,27 @@ pub struct Scratch {
     pub(super) ends: Vec<usize>,
     pub(super) body: Vec<u8>,
     pub(super) date: Date,
-    pub(super) draining: bool,
+    pub(super) closing: bool,
 }
 
 impl Scratch {
     /// Empty buffers.
     pub fn new() -> Self {
-        Self {
-            out: Vec::new(),
-            ends: Vec::new(),
-            body: Vec::new(),
-            date: Date::new(SystemTime::now()),
-            draining: false,
-        }
+        Self { out: Vec::new(), ends: Vec::new(), body: Vec::new(), date: Date::new(SystemTime::now()), closing: false }
     }
 
-    /// Tells the time, and whether the server is draining: then answers say `Connection: close`. To be called before a
-    /// connection is served; the date is at most as old as this call.
-    pub fn refresh(&mut self, now: SystemTime, draining: bool) {
+    /// Sets the time for the `Date` header and whether connections are closing. To be called before each batch, that is,
+    /// before [`Session::receive`](super::Session::receive), [`resume`](super::Session::resume) or
+    /// [`time_out`](super::Session::time_out).
+    ///
+    /// `closing`: the server is draining, or other connections wait for this thread. The last answer to the bytes that
+    /// have arrived then carries `Connection: close`, and the session wants [`Want::Close`](super::Want::Close).
+    /// Pipelined requests that have arrived are answered first. A request that has arrived in part is completed,
+    /// answered, and then the session closes. An idle session does not close by itself: closing it is the server's
+    /// decision.
+    pub fn refresh(&mut self, now: SystemTime, closing: bool) {
         self.date.refresh(now);
-        self.draining = draining;
+        self.closing = closing;
     }
 
     /// The bytes to write for the connection that was served last.

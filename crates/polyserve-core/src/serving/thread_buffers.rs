@@ -29,8 +29,15 @@ impl ThreadBuffers {
         Self { input: vec![0; INPUT].into_boxed_slice(), scratch: Scratch::new() }
     }
 
-    /// Tells the scratch the time and the server's state; to be called before bytes are received.
+    /// Sets the time for the `Date` header. Answers carry `Connection: close` while the server is draining. To be called
+    /// before each batch of [`Session::receive`](crate::http1::Session::receive) and its like.
     pub fn refresh(&mut self, server: &ServerState) {
-        self.scratch.refresh(SystemTime::now(), server.shutdown.is_begun());
+        self.refresh_closing(server, false);
+    }
+
+    /// Like [`refresh`](Self::refresh), but answers also carry `Connection: close` if `others_wait`: other connections
+    /// wait for this thread. See [`Scratch::refresh`].
+    pub fn refresh_closing(&mut self, server: &ServerState, others_wait: bool) {
+        self.scratch.refresh(SystemTime::now(), others_wait || server.shutdown.is_begun());
     }
 }

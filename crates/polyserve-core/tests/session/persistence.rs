@@ -118,17 +118,36 @@ fn draining_still_serves_a_request_that_has_begun() {
     assert_eq!(wire.said(), ok_with(CLOSES, &said("GET", "/2", "")));
 }
 
+/// Old clients send an empty line after a body (RFC 9112, 2.2). The answer before it had no `Connection: close`, and the
+/// client's next request met a closed connection.
+#[test]
+fn an_empty_line_after_the_last_request_is_no_request() {
+    let env = env();
+    let put = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+    for after in ["\r", "\r\n", "\r\n\r\n"] {
+        for first in ["", "PU", &put[..put.len() - 1]] {
+            let mut wire = Wire::new(&env);
+            wire.drain(true);
+            if !first.is_empty() {
+                let _ = wire.send(first.as_bytes());
+            }
+            let want = wire.send([&put[first.len()..], after].concat().as_bytes());
+            assert_eq!((wire.said(), want), (ok_with(CLOSES, &said("PUT", "/2", "hi")), LINGER), "{first:?} {after:?}");
+        }
+    }
+}
+
 #[test]
 fn draining_closes_after_a_later_answer() {
     let (env, promised) = env_later(|_| ());
-    for after in ["", "/1"] {
+    for after in ["", "\r\n", "/1"] {
         let mut wire = Wire::new(&env);
-        let next = if after.is_empty() { String::new() } else { get(after) };
+        let next = if after.starts_with('/') { get(after) } else { after.to_owned() };
         assert_eq!(wire.send([get("/later"), next].concat().as_bytes()), Want::Answer);
         wire.drain(true);
         assert!(promised.complete("x"));
         let last = ok_with(CLOSES, &said("GET", after, ""));
-        let expected = if after.is_empty() { ok_with(CLOSES, "x") } else { ok("x") + &last };
+        let expected = if after.starts_with('/') { ok("x") + &last } else { ok_with(CLOSES, "x") };
         assert_eq!((wire.settle(), wire.said()), (LINGER, expected));
     }
 }

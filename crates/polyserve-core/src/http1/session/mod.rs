@@ -17,12 +17,12 @@
 //!
 //! # Layout
 //!
-//! `read`: from bytes to requests; `give`: from requests to answers; `held`: a request whose body is still coming;
+//! `read`: from bytes to requests; `respond`: from requests to answers; `pending_body`: a request whose body is still coming;
 //! `unsent`: answers that the kernel has not taken yet.
 
-mod give;
-mod held;
+mod pending_body;
 mod read;
+mod respond;
 mod unsent;
 
 use std::any::Any;
@@ -31,7 +31,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use held::Held;
+use pending_body::PendingBody;
 use unsent::Unsent;
 
 use super::decode::{Parsed, Refusal};
@@ -106,9 +106,9 @@ pub struct Session {
 enum State {
     /// Between requests, or in a head.
     Head,
-    Body(Box<Held>),
+    Body(Box<PendingBody>),
     /// An answer was given before the body had come; the rest of the body is thrown away.
-    Skip(Box<Held>),
+    Skip(Box<PendingBody>),
     Answer(Exchange, BoxFuture<Reply>),
     /// The answer is here, to be encoded.
     Answered(Exchange, Reply),
@@ -224,8 +224,8 @@ impl Session {
                 self.close(true);
             }
             (State::Skip(_), Want::Read(_)) => self.close(true), // answered already
-            (State::Body(held), Want::Read(Phase::Body)) => {
-                let head_only = is_head(&held.head);
+            (State::Body(pending), Want::Read(Phase::Body)) => {
+                let head_only = is_head(&pending.head);
                 self.refuse(late("The body did not come in time."), head_only, env, scratch);
             }
             (_, Want::Read(Phase::Head)) => {

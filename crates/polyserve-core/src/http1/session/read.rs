@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::held::Held;
+use super::pending_body::PendingBody;
 use super::{Env, Exchange, MAX_BLANK, OUTPUT_BOUND, Phase, Scratch, Session, State, Want};
 use super::{exchange, is_head, panicked};
 use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_LOOK, Parsed};
@@ -58,7 +58,7 @@ impl Session {
                     self.want = Want::Answer;
                     return used;
                 }
-                State::Answered(..) => self.give(rest.is_empty(), env, scratch),
+                State::Answered(..) => self.respond(is_blank(rest), env, scratch),
                 State::Body(_) | State::Skip(_) => {
                     let taken = self.read_body(rest, env, scratch);
                     used = used.saturating_add(taken);
@@ -124,7 +124,8 @@ impl Session {
         };
         if let Some(body) = whole {
             let used = parsed.length.saturating_add(body.len());
-            self.call(&parsed, body, input.len() == used, env, scratch);
+            let last = is_blank(input.get(used..).unwrap_or_default());
+            self.call(&parsed, body, last, env, scratch);
             return used;
         }
         let head = input.get(..parsed.length).unwrap_or_default();
@@ -146,7 +147,7 @@ impl Session {
             if parsed.expects_continue {
                 scratch.out.extend_from_slice(encode::CONTINUE);
             }
-            self.set_state(State::Body(Box::new(Held::new(head, parsed.framing))));
+            self.set_state(State::Body(Box::new(PendingBody::new(head, parsed.framing))));
             self.want = Want::Read(Phase::Body);
             return;
         };
@@ -154,7 +155,7 @@ impl Session {
         let keep_alive = parsed.keep_alive && !too_large && !parsed.expects_continue;
         let exchange = Exchange { keep_alive, ..exchange(parsed) };
         if self.encode(exchange, &reply, true, env, scratch) {
-            self.set_state(State::Skip(Box::new(Held::new(&[], parsed.framing))));
+            self.set_state(State::Skip(Box::new(PendingBody::new(&[], parsed.framing))));
             self.want = Want::Read(Phase::Body);
         } else {
             self.close(true);
@@ -163,12 +164,12 @@ impl Session {
 
     /// Reads on in a body; says how many bytes were used.
     fn read_body(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
-        let (held, skipping) = match &mut self.state {
-            State::Body(held) => (held.as_mut(), false),
-            State::Skip(held) => (held.as_mut(), true),
+        let (pending, skipping) = match &mut self.state {
+            State::Body(pending) => (pending.as_mut(), false),
+            State::Skip(pending) => (pending.as_mut(), true),
             _ => return 0,
         };
-        let (used, done) = match held.read(input, &env.limits) {
+        let (used, done) = match pending.read(input, &env.limits) {
             Ok(read) => read,
             Err(refusal) if skipping => {
                 tracing::debug!(refusal.detail, "in a body that was refused already");
@@ -176,35 +177,40 @@ impl Session {
                 return input.len();
             }
             Err(refusal) => {
-                let head_only = is_head(&held.head);
+                let head_only = is_head(&pending.head);
                 self.refuse(refusal, head_only, env, scratch);
                 return input.len();
             }
         };
         if skipping {
-            held.body.clear(); // the chunks are counted all the same
+            pending.body.clear(); // the chunks are counted all the same
         }
         if !done {
             self.wait(Phase::Body);
             return used;
         }
-        let last = used == input.len();
+        let last = is_blank(input.get(used..).unwrap_or_default());
         match std::mem::replace(&mut self.state, State::Head) {
-            State::Body(held) => self.call_held(&held, last, env, scratch),
+            State::Body(pending) => self.call_pending(&pending, last, env, scratch),
             _ => self.want = Want::Read(Phase::Idle),
         }
         used
     }
 
-    fn call_held(&mut self, held: &Held, last: bool, env: &Env, scratch: &mut Scratch) {
+    fn call_pending(&mut self, pending: &PendingBody, last: bool, env: &Env, scratch: &mut Scratch) {
         let mut fields = decode::fields();
-        match decode::head(&held.head, &env.limits, &mut fields) {
-            Decoded::Head(parsed) => self.call(&parsed, &held.body, last, env, scratch),
+        match decode::head(&pending.head, &env.limits, &mut fields) {
+            Decoded::Head(parsed) => self.call(&parsed, &pending.body, last, env, scratch),
             // It was decoded once, so it decodes again.
-            Decoded::Refused(refusal) => self.refuse(refusal, is_head(&held.head), env, scratch),
+            Decoded::Refused(refusal) => self.refuse(refusal, is_head(&pending.head), env, scratch),
             Decoded::Partial => self.close(true),
         }
     }
+}
+
+/// Whether no request begins in `rest`: it holds at most empty lines.
+fn is_blank(rest: &[u8]) -> bool {
+    rest.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
 }
 
 fn too_large_reply() -> Reply {

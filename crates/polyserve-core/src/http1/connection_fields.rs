@@ -4,12 +4,21 @@
 //! Whatever could make two readers disagree about where a request ends is refused (RFC 9112, 6.3 and 11.2). Cost: one
 //! pass over the fields, no allocation.
 
-use super::decode::{Framing, Refusal, bad, refusal};
+use super::refusal::{Refusal, bad_request, refusal};
 use crate::service::{Headers, Status, Version};
 
-/// What those fields say.
+/// How a body is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// By its length in bytes; 0 if there is no body.
+    Length(u64),
+    /// By the chunked transfer coding.
+    Chunked,
+}
+
+/// The values of the fields that govern the connection.
 #[derive(Default)]
-pub(super) struct Connection<'a> {
+pub(super) struct ConnectionFields<'a> {
     pub(super) host: Option<&'a [u8]>,
     /// A Content-Length's digits, without leading zeros.
     length: Option<&'a [u8]>,
@@ -22,7 +31,7 @@ pub(super) struct Connection<'a> {
     keep_alive: bool,
 }
 
-impl<'a> Connection<'a> {
+impl<'a> ConnectionFields<'a> {
     /// Reads `headers`.
     pub(super) fn read(headers: Headers<'a>) -> Result<Self, Refusal> {
         let mut found = Self::default();
@@ -44,7 +53,7 @@ impl<'a> Connection<'a> {
     fn host(&mut self, value: &'a [u8]) -> Result<(), Refusal> {
         match self.host.replace(value) {
             None => Ok(()),
-            Some(_) => Err(bad("There is more than one Host header field.")),
+            Some(_) => Err(bad_request("There is more than one Host header field.")),
         }
     }
 
@@ -65,13 +74,13 @@ impl<'a> Connection<'a> {
 
     fn content_length(&mut self, value: &'a [u8]) -> Result<(), Refusal> {
         if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-            return Err(bad("The Content-Length is not a number."));
+            return Err(bad_request("The Content-Length is not a number."));
         }
         let zeros = value.iter().take_while(|&&b| b == b'0').count();
         let digits = value.get(zeros..).unwrap_or_default();
         match self.length.replace(digits) {
             Some(first) if first != digits => {
-                Err(bad("There are several Content-Length header fields, and they differ."))
+                Err(bad_request("There are several Content-Length header fields, and they differ."))
             }
             _ => Ok(()),
         }
@@ -99,10 +108,10 @@ impl<'a> Connection<'a> {
             return Ok(Framing::Length(self.length.map_or(0, number)));
         };
         if self.length.is_some() {
-            return Err(bad("There are both Transfer-Encoding and Content-Length."));
+            return Err(bad_request("There are both Transfer-Encoding and Content-Length."));
         }
         if version == Version::Http10 {
-            return Err(bad("HTTP/1.0 has no Transfer-Encoding."));
+            return Err(bad_request("HTTP/1.0 has no Transfer-Encoding."));
         }
         match codings {
             // An empty element may be ignored, but who else ignores it?
@@ -110,7 +119,7 @@ impl<'a> Connection<'a> {
             Codings { last_is_chunked: true, chunked: 1, empty: false, .. } => {
                 Err(refusal(Status::NOT_IMPLEMENTED, "The only transfer coding known here is chunked."))
             }
-            _ => Err(bad("The Transfer-Encoding does not end in one chunked.")),
+            _ => Err(bad_request("The Transfer-Encoding does not end in one chunked.")),
         }
     }
 }

@@ -28,7 +28,7 @@ impl Session {
     }
 
     /// Encodes an answer that came later.
-    pub(super) fn give(&mut self, last: bool, env: &Env, scratch: &mut Scratch) {
+    pub(super) fn respond(&mut self, last: bool, env: &Env, scratch: &mut Scratch) {
         if let State::Answered(exchange, reply) = std::mem::replace(&mut self.state, State::Head) {
             scratch.body.clear(); // what was written beside a later answer is nobody's
             self.finish(exchange, &reply, last, env, scratch);
@@ -45,7 +45,8 @@ impl Session {
         }
     }
 
-    /// Appends an answer; says whether the connection lives on. `last`: no more bytes of the client are here.
+    /// Appends an answer. Returns whether the connection stays open. `last`: no further request has arrived, not even in
+    /// part.
     pub(super) fn encode(
         &mut self,
         exchange: Exchange,
@@ -56,7 +57,7 @@ impl Session {
     ) -> bool {
         self.requests = self.requests.saturating_add(1);
         let spent = self.requests >= env.requests_per_connection;
-        let close = !exchange.keep_alive || spent || (scratch.draining && last);
+        let close = !exchange.keep_alive || spent || (scratch.closing && last);
         if cfg!(polyserve_without = "date_cache") {
             scratch.date = Date::new(SystemTime::now()); // the ladder of optimisations is also measured so
         }
