@@ -17,29 +17,29 @@
 //! * `crew`: threads that run tasks until they are told to end.
 
 #[cfg(any(feature = "tokio", feature = "smol"))]
-mod accepting;
+mod accept_loop;
 #[cfg(any(feature = "tokio", feature = "smol"))]
-mod connection;
+mod connection_entry;
 #[cfg(any(feature = "tokio", feature = "smol"))]
-mod crew;
+mod connection_registry;
+#[cfg(any(feature = "tokio", feature = "smol"))]
+mod connection_task;
 #[cfg(feature = "futures")]
 pub mod futures_pool;
 #[cfg(any(feature = "tokio", feature = "smol"))]
-mod place;
-#[cfg(any(feature = "tokio", feature = "smol"))]
-mod roll;
-#[cfg(any(feature = "tokio", feature = "smol"))]
-mod runtime;
+mod server_runtime;
 #[cfg(feature = "smol")]
 pub mod smol;
 #[cfg(feature = "smol")]
-mod smol_runtime;
+mod smol_io;
+#[cfg(any(feature = "tokio", feature = "smol"))]
+mod thread_group;
 #[cfg(feature = "hyper")]
 pub mod tokio_hyper;
 #[cfg(feature = "tokio")]
-pub mod tokio_per_core;
+mod tokio_io;
 #[cfg(feature = "tokio")]
-mod tokio_runtime;
+pub mod tokio_per_core;
 #[cfg(feature = "tokio")]
 pub mod tokio_tcp;
 

@@ -24,10 +24,10 @@ use async_executor::Executor;
 use polyserve_core::serving::ServerState;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
 
-use super::accepting::{self, Accepting};
-use super::crew::Crew;
-use super::roll::Roll;
-use super::smol_runtime::OnExecutor;
+use super::accept_loop::{self, AcceptLoop};
+use super::connection_registry::ConnectionRegistry;
+use super::smol_io::SmolIo;
+use super::thread_group::ThreadGroup;
 
 /// A server whose connections are tasks of an async-executor.
 #[derive(Clone, Debug)]
@@ -72,21 +72,22 @@ impl Server for Smol {
         let listener = net::listen(addr, &self.config)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
-        let roll = Roll::new(ServerState::new(service, &self.config), 1);
+        let registry = ConnectionRegistry::new(ServerState::new(service, &self.config), 1);
         let executor = self.executor.clone().unwrap_or_default();
-        let mut crew = Crew::new("smol");
+        let mut threads = ThreadGroup::new("smol");
         let workers = if self.executor.is_some() { 0 } else { self.config.workers_or(1) };
         for _ in 0..workers {
             let executor = Arc::clone(&executor);
             // A task that panics is caught by the executor.
-            crew.start(move |told| async_io::block_on(executor.run(told.into_future())))?;
+            threads.start(move |told| async_io::block_on(executor.run(told.into_future())))?;
         }
-        let accepting = Accepting::new(&roll, &OnExecutor(Arc::downgrade(&executor)), listener, 0, accepting::codec)?;
-        executor.spawn(accepting.run()).detach();
-        let (grace, shutdown) = (self.config.drain_grace, roll.server.shutdown.clone());
+        let accept_loop =
+            AcceptLoop::new(&registry, &SmolIo(Arc::downgrade(&executor)), listener, 0, accept_loop::spawn_connection)?;
+        executor.spawn(accept_loop.run()).detach();
+        let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
         Running::start("smol-main", local_addr, grace, shutdown, move || {
-            let drain = roll.supervise();
-            crew.end(drain.stuck);
+            let drain = registry.supervise();
+            threads.end(drain.stuck);
             drain
         })
     }

@@ -20,10 +20,10 @@ use polyserve_core::serving::ServerState;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
 use tokio::runtime::Builder;
 
-use super::accepting::{self, Accepting};
-use super::crew::Crew;
-use super::roll::Roll;
-use super::tokio_runtime::{Own, Tokio};
+use super::accept_loop::{self, AcceptLoop};
+use super::connection_registry::ConnectionRegistry;
+use super::thread_group::ThreadGroup;
+use super::tokio_io::{OwnedRuntime, TokioIo};
 
 /// A server with a tokio runtime for each core.
 #[derive(Clone, Debug)]
@@ -51,36 +51,36 @@ impl Server for TokioPerCore {
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
         let listeners = net::listen_together(addr, self.config.workers_or(1), &self.config)?;
         let local_addr = listeners[0].local_addr()?;
-        let roll = Roll::new(ServerState::new(service, &self.config), listeners.len());
-        let crew = start(&roll, listeners).inspect_err(|_| roll.server.shutdown.begin(Instant::now()))?;
-        let (grace, shutdown) = (self.config.drain_grace, roll.server.shutdown.clone());
+        let registry = ConnectionRegistry::new(ServerState::new(service, &self.config), listeners.len());
+        let threads = start(&registry, listeners).inspect_err(|_| registry.server.shutdown.begin(Instant::now()))?;
+        let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
         Running::start("per-core-main", local_addr, grace, shutdown, move || {
-            let drain = roll.supervise();
-            crew.end(drain.stuck);
+            let drain = registry.supervise();
+            threads.end(drain.stuck);
             drain
         })
     }
 }
 
 /// A thread for each listener. After an error the shutdown ends those that were started.
-fn start(roll: &Arc<Roll<Tokio>>, listeners: Vec<TcpListener>) -> io::Result<Crew> {
-    let mut crew = Crew::new("per-core");
+fn start(registry: &Arc<ConnectionRegistry<TokioIo>>, listeners: Vec<TcpListener>) -> io::Result<ThreadGroup> {
+    let mut threads = ThreadGroup::new("per-core");
     for (shard, listener) in listeners.into_iter().enumerate() {
         listener.set_nonblocking(true)?;
-        let runtime = Own::build(Builder::new_current_thread().enable_io())?;
-        let accepting = {
+        let runtime = OwnedRuntime::build(Builder::new_current_thread().enable_io())?;
+        let accept_loop = {
             let handle = runtime.handle().ok_or_else(|| io::Error::other("there is no runtime"))?;
             let _context = handle.enter();
-            Accepting::new(roll, &Tokio(handle.clone()), listener, shard, accepting::codec)?
+            AcceptLoop::new(registry, &TokioIo(handle.clone()), listener, shard, accept_loop::spawn_connection)?
         };
-        crew.start(move |told| {
+        threads.start(move |told| {
             if let Some(runtime) = runtime.take() {
                 runtime.block_on(async {
-                    accepting.run().await;
+                    accept_loop.run().await;
                     told.await;
                 });
             }
         })?;
     }
-    Ok(crew)
+    Ok(threads)
 }

@@ -19,9 +19,9 @@ use polyserve_core::serving::{SHUTDOWN_SLACK, ServerState};
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
 use tokio::runtime::{Builder, Handle};
 
-use super::accepting::{self, Accepting};
-use super::roll::Roll;
-use super::tokio_runtime::{Own, Tokio};
+use super::accept_loop::{self, AcceptLoop};
+use super::connection_registry::ConnectionRegistry;
+use super::tokio_io::{OwnedRuntime, TokioIo};
 
 /// A server whose connections are tasks of a tokio runtime.
 #[derive(Clone, Debug)]
@@ -66,36 +66,40 @@ impl Server for TokioTcp {
         let listener = net::listen(addr, &self.config)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
-        let roll = Roll::new(ServerState::new(service, &self.config), 1);
+        let registry = ConnectionRegistry::new(ServerState::new(service, &self.config), 1);
         let (own, handle) = runtime(self.runtime.as_ref(), "tokio-tcp", &self.config)?;
-        start(&handle, &roll, listener)?;
-        let (grace, shutdown) = (self.config.drain_grace, roll.server.shutdown.clone());
-        Running::start("tokio-tcp-main", local_addr, grace, shutdown, move || end(&roll, own))
+        start(&handle, &registry, listener)?;
+        let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
+        Running::start("tokio-tcp-main", local_addr, grace, shutdown, move || end(&registry, own))
     }
 }
 
 /// The runtime of one run: the one that was `given`, or else one of its own, whose threads are called `name`.
-pub(super) fn runtime(given: Option<&Handle>, name: &str, config: &ServerConfig) -> io::Result<(Option<Own>, Handle)> {
+pub(super) fn runtime(
+    given: Option<&Handle>,
+    name: &str,
+    config: &ServerConfig,
+) -> io::Result<(Option<OwnedRuntime>, Handle)> {
     if let Some(given) = given {
         return Ok((None, given.clone()));
     }
     let mut builder = Builder::new_multi_thread();
-    let own = Own::build(builder.worker_threads(config.workers_or(1)).thread_name(name).enable_io())?;
+    let own = OwnedRuntime::build(builder.worker_threads(config.workers_or(1)).thread_name(name).enable_io())?;
     let handle = own.handle().cloned().ok_or_else(|| io::Error::other("there is no runtime"))?;
     Ok((Some(own), handle))
 }
 
-fn start(handle: &Handle, roll: &Arc<Roll<Tokio>>, listener: TcpListener) -> io::Result<()> {
+fn start(handle: &Handle, registry: &Arc<ConnectionRegistry<TokioIo>>, listener: TcpListener) -> io::Result<()> {
     let _context = handle.enter();
-    let accepting = Accepting::new(roll, &Tokio(handle.clone()), listener, 0, accepting::codec)?;
-    drop(handle.spawn(accepting.run()));
+    let accept_loop = AcceptLoop::new(registry, &TokioIo(handle.clone()), listener, 0, accept_loop::spawn_connection)?;
+    drop(handle.spawn(accept_loop.run()));
     Ok(())
 }
 
 /// Supervises to the end; the runtime ends with the run, where it is its own.
-pub(super) fn end(roll: &Roll<Tokio>, own: Option<Own>) -> Drain {
-    let drain = roll.supervise();
-    if let Some(own) = own.and_then(Own::take) {
+pub(super) fn end(registry: &ConnectionRegistry<TokioIo>, own: Option<OwnedRuntime>) -> Drain {
+    let drain = registry.supervise();
+    if let Some(own) = own.and_then(OwnedRuntime::take) {
         own.shutdown_timeout(SHUTDOWN_SLACK); // a thread that is stuck is left behind
     }
     drain

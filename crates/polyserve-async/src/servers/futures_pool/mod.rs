@@ -28,11 +28,11 @@
 //!
 //! # Layout
 //!
-//! `porter`: who accepts, and how a run ends; `hall`: who waits and who is served; `visit`: how a task reads and writes.
+//! `main_loop`: who accepts, and how a run ends; `dispatcher`: who waits and who is served; `visit`: how a task reads and writes.
 
-mod hall;
-mod porter;
-mod visit;
+mod dispatcher;
+mod main_loop;
+mod task;
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
 
-use porter::Porter;
+use main_loop::MainLoop;
 
 /// The published pools' size.
 const THREADS: usize = 100;
@@ -79,7 +79,7 @@ impl Server for FuturesPool {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let (porter, local_addr, shutdown) = Porter::new(addr, &self.config, service)?;
-        Running::start("futures-main", local_addr, self.config.drain_grace, shutdown, move || porter.run())
+        let (main_loop, local_addr, shutdown) = MainLoop::new(addr, &self.config, service)?;
+        Running::start("futures-main", local_addr, self.config.drain_grace, shutdown, move || main_loop.run())
     }
 }

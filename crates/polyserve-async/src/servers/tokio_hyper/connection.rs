@@ -28,9 +28,9 @@ use super::line::{Line, Shared, Stage, without_blank};
 use super::mark::Mark;
 use super::output::{self, Output};
 use super::refusal;
-use crate::servers::connection::Connection as Departing;
-use crate::servers::place::Place;
-use crate::servers::tokio_runtime::Tokio;
+use crate::servers::connection_entry::ConnectionEntry;
+use crate::servers::connection_task::ConnectionTask as Departing;
+use crate::servers::tokio_io::TokioIo;
 
 /// What answers the requests of one connection.
 pub(crate) trait Answers:
@@ -66,7 +66,7 @@ pub(crate) struct Connection<S: Answers> {
     unsent: Option<Box<Output>>,
     /// hyper is done; whether to linger.
     end: Option<bool>,
-    departing: Option<Box<Departing<Tokio>>>,
+    departing: Option<Box<Departing<TokioIo>>>,
     /// It speaks another protocol, and this serves it.
     other: Option<BoxFuture<()>>,
     waker: Option<Waker>,
@@ -130,7 +130,7 @@ impl<S: Answers> Connection<S> {
         &self.shared().roll.server
     }
 
-    fn place(&self) -> &Place<Tokio> {
+    fn place(&self) -> &ConnectionEntry<TokioIo> {
         &self.line.place
     }
 
@@ -304,7 +304,7 @@ impl<S: Answers> Connection<S> {
         if !matches!(waiting, Waiting::Stage(_, Stage::Body)) {
             self.mark.lower(&self.line);
         }
-        self.shared().roll.watch(self.place(), self.deadline);
+        self.shared().roll.set_deadline(self.place(), self.deadline);
         self.place().set_busy(busy);
         Step::Wait
     }
@@ -350,12 +350,12 @@ impl<S: Answers> Connection<S> {
     fn close(&mut self, linger: bool) -> Step {
         let may_linger = linger
             && self.place().with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
-            && self.shared().roll.depart();
+            && self.shared().roll.begin_linger();
         if !may_linger {
             return Step::End;
         }
         let (roll, place) = (Arc::clone(&self.shared().roll), Arc::clone(&self.line.place));
-        self.departing = Some(Box::new(Departing::departing(roll, place)));
+        self.departing = Some(Box::new(Departing::lingering(roll, place)));
         Step::On
     }
 
@@ -393,7 +393,7 @@ impl<S: Answers> Drop for Connection<S> {
             if self.end.is_none() || self.unsent.is_some() {
                 let _ = self.abandon(); // a runtime that ends drops its tasks
             }
-            self.shared().roll.leave(self.place(), false);
+            self.shared().roll.remove(self.place(), false);
         }
     }
 }

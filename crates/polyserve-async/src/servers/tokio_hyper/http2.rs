@@ -194,7 +194,7 @@ impl<H: Serves> Connection<H> {
                 Waiting::Streams => {}
             }
         }
-        self.line.shared.roll.watch(&self.line.place, self.deadline);
+        self.line.shared.roll.set_deadline(&self.line.place, self.deadline);
         self.line.place.set_busy(matches!(waiting, Waiting::Streams | Waiting::Written));
         Poll::Pending
     }

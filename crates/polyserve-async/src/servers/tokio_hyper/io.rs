@@ -17,7 +17,7 @@ use polyserve_core::net;
 
 use super::line::{Line, Stage};
 use super::output::Buffers;
-use crate::servers::runtime::{Direction, Moved, Watched as _};
+use crate::servers::server_runtime::{AsyncSocket as _, Direction, Transfer};
 
 /// One connection's.
 pub(crate) struct Io {
@@ -69,11 +69,11 @@ impl Read for Io {
 /// Reads. `leaves`: the connection ends if there is nothing, also where the runtime has not heard of it yet.
 fn receive(line: &Line, cx: &mut Context<'_>, input: &mut [u8], leaves: bool) -> Poll<io::Result<usize>> {
     let place = &line.place;
-    let mut attempt = || -> io::Result<Moved> {
+    let mut attempt = || -> io::Result<Transfer> {
         let count = place.with_socket(|socket| net::receive(socket, input))?;
-        Ok(Moved { count, drained: count < input.len() && count > 0 })
+        Ok(Transfer { count, drained: count < input.len() && count > 0 })
     };
-    if leaves || place.watched().is_none() {
+    if leaves || place.socket().is_none() {
         loop {
             match attempt() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -82,14 +82,14 @@ fn receive(line: &Line, cx: &mut Context<'_>, input: &mut [u8], leaves: bool) ->
                 other => return Poll::Ready(other.map(|moved| moved.count)),
             }
         }
-        if let Err(error) = place.watch() {
+        if let Err(error) = place.register() {
             if line.shared.roll.log_throttle.is_due() {
                 tracing::warn!(%error, "a connection cannot be watched");
             }
             return Poll::Ready(Err(error));
         }
     }
-    match place.watched() {
+    match place.socket() {
         Some(watched) => watched.poll_io(cx, Direction::Read, attempt),
         None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
     }

@@ -16,13 +16,13 @@ use polyserve_core::BoxFuture;
 use polyserve_core::sync::lock;
 
 use super::output::{Buffers, Output};
-use crate::servers::place::Place;
-use crate::servers::roll::Roll;
-use crate::servers::tokio_runtime::Tokio;
+use crate::servers::connection_entry::ConnectionEntry;
+use crate::servers::connection_registry::ConnectionRegistry;
+use crate::servers::tokio_io::TokioIo;
 
 /// What all connections of a run share.
 pub(crate) struct Shared {
-    pub(super) roll: Arc<Roll<Tokio>>,
+    pub(super) roll: Arc<ConnectionRegistry<TokioIo>>,
     pub(super) builder: http1::Builder,
     pub(super) server_header: Option<HeaderValue>,
     /// Serves a connection that begins with HTTP/2's preface, where that is asked for; the bytes were read already.
@@ -61,7 +61,7 @@ impl Stage {
 /// One connection's line.
 pub(crate) struct Line {
     pub(super) shared: Arc<Shared>,
-    pub(super) place: Arc<Place<Tokio>>,
+    pub(super) place: Arc<ConnectionEntry<TokioIo>>,
     state: Mutex<State>,
 }
 
@@ -163,7 +163,7 @@ impl Tally {
 }
 
 impl Line {
-    pub(super) fn new(shared: Arc<Shared>, place: Arc<Place<Tokio>>) -> Arc<Self> {
+    pub(super) fn new(shared: Arc<Shared>, place: Arc<ConnectionEntry<TokioIo>>) -> Arc<Self> {
         let state = State {
             stage: Stage::Idle,
             requests: 0,

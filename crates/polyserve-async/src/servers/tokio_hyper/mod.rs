@@ -62,9 +62,9 @@ pub use self::streaming::RequestBody;
 use self::answering::Answering;
 use self::connection::{Answers, Connection};
 use self::line::{Line, Shared};
-use super::accepting::Accepting;
-use super::roll::Roll;
-use super::tokio_runtime::Tokio;
+use super::accept_loop::AcceptLoop;
+use super::connection_registry::ConnectionRegistry;
+use super::tokio_io::TokioIo;
 use super::tokio_tcp;
 
 /// A server whose connections are hyper's, each a task of a tokio runtime.
@@ -166,7 +166,7 @@ impl TokioHyper {
         let listener = net::listen(addr, &self.config)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
-        let roll = Roll::new(server, 1);
+        let roll = ConnectionRegistry::new(server, 1);
         let (own, handle) = tokio_tcp::runtime(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
         let shared = Shared { http2: self.http2(&handle), ..shared(&roll, &self.config) };
         start(&handle, &roll, listener, Arc::new(shared), answers)?;
@@ -196,7 +196,7 @@ impl Server for TokioHyper {
     }
 }
 
-fn shared(roll: &Arc<Roll<Tokio>>, config: &ServerConfig) -> Shared {
+fn shared(roll: &Arc<ConnectionRegistry<TokioIo>>, config: &ServerConfig) -> Shared {
     let mut builder = http1::Builder::new();
     builder
         .half_close(true)
@@ -217,18 +217,18 @@ fn shared(roll: &Arc<Roll<Tokio>>, config: &ServerConfig) -> Shared {
 
 fn start<A: Answers>(
     handle: &Handle,
-    roll: &Arc<Roll<Tokio>>,
+    roll: &Arc<ConnectionRegistry<TokioIo>>,
     listener: TcpListener,
     shared: Arc<Shared>,
     answers: impl Fn(&Arc<Line>) -> A + Send + Sync + 'static,
 ) -> std_io::Result<()> {
     let _context = handle.enter();
-    let receive = move |_: &Arc<Roll<Tokio>>, runtime: &Tokio, place| {
+    let receive = move |_: &Arc<ConnectionRegistry<TokioIo>>, runtime: &TokioIo, place| {
         let line = Line::new(Arc::clone(&shared), place);
         let service = answers(&line);
-        super::runtime::Runtime::spawn(runtime, Connection::new(line, service, Bytes::new()));
+        super::server_runtime::ServerRuntime::spawn(runtime, Connection::new(line, service, Bytes::new()));
     };
-    let accepting = Accepting::new(roll, &Tokio(handle.clone()), listener, 0, receive)?;
+    let accepting = AcceptLoop::new(roll, &TokioIo(handle.clone()), listener, 0, receive)?;
     drop(handle.spawn(accepting.run()));
     Ok(())
 }

@@ -9,7 +9,7 @@ use polyserve_core::http1::date::Date;
 use polyserve_core::net;
 
 use super::line::Line;
-use crate::servers::runtime::{Direction, Moved, Watched as _};
+use crate::servers::server_runtime::{AsyncSocket as _, Direction, Transfer};
 
 /// Bytes read at once.
 const INPUT: usize = 32 * 1024;
@@ -72,16 +72,16 @@ impl Output {
 
     /// Sends on, once the kernel takes more, until all is sent. False where the client is gone.
     pub(super) fn write_on(&mut self, line: &Line, cx: &mut Context<'_>, last: bool) -> Poll<bool> {
-        if line.place.watch().is_err() {
+        if line.place.register().is_err() {
             return Poll::Ready(false);
         }
-        let Some(watched) = line.place.watched() else { return Poll::Ready(false) };
+        let Some(watched) = line.place.socket() else { return Poll::Ready(false) };
         while !self.is_empty() {
             let attempt = || {
                 let whole = self.bytes.len();
                 let answered = line.place.with_socket(|socket| self.send(socket, last))?;
                 line.shared.roll.server.count_answered(answered);
-                Ok(Moved { count: whole - self.bytes.len(), drained: !self.is_empty() })
+                Ok(Transfer { count: whole - self.bytes.len(), drained: !self.is_empty() })
             };
             match watched.poll_io(cx, Direction::Write, attempt) {
                 Poll::Pending => return Poll::Pending,

@@ -20,7 +20,7 @@ use polyserve_core::serving::ServerState;
 use polyserve_core::sync::lock;
 use slab::Slab;
 
-/// A connection that has a thread. It is shut from outside under the hall's lock alone, and closed by the last who has it.
+/// A connection that has a thread. It is shut from outside under the dispatcher's lock alone, and closed by the last who has it.
 pub(super) struct Seat {
     pub(super) key: usize,
     pub(super) stream: TcpStream,
@@ -50,14 +50,14 @@ impl Seat {
     }
 }
 
-/// What the porter and the pool's threads share.
-pub(super) struct Hall {
+/// What the main_loop and the pool's threads share.
+pub(super) struct Dispatcher {
     pub(super) server: ServerState,
     threads: usize,
     floor: Mutex<Floor>,
     /// So many connections wait for a thread that no other leaves for.
     short: AtomicUsize,
-    /// Wakes the porter; written to once until he comes.
+    /// Wakes the main_loop; written to once until he comes.
     bell: UnixStream,
     rung: AtomicBool,
     start: Instant,
@@ -72,7 +72,7 @@ struct Floor {
     leaving: usize,
     /// Guests whose place is another's already.
     replaced: usize,
-    /// Their last answer is sent; the porter sees them off.
+    /// Their last answer is sent; the main_loop sees them off.
     departing: Vec<TcpStream>,
 }
 
@@ -92,13 +92,13 @@ impl Floor {
     }
 }
 
-impl Hall {
-    /// An empty hall for so many threads; also what becomes readable when the porter is wanted.
+impl Dispatcher {
+    /// An empty dispatcher for so many threads; also what becomes readable when the main_loop is wanted.
     pub(super) fn new(server: ServerState, threads: usize) -> std::io::Result<(Arc<Self>, UnixStream)> {
         let (bell, heard) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         heard.set_nonblocking(true)?;
-        let hall = Arc::new(Self {
+        let dispatcher = Arc::new(Self {
             server,
             threads,
             floor: Mutex::default(),
@@ -107,13 +107,13 @@ impl Hall {
             rung: AtomicBool::new(false),
             start: Instant::now(),
         });
-        let weak = Arc::downgrade(&hall);
-        hall.server.shutdown.on_begin(move || {
-            if let Some(hall) = weak.upgrade() {
-                hall.ring();
+        let weak = Arc::downgrade(&dispatcher);
+        dispatcher.server.shutdown.on_begin(move || {
+            if let Some(dispatcher) = weak.upgrade() {
+                dispatcher.ring();
             }
         });
-        Ok((hall, heard))
+        Ok((dispatcher, heard))
     }
 
     fn ring(&self) {
@@ -122,7 +122,7 @@ impl Hall {
         }
     }
 
-    /// The porter has heard the bell, and looks at everything after this.
+    /// The main_loop has heard the bell, and looks at everything after this.
     pub(super) fn answer_bell(&self, mut heard: &UnixStream) {
         let _ = heard.read(&mut [0; 16]);
         self.rung.store(false, Ordering::SeqCst);
@@ -157,7 +157,7 @@ impl Hall {
         Some(seat)
     }
 
-    /// A connection has ended; if it is to linger, the porter sees to that.
+    /// A connection has ended; if it is to linger, the main_loop sees to that.
     pub(super) fn rise(&self, seat: Arc<Seat>, linger: bool) {
         let mut floor = lock(&self.floor);
         let Some(guest) = floor.guests.try_remove(seat.key) else { return };

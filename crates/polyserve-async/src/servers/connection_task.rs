@@ -20,33 +20,33 @@ use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::net;
 use polyserve_core::serving::{ServerState, ThreadBuffers};
 
-use super::place::Place;
-use super::roll::Roll;
-use super::runtime::{Direction, Moved, Runtime, Watched};
+use super::connection_entry::ConnectionEntry;
+use super::connection_registry::ConnectionRegistry;
+use super::server_runtime::{AsyncSocket, Direction, ServerRuntime, Transfer};
 
 /// A connection, from accept to close.
-pub(crate) struct Connection<R: Runtime> {
-    roll: Arc<Roll<R>>,
-    place: Arc<Place<R>>,
+pub(crate) struct ConnectionTask<R: ServerRuntime> {
+    registry: Arc<ConnectionRegistry<R>>,
+    entry: Arc<ConnectionEntry<R>>,
     session: Session,
     want: Want,
     waker: Option<Waker>,
-    waiting: Waiting,
+    waiting: DeadlineKind,
     deadline: Instant,
-    state: State,
+    state: Mode,
     rejected: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Mode {
     Serving,
     /// The last answer is sent; what still comes is thrown away.
-    Departing,
+    Lingering,
 }
 
 /// What a deadline is for; while it stays the same, so does the deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Waiting {
+enum DeadlineKind {
     Nothing,
     Stage((u64, Phase)),
     Written,
@@ -57,113 +57,113 @@ enum Waiting {
 const TURNS: usize = 8;
 
 /// Whether a step can be followed by another now.
-enum Step {
-    On,
+enum Progress {
+    Continue,
     Wait,
-    End,
+    Done,
 }
 
-impl<R: Runtime> Connection<R> {
+impl<R: ServerRuntime> ConnectionTask<R> {
     /// One that has just been accepted. `rejected`: it is told that there is no room.
-    pub(crate) fn new(roll: Arc<Roll<R>>, place: Arc<Place<R>>, rejected: bool) -> Self {
+    pub(crate) fn new(registry: Arc<ConnectionRegistry<R>>, entry: Arc<ConnectionEntry<R>>, rejected: bool) -> Self {
         let session = Session::new();
         let want = session.want();
         Self {
-            roll,
-            place,
+            registry,
+            entry,
             session,
             want,
             waker: None,
-            waiting: Waiting::Nothing,
+            waiting: DeadlineKind::Nothing,
             deadline: Instant::now(),
-            state: State::Serving,
+            state: Mode::Serving,
             rejected,
         }
     }
 
     /// One whose last answer is sent, and who is no longer among those served: what still comes is thrown away.
     #[cfg(feature = "hyper")]
-    pub(crate) fn departing(roll: Arc<Roll<R>>, place: Arc<Place<R>>) -> Self {
-        let mut connection = Self::new(roll, place, false);
-        connection.state = State::Departing;
+    pub(crate) fn lingering(registry: Arc<ConnectionRegistry<R>>, entry: Arc<ConnectionEntry<R>>) -> Self {
+        let mut connection = Self::new(registry, entry, false);
+        connection.state = Mode::Lingering;
         connection
     }
 
     fn server(&self) -> &ServerState {
-        &self.roll.server
+        &self.registry.server
     }
 
     fn run(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Poll<()> {
         if self.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            self.place.set_waker(cx.waker());
+            self.entry.set_waker(cx.waker());
             self.waker = Some(cx.waker().clone());
         }
-        if self.rejected && self.state == State::Serving && !matches!(self.want, Want::Close { .. }) {
-            buffers.refresh(&self.roll.server);
-            self.want = self.session.reject(&self.roll.server.env, &mut buffers.scratch);
+        if self.rejected && self.state == Mode::Serving && !matches!(self.want, Want::Close { .. }) {
+            buffers.refresh(&self.registry.server);
+            self.want = self.session.reject(&self.registry.server.env, &mut buffers.scratch);
             self.send(buffers);
         }
         for _ in 0..TURNS {
             let step = match self.state {
-                State::Serving => self.serve(cx, buffers),
-                State::Departing => self.see_off(cx, buffers),
+                Mode::Serving => self.serve(cx, buffers),
+                Mode::Lingering => self.linger(cx, buffers),
             };
             match step {
-                Step::On => {}
-                Step::Wait => {
-                    self.place.set_busy(self.session.is_busy());
+                Progress::Continue => {}
+                Progress::Wait => {
+                    self.entry.set_busy(self.session.is_busy());
                     return Poll::Pending;
                 }
-                Step::End => return Poll::Ready(()),
+                Progress::Done => return Poll::Ready(()),
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    fn serve(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
+    fn serve(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
         if self.server().shutdown.is_begun() && self.server().is_over() {
             return self.abandon();
         }
         if !self.session.unsent().is_empty() {
             match self.write_on(cx) {
-                Poll::Ready(true) if self.waiting == Waiting::Written => self.waiting = Waiting::Nothing,
+                Poll::Ready(true) if self.waiting == DeadlineKind::Written => self.waiting = DeadlineKind::Nothing,
                 Poll::Ready(true) => {}
                 Poll::Ready(false) => return self.abandon(),
-                Poll::Pending => return self.wait_for(Waiting::Written, buffers),
+                Poll::Pending => return self.wait_for(DeadlineKind::Written, buffers),
             }
         }
-        self.roll.server.count(&mut self.session);
+        self.registry.server.count(&mut self.session);
         match self.want {
             Want::Close { linger } => return self.close(linger),
             Want::Read(phase) => return self.read(phase, cx, buffers),
             Want::Write => {}
             Want::Answer => {
-                self.place.set_calling(true);
+                self.entry.set_calling(true);
                 let polled = self.session.poll_answer(cx);
-                self.place.set_calling(false);
+                self.entry.set_calling(false);
                 if polled.is_pending() {
-                    return self.wait_for(Waiting::Stage(self.session.stage()), buffers);
+                    return self.wait_for(DeadlineKind::Stage(self.session.stage()), buffers);
                 }
             }
         }
-        buffers.refresh(&self.roll.server);
-        self.place.set_calling(true);
-        self.want = self.session.resume(&self.roll.server.env, &mut buffers.scratch);
-        self.place.set_calling(false);
+        buffers.refresh(&self.registry.server);
+        self.entry.set_calling(true);
+        self.want = self.session.resume(&self.registry.server.env, &mut buffers.scratch);
+        self.entry.set_calling(false);
         self.send(buffers);
-        Step::On
+        Progress::Continue
     }
 
-    fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
-        let place = &self.place;
+    fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
+        let entry = &self.entry;
         let mut attempt = || {
-            let count = place.with_socket(|socket| net::receive(socket, &mut buffers.input))?;
-            Ok(Moved { count, drained: count < buffers.input.len() && count > 0 })
+            let count = entry.with_socket(|socket| net::receive(socket, &mut buffers.input))?;
+            Ok(Transfer { count, drained: count < buffers.input.len() && count > 0 })
         };
         // What has come before a shutdown is served, also where the runtime has not heard of it yet.
-        let leaves = phase == Phase::Idle && self.roll.server.shutdown.is_begun();
-        let read = match place.watched() {
+        let leaves = phase == Phase::Idle && self.registry.server.shutdown.is_begun();
+        let read = match entry.socket() {
             Some(watched) if !leaves => watched.poll_io(cx, Direction::Read, attempt),
             _ => match attempt() {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
@@ -173,30 +173,30 @@ impl<R: Runtime> Connection<R> {
         match read {
             Poll::Ready(Ok(0)) => {
                 self.want = self.session.end_of_input();
-                Step::On
+                Progress::Continue
             }
             Poll::Ready(Ok(count)) => {
-                buffers.refresh(&self.roll.server);
+                buffers.refresh(&self.registry.server);
                 let bytes = buffers.input.get(..count).unwrap_or_default();
-                self.place.set_calling(true);
-                self.want = self.session.receive(bytes, &self.roll.server.env, &mut buffers.scratch);
-                self.place.set_calling(false);
+                self.entry.set_calling(true);
+                self.want = self.session.receive(bytes, &self.registry.server.env, &mut buffers.scratch);
+                self.entry.set_calling(false);
                 self.send(buffers);
-                Step::On
+                Progress::Continue
             }
-            Poll::Ready(Err(error)) if error.kind() == ErrorKind::Interrupted => Step::On,
+            Poll::Ready(Err(error)) if error.kind() == ErrorKind::Interrupted => Progress::Continue,
             Poll::Ready(Err(_)) => self.abandon(),
-            Poll::Pending if leaves => Step::End,
-            Poll::Pending if self.place.watched().is_none() => self.start_watching(),
-            Poll::Pending => self.wait_for(Waiting::Stage(self.session.stage()), buffers),
+            Poll::Pending if leaves => Progress::Done,
+            Poll::Pending if self.entry.socket().is_none() => self.start_watching(),
+            Poll::Pending => self.wait_for(DeadlineKind::Stage(self.session.stage()), buffers),
         }
     }
 
-    fn start_watching(&mut self) -> Step {
-        match self.place.watch() {
-            Ok(()) => Step::On,
+    fn start_watching(&mut self) -> Progress {
+        match self.entry.register() {
+            Ok(()) => Progress::Continue,
             Err(error) => {
-                if self.roll.log_throttle.is_due() {
+                if self.registry.log_throttle.is_due() {
                     tracing::warn!(%error, "a connection cannot be watched");
                 }
                 self.abandon()
@@ -213,7 +213,7 @@ impl<R: Runtime> Connection<R> {
         let last = matches!(self.want, Want::Close { .. });
         // Behind what waits already, nothing is sent.
         let sent = if self.session.unsent().is_empty() {
-            self.place.with_socket(|socket| net::send(socket, out, last))
+            self.entry.with_socket(|socket| net::send(socket, out, last))
         } else {
             Ok(0)
         };
@@ -224,15 +224,15 @@ impl<R: Runtime> Connection<R> {
     /// Sends what could not be sent before. False where the client is gone.
     fn write_on(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         while !self.session.unsent().is_empty() {
-            if self.place.watch().is_err() {
+            if self.entry.register().is_err() {
                 return Poll::Ready(false);
             }
-            let Some(watched) = self.place.watched() else { return Poll::Ready(false) };
+            let Some(watched) = self.entry.socket() else { return Poll::Ready(false) };
             let unsent = self.session.unsent();
             let last = matches!(self.want, Want::Close { .. });
             let attempt = || {
                 let count = net::send(watched, unsent, last)?;
-                Ok(Moved { count, drained: count < unsent.len() })
+                Ok(Transfer { count, drained: count < unsent.len() })
             };
             match watched.poll_io(cx, Direction::Write, attempt) {
                 Poll::Pending => return Poll::Pending,
@@ -244,81 +244,81 @@ impl<R: Runtime> Connection<R> {
     }
 
     /// Waits until the deadline of `waiting`, which is set where it is new; or does what is due where it has passed.
-    fn wait_for(&mut self, waiting: Waiting, buffers: &mut ThreadBuffers) -> Step {
+    fn wait_for(&mut self, waiting: DeadlineKind, buffers: &mut ThreadBuffers) -> Progress {
         let now = Instant::now();
         if self.waiting != waiting {
             self.waiting = waiting;
             self.deadline = now + self.timeout(waiting);
         } else if self.deadline <= now {
-            self.waiting = Waiting::Nothing;
+            self.waiting = DeadlineKind::Nothing;
             match waiting {
-                Waiting::Stage(_) => {
-                    buffers.refresh(&self.roll.server);
-                    self.want = self.session.time_out(&self.roll.server.env, &mut buffers.scratch);
+                DeadlineKind::Stage(_) => {
+                    buffers.refresh(&self.registry.server);
+                    self.want = self.session.time_out(&self.registry.server.env, &mut buffers.scratch);
                     self.send(buffers);
-                    return Step::On;
+                    return Progress::Continue;
                 }
-                Waiting::Written | Waiting::Nothing => return self.abandon(),
-                Waiting::Gone => return Step::End,
+                DeadlineKind::Written | DeadlineKind::Nothing => return self.abandon(),
+                DeadlineKind::Gone => return Progress::Done,
             }
         }
-        self.roll.watch(&self.place, self.deadline);
-        Step::Wait
+        self.registry.set_deadline(&self.entry, self.deadline);
+        Progress::Wait
     }
 
-    fn timeout(&self, waiting: Waiting) -> Duration {
+    fn timeout(&self, waiting: DeadlineKind) -> Duration {
         let config = &self.server().config;
         match waiting {
-            Waiting::Stage((_, phase)) => phase.timeout(config),
-            Waiting::Written => config.write_timeout,
-            Waiting::Gone => config.linger_timeout,
-            Waiting::Nothing => Duration::ZERO,
+            DeadlineKind::Stage((_, phase)) => phase.timeout(config),
+            DeadlineKind::Written => config.write_timeout,
+            DeadlineKind::Gone => config.linger_timeout,
+            DeadlineKind::Nothing => Duration::ZERO,
         }
     }
 
-    fn close(&mut self, linger: bool) -> Step {
+    fn close(&mut self, linger: bool) -> Progress {
         let may_linger = linger
-            && self.place.with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
-            && (self.rejected || self.roll.depart());
+            && self.entry.with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
+            && (self.rejected || self.registry.begin_linger());
         if !may_linger {
-            return Step::End;
+            return Progress::Done;
         }
-        self.state = State::Departing;
-        Step::On
+        self.state = Mode::Lingering;
+        Progress::Continue
     }
 
     /// Throws away what comes, until the client closes or the time is up.
-    fn see_off(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
+    fn linger(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
         if self.server().is_over() {
-            return Step::End;
+            return Progress::Done;
         }
-        if self.place.watched().is_none() && matches!(self.start_watching(), Step::End) {
-            return Step::End;
+        if self.entry.socket().is_none() && matches!(self.start_watching(), Progress::Done) {
+            return Progress::Done;
         }
-        let Some(watched) = self.place.watched() else { return Step::End };
+        let Some(watched) = self.entry.socket() else { return Progress::Done };
         let attempt = || {
             let count = net::receive(watched, &mut buffers.input)?;
-            Ok(Moved { count, drained: false })
+            Ok(Transfer { count, drained: false })
         };
         match watched.poll_io(cx, Direction::Read, attempt) {
             // A client that never stops sending does not move the deadline.
-            Poll::Ready(Ok(count)) if count > 0 => match self.wait_for(Waiting::Gone, buffers) {
-                Step::Wait => Step::On,
+            Poll::Ready(Ok(count)) if count > 0 => match self.wait_for(DeadlineKind::Gone, buffers) {
+                Progress::Wait => Progress::Continue,
                 step => step,
             },
-            Poll::Ready(_) => Step::End,
-            Poll::Pending => self.wait_for(Waiting::Gone, buffers),
+            Poll::Ready(_) => Progress::Done,
+            Poll::Pending => self.wait_for(DeadlineKind::Gone, buffers),
         }
     }
 
     /// Past the shutdown's deadline, a request that it has counts as cut.
-    fn abandon(&mut self) -> Step {
+    fn abandon(&mut self) -> Progress {
         if self.session.is_busy() && self.server().is_over() {
-            self.roll.count_cut(&self.place);
+            self.registry.count_cut(&self.entry);
         }
         self.session.abandon();
-        self.roll.server.count(&mut self.session);
-        Step::End
+        self.registry.server.count(&mut self.session);
+        Progress::Done
     }
 }
 
@@ -328,7 +328,7 @@ thread_local! {
     static BUFFERS: Cell<Option<Box<ThreadBuffers>>> = const { Cell::new(None) };
 }
 
-impl<R: Runtime> Future for Connection<R> {
+impl<R: ServerRuntime> Future for ConnectionTask<R> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -339,10 +339,10 @@ impl<R: Runtime> Future for Connection<R> {
     }
 }
 
-impl<R: Runtime> Drop for Connection<R> {
+impl<R: ServerRuntime> Drop for ConnectionTask<R> {
     fn drop(&mut self) {
         let _ = self.abandon(); // a runtime that ends drops its tasks
-        self.roll.leave(&self.place, self.rejected || self.state == State::Departing);
+        self.registry.remove(&self.entry, self.rejected || self.state == Mode::Lingering);
     }
 }
 

@@ -1,11 +1,11 @@
 //! Every open connection of a run: how many there are, when each is late, and how all of them end.
 //!
 //! A timer for each connection would put a lock on every request. Here a connection writes its deadline into its own
-//! [`Place`], and the server's main thread looks through all of them when the earliest may have passed: a deadline that
+//! [`ConnectionEntry`], and the server's main thread looks through all of them when the earliest may have passed: a deadline that
 //! only moves later, as that of a busy connection does, costs nobody anything.
 //!
 //! Invariants: the main thread looks no later than the earliest deadline that was written, rounded up to a tick, or 10 ms
-//! after its last look; a task is woken for its deadline once; who is on the roll when a shutdown begins is woken.
+//! after its last look; a task is woken for its deadline once; who is on the registry when a shutdown begins is woken.
 //!
 //! Cost: for a connection two uncontended locks; for a request one ordered store; for a look at n connections n loads, at
 //! most a hundred times a second.
@@ -21,12 +21,12 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Drain, net};
 use slab::Slab;
 
-use super::place::{NEVER, Place};
-use super::runtime::Runtime;
+use super::connection_entry::{ConnectionEntry, NEVER};
+use super::server_runtime::ServerRuntime;
 
-/// The roll of one run of a server.
+/// The registry of one run of a server.
 #[derive(Debug)]
-pub(crate) struct Roll<R: Runtime> {
+pub(crate) struct ConnectionRegistry<R: ServerRuntime> {
     pub(crate) server: ServerState,
     /// What the accept loops have to say.
     pub(crate) log_throttle: LogThrottle,
@@ -34,146 +34,146 @@ pub(crate) struct Roll<R: Runtime> {
     /// Connections that are served.
     open: AtomicUsize,
     /// Connections whose last answer is sent, and those that are turned away.
-    departing: AtomicUsize,
+    lingering: AtomicUsize,
     /// Loops that still accept, and their listeners.
-    accepting: AtomicUsize,
-    listeners: Mutex<Vec<Weak<R::Watched>>>,
+    accept_loop: AtomicUsize,
+    listeners: Mutex<Vec<Weak<R::Socket>>>,
     start: Instant,
     /// The tick at which the main thread looks next.
     next: AtomicU64,
     main: OnceLock<Thread>,
 }
 
-/// A part of the roll. Its lock is taken once when a connection comes, and once when it goes.
-type Shard<R> = Mutex<Slab<Arc<Place<R>>>>;
+/// A part of the registry. Its lock is taken once when a connection comes, and once when it goes.
+type Shard<R> = Mutex<Slab<Arc<ConnectionEntry<R>>>>;
 
 /// More than this depart at once only in a flood; those beyond are closed at once.
-const MOST_DEPARTING: usize = 256;
+const MAX_LINGERING: usize = 256;
 
 /// Between two looks at all deadlines.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// How a newcomer is received.
-pub(crate) enum Admission<R: Runtime> {
+pub(crate) enum Admission<R: ServerRuntime> {
     /// It is served.
-    Served(Arc<Place<R>>),
+    Served(Arc<ConnectionEntry<R>>),
     /// There are too many: it is told so.
-    Rejected(Arc<Place<R>>),
+    Rejected(Arc<ConnectionEntry<R>>),
     /// There are far too many: it was closed.
     Closed,
 }
 
 /// Counts one more, unless there are `most`. One that is turned away is never in the count, not for a moment: another who
-/// looks just then would be turned away from a place that is free.
+/// looks just then would be turned away from a entry that is free.
 fn take_one(count: &AtomicUsize, most: usize) -> bool {
     let more = |count| (count < most).then_some(count + 1);
     count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
 }
 
-impl<R: Runtime> Roll<R> {
-    /// For connections from `loops` accept loops, each with a part of the roll of its own.
+impl<R: ServerRuntime> ConnectionRegistry<R> {
+    /// For connections from `loops` accept loops, each with a part of the registry of its own.
     pub(crate) fn new(server: ServerState, loops: usize) -> Arc<Self> {
-        let roll = Arc::new(Self {
+        let registry = Arc::new(Self {
             server,
             log_throttle: LogThrottle::new(),
             shards: (0..loops.max(1)).map(|_| Mutex::new(Slab::new())).collect(),
             open: AtomicUsize::new(0),
-            departing: AtomicUsize::new(0),
-            accepting: AtomicUsize::new(loops),
+            lingering: AtomicUsize::new(0),
+            accept_loop: AtomicUsize::new(loops),
             listeners: Mutex::new(Vec::new()),
             start: Instant::now(),
             next: AtomicU64::new(NEVER),
             main: OnceLock::new(),
         });
-        let weak = Arc::downgrade(&roll);
-        roll.server.shutdown.on_begin(move || {
-            if let Some(roll) = weak.upgrade() {
-                roll.rouse();
-                roll.wake_all();
+        let weak = Arc::downgrade(&registry);
+        registry.server.shutdown.on_begin(move || {
+            if let Some(registry) = weak.upgrade() {
+                registry.wake_supervisor();
+                registry.wake_all();
             }
         });
-        roll
+        registry
     }
 
     /// Receives a newcomer, who does not block.
     pub(crate) fn admit(&self, socket: TcpStream, shard: usize) -> Admission<R> {
         if take_one(&self.open, self.server.config.max_connections) {
-            return Admission::Served(self.enter(socket, shard));
+            return Admission::Served(self.insert(socket, shard));
         }
-        if !self.begin_departing() {
+        if !self.reserve_linger() {
             return Admission::Closed;
         }
-        Admission::Rejected(self.enter(socket, shard))
+        Admission::Rejected(self.insert(socket, shard))
     }
 
-    fn enter(&self, socket: TcpStream, shard: usize) -> Arc<Place<R>> {
+    fn insert(&self, socket: TcpStream, shard: usize) -> Arc<ConnectionEntry<R>> {
         let shard = shard % self.shards.len();
         let mut slab = lock(&self.shards[shard]);
-        let entry = slab.vacant_entry();
-        let place = Arc::new(Place::new(socket, shard, entry.key()));
-        entry.insert(Arc::clone(&place));
-        place
+        let slot = slab.vacant_entry();
+        let entry = Arc::new(ConnectionEntry::new(socket, shard, slot.key()));
+        slot.insert(Arc::clone(&entry));
+        entry
     }
 
     /// One that was served departs: its room is free again. False where it is to be closed at once.
-    pub(crate) fn depart(&self) -> bool {
-        let may = self.begin_departing();
+    pub(crate) fn begin_linger(&self) -> bool {
+        let may = self.reserve_linger();
         if may {
             self.open.fetch_sub(1, Ordering::SeqCst);
         }
         may
     }
 
-    fn begin_departing(&self) -> bool {
-        take_one(&self.departing, MOST_DEPARTING)
+    fn reserve_linger(&self) -> bool {
+        take_one(&self.lingering, MAX_LINGERING)
     }
 
     /// A connection is gone.
-    pub(crate) fn leave(&self, place: &Place<R>, was_departing: bool) {
-        drop(lock(&self.shards[place.shard]).try_remove(place.key));
-        place.forget_waker();
-        let counter = if was_departing { &self.departing } else { &self.open };
+    pub(crate) fn remove(&self, entry: &ConnectionEntry<R>, was_lingering: bool) {
+        drop(lock(&self.shards[entry.shard]).try_remove(entry.key));
+        entry.forget_waker();
+        let counter = if was_lingering { &self.lingering } else { &self.open };
         counter.fetch_sub(1, Ordering::SeqCst);
-        self.rouse_if_ending();
+        self.wake_supervisor_if_done();
     }
 
-    /// Counts the request of `place` as cut, once.
-    pub(crate) fn count_cut(&self, place: &Place<R>) {
-        if place.is_to_be_counted() {
+    /// Counts the request of `entry` as cut, once.
+    pub(crate) fn count_cut(&self, entry: &ConnectionEntry<R>) {
+        if entry.claim_count() {
             self.server.count_cut();
         }
     }
 
     /// Takes note of a listener, to close it at the end where its loop does not come to it.
-    pub(crate) fn note_listener(&self, listener: &Arc<R::Watched>) {
+    pub(crate) fn register_listener(&self, listener: &Arc<R::Socket>) {
         lock(&self.listeners).push(Arc::downgrade(listener));
     }
 
     /// An accept loop has ended, and its listener is closed.
-    pub(crate) fn end_accepting(&self) {
-        self.accepting.fetch_sub(1, Ordering::SeqCst);
-        self.rouse_if_ending();
+    pub(crate) fn accept_loop_ended(&self) {
+        self.accept_loop.fetch_sub(1, Ordering::SeqCst);
+        self.wake_supervisor_if_done();
     }
 
-    fn rouse_if_ending(&self) {
+    fn wake_supervisor_if_done(&self) {
         if self.server.shutdown.is_begun() && self.is_empty() {
-            self.rouse();
+            self.wake_supervisor();
         }
     }
 
     fn is_empty(&self) -> bool {
-        [&self.accepting, &self.open, &self.departing].iter().all(|count| count.load(Ordering::SeqCst) == 0)
+        [&self.accept_loop, &self.open, &self.lingering].iter().all(|count| count.load(Ordering::SeqCst) == 0)
     }
 
-    /// Has `place` woken at `deadline`, or at the shutdown's if that is earlier.
-    pub(crate) fn watch(&self, place: &Place<R>, deadline: Instant) {
+    /// Has `entry` woken at `deadline`, or at the shutdown's if that is earlier.
+    pub(crate) fn set_deadline(&self, entry: &ConnectionEntry<R>, deadline: Instant) {
         let tick = self.tick(self.server.within(deadline));
-        if place.deadline() == tick {
+        if entry.deadline() == tick {
             return;
         }
-        place.set_deadline(tick);
+        entry.set_deadline(tick);
         if tick < self.next.load(Ordering::SeqCst) && self.next.fetch_min(tick, Ordering::SeqCst) > tick {
-            self.rouse();
+            self.wake_supervisor();
         }
     }
 
@@ -183,43 +183,43 @@ impl<R: Runtime> Roll<R> {
         u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(NEVER - 1)
     }
 
-    fn rouse(&self) {
+    fn wake_supervisor(&self) {
         if let Some(main) = self.main.get() {
             main.unpark();
         }
     }
 
     fn wake_all(&self) {
-        for place in self.places() {
-            place.wake();
+        for entry in self.entries() {
+            entry.wake();
         }
     }
 
-    fn places(&self) -> Vec<Arc<Place<R>>> {
+    fn entries(&self) -> Vec<Arc<ConnectionEntry<R>>> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.extend(lock(shard).iter().map(|(_, place)| Arc::clone(place)));
+            all.extend(lock(shard).iter().map(|(_, entry)| Arc::clone(entry)));
         }
         all
     }
 
     /// Wakes who is late; says when the next one is.
-    fn sweep(&self) -> u64 {
+    fn wake_expired(&self) -> u64 {
         self.next.store(NEVER, Ordering::SeqCst);
         let now = self.tick(Instant::now());
         let mut earliest = NEVER;
         let mut late = Vec::new();
         for shard in &self.shards {
-            for (_, place) in lock(shard).iter() {
-                match place.deadline() {
-                    tick if tick <= now => late.push((Arc::clone(place), tick)),
+            for (_, entry) in lock(shard).iter() {
+                match entry.deadline() {
+                    tick if tick <= now => late.push((Arc::clone(entry), tick)),
                     tick => earliest = earliest.min(tick),
                 }
             }
         }
-        for (place, tick) in late {
-            if place.take_deadline(tick) {
-                place.wake();
+        for (entry, tick) in late {
+            if entry.take_deadline(tick) {
+                entry.wake();
             }
         }
         self.next.fetch_min(earliest, Ordering::SeqCst).min(earliest)
@@ -242,7 +242,7 @@ impl<R: Runtime> Roll<R> {
             let next = self.next.load(Ordering::SeqCst);
             let mut wait = self.instant(next).map(|due| due.max(may_look).saturating_duration_since(now));
             if wait.is_some_and(|wait| wait.is_zero()) {
-                let next = self.sweep();
+                let next = self.wake_expired();
                 may_look = Instant::now() + PAUSE;
                 wait = self.instant(next).map(|due| due.max(may_look).saturating_duration_since(now));
             }
@@ -255,7 +255,7 @@ impl<R: Runtime> Roll<R> {
                 None => thread::park(),
             }
         }
-        self.finish()
+        self.close_remaining()
     }
 
     fn instant(&self, tick: u64) -> Option<Instant> {
@@ -263,16 +263,16 @@ impl<R: Runtime> Roll<R> {
     }
 
     /// Closes what has not ended, and counts it.
-    fn finish(&self) -> Drain {
+    fn close_remaining(&self) -> Drain {
         let mut stuck = 0;
-        for place in self.places() {
+        for entry in self.entries() {
             // The request of a stuck thread is not counted as cut, too.
-            if place.is_calling() {
-                stuck += usize::from(place.is_to_be_counted());
-            } else if place.is_busy() {
-                self.count_cut(&place);
+            if entry.is_calling() {
+                stuck += usize::from(entry.claim_count());
+            } else if entry.is_busy() {
+                self.count_cut(&entry);
             }
-            let _ = place.with_socket(|socket| net::shut(socket, Shutdown::Both)); // gone already, then
+            let _ = entry.with_socket(|socket| net::shut(socket, Shutdown::Both)); // gone already, then
         }
         for listener in lock(&self.listeners).iter().filter_map(Weak::upgrade) {
             let _ = net::shut(listener.as_ref(), Shutdown::Both); // whoever waits there is refused
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// Whoever was turned away was in the count for a moment. Another, who came just then to a place that had become free,
+    /// Whoever was turned away was in the count for a moment. Another, who came just then to a entry that had become free,
     /// was turned away as well.
     #[test]
     fn who_is_turned_away_takes_nobodys_place() {

@@ -18,14 +18,14 @@ use polyserve_core::serving::{
 use polyserve_core::{Drain, ServerConfig, Service, Shutdown, net};
 use rustix::event::PollFlags;
 
-use super::hall::Hall;
-use super::visit::serve_next;
+use super::dispatcher::Dispatcher;
+use super::task::serve_next;
 
 /// Accepted in a row before those in the lobby are looked at.
 const BATCH: usize = 256;
 
-pub(super) struct Porter {
-    hall: Arc<Hall>,
+pub(super) struct MainLoop {
+    dispatcher: Arc<Dispatcher>,
     pool: ThreadPool,
     threads: usize,
     /// Disconnected once every thread of the pool has ended.
@@ -41,7 +41,7 @@ pub(super) struct Porter {
     log_throttle: LogThrottle,
 }
 
-impl Porter {
+impl MainLoop {
     pub(super) fn new(
         addr: SocketAddr,
         config: &ServerConfig,
@@ -51,8 +51,8 @@ impl Porter {
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
         let threads = super::threads(config);
-        let (hall, bell) = Hall::new(ServerState::new(service, config), threads)?;
-        let shutdown = hall.server.shutdown.clone();
+        let (dispatcher, bell) = Dispatcher::new(ServerState::new(service, config), threads)?;
+        let shutdown = dispatcher.server.shutdown.clone();
         let (aboard, gone) = mpsc::channel::<()>();
         // Each thread holds the hook, and with it the sender, until it ends.
         let hook = move |_| {
@@ -62,8 +62,9 @@ impl Porter {
         let lingering = LingeringSet::new(config.linger_timeout);
         let (lobby, rests_until, log_throttle) = (VecDeque::new(), None, LogThrottle::new());
         let listener = Some(listener);
-        let porter = Self { hall, pool, threads, gone, listener, rests_until, bell, lobby, lingering, log_throttle };
-        Ok((porter, local_addr, shutdown))
+        let main_loop =
+            Self { dispatcher, pool, threads, gone, listener, rests_until, bell, lobby, lingering, log_throttle };
+        Ok((main_loop, local_addr, shutdown))
     }
 
     /// Runs until the shutdown and through it.
@@ -76,7 +77,7 @@ impl Porter {
     }
 
     fn server(&self) -> &ServerState {
-        &self.hall.server
+        &self.dispatcher.server
     }
 
     /// Waits until somebody comes, speaks, leaves or is late, or for so long; does what is to be done for those that were
@@ -97,7 +98,7 @@ impl Porter {
             return thread::park_timeout(ACCEPT_BACKOFF);
         }
         if ready.first() == Some(&true) {
-            self.hall.answer_bell(&self.bell);
+            self.dispatcher.answer_bell(&self.bell);
         }
         self.add();
         let spoken = ready.get(others..).unwrap_or_default();
@@ -114,7 +115,7 @@ impl Porter {
     }
 
     fn add(&mut self) {
-        for stream in self.hall.take_departing() {
+        for stream in self.dispatcher.take_departing() {
             self.lingering.add(stream);
         }
         self.lingering.sweep();
@@ -140,11 +141,11 @@ impl Porter {
         if net::prepare(&stream).is_err() {
             return; // gone already
         }
-        let open = self.lobby.len() + self.hall.places();
+        let open = self.lobby.len() + self.dispatcher.places();
         if open < self.server().config.max_connections || self.make_room() {
             self.greet(stream, Instant::now());
         } else {
-            self.lingering.reject(stream, &self.hall.server);
+            self.lingering.reject(stream, &self.dispatcher.server);
         }
     }
 
@@ -154,19 +155,19 @@ impl Porter {
         if self.lobby.front().is_some_and(|(_, since)| since.elapsed() > head_timeout) {
             return self.lobby.pop_front().is_some();
         }
-        self.hall.make_room()
+        self.dispatcher.make_room()
     }
 
     /// Has a connection served if its first byte is there; otherwise it is to wait for that.
     fn greet(&mut self, stream: TcpStream, since: Instant) {
         match stream.peek(&mut [0]) {
             Ok(0) => {} // it went without a word
-            Ok(_) => match self.hall.enter(stream) {
+            Ok(_) => match self.dispatcher.enter(stream) {
                 Ok(()) => {
-                    let hall = Arc::clone(&self.hall);
-                    self.pool.spawn_ok(async move { serve_next(&hall) });
+                    let dispatcher = Arc::clone(&self.dispatcher);
+                    self.pool.spawn_ok(async move { serve_next(&dispatcher) });
                 }
-                Err(stream) => self.lingering.reject(stream, &self.hall.server),
+                Err(stream) => self.lingering.reject(stream, &self.dispatcher.server),
             },
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 self.lobby.push_back((stream, since));
@@ -186,15 +187,15 @@ impl Porter {
             self.greet(stream, since);
         }
         self.lobby.clear(); // still silent
-        self.hall.dismiss_idle();
+        self.dispatcher.dismiss_idle();
         while self.anybody_left() && !self.server().is_over() {
             self.wait(self.server().shutdown.deadline());
         }
-        if self.hall.inside() > 0 {
-            self.hall.cut();
+        if self.dispatcher.inside() > 0 {
+            self.dispatcher.cut();
         }
         let last = Instant::now() + SHUTDOWN_SLACK;
-        while self.hall.inside() > 0 && Instant::now() < last {
+        while self.dispatcher.inside() > 0 && Instant::now() < last {
             self.wait(Some(last));
         }
         self.end()
@@ -202,14 +203,14 @@ impl Porter {
 
     /// Whoever is no longer inside has been handed over to be seen off before that, so this looks for them afterwards.
     fn anybody_left(&mut self) -> bool {
-        let inside = self.hall.inside();
+        let inside = self.dispatcher.inside();
         self.add();
         inside > 0 || self.lingering.deadline().is_some()
     }
 
     /// Ends the threads; those that still have a connection are stuck.
     fn end(self) -> Drain {
-        let stuck = self.hall.inside();
+        let stuck = self.dispatcher.inside();
         if stuck > 0 {
             for _ in stuck..self.threads {
                 self.pool.spawn_ok(async { resume_unwind(Box::new(())) });
@@ -217,7 +218,7 @@ impl Porter {
         }
         drop(self.pool);
         let _ = self.gone.recv_timeout(if stuck > 0 { Duration::ZERO } else { SHUTDOWN_SLACK });
-        self.hall.server.drained(stuck)
+        self.dispatcher.server.drained(stuck)
     }
 
     fn complain(&self, what: &str, error: &io::Error) {

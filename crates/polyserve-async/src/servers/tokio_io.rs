@@ -1,4 +1,4 @@
-//! tokio, as a [`Runtime`]. It watches sockets edge-triggered: a read that did not fill its buffer is not repeated, for
+//! tokio, as a [`ServerRuntime`]. It watches sockets edge-triggered: a read that did not fill its buffer is not repeated, for
 //! what comes later is a new edge.
 
 use std::future::Future;
@@ -11,17 +11,17 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 
-use super::runtime::{Direction, Moved, Runtime, Watched};
+use super::server_runtime::{AsyncSocket, Direction, ServerRuntime, Transfer};
 
 /// A tokio runtime.
 #[derive(Clone, Debug)]
-pub(crate) struct Tokio(pub(crate) Handle);
+pub(crate) struct TokioIo(pub(crate) Handle);
 
-impl Runtime for Tokio {
-    type Watched = TcpStream;
+impl ServerRuntime for TokioIo {
+    type Socket = TcpStream;
 
     /// tokio panics where a runtime has no I/O, and there is no other way to ask one.
-    fn watch(socket: std::net::TcpStream) -> io::Result<TcpStream> {
+    fn register(socket: std::net::TcpStream) -> io::Result<TcpStream> {
         let watched = catch_unwind(|| TcpStream::from_std(socket));
         watched.unwrap_or_else(|panic| {
             Err(io::Error::other(format!("the runtime cannot watch a socket: {}", panic_text(panic.as_ref()))))
@@ -36,9 +36,9 @@ impl Runtime for Tokio {
 /// A runtime of a server's own. Dropping it waits for nothing, so that it may be dropped on a thread of another runtime,
 /// where tokio's own drop panics.
 #[derive(Debug)]
-pub(crate) struct Own(Option<tokio::runtime::Runtime>);
+pub(crate) struct OwnedRuntime(Option<tokio::runtime::Runtime>);
 
-impl Own {
+impl OwnedRuntime {
     /// What `builder` builds.
     pub(crate) fn build(builder: &mut Builder) -> io::Result<Self> {
         builder.build().map(|runtime| Self(Some(runtime)))
@@ -54,7 +54,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnedRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -62,12 +62,12 @@ impl Drop for Own {
     }
 }
 
-impl Watched for TcpStream {
+impl AsyncSocket for TcpStream {
     fn poll_io(
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
-        mut attempt: impl FnMut() -> io::Result<Moved>,
+        mut attempt: impl FnMut() -> io::Result<Transfer>,
     ) -> Poll<io::Result<usize>> {
         loop {
             let interest = match direction {
@@ -82,7 +82,7 @@ impl Watched for TcpStream {
             };
             let mut moved = None;
             let tried = self.try_io(interest, || {
-                let Moved { count, drained } = attempt()?;
+                let Transfer { count, drained } = attempt()?;
                 moved = Some(count);
                 // It is this error that makes tokio forget the readiness that the attempt was made with, and no later one.
                 if drained { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
@@ -108,8 +108,8 @@ mod tests {
     fn an_own_runtime_may_be_dropped_inside_another() {
         let outer = Builder::new_current_thread().build().unwrap();
         outer.block_on(async {
-            drop(Own::build(Builder::new_multi_thread().worker_threads(1)).unwrap());
-            drop(Own::build(&mut Builder::new_current_thread()).unwrap());
+            drop(OwnedRuntime::build(Builder::new_multi_thread().worker_threads(1)).unwrap());
+            drop(OwnedRuntime::build(&mut Builder::new_current_thread()).unwrap());
         });
     }
 }

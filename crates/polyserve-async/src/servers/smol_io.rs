@@ -1,4 +1,4 @@
-//! async-io and async-executor, as a [`Runtime`]. A wait for a socket is one shot and level-triggered: it costs a call to
+//! async-io and async-executor, as a [`ServerRuntime`]. A wait for a socket is one shot and level-triggered: it costs a call to
 //! the kernel, and it sees what is there already. So a socket that was drained is waited for without another attempt.
 
 use std::future::Future;
@@ -12,18 +12,18 @@ use std::task::{Context, Poll, ready};
 use async_executor::Executor;
 use async_io::Async;
 
-use super::runtime::{Direction, Moved, Runtime, Watched};
+use super::server_runtime::{AsyncSocket, Direction, ServerRuntime, Transfer};
 
 /// An executor, as its own tasks know it: one that nobody runs any more is to end, and its tasks with it. The sockets
 /// are with async-io, of which a process has one.
 #[derive(Clone, Debug)]
-pub(crate) struct OnExecutor(pub(crate) Weak<Executor<'static>>);
+pub(crate) struct SmolIo(pub(crate) Weak<Executor<'static>>);
 
-impl Runtime for OnExecutor {
-    type Watched = Polled;
+impl ServerRuntime for SmolIo {
+    type Socket = SmolSocket;
 
-    fn watch(socket: TcpStream) -> io::Result<Polled> {
-        Ok(Polled { socket: Async::new_nonblocking(socket)?, waits: [const { AtomicBool::new(true) }; 2] })
+    fn register(socket: TcpStream) -> io::Result<SmolSocket> {
+        Ok(SmolSocket { socket: Async::new_nonblocking(socket)?, waits: [const { AtomicBool::new(true) }; 2] })
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -35,25 +35,25 @@ impl Runtime for OnExecutor {
 
 /// A socket that async-io watches.
 #[derive(Debug)]
-pub(crate) struct Polled {
+pub(crate) struct SmolSocket {
     socket: Async<TcpStream>,
     /// For each direction: there was nothing more when somebody looked last, so that the next attempt waits first. As a
     /// socket is watched only once an attempt has failed, it begins so.
     waits: [AtomicBool; 2],
 }
 
-impl AsFd for Polled {
+impl AsFd for SmolSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Watched for Polled {
+impl AsyncSocket for SmolSocket {
     fn poll_io(
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
-        mut attempt: impl FnMut() -> io::Result<Moved>,
+        mut attempt: impl FnMut() -> io::Result<Transfer>,
     ) -> Poll<io::Result<usize>> {
         // Only the socket's own task comes here: nobody else changes what it has read.
         let waits = &self.waits[direction as usize];
@@ -66,7 +66,7 @@ impl Watched for Polled {
                 waits.store(false, Ordering::Relaxed);
             }
             match attempt() {
-                Ok(Moved { count, drained }) => {
+                Ok(Transfer { count, drained }) => {
                     waits.store(drained, Ordering::Relaxed);
                     return Poll::Ready(Ok(count));
                 }

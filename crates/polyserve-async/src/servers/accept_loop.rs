@@ -14,73 +14,83 @@ use polyserve_core::serving::ACCEPT_BACKOFF;
 use polyserve_core::shutdown::Begun;
 use polyserve_core::{net, timer};
 
-use super::connection::Connection;
-use super::place::Place;
-use super::roll::{Admission, Roll};
-use super::runtime::{Direction, Moved, Runtime, Watched};
+use super::connection_entry::ConnectionEntry;
+use super::connection_registry::{Admission, ConnectionRegistry};
+use super::connection_task::ConnectionTask;
+use super::server_runtime::{AsyncSocket, Direction, ServerRuntime, Transfer};
 
 /// Accepted in a row before other tasks have their turn.
 const BATCH: usize = 64;
 
 /// A loop that accepts from a listener, which does not block. `S` has connections served.
-pub(crate) struct Accepting<R: Runtime, S> {
-    roll: Arc<Roll<R>>,
+pub(crate) struct AcceptLoop<R: ServerRuntime, S> {
+    registry: Arc<ConnectionRegistry<R>>,
     runtime: R,
     shard: usize,
-    listener: Arc<R::Watched>,
+    listener: Arc<R::Socket>,
     begun: Begun,
     serve: S,
     /// The last field: it is dropped when the listener is closed.
-    _end: End<R>,
+    _end: EndGuard<R>,
 }
 
 /// Says that a loop has ended, also where a runtime drops it.
-struct End<R: Runtime>(Arc<Roll<R>>);
+struct EndGuard<R: ServerRuntime>(Arc<ConnectionRegistry<R>>);
 
-impl<R: Runtime> Drop for End<R> {
+impl<R: ServerRuntime> Drop for EndGuard<R> {
     fn drop(&mut self) {
-        self.0.end_accepting();
+        self.0.accept_loop_ended();
     }
 }
 
-/// Has the runtime serve a connection of the roll.
-pub(crate) trait Serve<R: Runtime>: Fn(&Arc<Roll<R>>, &R, Arc<Place<R>>) + Send + Sync + 'static {}
-
-impl<R: Runtime, S: Fn(&Arc<Roll<R>>, &R, Arc<Place<R>>) + Send + Sync + 'static> Serve<R> for S {}
-
-/// Has our own codec serve it.
-pub(crate) fn codec<R: Runtime>(roll: &Arc<Roll<R>>, runtime: &R, place: Arc<Place<R>>) {
-    runtime.spawn(Connection::<R>::new(Arc::clone(roll), place, false));
+/// Has the runtime serve a connection of the registry.
+pub(crate) trait SpawnConnection<R: ServerRuntime>:
+    Fn(&Arc<ConnectionRegistry<R>>, &R, Arc<ConnectionEntry<R>>) + Send + Sync + 'static
+{
 }
 
-impl<R: Runtime, S: Serve<R>> Accepting<R, S> {
-    /// The loop of one listener; its connections are on this `shard` of the roll. To be called on the runtime.
+impl<R: ServerRuntime, S: Fn(&Arc<ConnectionRegistry<R>>, &R, Arc<ConnectionEntry<R>>) + Send + Sync + 'static>
+    SpawnConnection<R> for S
+{
+}
+
+/// Has our own codec serve it.
+pub(crate) fn spawn_connection<R: ServerRuntime>(
+    registry: &Arc<ConnectionRegistry<R>>,
+    runtime: &R,
+    entry: Arc<ConnectionEntry<R>>,
+) {
+    runtime.spawn(ConnectionTask::<R>::new(Arc::clone(registry), entry, false));
+}
+
+impl<R: ServerRuntime, S: SpawnConnection<R>> AcceptLoop<R, S> {
+    /// The loop of one listener; its connections are on this `shard` of the registry. To be called on the runtime.
     pub(crate) fn new(
-        roll: &Arc<Roll<R>>,
+        registry: &Arc<ConnectionRegistry<R>>,
         runtime: &R,
         listener: TcpListener,
         shard: usize,
         serve: S,
     ) -> io::Result<Self> {
-        let listener = Arc::new(R::watch(OwnedFd::from(listener).into())?);
-        roll.note_listener(&listener);
+        let listener = Arc::new(R::register(OwnedFd::from(listener).into())?);
+        registry.register_listener(&listener);
         Ok(Self {
-            roll: Arc::clone(roll),
+            registry: Arc::clone(registry),
             runtime: runtime.clone(),
             shard,
             listener,
-            begun: roll.server.shutdown.begun(),
+            begun: registry.server.shutdown.begun(),
             serve,
-            _end: End(Arc::clone(roll)),
+            _end: EndGuard(Arc::clone(registry)),
         })
     }
 
     /// Accepts until a shutdown begins, then whoever waits; then closes the listener.
     pub(crate) async fn run(mut self) {
-        while !self.roll.server.shutdown.is_begun() {
+        while !self.registry.server.shutdown.is_begun() {
             let accepted = poll_fn(|cx| self.poll_accept(cx)).await;
             let Some(Err(error)) = accepted else { continue };
-            if self.roll.log_throttle.is_due() {
+            if self.registry.log_throttle.is_due() {
                 tracing::warn!(%error, "cannot accept");
             }
             let mut rest = std::future::IntoFuture::into_future(timer::after(ACCEPT_BACKOFF));
@@ -91,7 +101,7 @@ impl<R: Runtime, S: Serve<R>> Accepting<R, S> {
             .await;
         }
         // Clients that connect again and again cannot draw it out: no more are taken than could wait at once.
-        for _ in 0..self.roll.server.config.backlog {
+        for _ in 0..self.registry.server.config.backlog {
             match net::accept(self.listener.as_ref()) {
                 Ok(stream) => self.receive(stream),
                 Err(error) if net::is_connection_error(&error) => {}
@@ -107,7 +117,7 @@ impl<R: Runtime, S: Serve<R>> Accepting<R, S> {
             let listener = &self.listener;
             let attempt = || {
                 accepted = Some(net::accept(listener.as_ref())?);
-                Ok(Moved { count: 1, drained: false })
+                Ok(Transfer { count: 1, drained: false })
             };
             match listener.poll_io(cx, Direction::Read, attempt) {
                 Poll::Ready(Ok(_)) => {
@@ -129,10 +139,10 @@ impl<R: Runtime, S: Serve<R>> Accepting<R, S> {
         if net::prepare(&stream).is_err() {
             return; // gone already
         }
-        match self.roll.admit(stream, self.shard) {
-            Admission::Served(place) => (self.serve)(&self.roll, &self.runtime, place),
-            Admission::Rejected(place) => {
-                self.runtime.spawn(Connection::<R>::new(Arc::clone(&self.roll), place, true));
+        match self.registry.admit(stream, self.shard) {
+            Admission::Served(entry) => (self.serve)(&self.registry, &self.runtime, entry),
+            Admission::Rejected(entry) => {
+                self.runtime.spawn(ConnectionTask::<R>::new(Arc::clone(&self.registry), entry, true));
             }
             Admission::Closed => {}
         }

@@ -14,7 +14,7 @@ use polyserve_core::serving::blocking::{Read, Transport, drive};
 use polyserve_core::serving::{ThreadBuffers, wait};
 use rustix::event::PollFlags;
 
-use super::hall::{Hall, Seat};
+use super::dispatcher::{Dispatcher, Seat};
 
 /// How long to rest between looks at a socket whose reading side we closed while a request was coming in.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -24,21 +24,21 @@ thread_local! {
 }
 
 /// Serves the connection that has waited for longest, if there is one.
-pub(super) fn serve_next(hall: &Hall) {
-    let Some(seat) = hall.sit() else { return };
+pub(super) fn serve_next(dispatcher: &Dispatcher) {
+    let Some(seat) = dispatcher.sit() else { return };
     let mut buffers = BUFFERS.take().unwrap_or_else(|| Box::new(ThreadBuffers::new()));
-    let mut visit = Visit { hall, seat: Arc::clone(&seat), fresh: true };
+    let mut visit = Visit { dispatcher, seat: Arc::clone(&seat), fresh: true };
     // A service's panics are the session's; whatever else panics, the thread is the pool's and must go on.
-    let served = catch_unwind(AssertUnwindSafe(|| drive(&mut visit, &hall.server, &mut buffers)));
+    let served = catch_unwind(AssertUnwindSafe(|| drive(&mut visit, &dispatcher.server, &mut buffers)));
     drop(visit);
     if served.is_ok() {
         BUFFERS.set(Some(buffers));
     }
-    hall.rise(seat, served.unwrap_or(false));
+    dispatcher.rise(seat, served.unwrap_or(false));
 }
 
 struct Visit<'a> {
-    hall: &'a Hall,
+    dispatcher: &'a Dispatcher,
     seat: Arc<Seat>,
     /// Nothing has been read yet; something is there.
     fresh: bool,
@@ -52,20 +52,20 @@ impl Visit<'_> {
 
 impl Transport for Visit<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let (hall, seat) = (self.hall, &*self.seat);
+        let (dispatcher, seat) = (self.dispatcher, &*self.seat);
         let idle = phase == Phase::Idle && !std::mem::take(&mut self.fresh);
         if idle {
-            hall.idle(seat);
+            dispatcher.idle(seat);
         }
         // After that: either the drain sees that this connection is idle, or this thread sees the drain.
-        let leaves = phase == Phase::Idle && hall.server.shutdown.is_begun();
+        let leaves = phase == Phase::Idle && dispatcher.server.shutdown.is_begun();
         // After an answer, a client that waits for it has sent nothing: a read would find nothing.
         let mut waits_first = idle && !leaves;
         loop {
             if !std::mem::take(&mut waits_first) {
                 match net::receive(&seat.stream, buffer) {
                     Ok(0) if seat.is_shut() && idle => return Ok(Read::Leave),
-                    Ok(0) if seat.is_shut() && Instant::now() < hall.server.within(deadline) => {
+                    Ok(0) if seat.is_shut() && Instant::now() < dispatcher.server.within(deadline) => {
                         // A request had begun to come in just then; the rest of it can still be read.
                         thread::park_timeout(LOOK_AGAIN);
                         continue;
@@ -73,7 +73,7 @@ impl Transport for Visit<'_> {
                     Ok(0) => return Ok(Read::End),
                     Ok(count) => {
                         if idle {
-                            hall.resume(seat);
+                            dispatcher.resume(seat);
                         }
                         return Ok(Read::Bytes(count));
                     }
@@ -98,7 +98,7 @@ impl Transport for Visit<'_> {
                 Ok(count) => written += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let deadline = self.hall.server.within(deadline);
+                    let deadline = self.dispatcher.server.within(deadline);
                     if Instant::now() >= deadline || self.wait(PollFlags::OUT, deadline).is_err() {
                         break;
                     }

@@ -13,28 +13,28 @@ use polyserve_core::answer::{Answer, promise};
 use polyserve_core::serving::SHUTDOWN_SLACK;
 
 /// Some threads. Dropping it tells them to end, and waits for none.
-pub(crate) struct Crew {
+pub(crate) struct ThreadGroup {
     name: &'static str,
     threads: Vec<(Completer<()>, JoinHandle<()>)>,
     /// Each thread says its number as it ends.
-    aboard: Sender<usize>,
+    started: Sender<usize>,
     gone: Receiver<usize>,
 }
 
-impl Crew {
+impl ThreadGroup {
     /// Nobody yet; threads are called `name` and their number.
     pub(crate) fn new(name: &'static str) -> Self {
-        let (aboard, gone) = mpsc::channel();
-        Self { name, threads: Vec::new(), aboard, gone }
+        let (started, gone) = mpsc::channel();
+        Self { name, threads: Vec::new(), started, gone }
     }
 
     /// Starts a thread that does `work`, which is to return soon after its answer has come.
     pub(crate) fn start(&mut self, work: impl FnOnce(Answer<()>) + Send + 'static) -> io::Result<()> {
         let (end, told) = promise(());
         let number = self.threads.len();
-        let leaving = Leaving { number, gone: self.aboard.clone() };
+        let notice = EndNotice { number, gone: self.started.clone() };
         let thread = thread::Builder::new().name(format!("{}-{number}", self.name)).spawn(move || {
-            let _leaving = leaving; // dropped however the work ends
+            let _leaving = notice; // dropped however the work ends
             work(told);
         })?;
         self.threads.push((end, thread));
@@ -58,12 +58,12 @@ impl Crew {
 }
 
 /// Says that a thread ends.
-struct Leaving {
+struct EndNotice {
     number: usize,
     gone: Sender<usize>,
 }
 
-impl Drop for Leaving {
+impl Drop for EndNotice {
     fn drop(&mut self) {
         let _ = self.gone.send(self.number); // nobody may be left to hear it
     }

@@ -9,15 +9,15 @@ use std::task::Waker;
 
 use polyserve_core::sync::lock;
 
-use super::runtime::Runtime;
+use super::server_runtime::ServerRuntime;
 
-/// A connection's place on the [`Roll`](super::roll::Roll).
+/// A connection's entry on the [`ConnectionRegistry`](super::connection_registry::ConnectionRegistry).
 #[derive(Debug)]
-pub(crate) struct Place<R: Runtime> {
+pub(crate) struct ConnectionEntry<R: ServerRuntime> {
     /// The socket, until the runtime watches it.
     fresh: Mutex<Option<TcpStream>>,
-    watched: OnceLock<R::Watched>,
-    /// In the roll's ticks; [`NEVER`] where it has none, or its task was woken for it.
+    watched: OnceLock<R::Socket>,
+    /// In the registry's ticks; [`NEVER`] where it has none, or its task was woken for it.
     deadline: AtomicU64,
     waker: Mutex<Option<Waker>>,
     /// A thread is in the service's code for this connection.
@@ -26,7 +26,7 @@ pub(crate) struct Place<R: Runtime> {
     busy: AtomicBool,
     /// Its request was counted as cut or as stuck: by its task or by the main thread, whoever came first.
     counted: AtomicBool,
-    /// Where it is on the roll.
+    /// Where it is on the registry.
     pub(super) shard: usize,
     pub(super) key: usize,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Place<R: Runtime> {
 /// No deadline.
 pub(super) const NEVER: u64 = u64::MAX;
 
-impl<R: Runtime> Place<R> {
+impl<R: ServerRuntime> ConnectionEntry<R> {
     pub(super) fn new(socket: TcpStream, shard: usize, key: usize) -> Self {
         Self {
             fresh: Mutex::new(Some(socket)),
@@ -61,9 +61,9 @@ impl<R: Runtime> Place<R> {
     }
 
     /// Has the runtime watch the socket from now on.
-    pub(crate) fn watch(&self) -> io::Result<()> {
+    pub(crate) fn register(&self) -> io::Result<()> {
         match lock(&self.fresh).take() {
-            Some(socket) => drop(self.watched.set(R::watch(socket)?)),
+            Some(socket) => drop(self.watched.set(R::register(socket)?)),
             None if self.watched.get().is_some() => {}
             None => return Err(io::ErrorKind::NotConnected.into()),
         }
@@ -71,7 +71,7 @@ impl<R: Runtime> Place<R> {
     }
 
     /// The socket, once it is watched.
-    pub(crate) fn watched(&self) -> Option<&R::Watched> {
+    pub(crate) fn socket(&self) -> Option<&R::Socket> {
         self.watched.get()
     }
 
@@ -126,7 +126,7 @@ impl<R: Runtime> Place<R> {
     }
 
     /// True for the first who asks: he counts what is cut here.
-    pub(super) fn is_to_be_counted(&self) -> bool {
+    pub(super) fn claim_count(&self) -> bool {
         !self.counted.swap(true, Ordering::Relaxed)
     }
 }
