@@ -22,11 +22,26 @@ use crate::machine::Environment;
 /// What a file's name ends with.
 pub const EXTENSION: &str = "jsonl";
 
+/// The version of the record format that this build writes.
+///
+/// | format | change |
+/// |---|---|
+/// | 1 | records without a `format` field |
+/// | 2 | the server named `thread_per_connection` in format 1 is named `leader_followers`; the name now belongs to the textbook server |
+pub const FORMAT: u32 = 2;
+
+fn first_format() -> u32 {
+    1
+}
+
 /// A file's first line, and one more for each time that it was gone on with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// The experiment's name; the file has it too.
     pub experiment: String,
+    /// The version of the format that the lines are written in: see [`FORMAT`].
+    #[serde(default = "first_format")]
+    pub format: u32,
     /// What it is to measure, as its command was told.
     pub plan: Value,
     /// Where and with what.
@@ -38,6 +53,11 @@ impl Header {
     /// The `kind` of its line.
     pub const KIND: &str = "environment";
 
+    /// The header of a record in the current format.
+    pub fn new(experiment: impl Into<String>, plan: Value, environment: Environment) -> Self {
+        Self { experiment: experiment.into(), format: FORMAT, plan, environment }
+    }
+
     /// Why what `self` says was measured cannot be gone on with by `now`.
     fn differs_from(&self, now: &Self) -> Option<String> {
         if self.experiment != now.experiment {
@@ -45,6 +65,9 @@ impl Header {
         }
         if self.plan != now.plan {
             return Some(format!("it was told {}, and this is told {}", self.plan, now.plan));
+        }
+        if self.format != now.format {
+            return Some(format!("it has record format {}, and this build writes format {}", self.format, now.format));
         }
         let Environment { command: _, date: _, .. } = &self.environment;
         let then = Environment {
@@ -188,15 +211,48 @@ pub fn as_line(kind: &str, value: &impl Serialize) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(Line { kind, value })?)
 }
 
-/// All lines of a file that was recorded, for those who read it later. A line that was cut off is left out.
+/// Reads all complete lines of a recorded file. Lines of an older format are returned in the current one.
 ///
 /// # Errors
 ///
-/// Where it cannot be read, or a line is no JSON.
+/// Returns an error if the file cannot be read, a line is not JSON, or the format is newer than [`FORMAT`].
 pub fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
     let within = || path.display().to_string();
     let text = fs::read_to_string(path).with_context(within)?;
-    parse(&text[..text.rfind('\n').map_or(0, |end| end + 1)]).with_context(within)
+    let lines = parse(&text[..text.rfind('\n').map_or(0, |end| end + 1)]).with_context(within)?;
+    upgrade(lines).with_context(within)
+}
+
+/// Converts the lines of one file to the current format. The first line states the format of all lines.
+fn upgrade(mut lines: Vec<Value>) -> anyhow::Result<Vec<Value>> {
+    let format = lines.first().map_or(u64::from(FORMAT), |line| line["format"].as_u64().unwrap_or(1));
+    anyhow::ensure!(format <= u64::from(FORMAT), "record format {format} is newer than this build's format {FORMAT}");
+    if format < 2 {
+        lines.iter_mut().for_each(rename_thread_per_connection);
+    }
+    Ok(lines)
+}
+
+/// Format 1 to 2: the server of threads that take turns at accepting has the name of its pattern.
+fn rename_thread_per_connection(value: &mut Value) {
+    const OLD: &str = "thread_per_connection";
+    match value {
+        Value::String(name) => {
+            let rest = name.strip_prefix(OLD).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+            if let Some(rest) = rest {
+                *name = format!("leader_followers{rest}");
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(rename_thread_per_connection),
+        // A command line is kept as it was typed.
+        Value::Object(fields) => {
+            fields
+                .iter_mut()
+                .filter(|(key, _)| *key != "command")
+                .for_each(|(_, field)| rename_thread_per_connection(field));
+        }
+        _ => {}
+    }
 }
 
 /// The header of these lines.
@@ -252,7 +308,7 @@ mod tests {
 
     fn header(plan: Value) -> Header {
         let one = Cores::from(0);
-        Header { experiment: "sizes".into(), plan, environment: Environment::of(&one, [&one; 2], 7, "any") }
+        Header::new("sizes", plan, Environment::of(&one, [&one; 2], 7, "any"))
     }
 
     fn plan() -> Value {
@@ -283,6 +339,39 @@ mod tests {
 
     fn header_as_read(lines: &[Value]) -> Header {
         serde_json::from_value(lines[0].clone()).unwrap()
+    }
+
+    /// `thread_per_connection` was once the name of the leader/followers server. A table made from an old record must
+    /// not show the old measurement under the name of another server.
+    #[test]
+    fn an_old_record_shows_the_new_name_of_its_server() {
+        let dir = Dir::new("format");
+        fs::create_dir_all(&dir.0).unwrap();
+        let path = dir.0.join("sizes.jsonl");
+        let mut old =
+            serde_json::to_value(header(serde_json::json!({"servers": ["thread_per_connection/two_level"]}))).unwrap();
+        old["kind"] = Header::KIND.into();
+        old["command"] = serde_json::json!(["polyserve", "--servers", "thread_per_connection"]);
+        old.as_object_mut().unwrap().remove("format");
+        let cell =
+            serde_json::json!({"kind": "cell", "server": "thread_per_connection", "not": "thread_per_connections"});
+        fs::write(&path, format!("{old}\n{cell}\n")).unwrap();
+        let lines = read(&path).unwrap();
+        assert_eq!(lines[0]["plan"]["servers"][0], "leader_followers/two_level");
+        assert_eq!(lines[0]["command"][2], "thread_per_connection");
+        assert_eq!(
+            (&lines[1]["server"], &lines[1]["not"]),
+            (&"leader_followers".into(), &"thread_per_connections".into())
+        );
+        let error = Journal::open(Some(&dir.0), &header(plan())).unwrap_err();
+        assert!(error.is::<Misuse>(), "{error}");
+
+        old["format"] = FORMAT.into();
+        fs::write(&path, format!("{old}\n{cell}\n")).unwrap();
+        assert_eq!(read(&path).unwrap()[1], cell);
+        old["format"] = (FORMAT + 1).into();
+        fs::write(&path, format!("{old}\n")).unwrap();
+        assert!(read(&path).unwrap_err().root_cause().to_string().contains("newer"));
     }
 
     #[test]

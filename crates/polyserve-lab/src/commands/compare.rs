@@ -106,7 +106,7 @@ pub(crate) fn run(
     let environment = Environment::of(&available, [server_cores, client_cores], comparison.seed, allocator);
     let mut plan = comparison.plan();
     plan["settings"] = args.plan.config.given()?;
-    let header = Header { experiment: record::NAME.into(), plan, environment };
+    let header = Header::new(record::NAME, plan, environment);
     let mut record = Record::open(args.out.as_deref(), &args.name, &header)?;
     if !asked.is_empty() {
         let sources = Sources { peers: args.peers_dir.as_deref(), go: args.go_dir.as_deref() };

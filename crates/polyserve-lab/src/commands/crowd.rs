@@ -103,7 +103,7 @@ pub(crate) fn run(
     let crowds = args.crowds(&settings)?;
     let servers = args.servers(catalog)?;
     let environment = Environment::of(&available, [&bench.server_cores, &bench.client_cores], args.seed, allocator);
-    let header = Header { experiment: NAME.into(), plan: args.plan(&bench, &crowds, &servers)?, environment };
+    let header = Header::new(NAME, args.plan(&bench, &crowds, &servers)?, environment);
     let journal = Journal::named(args.out.as_deref(), &args.name, &header)?;
     let progress = Progress::counting(crowds.len() * servers.len(), "rows");
     let mut measuring = Measuring { args, catalog, settings: &settings, bench: &bench, progress, journal };

@@ -108,7 +108,7 @@ pub(crate) fn run(
     let Instrument { server_cores, client_cores, asked, .. } = &instrument;
     let environment = Environment::of(&available, [server_cores, client_cores], args.seed, allocator);
     let plan = args.plan(&subjects, &references, &steps, &instrument);
-    let header = Header { experiment: String::from("ladder"), plan, environment };
+    let header = Header::new("ladder", plan, environment);
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
     let mut recorded = before(args.out.as_deref(), &header)?;
 

@@ -134,7 +134,7 @@ pub(crate) fn run(
     let experiment = Experiment { jobs, not_run, rounds: args.rounds(), stop: stop.clone() };
     let [server, client] = &cores;
     let environment = Environment::of(&available, [server, client], args.seed, allocator);
-    let header = Header { experiment: NAME.into(), plan: args.plan(&experiment, &axes, mix, slice)?, environment };
+    let header = Header::new(NAME, args.plan(&experiment, &axes, mix, slice)?, environment);
     let name = args.name.clone().unwrap_or_else(|| NAME.into());
     let mut journal = Journal::named(args.out.as_deref(), &name, &header)?;
     client.pin()?;

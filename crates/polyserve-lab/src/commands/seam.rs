@@ -110,7 +110,7 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
         "payload_bytes": experiment.payload_bytes, "gets": experiment.gets, "at_most": args.at_most,
     });
     let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
-    let header = Header { experiment: NAME.into(), plan, environment };
+    let header = Header::new(NAME, plan, environment);
     let mut journal = Journal::named(args.out.as_deref(), args.name.as_deref().unwrap_or(NAME), &header)?;
     let mut progress = Progress::counting(experiment.steps(), "fillings");
     let processes = Processes { stop: stop.clone(), patience: experiment.patience() };

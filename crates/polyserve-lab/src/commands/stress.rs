@@ -95,7 +95,7 @@ pub(crate) fn run(
     let scenario = Scenario::new(args.scale, Data::new(args.seed));
     let available = Cores::available().context("the cores of this machine are not known")?;
     let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
-    let header = Header { experiment: NAME.into(), plan: args.plan(&scenario)?, environment };
+    let header = Header::new(NAME, args.plan(&scenario)?, environment);
     let mut record = Record::open(args.out.as_deref(), &args.name, &header)?;
     let report = stress::run_recorded(&subject, &scenario, &modes, &mut record, &stop)?;
     if let Some(dir) = &args.out {

@@ -97,8 +97,7 @@ pub(crate) fn run(
     }
     let plan = args.plan(catalog, &cores)?;
     let environment = Environment::of(&available, [&cores, &cores], args.seed, allocator);
-    let header =
-        Header { experiment: EXPERIMENT.into(), plan: serde_json::to_value(&plan)?, environment: environment.clone() };
+    let header = Header::new(EXPERIMENT, serde_json::to_value(&plan)?, environment.clone());
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
     let contestants = contestants(&plan, &stop);
     let measured = experiment::run(&plan, &contestants, &cores, &mut journal, &stop)?;

@@ -258,7 +258,7 @@ mod tests {
     fn run(dir: &std::path::Path, fails: Option<Fails>, stop_after: usize) -> (Lines, Vec<(u64, Option<f64>)>) {
         let one = Cores::from(0);
         let environment = Environment::of(&one, [&one; 2], 1, "any");
-        let header = Header { experiment: "scale".into(), plan: serde_json::json!({}), environment };
+        let header = Header::new("scale", serde_json::json!({}), environment);
         let mut journal = Journal::open(Some(dir), &header).unwrap();
         let experiment = experiment();
         let stop = experiment.stop.clone();

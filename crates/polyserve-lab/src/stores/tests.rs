@@ -234,7 +234,7 @@ fn fresh(name: &str) -> PathBuf {
 fn header(experiment: &str) -> Header {
     let one = Cores::from(0);
     let environment = Environment::of(&one, [&one; 2], 1, "any");
-    Header { experiment: experiment.into(), plan: serde_json::json!({"baseline": "slow"}), environment }
+    Header::new(experiment, serde_json::json!({"baseline": "slow"}), environment)
 }
 
 fn run(dir: &Path, fails: Option<(&'static str, bool)>, short: Option<&'static str>) -> (Lines, usize) {

@@ -255,7 +255,7 @@ fn contestant(name: &str, role: Role, program: &str, args: &[&str]) -> Contestan
 pub(crate) fn record(dir: &Path, comparison: &Comparison) -> Record {
     let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
     let environment = Environment::of(server_cores, [server_cores, client_cores], 1, "any");
-    let header = Header { experiment: "compare".into(), plan: comparison.plan(), environment };
+    let header = Header::new("compare", comparison.plan(), environment);
     Record::open(Some(dir), "compare", &header).unwrap()
 }
 

@@ -106,7 +106,7 @@ pub(crate) fn run(
         "pools": grid.pools, "connections": grid.connections, "requests": requests,
         "methods": grid.methods, "rounds": grid.rounds, "quick": args.quick, "settings": flags,
     });
-    let header = Header { experiment: NAME.into(), plan, environment };
+    let header = Header::new(NAME, plan, environment);
     let journal = Journal::open(args.out.as_deref(), &header)?;
     let (entrants, absent) = field.enter(lines, &stop);
     let experiment = Experiment { server_cores, client_cores, requests, stop };

@@ -90,7 +90,7 @@ pub(crate) fn run(catalog: &Catalog, args: &PageArgs, json: bool, allocator: &'s
     let Experiment { server_cores, client_cores, .. } = &sweep;
     let environment = Environment::of(&available, [server_cores, client_cores], 0, allocator);
     let plan = args.plan(&sweep, &cells, &config.given()?);
-    let header = Header { experiment: EXPERIMENT.to_owned(), plan, environment };
+    let header = Header::new(EXPERIMENT, plan, environment);
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
     for failed in &absent {
         journal.once(Failed::KIND, failed)?;

@@ -115,7 +115,7 @@ pub(crate) fn run(
     plan["settings"] = ConfigArgs::default().given()?;
     plan["workload"] = serde_json::to_value(&workload)?;
     plan["workers"] = json!(field.candidates.iter().map(|one| one.workers).collect::<Vec<_>>());
-    let header = Header { experiment: EXPERIMENT.to_owned(), plan, environment };
+    let header = Header::new(EXPERIMENT, plan, environment);
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
     let of_comparison = Header { experiment: crate::compare::record::NAME.to_owned(), ..header.clone() };
     let mut record = Record::open(args.out.as_deref(), COMPARISON, &of_comparison)?;

@@ -67,7 +67,7 @@ pub(super) fn run(
     let experiment = Experiment { jobs, not_run, rounds, stop: stop.clone() };
     let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
     let plan = field.plan(&stores, &baseline, &axes, &loads, rounds);
-    let header = Header { experiment: NAME.into(), plan, environment };
+    let header = Header::new(NAME, plan, environment);
     let name = args.name.clone().unwrap_or_else(|| FILE.into());
     let mut journal = Journal::named(args.out.as_deref(), &name, &header)?;
     let patience = field.slice * 6 * u32::try_from(loads.len())? + *args.limit * 4 + SPARE;

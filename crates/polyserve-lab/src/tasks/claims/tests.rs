@@ -97,8 +97,7 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
         workers: CORES,
     };
     let plan = serde_json::to_value(plan).unwrap();
-    let header =
-        Header { experiment: EXPERIMENT.into(), plan, environment: Environment::of(&one, [&one; 2], 0, "any") };
+    let header = Header::new(EXPERIMENT, plan, Environment::of(&one, [&one; 2], 0, "any"));
     let mut lines = vec![line(Header::KIND, &header)];
     let calibration = Calibration { steps: 1000, measured_ms: 500.0, contestant: STD_THREADS.into() };
     lines.push(line("calibration", &calibration));

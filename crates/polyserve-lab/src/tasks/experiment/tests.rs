@@ -86,7 +86,7 @@ fn who_did_wrong_stays_out_of_a_rerun() {
         (Cores::available().unwrap(), [saying("liar", &[RAN, DONE]), missing("it is not there")]);
     let plan = plan(&contestants, &cores);
     let environment = Environment::of(&cores, [&cores; 2], 0, "any");
-    let header = Header { experiment: EXPERIMENT.into(), plan: serde_json::to_value(&plan).unwrap(), environment };
+    let header = Header::new(EXPERIMENT, serde_json::to_value(&plan).unwrap(), environment);
     for times in 1..=2 {
         let mut journal = Journal::open(Some(&dir), &header).unwrap();
         let measured = run(&plan, &contestants, &cores, &mut journal, &Shutdown::new()).unwrap();
