@@ -1,13 +1,12 @@
 //! Who runs work: the [`Executor`] trait. Connections in a pool server, CPU tasks in the task experiment.
 
-use std::any::Any;
 use std::error::Error;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::server::panic_text;
+pub use crate::panics::dispose;
+use crate::panics::isolate;
 
 /// Runs jobs on threads of its own.
 ///
@@ -125,25 +124,15 @@ impl fmt::Display for Rejected {
 
 impl Error for Rejected {}
 
-/// Does a job, or what else of it may panic; whether it returned. A panic ends here, and is told to whoever listens. For
-/// authors of executors.
+/// Runs a job, or drops one, and returns whether that returned normally. A panic is logged, and its payload disposed of.
+/// For authors of executors.
 #[inline]
 pub fn isolated(act: impl FnOnce()) -> bool {
-    catch_unwind(AssertUnwindSafe(act)).map_err(told).is_ok()
+    isolate(act).map_err(|text| log_panic(&text)).is_ok()
 }
 
 #[cold]
-fn told(panic: Box<dyn Any + Send>) {
-    // The listener is a stranger's code, and may panic in its turn.
-    let tell = || tracing::warn!(panic = panic_text(panic.as_ref()), "a job panicked");
-    let _ = catch_unwind(AssertUnwindSafe(tell)).map_err(dispose);
-    dispose(panic);
-}
-
-/// Drops what a panic carried. That may panic as it is dropped, with something that may panic as it is dropped: the
-/// second is leaked, else one job could end a worker.
-pub fn dispose(panic: Box<dyn Any + Send>) {
-    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(second);
-    }
+fn log_panic(text: &str) {
+    // A log subscriber is foreign code, and may panic as well.
+    let _ = isolate(|| tracing::warn!(panic = text, "a job panicked"));
 }

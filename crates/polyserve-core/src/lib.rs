@@ -22,6 +22,7 @@ pub mod http1;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
 pub mod net;
+pub mod panics;
 pub mod repo;
 pub mod server;
 pub mod service;

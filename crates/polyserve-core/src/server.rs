@@ -1,6 +1,5 @@
 //! How connections become work: the [`Server`] trait, and [`Running`], what it hands back.
 
-use std::any::Any;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -8,6 +7,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::answer::{Answer, promise};
+use crate::panics::isolate;
+pub use crate::panics::panic_text;
 use crate::service::Service;
 use crate::shutdown::Shutdown;
 use crate::sync::thread::{self, JoinHandle};
@@ -108,8 +109,7 @@ impl Running {
     ) -> io::Result<Self> {
         let (completer, ended) = promise(Err(String::from("the server's main thread went away")));
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main));
-            let _ = completer.complete(result.map_err(|panic| panic_text(panic.as_ref())));
+            let _ = completer.complete(isolate(main));
         })?;
         Ok(Self { local_addr, grace, shutdown, thread: Some(thread), ended: Mutex::new(Some(ended)) })
     }
@@ -184,12 +184,6 @@ impl fmt::Debug for Running {
 
 fn finish(result: Result<Drain, String>) -> io::Result<Drain> {
     result.map_err(|panic| io::Error::other(format!("the server failed: {panic}")))
-}
-
-/// What a panic said.
-pub fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without a text").to_owned()
 }
 
 #[cfg(test)]

@@ -33,7 +33,8 @@
 //! # Layout
 //!
 //! * The seams, re-exported from `polyserve-core`: [`answer`], [`config`], [`entity`], [`executor`], [`http1`], [`net`],
-//!   [`repo`], [`server`], [`service`], [`shutdown`], [`sync`], [`timer`]. Their main types are here at the root.
+//!   [`panics`], [`repo`], [`server`], [`service`], [`shutdown`], [`sync`], [`timer`]. Their main types are here at the
+//!   root. [`serving`] is the toolkit for authors of servers; it is unstable.
 //! * The strategies, by feature: [`memory`], [`threadpool`] and `runtimes`.
 //! * [`catalog`]: all of them by name. [`mod@env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
 //! * [`prelude`]: what most programs use.
@@ -69,7 +70,9 @@ pub use polyserve_core::{
     Headers, Job, Lookup, Method, Put, Rejected, RejectedReason, Removed, Reply, RepoError, Request, Running, Server,
     ServerConfig, Service, Shutdown, Status, Version, promise,
 };
-pub use polyserve_core::{answer, config, entity, executor, http1, net, repo, server, service, shutdown, sync, timer};
+pub use polyserve_core::{
+    answer, config, entity, executor, http1, net, panics, repo, server, service, serving, shutdown, sync, timer,
+};
 #[cfg(feature = "signals")]
 pub use signals::run_until_signalled;
 

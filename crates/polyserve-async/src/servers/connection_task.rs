@@ -7,7 +7,6 @@
 //! Invariant: whenever it waits, its task is woken by its socket, its answer, its deadline or a shutdown. Cost: a read and
 //! a write for each batch of requests; a look at the clock for each wait.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::net::Shutdown;
@@ -18,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::net;
-use polyserve_core::serving::{ServerState, ThreadBuffers};
+use polyserve_core::serving::{ServerState, ThreadBuffers, with_buffers};
 
 use super::connection_entry::ConnectionEntry;
 use super::connection_registry::ConnectionRegistry;
@@ -176,10 +175,8 @@ impl<R: ServerRuntime> ConnectionTask<R> {
                 Progress::Continue
             }
             Poll::Ready(Ok(count)) => {
-                buffers.refresh(&self.registry.server);
-                let bytes = buffers.input.get(..count).unwrap_or_default();
                 self.entry.set_calling(true);
-                self.want = self.session.receive(bytes, &self.registry.server.env, &mut buffers.scratch);
+                self.want = buffers.receive(count, &mut self.session, &self.registry.server, false);
                 self.entry.set_calling(false);
                 self.send(buffers);
                 Progress::Continue
@@ -322,20 +319,11 @@ impl<R: ServerRuntime> ConnectionTask<R> {
     }
 }
 
-thread_local! {
-    /// What a thread has at hand. It is taken while a connection is served, so that foreign code which serves another
-    /// one meanwhile finds none and makes its own.
-    static BUFFERS: Cell<Option<Box<ThreadBuffers>>> = const { Cell::new(None) };
-}
-
 impl<R: ServerRuntime> Future for ConnectionTask<R> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut buffers = BUFFERS.take().unwrap_or_else(|| Box::new(ThreadBuffers::new()));
-        let polled = self.get_mut().run(cx, &mut buffers);
-        BUFFERS.set(Some(buffers));
-        polled
+        with_buffers(|buffers| self.get_mut().run(cx, buffers))
     }
 }
 

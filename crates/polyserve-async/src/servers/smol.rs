@@ -21,8 +21,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_executor::Executor;
-use polyserve_core::serving::ServerState;
-use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
+use polyserve_core::serving::{Bound, bind};
+use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
 
 use super::accept_loop::{self, AcceptLoop};
 use super::connection_registry::ConnectionRegistry;
@@ -69,10 +69,8 @@ impl Server for Smol {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let listener = net::listen(addr, &self.config)?;
-        listener.set_nonblocking(true)?;
-        let local_addr = listener.local_addr()?;
-        let registry = ConnectionRegistry::new(ServerState::new(service, &self.config), 1);
+        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
+        let registry = ConnectionRegistry::new(server, 1);
         let executor = self.executor.clone().unwrap_or_default();
         let mut threads = ThreadGroup::new("smol");
         let workers = if self.executor.is_some() { 0 } else { self.config.workers_or(1) };

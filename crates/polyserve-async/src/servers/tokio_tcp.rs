@@ -15,8 +15,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use polyserve_core::serving::{SHUTDOWN_SLACK, ServerState};
-use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
+use polyserve_core::serving::{Bound, SHUTDOWN_SLACK, bind};
+use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service};
 use tokio::runtime::{Builder, Handle};
 
 use super::accept_loop::{self, AcceptLoop};
@@ -63,10 +63,8 @@ impl Server for TokioTcp {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let listener = net::listen(addr, &self.config)?;
-        listener.set_nonblocking(true)?;
-        let local_addr = listener.local_addr()?;
-        let registry = ConnectionRegistry::new(ServerState::new(service, &self.config), 1);
+        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
+        let registry = ConnectionRegistry::new(server, 1);
         let (own, handle) = runtime(self.runtime.as_ref(), "tokio-tcp", &self.config)?;
         start(&handle, &registry, listener)?;
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());

@@ -79,6 +79,19 @@ impl Scratch {
         &self.out
     }
 
+    /// Bytes that the buffers can hold without an allocation.
+    pub fn capacity(&self) -> usize {
+        let ends = self.ends.capacity().saturating_mul(size_of::<usize>());
+        self.out.capacity().saturating_add(self.body.capacity()).saturating_add(ends)
+    }
+
+    /// Releases the buffers if they hold more than `limit` bytes and no output waits to be written.
+    pub fn trim(&mut self, limit: usize) {
+        if self.capacity() > limit && self.out.is_empty() {
+            (self.out, self.ends, self.body) = (Vec::new(), Vec::new(), Vec::new());
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         self.out.clear();
         self.ends.clear();

@@ -1,35 +1,85 @@
-//! What every accept loop needs to go on for ever, and to end.
+//! Accepting for ever, and accepting what has waited when a drain begins.
 
+use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::ServerState;
+use crate::config::ServerConfig;
 use crate::net;
 
-/// How long an accept loop rests when the system has no descriptor or memory left.
+/// How long an accept loop pauses if the system has no descriptor or memory left.
 pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// The connections that wait to be accepted when a drain begins; the listener is closed after them. Clients that
-/// connect again and again cannot draw it out: no more are taken than could wait at once.
-pub fn drain_backlog(listener: TcpListener, server: &ServerState) -> Vec<TcpStream> {
-    let mut guests = Vec::new();
-    for _ in 0..server.config.backlog {
-        match listener.accept() {
-            Ok((stream, _)) => guests.push(stream),
-            Err(error) if net::is_connection_error(&error) => {}
-            Err(_) => break,
+/// Accepts the connections that wait when a drain begins, passes each to `serve`, and closes the listener.
+///
+/// If the process has no descriptor left, it pauses and retries until the shutdown's deadline, because connections close
+/// during a drain. So `serve` must not keep this thread from ending them, and idle connections should be closed before.
+pub fn drain_backlog(listener: TcpListener, server: &ServerState, mut serve: impl FnMut(TcpStream)) {
+    let mut backlog = Backlog::new(&server.config);
+    loop {
+        match backlog.accept(&listener) {
+            Waiting::Connection(stream) => serve(stream),
+            Waiting::Exhausted if !server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
+            Waiting::Exhausted | Waiting::None => return,
         }
     }
-    drop(listener);
-    guests
 }
 
-/// Something that goes wrong again and again, and is logged once a second at the most. Cost: a clock and a swap.
+/// The backlog of a listener in a drain, for a server that cannot wait in [`drain_backlog`].
+///
+/// Clients that connect again and again cannot prolong the drain: at most `backlog` connections are accepted.
+#[derive(Debug)]
+pub struct Backlog {
+    left: u32,
+}
+
+/// What waits in a [`Backlog`].
+#[derive(Debug)]
+pub enum Waiting {
+    /// A connection. It blocks, unless the listener hands on that it does not.
+    Connection(TcpStream),
+    /// A connection that cannot be accepted for now, because the process has no descriptor or memory left. To be retried
+    /// after [`ACCEPT_BACKOFF`], unless the drain's deadline has passed.
+    Exhausted,
+    /// Nothing: the listener is to be closed.
+    None,
+}
+
+impl Backlog {
+    /// At most `config.backlog` connections.
+    pub fn new(config: &ServerConfig) -> Self {
+        Self { left: config.backlog }
+    }
+
+    /// Accepts the next connection from `listener`, which does not block.
+    pub fn accept(&mut self, listener: &TcpListener) -> Waiting {
+        self.next(|| listener.accept().map(|(stream, _)| stream))
+    }
+
+    fn next(&mut self, mut accept: impl FnMut() -> io::Result<TcpStream>) -> Waiting {
+        while self.left > 0 {
+            match accept() {
+                Ok(stream) => {
+                    self.left -= 1;
+                    return Waiting::Connection(stream);
+                }
+                Err(error) if net::is_connection_error(&error) => self.left -= 1,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => return Waiting::Exhausted,
+            }
+        }
+        Waiting::None
+    }
+}
+
+/// Limits a log message that may repeat to one a second. Cost: a clock and a swap.
 #[derive(Debug)]
 pub struct LogThrottle {
     start: Instant,
-    /// Seconds since the start of when it was logged last, plus one; 0 before.
+    /// Seconds since the start of the last message, plus one; 0 before the first.
     last: AtomicU64,
 }
 
@@ -40,12 +90,12 @@ impl Default for LogThrottle {
 }
 
 impl LogThrottle {
-    /// One that was not made yet.
+    /// A message that was not logged yet.
     pub fn new() -> Self {
         Self { start: Instant::now(), last: AtomicU64::new(0) }
     }
 
-    /// Whether it is to be logged now; then not again within this second.
+    /// Whether the message is to be logged now. If so, returns false for the rest of the second.
     pub fn is_due(&self) -> bool {
         self.is_due_after(self.start.elapsed())
     }
@@ -62,9 +112,25 @@ mod tests {
 
     /// While descriptors were out, each of twenty attempts a second was logged.
     #[test]
-    fn a_complaint_is_made_once_a_second() {
+    fn a_message_is_logged_once_a_second() {
         let log_throttle = LogThrottle::new();
         let due = |millis| log_throttle.is_due_after(Duration::from_millis(millis));
         assert_eq!([0, 50, 999, 1000, 1050, 3000].map(due), [true, false, false, true, false, true]);
+    }
+
+    /// A drain that began while the process had no descriptor left closed the listener, and reset what waited.
+    #[test]
+    fn a_drain_without_descriptors_retries() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let out_of_descriptors = || Err(io::Error::from_raw_os_error(24));
+        let mut backlog = Backlog::new(&ServerConfig::default().with(|c| c.backlog = 2));
+        assert!(matches!(backlog.next(out_of_descriptors), Waiting::Exhausted));
+        assert!(matches!(backlog.next(out_of_descriptors), Waiting::Exhausted));
+        let aborted = || Err(ErrorKind::ConnectionAborted.into());
+        assert!(matches!(backlog.next(aborted), Waiting::None), "the backlog's length bounds a drain");
+        let mut backlog = Backlog::new(&ServerConfig::default());
+        assert!(matches!(backlog.next(out_of_descriptors), Waiting::Exhausted));
+        assert!(matches!(backlog.accept(&listener), Waiting::Connection(_)));
     }
 }

@@ -111,11 +111,7 @@ fn read(
 ) -> Option<Want> {
     let read = transport.read(&mut buffers.input, phase, server.within(deadline));
     match read {
-        Ok(Read::Bytes(count)) => {
-            buffers.refresh(server);
-            let bytes = buffers.input.get(..count).unwrap_or_default();
-            Some(session.receive(bytes, &server.env, &mut buffers.scratch))
-        }
+        Ok(Read::Bytes(count)) => Some(buffers.receive(count, session, server, false)),
         Ok(Read::End) if server.is_over() => {
             server.abandon(session); // it may be this side that ended it
             None

@@ -1,83 +1,127 @@
-//! Closed connections that are still read from, so that the client sees the last answer and not a reset.
+//! Closed connections that are still read from, so that the client reads the last answer and not a reset.
 //!
-//! A connection that is closed with unread bytes is reset by the kernel, and the reset may overtake the answer. So the
-//! writing side is closed, and what comes is thrown away until the client closes or the time is up. Bounded: the
-//! oldest departure makes room for a new one.
+//! The kernel resets a connection that is closed with unread bytes, and the reset may overtake the answer. So the writing
+//! side is closed, and what comes is discarded until the client closes or the linger timeout has passed.
+//!
+//! Bounded: [`MAX_LINGERING`] connections linger at once. The oldest is closed for a new one.
+//!
+//! Cost: a connection that is added, or rejected, costs a constant number of system calls. A [sweep](LingeringSet::sweep)
+//! of n connections costs one `poll(2)` over them, and happens at most every [`SWEEP_PAUSE`].
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::ServerState;
+use rustix::event::PollFlags;
+
+use super::{ServerState, wait};
 use crate::http1::{Scratch, Session};
 
-/// Connections that depart. It waits for nothing itself: who has it polls its [`sockets`](Self::sockets), and then
-/// [sweeps](Self::sweep).
+/// Connections that linger at once, at most. This many rejected clients are sure to read their 503; past it the oldest
+/// lingering connection is closed.
+pub const MAX_LINGERING: usize = 2048;
+
+/// The time between two sweeps.
+const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+
+/// Lingering connections. The set waits for nothing itself: its owner wakes at its [`deadline`](Self::deadline) and then
+/// calls [`sweep`](Self::sweep).
 #[derive(Debug)]
 pub struct LingeringSet {
+    /// In the order of their deadlines, because all have the same timeout.
     list: VecDeque<(TcpStream, Instant)>,
     timeout: Duration,
+    next_sweep: Instant,
+    scratch: Scratch,
+    ready: Vec<bool>,
 }
 
-/// More than this depart at once only in a flood.
-const MOST: usize = 256;
-
 impl LingeringSet {
-    /// None yet; each is given `timeout`.
+    /// An empty set, whose connections linger for `timeout`.
     pub fn new(timeout: Duration) -> Self {
-        Self { list: VecDeque::new(), timeout }
+        let (list, ready) = (VecDeque::new(), Vec::new());
+        Self { list, timeout, next_sweep: Instant::now(), scratch: Scratch::new(), ready }
     }
 
-    /// Sees `stream` off.
+    /// Closes the writing side of `stream`, and lets it linger.
     pub fn add(&mut self, stream: TcpStream) {
         if stream.shutdown(Shutdown::Write).is_err() || stream.set_nonblocking(true).is_err() {
             return;
         }
-        if self.list.len() == MOST {
-            self.list.pop_front();
+        let now = Instant::now();
+        if self.list.is_empty() {
+            self.next_sweep = now + SWEEP_PAUSE;
+        } else if self.list.len() == MAX_LINGERING
+            && let Some((oldest, _)) = self.list.pop_front()
+        {
+            discard(oldest, &mut [0; 16 * 1024]);
         }
-        self.list.push_back((stream, Instant::now() + self.timeout));
-        self.sweep();
+        self.list.push_back((stream, now + self.timeout));
     }
 
-    /// Tells a newcomer that there is no room, and sees it off.
+    /// Answers 503 on a new connection, and lets it linger. Counts the answer.
     pub fn reject(&mut self, stream: TcpStream, server: &ServerState) {
-        let (mut session, mut scratch) = (Session::new(), Scratch::new());
-        scratch.refresh(SystemTime::now(), true);
-        let _ = session.reject(&server.env, &mut scratch);
-        if stream.set_nonblocking(true).is_ok()
-            && let Ok(written) = (&stream).write(scratch.out())
-        {
-            session.written(written, &mut scratch);
-            server.abandon(&mut session);
+        let mut session = Session::new();
+        self.scratch.refresh(SystemTime::now(), true);
+        let _ = session.reject(&server.env, &mut self.scratch);
+        let written = stream.set_nonblocking(true).and_then(|()| (&stream).write(self.scratch.out()));
+        session.written(*written.as_ref().unwrap_or(&0), &mut self.scratch);
+        server.abandon(&mut session);
+        if written.is_ok() {
             self.add(stream);
         }
     }
 
-    /// Throws away what has come; forgets who is gone or late.
+    /// Discards what has come, and closes connections whose client has closed or whose time is up. Does nothing if the
+    /// last sweep was less than 10 ms ago.
     pub fn sweep(&mut self) {
         let now = Instant::now();
+        if self.list.is_empty() || now < self.next_sweep {
+            return;
+        }
+        self.next_sweep = now + SWEEP_PAUSE;
+        let sockets = self.list.iter().map(|(stream, _)| (stream.as_fd(), PollFlags::IN));
+        if wait(sockets, Some(now), &mut self.ready).is_err() {
+            self.ready.clear(); // no memory: the next sweep tries again
+        }
         let mut waste = [0; 16 * 1024];
-        self.list.retain_mut(|(stream, deadline)| *deadline > now && discard(stream, &mut waste));
+        let mut ready = self.ready.iter();
+        self.list.retain_mut(|(stream, deadline)| {
+            let is_ready = ready.next().copied().unwrap_or(false);
+            (!is_ready || discard(&*stream, &mut waste)) && *deadline > now
+        });
     }
 
-    /// Their sockets; one that becomes readable is to be swept.
-    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.list.iter().map(|(stream, _)| stream.as_fd())
-    }
-
-    /// When the next one is late.
+    /// The time of the next sweep; `None` if no connection lingers.
     pub fn deadline(&self) -> Option<Instant> {
-        self.list.iter().map(|(_, deadline)| *deadline).min()
+        (!self.list.is_empty()).then_some(self.next_sweep)
+    }
+
+    /// Whether no connection lingers.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The number of connections that linger.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Sweeps until no connection lingers, or the shutdown's deadline has passed. For the end of a drain.
+    pub fn finish(&mut self, server: &ServerState) {
+        while let Some(next) = self.deadline().filter(|_| !server.is_over()) {
+            std::thread::park_timeout(server.within(next).saturating_duration_since(Instant::now()));
+            self.sweep();
+        }
     }
 }
 
-/// Reads and forgets, within bounds. False where nothing more will come.
-pub fn discard(mut stream: impl Read, waste: &mut [u8]) -> bool {
+/// Reads and discards up to 64 buffers. Returns false if nothing more will come.
+pub fn discard(mut stream: impl Read, buffer: &mut [u8]) -> bool {
     for _ in 0..64 {
-        match stream.read(waste) {
+        match stream.read(buffer) {
             Ok(0) => return false,
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -85,4 +129,72 @@ pub fn discard(mut stream: impl Read, waste: &mut [u8]) -> bool {
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use crate::ServerConfig;
+    use crate::service::Echo;
+
+    /// 256 lingered at once: of more simultaneous rejections, the first were reset before their 503 was read.
+    #[test]
+    fn more_than_a_thousand_rejected_clients_read_their_503() {
+        const CLIENTS: usize = 1100;
+        let config = ServerConfig::default();
+        let server = ServerState::new(Arc::new(Echo), &config);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut lingering = LingeringSet::new(Duration::from_secs(60));
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            lingering.reject(listener.accept().unwrap().0, &server);
+            clients.push(client);
+        }
+        assert_eq!(lingering.len(), CLIENTS);
+        for mut client in clients {
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Retry-After"), "{answer}");
+        }
+        server.shutdown.begin(Instant::now() + Duration::from_secs(60));
+        lingering.finish(&server);
+        assert!(lingering.is_empty());
+        assert_eq!(server.drained(0).answered, CLIENTS as u64);
+    }
+
+    /// Every rejection read from every lingering socket.
+    #[test]
+    fn a_rejection_does_not_sweep() {
+        let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut lingering = LingeringSet::new(Duration::from_secs(60));
+        let clients: Vec<_> = (0..3)
+            .map(|_| {
+                let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                lingering.reject(listener.accept().unwrap().0, &server);
+                client
+            })
+            .collect();
+        let next = lingering.deadline();
+        drop(clients);
+        lingering.reject(accepted(&listener).0, &server);
+        assert_eq!(
+            (lingering.len(), lingering.deadline()),
+            (4, next),
+            "only a sweep forgets the clients that have gone"
+        );
+        lingering.next_sweep = Instant::now() + Duration::from_secs(60);
+        lingering.sweep();
+        assert_eq!(lingering.len(), 4, "a sweep that is not due does nothing");
+    }
+
+    fn accepted(listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (listener.accept().unwrap().0, client)
+    }
 }

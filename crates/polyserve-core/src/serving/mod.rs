@@ -1,23 +1,28 @@
-//! What servers on the codec share, whatever their strategy: the state of a run, a thread's buffers, and the loop of a
-//! thread that blocks.
+//! The toolkit for authors of servers: what servers on the codec share, whatever their strategy.
 //!
-//! # Layout
+//! This module is unstable: its items may change in any release.
 //!
-//! * `server`: what all threads of one run share, and what a run has answered and cut.
-//! * `buffers`: what a thread has at hand while it serves.
-//! * [`blocking`]: a connection from its first byte to its close, on a thread that may wait.
-//! * `accepting`: what every accept loop needs to go on for ever, and to end.
-//! * `lingering`: closed connections that are still read from; `waiting`: `poll(2)`.
+//! | task | item |
+//! |---|---|
+//! | open a listener | [`bind`]: the listener, its address and a [`ServerState`]; [`ServerState::wake_pipe`] |
+//! | lend a thread its buffers | [`with_buffers`] |
+//! | reject a connection with a 503 | [`LingeringSet::reject`] |
+//! | let a closed connection linger | [`LingeringSet::add`] |
+//! | serve a connection on a thread that may block | [`blocking`] |
+//! | wait for sockets with `poll(2)` | [`wait`] |
+//! | drain | [`drain_backlog`], [`LingeringSet::finish`], [`ServerState::drained`] |
 
 mod accepting;
+mod bind;
 pub mod blocking;
 mod lingering;
 mod server_state;
 mod thread_buffers;
 mod waiting;
 
-pub use accepting::{ACCEPT_BACKOFF, LogThrottle, drain_backlog};
-pub use lingering::{LingeringSet, discard};
+pub use accepting::{ACCEPT_BACKOFF, Backlog, LogThrottle, Waiting, drain_backlog};
+pub use bind::{Bound, bind};
+pub use lingering::{LingeringSet, MAX_LINGERING, discard};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
-pub use thread_buffers::ThreadBuffers;
+pub use thread_buffers::{AT_REST, ThreadBuffers, with_buffers};
 pub use waiting::wait;

@@ -9,7 +9,6 @@
 //! All drive the same sans-io [`Session`](polyserve_core::http1::Session); the loop of the first two is
 //! [`serving::blocking`](polyserve_core::serving::blocking).
 
-mod opening;
 pub mod pool_server;
 pub mod sequential;
 pub mod thread_per_connection;

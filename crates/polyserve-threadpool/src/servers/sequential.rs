@@ -10,7 +10,6 @@
 //! *Wins when* requests are short, arrive on connections of their own and come from one client at a time: no thread is
 //! woken for anything. *Loses when* anybody waits for anything.
 
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind, PipeReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -23,7 +22,8 @@ use std::time::Instant;
 use polyserve_core::answer::{AnswerFuture, park_until, promise};
 use polyserve_core::http1::Phase;
 use polyserve_core::serving::{
-    ACCEPT_BACKOFF, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState, ThreadBuffers, drain_backlog, wait,
+    ACCEPT_BACKOFF, Backlog, Bound, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState, ThreadBuffers, Waiting,
+    bind, drain_backlog, wait,
 };
 use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
@@ -31,7 +31,6 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::opening::Opening;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
 
 /// The server of one connection at a time.
@@ -61,8 +60,10 @@ impl Server for Sequential {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let Opening { listener, local_addr, server, wake } = Opening::new(addr, &self.config, service)?;
-        let door = Arc::new(Door { listener: Mutex::new(Some(listener)), ..Door::default() });
+        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
+        let wake = server.wake_pipe()?;
+        let server = Arc::new(server);
+        let door = Arc::new(Door { listener: Mutex::new(Some(listener)), current: Mutex::default() });
         let (ended, end) = promise(());
         let worker =
             Worker { server: Arc::clone(&server), wake, door: Arc::clone(&door), log_throttle: LogThrottle::new() };
@@ -78,11 +79,8 @@ impl Server for Sequential {
 }
 
 /// What the supervisor must close even where the worker is stuck: behind locks that are free while the service runs.
-#[derive(Default)]
 struct Door {
     listener: Mutex<Option<TcpListener>>,
-    /// Those that were waiting when the drain began.
-    guests: Mutex<VecDeque<TcpStream>>,
     /// The connection that is being served.
     current: Mutex<Option<Arc<TcpStream>>>,
 }
@@ -95,25 +93,25 @@ impl Door {
         }
     }
 
-    /// Closes the listener; says who was waiting.
-    fn close(&self, server: &ServerState) {
-        if let Some(listener) = lock(&self.listener).take() {
-            lock(&self.guests).extend(drain_backlog(listener, server));
-        }
+    /// In a drain, accepts what has waited; `None` once the listener is closed.
+    fn accept_waiting(&self, backlog: &mut Backlog) -> Option<Waiting> {
+        lock(&self.listener).as_ref().map(|listener| backlog.accept(listener))
     }
 
-    fn next_guest(&self) -> Option<TcpStream> {
-        lock(&self.guests).pop_front()
+    /// Closes the listener.
+    fn close(&self) {
+        drop(lock(&self.listener).take());
     }
 
-    /// Cuts the connection that is being served, and those that are still waiting.
+    /// Cuts the connection that is being served, and those that still wait to be accepted.
     fn cut(&self, server: &ServerState) {
-        self.close(server);
-        for guest in lock(&self.guests).drain(..) {
-            let peeked = guest.set_nonblocking(true).and_then(|()| guest.peek(&mut [0]));
-            if peeked.is_ok_and(|count| count > 0) {
-                server.count_cut();
-            }
+        if let Some(listener) = lock(&self.listener).take() {
+            drain_backlog(listener, server, |stream| {
+                let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+                if peeked.is_ok_and(|count| count > 0) {
+                    server.count_cut();
+                }
+            });
         }
         if let Some(stream) = &*lock(&self.current) {
             let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -158,32 +156,35 @@ impl Worker {
         while !self.server.shutdown.is_begun() {
             match self.door.accept() {
                 Ok(stream) => self.serve(stream, &mut buffers, &mut lingering),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(true, false, &mut lingering, None),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(true, &mut lingering, None),
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
                     if self.log_throttle.is_due() {
                         tracing::warn!(%error, "cannot accept");
                     }
-                    self.rest(false, false, &mut lingering, Some(Instant::now() + ACCEPT_BACKOFF));
+                    self.rest(false, &mut lingering, Some(Instant::now() + ACCEPT_BACKOFF));
                 }
             }
         }
-        self.door.close(&self.server);
-        while let Some(stream) = self.door.next_guest() {
-            self.serve(stream, &mut buffers, &mut lingering);
+        let mut backlog = Backlog::new(&self.server.config);
+        while let Some(next) = self.door.accept_waiting(&mut backlog) {
+            match next {
+                Waiting::Connection(stream) => self.serve(stream, &mut buffers, &mut lingering),
+                Waiting::Exhausted if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
+                Waiting::Exhausted | Waiting::None => break,
+            }
+            lingering.sweep();
         }
-        while lingering.deadline().is_some() && !self.server.is_over() {
-            self.rest(false, true, &mut lingering, self.server.shutdown.deadline());
-        }
+        self.door.close();
+        lingering.finish(&self.server);
     }
 
     /// Waits for the listener, a departure, the deadline, or a shutdown that the caller does not know of yet.
-    fn rest(&self, listen: bool, draining: bool, lingering: &mut LingeringSet, deadline: Option<Instant>) {
+    fn rest(&self, listen: bool, lingering: &mut LingeringSet, deadline: Option<Instant>) {
         let door = listen.then(|| lock(&self.door.listener));
         let listener = door.as_ref().and_then(|listener| listener.as_ref());
-        let wake = (!draining).then(|| self.wake.as_fd());
         let deadline = [deadline, lingering.deadline()].into_iter().flatten().min();
-        let sockets = wake.into_iter().chain(listener.map(AsFd::as_fd)).chain(lingering.sockets());
+        let sockets = [self.wake.as_fd()].into_iter().chain(listener.map(AsFd::as_fd));
         if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
             tracing::warn!(%error, "cannot wait for connections");
             thread::park_timeout(ACCEPT_BACKOFF);

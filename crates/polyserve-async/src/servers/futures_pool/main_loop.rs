@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use futures_executor::{ThreadPool, ThreadPoolBuilder};
 use polyserve_core::serving::{
-    ACCEPT_BACKOFF, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState, drain_backlog, wait,
+    ACCEPT_BACKOFF, Bound, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState, bind, drain_backlog, wait,
 };
 use polyserve_core::{Drain, ServerConfig, Service, Shutdown, net};
 use rustix::event::PollFlags;
@@ -47,11 +47,9 @@ impl MainLoop {
         config: &ServerConfig,
         service: Arc<dyn Service>,
     ) -> io::Result<(Self, SocketAddr, Shutdown)> {
-        let listener = net::listen(addr, config)?;
-        listener.set_nonblocking(true)?;
-        let local_addr = listener.local_addr()?;
+        let Bound { listener, local_addr, server } = bind(addr, config, service)?;
         let threads = super::threads(config);
-        let (dispatcher, bell) = Dispatcher::new(ServerState::new(service, config), threads)?;
+        let (dispatcher, bell) = Dispatcher::new(server, threads)?;
         let shutdown = dispatcher.server.shutdown.clone();
         let (aboard, gone) = mpsc::channel::<()>();
         // Each thread holds the hook, and with it the sender, until it ends.
@@ -89,8 +87,8 @@ impl MainLoop {
         let silent = self.lobby.front().map(|(_, since)| *since + idle_timeout);
         let deadline = [until, self.rests_until, silent, self.lingering.deadline()].into_iter().flatten().min();
         let listener = self.listener.as_ref().filter(|_| self.rests_until.is_none()).map(AsFd::as_fd);
-        let others = usize::from(listener.is_some()) + self.lingering.sockets().count() + 1;
-        let sockets = [self.bell.as_fd()].into_iter().chain(listener).chain(self.lingering.sockets());
+        let others = usize::from(listener.is_some()) + 1;
+        let sockets = [self.bell.as_fd()].into_iter().chain(listener);
         let sockets = sockets.chain(self.lobby.iter().map(|(stream, _)| stream.as_fd()));
         let mut ready = Vec::new();
         if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut ready) {
@@ -177,11 +175,14 @@ impl MainLoop {
     }
 
     fn drain(mut self) -> Drain {
-        let guests = self.listener.take().map(|listener| drain_backlog(listener, self.server()));
-        for guest in guests.unwrap_or_default() {
-            if guest.set_nonblocking(true).is_ok() {
-                self.receive(guest);
-            }
+        self.dispatcher.dismiss_idle();
+        if let Some(listener) = self.listener.take() {
+            let dispatcher = Arc::clone(&self.dispatcher);
+            drain_backlog(listener, &dispatcher.server, |guest| {
+                if guest.set_nonblocking(true).is_ok() {
+                    self.receive(guest);
+                }
+            });
         }
         for (stream, since) in std::mem::take(&mut self.lobby) {
             self.greet(stream, since);

@@ -1,17 +1,16 @@
 //! A task: one connection from its first byte to its close, on a thread of the pool that waits in `poll(2)`.
 
-use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::http1::Phase;
 use polyserve_core::net;
+use polyserve_core::panics::isolate;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
-use polyserve_core::serving::{ThreadBuffers, wait};
+use polyserve_core::serving::{wait, with_buffers};
 use rustix::event::PollFlags;
 
 use super::dispatcher::{Dispatcher, Seat};
@@ -19,21 +18,13 @@ use super::dispatcher::{Dispatcher, Seat};
 /// How long to rest between looks at a socket whose reading side we closed while a request was coming in.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-thread_local! {
-    static BUFFERS: Cell<Option<Box<ThreadBuffers>>> = const { Cell::new(None) };
-}
-
 /// Serves the connection that has waited for longest, if there is one.
 pub(super) fn serve_next(dispatcher: &Dispatcher) {
     let Some(seat) = dispatcher.sit() else { return };
-    let mut buffers = BUFFERS.take().unwrap_or_else(|| Box::new(ThreadBuffers::new()));
     let mut visit = Visit { dispatcher, seat: Arc::clone(&seat), fresh: true };
     // A service's panics are the session's; whatever else panics, the thread is the pool's and must go on.
-    let served = catch_unwind(AssertUnwindSafe(|| drive(&mut visit, &dispatcher.server, &mut buffers)));
+    let served = isolate(|| with_buffers(|buffers| drive(&mut visit, &dispatcher.server, buffers)));
     drop(visit);
-    if served.is_ok() {
-        BUFFERS.set(Some(buffers));
-    }
     dispatcher.rise(seat, served.unwrap_or(false));
 }
 

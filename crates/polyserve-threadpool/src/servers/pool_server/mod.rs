@@ -34,8 +34,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use polyserve_core::serving::ServerState;
-use polyserve_core::{ConfigError, Connections, Executor, Running, Server, ServerConfig, Service, net};
+use polyserve_core::serving::{Bound, bind};
+use polyserve_core::{ConfigError, Connections, Executor, Running, Server, ServerConfig, Service};
 
 use poller::Poller;
 
@@ -97,9 +97,7 @@ impl Server for PoolServer {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let listener = net::listen(addr, &self.config)?;
-        listener.set_nonblocking(true)?;
-        let local_addr = listener.local_addr()?;
+        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
         let (executor, owned) = match &self.executors {
             Executors::Own(factory) => {
                 let executor = factory(&self.config)?;
@@ -110,7 +108,6 @@ impl Server for PoolServer {
             }
             Executors::Shared(executor) => (Arc::clone(executor), false),
         };
-        let server = ServerState::new(service, &self.config);
         let shutdown = server.shutdown.clone();
         let poller = Poller::new(mio::net::TcpListener::from_std(listener), server, executor, owned)?;
         Running::start("pool-server", local_addr, self.config.drain_grace, shutdown, move || poller.run())

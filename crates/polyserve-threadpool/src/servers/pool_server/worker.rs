@@ -13,7 +13,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::net;
-use polyserve_core::serving::{ServerState, ThreadBuffers, WaitOutcome, discard, wait_for_answer};
+use polyserve_core::serving::{ServerState, ThreadBuffers, WaitOutcome, discard, wait_for_answer, with_buffers};
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 use rustix::io::Errno;
@@ -279,9 +279,7 @@ impl Shared {
                         Ok(0) => want = session.end_of_input(),
                         Ok(count) => {
                             empty = count < buffers.input.len();
-                            buffers.refresh(server);
-                            let bytes = buffers.input.get(..count).unwrap_or_default();
-                            want = session.receive(bytes, &server.env, &mut buffers.scratch);
+                            want = buffers.receive(count, session, server, false);
                         }
                         Err(error) if error.kind() == ErrorKind::Interrupted => {}
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -365,13 +363,4 @@ enum Queueing {
 
 thread_local! {
     static QUEUEING: Cell<Queueing> = const { Cell::new(Queueing::No) };
-    static BUFFERS: Cell<Option<Box<ThreadBuffers>>> = const { Cell::new(None) };
-}
-
-/// Lends this thread's buffers; a call within a call, by a service that runs jobs itself, gets another.
-pub(super) fn with_buffers<T>(work: impl FnOnce(&mut ThreadBuffers) -> T) -> T {
-    let mut buffers = BUFFERS.take().unwrap_or_else(|| Box::new(ThreadBuffers::new()));
-    let result = work(&mut buffers);
-    BUFFERS.set(Some(buffers));
-    result
 }

@@ -10,14 +10,13 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::Instant;
 
 use polyserve_core::net;
-use polyserve_core::serving::{LingeringSet, LogThrottle, ServerState};
+use polyserve_core::serving::{Bound, LingeringSet, LogThrottle, ServerState};
 use polyserve_core::sync::{lock, read};
 use rustix::event::{PollFd, PollFlags};
 
 use super::member::Member;
 use super::seat::Seat;
 use super::visit::set_first_timeouts;
-use crate::servers::opening::Opening;
 
 /// Room for the loop, `httparse`'s fields and a service that is not greedy.
 const STACK: usize = 128 * 1024;
@@ -79,14 +78,14 @@ pub(super) struct Roll {
 }
 
 impl Crew {
-    pub(super) fn new(opening: Opening) -> io::Result<Self> {
+    pub(super) fn new(opening: Bound) -> io::Result<Self> {
         set_first_timeouts(&opening.listener, &opening.server.config)?;
         let lingering = LingeringSet::new(opening.server.config.linger_timeout);
         Ok(Self {
-            server: opening.server,
+            wake: opening.server.wake_pipe()?,
+            server: Arc::new(opening.server),
             roll: Mutex::default(),
             listener: RwLock::new(Some(opening.listener)),
-            wake: opening.wake,
             lingering: Mutex::new(lingering),
             log_throttle: LogThrottle::new(),
             accepted: AtomicU64::new(0),

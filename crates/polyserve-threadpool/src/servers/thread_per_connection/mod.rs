@@ -62,10 +62,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crew::Crew;
+use polyserve_core::serving::bind;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
 use supervisor::Supervisor;
-
-use super::opening::Opening;
 
 /// The server of a thread for each connection.
 #[derive(Clone, Debug)]
@@ -100,7 +99,7 @@ impl Server for ThreadPerConnection {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let opening = Opening::new(addr, &self.config, service)?;
+        let opening = bind(addr, &self.config, service)?;
         let (local_addr, shutdown) = (opening.local_addr, opening.server.shutdown.clone());
         let supervisor = Supervisor::new(Arc::new(Crew::new(opening)?));
         Running::start("thread-per-conn", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())

@@ -7,9 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::Drain;
-use polyserve_core::serving::{LingeringSet, SHUTDOWN_SLACK, drain_backlog, wait};
+use polyserve_core::serving::{LingeringSet, SHUTDOWN_SLACK, drain_backlog};
 use polyserve_core::sync::{lock, write};
-use rustix::event::PollFlags;
 
 use super::crew::{Crew, Leader};
 
@@ -117,10 +116,15 @@ impl Supervisor {
         crew.asleep.store(true, Ordering::SeqCst); // from now on, who ends rouses it
         // The leader has been woken, and nobody serves with this lock.
         let listener = write(&crew.listener).take();
-        for guest in listener.into_iter().flat_map(|listener| drain_backlog(listener, &crew.server)) {
-            if let Some(guest) = crew.admit(guest) {
-                crew.hand_over(guest);
-            }
+        for (_, seat) in lock(&crew.roll).threads.values() {
+            seat.leave_if_idle();
+        }
+        if let Some(listener) = listener {
+            drain_backlog(listener, &crew.server, |guest| {
+                if let Some(guest) = crew.admit(guest) {
+                    crew.hand_over(guest);
+                }
+            });
         }
         let mut roll = lock(&crew.roll);
         roll.closed = true;
@@ -138,7 +142,7 @@ impl Supervisor {
             }
             self.all_end_until(deadline + SHUTDOWN_SLACK);
         }
-        self.see_off_until(deadline);
+        self.see_off();
         crew.server.drained(lock(&crew.roll).threads.len())
     }
 
@@ -155,17 +159,11 @@ impl Supervisor {
         }
     }
 
-    /// Waits until the lingering have closed, or `deadline`.
-    fn see_off_until(&self, deadline: Instant) {
+    /// Waits until the lingering have closed, or the shutdown's deadline.
+    fn see_off(&self) {
         let linger = self.crew.server.config.linger_timeout;
         let mut lingering = std::mem::replace(&mut *lock(&self.crew.lingering), LingeringSet::new(linger));
-        while let Some(late) = lingering.deadline().filter(|_| !self.crew.server.is_over()) {
-            let sockets = lingering.sockets().map(|fd| (fd, PollFlags::IN));
-            if wait(sockets, Some(late.min(deadline)), &mut Vec::new()).is_err() {
-                break;
-            }
-            lingering.sweep();
-        }
+        lingering.finish(&self.crew.server);
     }
 }
 
@@ -180,7 +178,7 @@ mod tests {
     use polyserve_core::{Answer, Reply, Request, ServerConfig, Service, Status};
 
     use super::*;
-    use crate::servers::opening::Opening;
+    use polyserve_core::serving::bind;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -205,7 +203,7 @@ mod tests {
 
     fn run(service: Arc<dyn Service>) -> (Arc<Crew>, SocketAddr, JoinHandle<Drain>) {
         let addr = "127.0.0.1:0".parse().unwrap();
-        let opening = Opening::new(addr, &ServerConfig::default(), service).unwrap();
+        let opening = bind(addr, &ServerConfig::default(), service).unwrap();
         let addr = opening.local_addr;
         let crew = Arc::new(Crew::new(opening).unwrap());
         let supervisor = Supervisor::new(Arc::clone(&crew));
