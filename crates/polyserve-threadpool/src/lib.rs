@@ -1,8 +1,9 @@
-//! Thread pools for polyserve: executors that run jobs, one strategy a file.
+//! Thread pools for polyserve: executors that run jobs, and servers on threads.
 //!
 //! # Layout
 //!
-//! * [`executors`]: [`MpscPool`], the classic; [`CrossbeamPool`]; [`StealingPool`]. All take a [`PoolConfig`].
+//! * [`executors`]: [`MpscPool`], [`CrossbeamPool`] and [`StealingPool`]. All take a [`PoolConfig`].
+//! * `servers`: the servers, one strategy a file or a folder.
 #![forbid(unsafe_code)]
 
 pub mod executors;
@@ -12,7 +13,7 @@ mod sync;
 
 pub use executors::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolStats, Queue, StealingPool};
 
-// They wait in the system, where no model checker follows.
+// Not under a model checker: it does not see system calls.
 #[cfg(not(any(polyserve_loom, polyserve_shuttle)))]
 pub mod servers;
 #[cfg(not(any(polyserve_loom, polyserve_shuttle)))]

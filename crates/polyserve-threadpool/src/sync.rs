@@ -1,8 +1,8 @@
-//! Where the pools take their queues from.
+//! The queues that the pools use: std's and crossbeam's.
 //!
-//! They are std's and crossbeam's. Under a model checker, which cannot see into those, they are queues behind the
-//! checker's locks, with the same names (`queues.rs`): what is checked is what the pools do around their queues, not the
-//! queues. Locks, parking and time are `polyserve_core::sync`'s.
+//! A model checker cannot see into those. Under a checker, `queues.rs` has stand-ins with the same names, built on the
+//! checker's locks. So the models check what the pools do around their queues, not the queues. Locks, parking and time
+//! come from `polyserve_core::sync`.
 
 #[cfg(not(any(polyserve_loom, polyserve_shuttle)))]
 mod queues {

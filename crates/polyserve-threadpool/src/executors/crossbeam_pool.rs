@@ -1,20 +1,22 @@
-//! [`CrossbeamPool`]: threads around one channel that every worker receives from, crossbeam's.
+//! [`CrossbeamPool`]: threads around one crossbeam channel that every worker receives from.
 //!
-//! Closing the pool sets a flag and wakes the workers (`door`): what was queued is still received, then each worker
-//! finds the channel closed and empty.
+//! Closing the pool sets a flag and wakes the workers (`closable_channel`). Queued jobs are still received. Then each
+//! worker finds the channel closed and empty, and ends.
 //!
-//! Invariants: jobs are taken in the order in which they were sent, each by one worker; no wake-up is lost. Both are
-//! the channel's.
+//! Invariants: jobs are taken in the order in which they were sent, each by one worker, and no wake-up is lost. The
+//! channel guarantees both.
 //!
-//! Cost of a job: a send at its submitter and a receive at its worker, an atomic exchange each; no lock around the
-//! queue, and no system call unless a worker is parked. Bounded, the queue is an array that is allocated once;
-//! unbounded, a list of blocks of 31 jobs.
+//! Cost of a job: a send by its submitter and a receive by its worker, one atomic exchange each. There is no lock around
+//! the queue, and no system call unless a worker is parked. A bounded queue is one array. An unbounded queue is a list of
+//! blocks of 31 jobs.
 //!
-//! *Wins when* one queue is enough, which is most of the time: few cores, or jobs of some microseconds. In the bench
-//! `executors` a job of one word takes 0.5 of what it takes `rayon::spawn`; the plain channel takes 0.4. *Loses when*
-//! many workers take very short jobs, all from the same end of one queue; and, on one or two cores, when jobs arrive
-//! one by one: a worker that finds the channel empty spins for some microseconds before it parks (crossbeam's issue
-//! 821), on a core that the submitter could have used. Unbounded it is about a quarter dearer than bounded.
+//! *Wins when* one queue is enough: few cores, or jobs of some microseconds. In the bench `executors` a job of one word
+//! takes 0.5 of the time of `rayon::spawn`; the plain channel takes 0.4.
+//!
+//! *Loses when* many workers take very short jobs, all from the same end of one queue. On one or two cores it also loses
+//! when jobs arrive one by one: a worker that finds the channel empty spins for some microseconds before it parks
+//! (crossbeam's issue 821), on a core that the submitter could use. An unbounded queue costs about a quarter more than a
+//! bounded one.
 //!
 //! Source: the array and list flavours of `crossbeam-channel`, after Vyukov's bounded MPMC queue.
 
@@ -26,26 +28,28 @@ use std::time::Instant;
 use polyserve_core::sync::atomic::{AtomicBool, Ordering};
 use polyserve_core::{Executor, Job, Rejected};
 
-use super::base::Base;
-use super::door::{Channel, Door};
+use super::closable_channel::{Channel, ClosableChannel};
 use super::pool_config::{PoolConfig, Queue};
-use super::stats::{PoolStats, Queued};
+use super::pool_shared::PoolShared;
+use super::queued_job::QueuedJob;
+use super::stats::PoolStats;
 use crate::sync::channel::{self, Receiver, Sender, TrySendError};
 
-/// A fixed number of threads around one crossbeam channel. See the module's source for how it works, and
-/// [`executors`](crate::executors) for what it promises.
+/// A fixed number of threads around one crossbeam channel.
+///
+/// The module's source explains how it works. [`executors`](crate::executors) lists what it promises.
 pub struct CrossbeamPool {
-    shared: Arc<Shared>,
+    inner: Arc<CrossbeamInner>,
 }
 
-struct Shared {
-    base: Base,
-    door: Door<Ends>,
+struct CrossbeamInner {
+    shared: PoolShared,
+    channel: ClosableChannel<CrossbeamChannel>,
 }
 
-struct Ends {
-    sender: Sender<Queued>,
-    receiver: Receiver<Queued>,
+struct CrossbeamChannel {
+    sender: Sender<QueuedJob>,
+    receiver: Receiver<QueuedJob>,
 }
 
 impl CrossbeamPool {
@@ -53,46 +57,47 @@ impl CrossbeamPool {
     ///
     /// # Errors
     ///
-    /// Where the configuration is not valid, or a thread cannot be started; the threads that were are ended.
+    /// Returns an error if the configuration is not valid or a thread cannot be started. Threads that were started are
+    /// ended.
     pub fn new(config: PoolConfig) -> io::Result<Self> {
-        let base = Base::new(config)?;
-        let workers = base.config.workers;
-        let (sender, receiver) = match base.config.queue {
+        let shared = PoolShared::new(config)?;
+        let workers = shared.config.workers;
+        let (sender, receiver) = match shared.config.queue {
             Queue::Bounded(most) => channel::bounded(most),
             Queue::Unbounded => channel::unbounded(),
         };
-        let door = Door::new(Ends { sender, receiver }, workers);
-        let pool = Self { shared: Arc::new(Shared { base, door }) };
+        let channel = ClosableChannel::new(CrossbeamChannel { sender, receiver }, workers);
+        let pool = Self { inner: Arc::new(CrossbeamInner { shared, channel }) };
         for worker in 0..workers {
-            let shared = Arc::clone(&pool.shared);
-            pool.shared.base.start(move || shared.work(worker))?; // on failure the drop of `pool` ends the others
+            let inner = Arc::clone(&pool.inner);
+            pool.inner.shared.start(move || inner.work(worker))?; // on failure the drop of `pool` ends the other threads
         }
         Ok(pool)
     }
 
-    /// What the pool has done so far. Cost: reads every worker's counts.
+    /// Returns the counts of the pool. Cost: reads every worker's counters.
     pub fn stats(&self) -> PoolStats {
-        let received = self.shared.door.channel.receiver.len() as u64;
-        self.shared.base.tallies.stats(received.saturating_sub(self.shared.door.wake_ups()))
+        let received = self.inner.channel.inner.receiver.len() as u64;
+        self.inner.shared.counters.stats(received.saturating_sub(self.inner.channel.wake_ups()))
     }
 }
 
-impl Shared {
+impl CrossbeamInner {
     fn work(&self, worker: usize) {
-        while let Some(queued) = self.door.next() {
-            self.base.run(worker, queued);
+        while let Some(queued) = self.channel.next() {
+            self.shared.run(worker, queued);
         }
     }
 }
 
-impl Channel for Ends {
+impl Channel for CrossbeamChannel {
     #[inline]
-    fn try_send(&self, queued: Queued) -> Result<(), Queued> {
+    fn try_send(&self, queued: QueuedJob) -> Result<(), QueuedJob> {
         self.sender.try_send(queued).map_err(TrySendError::into_inner)
     }
 
     #[inline]
-    fn receive(&self, closed: &AtomicBool) -> Option<Queued> {
+    fn receive(&self, closed: &AtomicBool) -> Option<QueuedJob> {
         if closed.load(Ordering::SeqCst) {
             return self.receiver.try_recv().ok();
         }
@@ -102,35 +107,35 @@ impl Channel for Ends {
 
 impl Executor for CrossbeamPool {
     fn execute(&self, job: Job) -> Result<(), Rejected> {
-        self.shared.base.submit(job, |queued| self.shared.door.offer(&self.shared.base, queued))
+        self.inner.shared.submit(job, |queued| self.inner.channel.offer(&self.inner.shared, queued))
     }
 
     fn workers(&self) -> Option<usize> {
-        Some(self.shared.base.config.workers)
+        Some(self.inner.shared.config.workers)
     }
 
     fn close(&self, deadline: Option<Instant>) -> usize {
-        self.shared.door.close();
-        self.shared.base.close(deadline, || self.shared.door.empty(&self.shared.base))
+        self.inner.channel.close();
+        self.inner.shared.close(deadline, || self.inner.channel.drain(&self.inner.shared))
     }
 
     fn panicked(&self) -> u64 {
-        self.shared.base.tallies.panicked()
+        self.inner.shared.counters.panicked()
     }
 
     fn may_wait(&self) -> bool {
-        self.shared.base.config.may_wait()
+        self.inner.shared.config.may_wait()
     }
 }
 
 impl Drop for CrossbeamPool {
     fn drop(&mut self) {
-        self.close(self.shared.base.drop_deadline());
+        self.close(self.inner.shared.drop_deadline());
     }
 }
 
 impl fmt::Debug for CrossbeamPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CrossbeamPool").field("config", &self.shared.base.config).finish_non_exhaustive()
+        f.debug_struct("CrossbeamPool").field("config", &self.inner.shared.config).finish_non_exhaustive()
     }
 }

@@ -4,37 +4,43 @@
 //! |---|---|
 //! | [`MpscPool`] | std's channel; the receiving end is behind a lock |
 //! | [`CrossbeamPool`] | a channel that any worker receives from |
-//! | [`StealingPool`] | a queue for each worker, one for all, and theft |
+//! | [`StealingPool`] | a queue for each worker, one for all, and work stealing |
 //!
-//! What they share is in files of its own: [`PoolConfig`]; the counts ([`PoolStats`]); the threads, which are started,
-//! joined or left behind (`workers`); how a channel is closed while others send (`door`); submitters that wait for room
-//! (`room`); what is to be done with a job that finds none (`base`). A strategy's file is its queue, its worker's loop,
-//! and the argument that no job is lost.
+//! Shared parts have files of their own:
+//!
+//! * [`PoolConfig`]: the settings. `stats`: the counters behind [`PoolStats`]. `queued_job`: an item of a queue.
+//! * `pool_shared`: submitting and running a job, whatever the queue.
+//! * `workers`: the threads are started, joined, or left behind.
+//! * `closable_channel`: a channel is closed while other threads send. `space_waiters`: submitters wait for space.
+//! * `admission` and `sleep`: the bound and the parking of [`StealingPool`].
+//!
+//! A strategy's file contains its queue, its worker's loop, and the argument that no job is lost.
 //!
 //! # What every pool here promises
 //!
-//! All that [`Executor`](polyserve_core::Executor) says, and:
+//! All that [`Executor`](polyserve_core::Executor) requires, and:
 //!
-//! * `execute` allocates nothing: the cost of a job is its queue's, two stores to a cache line of its worker's own, and
-//!   the stamp of every 61st job (see [`PoolStats::waits`]).
+//! * `execute` allocates nothing. A job costs its queue's operations, two stores to a cache line of its worker, and the
+//!   stamp of every 61st job (see [`PoolStats::waits`]).
 //! * An idle pool costs nothing: its workers are parked.
-//! * `close` called by a job of the pool's own neither waits for that job's worker nor joins it, so it cannot deadlock:
-//!   that worker counts as left behind. The same holds where the job drops the pool's last handle. Jobs that are still
-//!   queued are run by the other workers, or by that one once its job returns.
-//! * A job whose `execute` overlaps a `close` is handed back, or runs once. In [`MpscPool`] and [`CrossbeamPool`], where
-//!   the workers have ended by then, it runs on the thread of a submitter, within its `execute`, and counts as executed;
-//!   such a job that another submitter runs may still be running when both calls have returned.
-//! * `close` with a deadline that has passed drops the queued jobs unrun, on the caller's thread for the most part. A
-//!   later `close` may wait longer for the threads that were left behind; a drop does not wait for them.
+//! * A job may call `close` on its own pool. That close neither waits for the job's worker nor joins it, so it cannot
+//!   deadlock. That worker counts as left behind. The same holds if the job drops the pool's last handle. Jobs that are
+//!   still queued run on the other workers, or on that worker once its job returns.
+//! * A job whose `execute` overlaps a `close` is handed back, or runs once. If the workers of [`MpscPool`] or
+//!   [`CrossbeamPool`] have ended by then, the job runs on a submitter's thread, inside `execute`, and counts as executed.
+//!   If another submitter runs it, it may still be running when both calls have returned.
+//! * A `close` whose deadline has passed drops the queued jobs unrun, mostly on the caller's thread. A later `close` may
+//!   wait longer for the threads that were left behind. A drop does not wait for them.
 
-mod base;
+mod admission;
+mod closable_channel;
 mod crossbeam_pool;
-mod door;
-mod gate;
 mod mpsc_pool;
 mod pool_config;
-mod room;
+mod pool_shared;
+mod queued_job;
 mod sleep;
+mod space_waiters;
 mod stats;
 mod stealing_pool;
 mod workers;

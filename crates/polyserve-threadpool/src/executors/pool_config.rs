@@ -1,11 +1,11 @@
-//! What a pool is to be: [`PoolConfig`].
+//! The settings of a pool: [`PoolConfig`].
 
 use std::time::Duration;
 
 use polyserve_core::config::{MAX_CONNECTIONS, MAX_WORKERS};
 use polyserve_core::{ConfigError, ServerConfig};
 
-/// The size and the manners of a pool. Every pool here takes the same one.
+/// The size and the overload behaviour of a pool. Every pool here takes the same settings.
 ///
 /// ```
 /// use polyserve_threadpool::{OnFull, PoolConfig, Queue};
@@ -18,62 +18,62 @@ use polyserve_core::{ConfigError, ServerConfig};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolConfig {
-    /// Threads that run jobs.
+    /// The number of threads.
     pub workers: usize,
-    /// How many jobs may wait for a worker. Default `Bounded(1024)`.
+    /// The number of jobs that may wait for a worker. Default `Bounded(1024)`.
     pub queue: Queue,
-    /// What becomes of a job that finds no room. Default `Reject`.
+    /// What `execute` does if the queue is full. Default `Reject`.
     pub on_full: OnFull,
-    /// What the threads are called: `{name}-0`, `{name}-1` and so on; Linux shows the first 15 bytes. Default `pool`.
+    /// The prefix of the thread names `{name}-0`, `{name}-1` and so on. Linux shows the first 15 bytes. Default `pool`.
     pub name: String,
 }
 
-/// How many jobs may wait for a worker; those that run are not counted.
+/// The number of jobs that may wait for a worker. Running jobs are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// This many.
+    /// At most this many.
     Bounded(usize),
-    /// As many as memory holds, as published thread pools have it: a burst that workers cannot follow ends the process.
+    /// As many as memory holds, as in published thread pools. A burst that is too fast for the workers ends the process.
     Unbounded,
 }
 
-/// What becomes of a job that finds the queue full.
+/// What `execute` does if the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// It is handed back at once.
+    /// Hands the job back at once.
     Reject,
-    /// Its submitter waits for room, at most this long; then it is handed back. Costs the workers a fence a job. A job
-    /// that submits to its own pool waits too, and holds its worker meanwhile.
+    /// Waits for space, at most this long, and then hands the job back. Costs the workers a fence for each job. A job
+    /// that submits to its own pool waits too, and occupies its worker meanwhile.
     Wait(Duration),
-    /// Its submitter runs it, so that more than `workers` jobs may run at a time. A panic is caught and counted as a
-    /// worker's is. A job that submits a job that submits a job nests on the submitter's stack.
+    /// Runs the job on the submitter's thread, so that more than `workers` jobs may run at a time. A panic is caught and
+    /// counted as on a worker. Jobs that submit jobs nest on the submitter's stack.
     CallerRuns,
 }
 
 impl PoolConfig {
-    /// Whether submitters may wait for room.
+    /// Whether submitters may wait for space.
     pub(super) fn may_wait(&self) -> bool {
         matches!(self.on_full, OnFull::Wait(_))
     }
 
-    /// A pool of `workers` threads; the rest is the default.
+    /// The settings of a pool with `workers` threads and defaults for the rest.
     pub fn new(workers: usize) -> Self {
         Self { workers, queue: Queue::Bounded(1024), on_full: OnFull::Reject, name: String::from("pool") }
     }
 
-    /// This configuration, changed.
+    /// These settings after `change`.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
     }
 
-    /// Checks that a pool can be made of it.
+    /// Checks the settings.
     ///
     /// # Errors
     ///
-    /// Names the first setting that is wrong, and what it may be.
+    /// Returns an error that names the first invalid setting and its valid range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let queue = match self.queue {
             Queue::Bounded(jobs) => jobs,
@@ -92,7 +92,7 @@ impl PoolConfig {
 }
 
 impl From<&ServerConfig> for PoolConfig {
-    /// A server's pool: its workers, four a core where it does not say, and its queue.
+    /// The pool of a server: its workers and its queue. If `workers` is not set, four for each core.
     fn from(config: &ServerConfig) -> Self {
         Self::new(config.workers_or(4)).with(|c| c.queue = Queue::Bounded(config.queue))
     }

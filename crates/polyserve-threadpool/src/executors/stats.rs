@@ -1,11 +1,9 @@
-//! What a pool counts, and how a job is run so that a panic is one of the counts.
+//! The counters of a pool, and running a job so that a panic is counted.
 //!
-//! Invariant: a worker's counts are written by that worker alone, so that counting is a load and a store on a cache
-//! line of its own; whoever asks adds them up. A sum is exact once the pool is closed, and may lag by the jobs that are
-//! just ending before that.
+//! Invariant: a worker's counters are written by that worker alone. So counting is a load and a store on a cache line of
+//! its own, and a reader adds up all workers. A sum is exact once the pool is closed. Before that it may miss jobs that
+//! are just ending.
 
-use std::cell::Cell;
-use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
@@ -14,89 +12,57 @@ pub use hdrhistogram::Histogram;
 use polyserve_core::Job;
 use polyserve_core::executor::{dispose, isolated};
 use polyserve_core::sync::atomic::{AtomicU64, Ordering};
-use polyserve_core::sync::{Mutex, lock, now, thread_local};
+use polyserve_core::sync::{Mutex, lock, now};
 
-/// What a pool has done so far.
+use super::queued_job::QueuedJob;
+
+/// The counts of a pool.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// Jobs that have ended, by a panic too.
+    /// The number of jobs that have ended, including those that panicked.
     pub executed: u64,
-    /// Jobs that have panicked.
+    /// The number of jobs that have panicked.
     pub panicked: u64,
-    /// Jobs that were handed back, full or closed.
+    /// The number of jobs that were handed back, because the queue was full or closed.
     pub rejected: u64,
-    /// Jobs that wait for a worker now.
+    /// The number of jobs that wait for a worker now.
     pub queued: u64,
-    /// How long jobs waited, from `execute` to their start, in nanoseconds with two significant digits.
+    /// The time from `execute` to the start of a job, in nanoseconds with two significant digits. It is sampled.
     ///
-    /// Each submitting thread has its first job stamped and from there every 61st, over all pools: a prime, so that no
-    /// pattern of powers of two hides from it. A stamped job costs two readings of the clock and a lock that only
-    /// [`stats`](crate::MpscPool::stats) contends for; the others cost a thread-local countdown.
+    /// Of each submitting thread's jobs the first is stamped, and every 61st after it, over all pools. 61 is a prime, so
+    /// no pattern of powers of two is missed. A stamped job costs two clock reads and a lock that only
+    /// [`stats`](crate::MpscPool::stats) contends for. Other jobs cost a thread-local countdown.
     pub waits: Histogram<u64>,
 }
 
-/// A job in a queue. A stamp in place of an `Instant` keeps it at 32 bytes, and a job without one is no dearer.
-pub(super) struct Queued {
-    pub(super) job: Job,
-    stamp: Option<NonZeroU64>,
-}
-
-/// The stamp of what is no job.
-const WAKE_UP: NonZeroU64 = NonZeroU64::MAX;
-
-impl Queued {
-    /// What is sent to have a worker look around. It costs jobs no field of its own.
-    pub(super) fn wake_up() -> Self {
-        Self { job: Job::new(|| {}), stamp: Some(WAKE_UP) }
-    }
-
-    #[inline]
-    pub(super) fn is_wake_up(&self) -> bool {
-        self.stamp == Some(WAKE_UP)
-    }
-}
-
-/// Of how many jobs a thread submits one is stamped.
-const SAMPLE: u32 = 61;
-
-fn is_sampled() -> bool {
-    thread_local! {
-        static LEFT: Cell<u32> = const { Cell::new(0) };
-    }
-    LEFT.with(|left| {
-        let before = left.get();
-        left.set(before.checked_sub(1).unwrap_or(SAMPLE - 1));
-        before == 0
-    })
-}
-
-/// All counts of a pool.
-pub(super) struct Tallies {
-    of_workers: Box<[CachePadded<Tally>]>,
-    /// Jobs that submitters ran, and those of them that panicked.
+/// All counters of a pool.
+pub(super) struct PoolCounters {
+    workers: Box<[CachePadded<WorkerCounters>]>,
+    /// Jobs that submitters ran, and how many of those panicked.
     by_callers: AtomicU64,
     callers_panicked: AtomicU64,
     discarded: AtomicU64,
     rejected: AtomicU64,
-    /// Where stamps count from.
+    /// The time at which stamps are zero.
     epoch: Instant,
 }
 
-struct Tally {
-    /// Jobs begun, and jobs ended: they differ while a job runs.
+struct WorkerCounters {
+    /// Jobs begun and jobs ended. They differ while a job runs.
     taken: AtomicU64,
     ended: AtomicU64,
     panicked: AtomicU64,
     waits: Mutex<Histogram<u64>>,
 }
 
-impl Tallies {
+impl PoolCounters {
     pub(super) fn new(workers: usize) -> Self {
         let zero = || AtomicU64::new(0);
-        let tally = || Tally { taken: zero(), ended: zero(), panicked: zero(), waits: Mutex::new(histogram()) };
+        let counters =
+            || WorkerCounters { taken: zero(), ended: zero(), panicked: zero(), waits: Mutex::new(histogram()) };
         Self {
-            of_workers: (0..workers).map(|_| CachePadded::new(tally())).collect(),
+            workers: (0..workers).map(|_| CachePadded::new(counters())).collect(),
             by_callers: zero(),
             callers_panicked: zero(),
             discarded: zero(),
@@ -105,36 +71,35 @@ impl Tallies {
         }
     }
 
-    /// Makes `job` ready for a queue, with a stamp if it is its turn.
+    /// Prepares `job` for a queue, with a stamp if it is sampled.
     #[inline]
-    pub(super) fn queued(&self, job: Job) -> Queued {
-        let stamp = if is_sampled() { NonZeroU64::new(self.now().clamp(1, WAKE_UP.get() - 1)) } else { None };
-        Queued { job, stamp }
+    pub(super) fn queued(&self, job: Job) -> QueuedJob {
+        QueuedJob::new(job, || self.now())
     }
 
     fn now(&self) -> u64 {
         u64::try_from(now().saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Runs a job on the thread of `worker`, and on no other. `taken` is called once the job counts as taken.
+    /// Runs a job. Must be called on the thread of `worker`. Calls `taken` once the job counts as taken.
     #[inline]
-    pub(super) fn run(&self, worker: usize, queued: Queued, taken: impl FnOnce()) {
-        let tally = &self.of_workers[worker];
-        let count = tally.taken.load(Ordering::Relaxed) + 1;
-        // Release, and Acquire in `taken`: who counts the job as taken knows that it was submitted.
-        tally.taken.store(count, Ordering::Release);
+    pub(super) fn run(&self, worker: usize, queued: QueuedJob, taken: impl FnOnce()) {
+        let counters = &self.workers[worker];
+        let count = counters.taken.load(Ordering::Relaxed) + 1;
+        // Release here, Acquire in `taken`: a thread that counts the job as taken also sees that it was submitted.
+        counters.taken.store(count, Ordering::Release);
         taken();
         if let Some(stamp) = queued.stamp {
             let waited = self.now().saturating_sub(stamp.get());
-            let _ = lock(&tally.waits).record(waited); // it grows, so that nothing is out of its range
+            let _ = lock(&counters.waits).record(waited); // it resizes, so no value is out of range
         }
         if !isolated(|| queued.job.run()) {
-            tally.panicked.store(tally.panicked.load(Ordering::Relaxed) + 1, Ordering::Release);
+            counters.panicked.store(counters.panicked.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
-        tally.ended.store(count, Ordering::Release);
+        counters.ended.store(count, Ordering::Release);
     }
 
-    /// Runs a job on a thread that is no worker's.
+    /// Runs a job on a thread that is not a worker.
     pub(super) fn run_on_caller(&self, job: Job) {
         if !isolated(|| job.run()) {
             self.callers_panicked.fetch_add(1, Ordering::Relaxed);
@@ -143,8 +108,8 @@ impl Tallies {
     }
 
     /// Drops a job unrun.
-    pub(super) fn discard(&self, queued: Queued) {
-        // What it has captured may panic as it is dropped.
+    pub(super) fn discard(&self, queued: QueuedJob) {
+        // A captured value may panic in its `drop`.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(queued))).map_err(dispose);
         self.discarded.fetch_add(1, Ordering::Release);
     }
@@ -154,29 +119,29 @@ impl Tallies {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many jobs have left the queue.
+    /// The number of jobs that have left the queue.
     pub(super) fn taken(&self) -> u64 {
-        let by_workers: u64 = self.of_workers.iter().map(|tally| tally.taken.load(Ordering::Acquire)).sum();
+        let by_workers: u64 = self.workers.iter().map(|counters| counters.taken.load(Ordering::Acquire)).sum();
         by_workers + self.discarded.load(Ordering::Acquire)
     }
 
-    /// Whether `worker` is in a job.
+    /// Whether `worker` runs a job.
     pub(super) fn is_in_job(&self, worker: usize) -> bool {
-        let tally = &self.of_workers[worker];
-        tally.ended.load(Ordering::Acquire) != tally.taken.load(Ordering::Acquire)
+        let counters = &self.workers[worker];
+        counters.ended.load(Ordering::Acquire) != counters.taken.load(Ordering::Acquire)
     }
 
     pub(super) fn panicked(&self) -> u64 {
-        let by_workers: u64 = self.of_workers.iter().map(|tally| tally.panicked.load(Ordering::Acquire)).sum();
+        let by_workers: u64 = self.workers.iter().map(|counters| counters.panicked.load(Ordering::Acquire)).sum();
         by_workers + self.callers_panicked.load(Ordering::Relaxed)
     }
 
-    /// The counts, of a pool that has `queued` jobs waiting.
+    /// The counts of a pool in which `queued` jobs wait.
     pub(super) fn stats(&self, queued: u64) -> PoolStats {
-        let by_workers: u64 = self.of_workers.iter().map(|tally| tally.ended.load(Ordering::Acquire)).sum();
+        let by_workers: u64 = self.workers.iter().map(|counters| counters.ended.load(Ordering::Acquire)).sum();
         let mut waits = histogram();
-        for tally in &self.of_workers {
-            let _ = waits.add(&*lock(&tally.waits)); // it grows, too
+        for counters in &self.workers {
+            let _ = waits.add(&*lock(&counters.waits)); // it resizes too
         }
         PoolStats {
             executed: by_workers + self.by_callers.load(Ordering::Relaxed),

@@ -1,8 +1,8 @@
-//! A pool's threads: started, joined when they have ended, or left behind.
+//! The threads of a pool: started, joined after they have ended, or left behind.
 //!
-//! Invariant: a thread is joined only after it has said that it ended, so that a join is short; and a worker that
-//! closes its own pool waits neither for itself nor for other workers that do the same at the time, so that no two
-//! threads wait for each other.
+//! Invariants: a thread is joined only after it has marked itself as ended, so a join is short. A worker that closes its
+//! own pool waits neither for itself nor for other workers that close the pool at the same time. So no two threads wait
+//! for each other.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -11,79 +11,80 @@ use std::time::{Duration, Instant};
 use polyserve_core::sync::thread::{self, JoinHandle, ThreadId};
 use polyserve_core::sync::{Condvar, Mutex, MutexGuard, lock, now};
 
-/// How often a closing past its deadline looks whether the workers that are in no job have ended: the ends themselves
-/// are signalled, but not that a worker has begun one last job.
-const LATE_LOOK: Duration = Duration::from_millis(1);
+/// How often a close past its deadline checks the workers that run no job. A worker's end is signalled, but the start of
+/// its last job is not.
+const LATE_POLL: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
+/// The threads of one pool.
 pub(super) struct Workers {
-    roll: Arc<Roll>,
+    registry: Arc<ThreadRegistry>,
 }
 
 #[derive(Default)]
-struct Roll {
+struct ThreadRegistry {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    threads: Vec<Worker>,
+    threads: Vec<ThreadEntry>,
     left_behind: bool,
 }
 
 #[derive(Default)]
-struct Worker {
+struct ThreadEntry {
     id: Option<ThreadId>,
     handle: Option<JoinHandle<()>>,
-    /// It runs no more jobs.
+    /// The thread runs no more jobs.
     ended: bool,
     joined: bool,
-    /// How many closings of the pool are under way on this thread, one inside the other.
+    /// The number of nested `close` calls that run on this thread.
     closing: usize,
 }
 
 impl Workers {
-    /// Starts the next thread, called `{name}-{index}`. `main` must not panic.
+    /// Starts the next thread, named `{name}-{index}`. `main` must not panic.
     pub(super) fn start(&self, name: &str, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let mut state = lock(&self.roll.state);
+        let mut state = lock(&self.registry.state);
         let index = state.threads.len();
-        let roll = Arc::clone(&self.roll);
+        let registry = Arc::clone(&self.registry);
         let handle = thread::Builder::new().name(format!("{name}-{index}")).spawn(move || {
-            let _ending = Ending { roll, index };
+            let _end_guard = EndGuard { registry, index };
             main();
         })?;
-        // The thread's own end waits for this lock, so that it finds its entry.
+        // The thread's end guard waits for this lock, so it finds its entry.
         let id = Some(handle.thread().id());
-        state.threads.push(Worker { id, handle: Some(handle), ..Worker::default() });
+        state.threads.push(ThreadEntry { id, handle: Some(handle), ..ThreadEntry::default() });
         Ok(())
     }
 
-    /// Waits for the threads and joins them. When `deadline` has passed, calls `cut` and waits only for those that are
-    /// in no job. Answers how many were not joined; the thread that calls is one of them if it is a worker.
+    /// Waits for the threads and joins them. Once `deadline` has passed, it calls `cut` and waits only for threads that
+    /// run no job. Returns the number of threads that were not joined. A worker that calls this is one of them.
     pub(super) fn join(&self, deadline: Option<Instant>, cut: &dyn Fn(), in_job: &dyn Fn(usize) -> bool) -> usize {
-        let mut state = lock(&self.roll.state);
+        let mut state = lock(&self.registry.state);
         let me = state.position(thread::current().id());
         let _closing = me.map(|me| {
             state.threads[me].closing += 1;
-            self.roll.changed.notify_all();
-            Closing { roll: &self.roll, index: me }
+            self.registry.changed.notify_all();
+            CloseGuard { registry: &self.registry, index: me }
         });
         let mut late = false;
         loop {
             if let Some((index, handle)) = state.take_ended(me) {
                 drop(state);
                 let _ = handle.join(); // `main` does not panic
-                state = lock(&self.roll.state);
+                state = lock(&self.registry.state);
                 state.threads[index].joined = true;
-                self.roll.changed.notify_all();
+                self.registry.changed.notify_all();
                 continue;
             }
             if !late && deadline.is_some_and(|deadline| deadline <= now()) {
                 late = true;
                 drop(state);
                 cut();
-                state = lock(&self.roll.state);
+                state = lock(&self.registry.state);
                 continue;
             }
             if state.awaited(me.is_some()).next().is_none() {
@@ -93,21 +94,21 @@ impl Workers {
                 state.left_behind = true;
                 break;
             }
-            let most = if late { Some(LATE_LOOK) } else { deadline.map(|d| d.saturating_duration_since(now())) };
-            state = self.roll.wait(state, most);
+            let most = if late { Some(LATE_POLL) } else { deadline.map(|d| d.saturating_duration_since(now())) };
+            state = self.registry.wait(state, most);
         }
         let left = state.threads.iter().filter(|worker| !worker.joined).count();
         drop(state); // `_closing` takes the lock
         left
     }
 
-    /// Whether a closing's deadline passed with threads in a job.
+    /// Whether the deadline of a close passed while threads ran jobs.
     pub(super) fn were_left_behind(&self) -> bool {
-        lock(&self.roll.state).left_behind
+        lock(&self.registry.state).left_behind
     }
 }
 
-impl Roll {
+impl ThreadRegistry {
     fn wait<'a>(&self, state: MutexGuard<'a, State>, most: Option<Duration>) -> MutexGuard<'a, State> {
         match most {
             Some(most) => self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
@@ -121,40 +122,41 @@ impl State {
         self.threads.iter().position(|worker| worker.id == Some(thread))
     }
 
-    /// One that has ended and that nobody joins yet.
+    /// The handle of a thread that has ended and is not being joined.
     fn take_ended(&mut self, me: Option<usize>) -> Option<(usize, JoinHandle<()>)> {
         let mut ended =
             self.threads.iter_mut().enumerate().filter(|(index, worker)| worker.ended && Some(*index) != me);
         ended.find_map(|(index, worker)| worker.handle.take().map(|handle| (index, handle)))
     }
 
-    /// Those that are waited for. A worker does not wait for those that close the pool too; itself is one of them.
-    fn awaited(&self, by_a_worker: bool) -> impl Iterator<Item = (usize, &Worker)> {
-        let is_awaited = move |worker: &Worker| !(worker.joined || by_a_worker && worker.closing > 0);
+    /// The threads to wait for. A worker does not wait for workers that close the pool too, itself included.
+    fn awaited(&self, by_worker: bool) -> impl Iterator<Item = (usize, &ThreadEntry)> {
+        let is_awaited = move |worker: &ThreadEntry| !(worker.joined || by_worker && worker.closing > 0);
         self.threads.iter().enumerate().filter(move |(_, worker)| is_awaited(worker))
     }
 }
 
-/// Says that a thread has ended, whatever ended it.
-struct Ending {
-    roll: Arc<Roll>,
+/// Marks a thread as ended in its `drop`, so that an unwinding thread is marked too.
+struct EndGuard {
+    registry: Arc<ThreadRegistry>,
     index: usize,
 }
 
-impl Drop for Ending {
+impl Drop for EndGuard {
     fn drop(&mut self) {
-        lock(&self.roll.state).threads[self.index].ended = true;
-        self.roll.changed.notify_all();
+        lock(&self.registry.state).threads[self.index].ended = true;
+        self.registry.changed.notify_all();
     }
 }
 
-struct Closing<'a> {
-    roll: &'a Roll,
+/// Counts one `close` on a worker's thread for as long as it lives.
+struct CloseGuard<'a> {
+    registry: &'a ThreadRegistry,
     index: usize,
 }
 
-impl Drop for Closing<'_> {
+impl Drop for CloseGuard<'_> {
     fn drop(&mut self) {
-        lock(&self.roll.state).threads[self.index].closing -= 1;
+        lock(&self.registry.state).threads[self.index].closing -= 1;
     }
 }

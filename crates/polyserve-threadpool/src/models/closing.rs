@@ -1,4 +1,4 @@
-//! A pool is closed while others submit: what was taken runs once, what was not is handed back, and every thread ends.
+//! A pool is closed while threads submit. Accepted jobs run once, other jobs are handed back, and every thread ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use polyserve_core::{RejectedReason, promise};
 use super::{Pool, Ran, WORKERS, bounds, for_pools, scenario};
 use crate::{OnFull, PoolConfig, Queue};
 
-/// A close, and a submitter that may come before it, in its midst, or after it.
+/// A close, and a submitter before, during or after it.
 fn a_submitter<P: Pool>() {
     let pool = Arc::new(P::make(PoolConfig::new(WORKERS)));
     let ran = Ran::default();
@@ -38,7 +38,7 @@ for_pools!(
     Some(Fault::Notice)
 );
 
-/// The same with two of them, a full queue, and no worker that is quick enough: what is handed back is handed back whole.
+/// The same with two submitters and space for one job. A job that is handed back is complete.
 fn a_full_queue<P: Pool>() {
     let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| c.queue = Queue::Bounded(1))));
     let ran = Ran::default();
@@ -53,8 +53,8 @@ fn a_full_queue<P: Pool>() {
 }
 for_pools!(a_full_queue, "a close against two, with room for one", bounds([1, 2], [300, 30_000]), None, None);
 
-/// The deadline comes while the worker is in a job: what is queued, or still comes, is dropped or handed back, and the
-/// thread is left behind.
+/// The deadline passes while the worker runs a job. Queued and later jobs are dropped or handed back, and the thread is
+/// left behind.
 fn a_deadline<P: Pool>() {
     let pool = Arc::new(P::make(PoolConfig::new(1)));
     let ran = Ran::default();
@@ -87,8 +87,8 @@ for_pools!(
     Some(Fault::Timeout)
 );
 
-/// A submitter that waits for room as the pool is closed.
-fn no_room_any_more<P: Pool>() {
+/// A submitter waits for space while the pool is closed.
+fn no_space_after_close<P: Pool>() {
     let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| {
         c.queue = Queue::Bounded(1);
         c.on_full = OnFull::Wait(Duration::from_secs(1));
@@ -102,9 +102,15 @@ fn no_room_any_more<P: Pool>() {
     let taken = submitter.join().unwrap();
     assert_eq!((ran.get(), ran.held()), (taken, 0), "ran, and left in the pool");
 }
-for_pools!(no_room_any_more, "a close against who waits for room", bounds([2, 3], [200, 20_000]), None, None);
+for_pools!(
+    no_space_after_close,
+    "a close against a submitter that waits for space",
+    bounds([2, 3], [200, 20_000]),
+    None,
+    None
+);
 
-/// A job closes its own pool, and may have its last handle.
+/// A job closes its own pool, and may hold the last handle.
 fn its_own_job<P: Pool>() {
     let pool = Arc::new(P::make(PoolConfig::new(WORKERS)));
     let ran = Ran::default();
@@ -114,7 +120,7 @@ fn its_own_job<P: Pool>() {
         let _ = done.complete(inner.close(None));
     });
     assert!(pool.execute(closing).is_ok());
-    // Before the close, or refused by it.
+    // Submitted before the close, or rejected by it.
     let taken = usize::from(pool.execute(ran.job(|| {})).is_ok());
     assert_eq!(left_behind.wait(), 1, "its own thread alone");
     pool.close(None);

@@ -1,11 +1,11 @@
 //! What a model checker runs of this crate: every pool as a whole, from its start to its drop, with one or two workers and
-//! one or two submitters. `ci/models.sh`; "Model checking" in docs/DESIGN.md.
+//! one or two submitters; and the word of `pool_server` that decides which thread may touch a connection.
 //!
-//! And of `pool_server` the word that says who may touch a connection.
+//! `ci/models.sh` runs the models. "Model checking" in docs/DESIGN.md says what they show.
 //!
-//! Each scenario is run for each pool by shuttle. loom runs those of the pools around a channel, with one worker, where it
-//! reaches all orders with a few preemptions; not `StealingPool`, whose argument stands on sequentially consistent loads,
-//! which loom takes for weaker ones, and finds orders that cannot be.
+//! shuttle runs each scenario for each pool. loom runs the pools around a channel with one worker, where it reaches all
+//! orders with a few preemptions. loom does not run `StealingPool`: that pool's argument needs sequentially consistent
+//! loads, which loom treats as weaker, so it finds orders that cannot occur.
 
 mod closing;
 #[cfg(polyserve_loom)]
@@ -20,7 +20,7 @@ use polyserve_core::{Executor, Job};
 
 use crate::{CrossbeamPool, MpscPool, PoolConfig, StealingPool};
 
-/// A pool that can be made.
+/// A pool that a scenario can create.
 trait Pool: Executor + Sized {
     const NAME: &str;
 
@@ -41,12 +41,12 @@ macro_rules! pools {
 
 pools!(MpscPool CrossbeamPool StealingPool);
 
-/// Counts how often its jobs ran. What a job holds of it says how many jobs still are somewhere.
+/// Counts how many times its jobs ran. Each job holds a reference, so the references count the jobs that still exist.
 #[derive(Clone, Default)]
 struct Ran(Arc<AtomicUsize>);
 
 impl Ran {
-    /// A job that is counted when it runs, and then does `more`.
+    /// A job that counts when it runs, and then calls `more`.
     fn job(&self, more: impl FnOnce() + Send + 'static) -> Job {
         let ran = self.clone();
         Job::new(move || {
@@ -59,22 +59,22 @@ impl Ran {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Jobs that neither ran nor were dropped, or that ran and are still held.
+    /// The number of jobs that exist: not run and not dropped, or run and still held.
     fn held(&self) -> usize {
         Arc::strong_count(&self.0) - 1
     }
 }
 
-/// A scenario's bounds with either checker: loom's preemptions, and shuttle's schedules.
+/// The bounds of a scenario: preemptions for loom, schedules for shuttle.
 fn bounds(loom: [usize; 2], shuttle: [usize; 2]) -> Bounds {
     let [short, deep] = if cfg!(polyserve_loom) { loom } else { shuttle };
     Bounds::new(short, deep)
 }
 
-/// Workers of a pool: loom has room for few threads.
+/// The number of workers of a pool. loom supports few threads.
 const WORKERS: usize = if cfg!(polyserve_loom) { 1 } else { 2 };
 
-/// Runs `body` for a pool, and then with `fault`, which it is to find.
+/// Runs `body` for a pool, and then checks that it finds `fault`.
 fn scenario<P: Pool>(name: &str, bounds: Bounds, fault: Option<Fault>, body: fn()) {
     check(&format!("{}: {name}", P::NAME), bounds, body);
     if let Some(fault) = fault {
@@ -82,7 +82,7 @@ fn scenario<P: Pool>(name: &str, bounds: Bounds, fault: Option<Fault>, body: fn(
     }
 }
 
-/// A test for each pool: `for_pools!(scenario's function, "what it is", bounds, fault of the channel's, of parking's)`.
+/// Makes a test for each pool: `for_pools!(function, "description", bounds, fault in the channel, fault in parking)`.
 macro_rules! for_pools {
     ($body:ident, $name:expr, $bounds:expr, $channel:expr, $parking:expr) => {
         mod $body {

@@ -1,4 +1,4 @@
-//! Jobs find a worker, whoever sleeps.
+//! Every job finds a worker, whichever workers sleep.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use polyserve_core::{Completer, promise};
 use super::{Pool, Ran, WORKERS, bounds, for_pools, scenario};
 use crate::{OnFull, PoolConfig, Queue};
 
-/// What a job does that is waited for.
+/// The work of a job that the test waits for.
 fn done_by(done: Completer<bool>) -> impl FnOnce() + Send + 'static {
     move || {
         let _ = done.complete(true);
     }
 }
 
-/// One job after the other, each waited for: between them the workers fall asleep.
+/// One job after another, each waited for. Between them the workers fall asleep.
 fn one_by_one<P: Pool>() {
     let pool = P::make(PoolConfig::new(WORKERS));
     let ran = Ran::default();
@@ -31,7 +31,7 @@ fn one_by_one<P: Pool>() {
 }
 for_pools!(one_by_one, "jobs one by one", bounds([2, 3], [200, 20_000]), Some(Fault::Notice), Some(Fault::Token));
 
-/// Two submitters at once.
+/// Two submitters at the same time.
 fn two_submitters<P: Pool>() {
     let pool = Arc::new(P::make(PoolConfig::new(WORKERS)));
     let ran = Ran::default();
@@ -47,7 +47,7 @@ fn two_submitters<P: Pool>() {
 }
 for_pools!(two_submitters, "two submitters", bounds([1, 2], [200, 20_000]), Some(Fault::Notice), Some(Fault::Token));
 
-/// A job waits for a job of its own, which the other worker is to take: from the first one's queue, for who has queues.
+/// A job waits for a job that it submitted. The other worker must take that job, if need be from the first worker's queue.
 #[cfg(polyserve_shuttle)]
 fn a_job_of_a_job<P: Pool>() {
     let pool = Arc::new(P::make(PoolConfig::new(2)));
@@ -65,7 +65,7 @@ fn a_job_of_a_job<P: Pool>() {
 #[cfg(polyserve_shuttle)]
 for_pools!(a_job_of_a_job, "a job that waits for its own", bounds([0, 0], [200, 20_000]), Some(Fault::Notice), None);
 
-/// Two jobs that wait for each other: whoever takes the first must not leave the other to itself.
+/// Two jobs wait for each other. The worker that takes the first must wake another worker for the second.
 #[cfg(polyserve_shuttle)]
 fn two_that_meet<P: Pool>() {
     let pool = P::make(PoolConfig::new(2));
@@ -94,8 +94,8 @@ for_pools!(
     None
 );
 
-/// A queue of one, and submitters that wait for room.
-fn room_for_one<P: Pool>() {
+/// A queue for one job, and submitters that wait for space.
+fn space_for_one<P: Pool>() {
     let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| {
         c.queue = Queue::Bounded(1);
         c.on_full = OnFull::Wait(Duration::from_secs(1));
@@ -112,8 +112,8 @@ fn room_for_one<P: Pool>() {
     assert_eq!((ran.get(), ran.held()), (4, 0));
 }
 for_pools!(
-    room_for_one,
-    "submitters that wait for room",
+    space_for_one,
+    "submitters that wait for space",
     bounds([1, 2], [200, 20_000]),
     Some(Fault::Notice),
     Some(Fault::Notice)

@@ -1,9 +1,11 @@
-//! Queues that a model checker sees into: one behind a lock, with the names of std's channel, of crossbeam's, and of its
-//! deques.
+//! Stand-ins for std's channel, crossbeam's channel and crossbeam's deques, visible to a model checker: each is a queue
+//! behind a lock.
 //!
-//! They keep what the pools count on: an item is taken once, in its order; a send that finds no room hands back; who waits
-//! in a channel is woken by a send. A channel never ends: the pools do not end theirs either. A theft is two steps, from
-//! the victim's queue and into the thief's, as it is there; and every third is told to try again, as it may be there.
+//! They keep what the pools rely on. An item is taken once, in order. A send that finds no space hands the item back. A
+//! send wakes a thread that waits in the channel. A channel never disconnects: the pools do not disconnect theirs.
+//!
+//! A theft is two steps, out of the victim's queue and into the thief's, as in crossbeam. Every third theft returns
+//! `Retry`, as crossbeam's may.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -47,7 +49,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// As `crossbeam_channel`.
+/// Stands in for `crossbeam_channel`.
 pub(crate) mod channel {
     use std::sync::Arc;
 
@@ -59,7 +61,7 @@ pub(crate) mod channel {
     pub(crate) struct Receiver<T>(Arc<Queue<T>>);
     pub(crate) struct TrySendError<T>(T);
 
-    /// Nothing was there.
+    /// The channel is empty.
     #[derive(Debug)]
     pub(crate) struct Empty;
 
@@ -99,7 +101,7 @@ pub(crate) mod channel {
     }
 }
 
-/// As `std::sync::mpsc`.
+/// Stands in for `std::sync::mpsc`.
 pub(crate) mod mpsc {
     pub(crate) use std::sync::mpsc::{SendError, TrySendError};
 
@@ -132,7 +134,7 @@ pub(crate) mod mpsc {
     }
 }
 
-/// As `crossbeam_deque`.
+/// Stands in for `crossbeam_deque`.
 pub(crate) mod deque {
     use std::collections::VecDeque;
     use std::sync::Arc;
@@ -141,12 +143,12 @@ pub(crate) mod deque {
     pub(crate) use crossbeam_deque::Steal;
     use polyserve_core::sync::{Mutex, lock};
 
-    /// So many at most are moved by a theft.
+    /// The most items that one theft moves.
     const BATCH: usize = 32;
 
     struct Items<T> {
         queue: Mutex<VecDeque<T>>,
-        /// std's: no step of its own.
+        /// Of std's type, so that the checker does not count it as a step.
         thefts: AtomicUsize,
     }
 
@@ -155,7 +157,7 @@ pub(crate) mod deque {
             Self { queue: Mutex::new(VecDeque::new()), thefts: AtomicUsize::new(0) }
         }
 
-        /// Takes up to `most`, and no more than the half of them, rounded up.
+        /// Takes at most `most` items, and at most half of the queue, rounded up.
         fn steal(&self, most: usize) -> Steal<VecDeque<T>> {
             let mut queue = lock(&self.queue);
             if queue.is_empty() {

@@ -1,10 +1,10 @@
-//! Submitters that wait for room in a full queue ([`OnFull::Wait`](super::OnFull::Wait)).
+//! Submitters that wait for space in a full queue ([`OnFull::Wait`](super::OnFull::Wait)).
 //!
-//! Invariant: no wake-up is lost. A waiter counts itself, then tries once more; a worker makes room, then looks at the
-//! count; a fence stands between the two steps of each. So the waiter sees the room or the worker sees the waiter, and
-//! since the waiter holds the lock from its try until it sleeps, the worker's notice cannot fall in between.
+//! Invariant: no wake-up is lost. A waiter increments the count, then tries once more. A worker makes space, then reads
+//! the count. A fence separates the two steps of each. So the waiter sees the space, or the worker sees the waiter. The
+//! waiter holds the lock from its try until it sleeps, so the worker's notification cannot fall in between.
 //!
-//! Cost: nothing where the pool is configured otherwise; else a fence and a load for each job that is taken.
+//! Cost: nothing unless the pool is configured to wait. Otherwise a fence and a load for each job that is taken.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -14,24 +14,28 @@ use polyserve_core::RejectedReason;
 use polyserve_core::sync::atomic::{AtomicUsize, Ordering, fence};
 use polyserve_core::sync::{Condvar, Mutex, lock, now};
 
-use super::base::Refused;
-use super::stats::Queued;
+use super::queued_job::{OfferError, QueuedJob};
 
 #[derive(Default)]
-pub(super) struct Room {
+/// The submitters of one pool that wait for space.
+pub(super) struct SpaceWaiters {
     waiting: CachePadded<AtomicUsize>,
     lock: Mutex<()>,
     freed: Condvar,
 }
 
-impl Room {
-    /// Offers `queued` whenever there may be room, until it is taken, the pool is closed, or `limit` has passed.
+impl SpaceWaiters {
+    /// Offers `queued` each time there may be space, until it is accepted, the pool is closed, or `limit` has passed.
+    ///
+    /// # Errors
+    ///
+    /// Returns the job if it was not accepted.
     pub(super) fn wait(
         &self,
         limit: Duration,
-        queued: Queued,
-        offer: &dyn Fn(Queued) -> Result<(), Refused>,
-    ) -> Result<(), Refused> {
+        queued: QueuedJob,
+        offer: &dyn Fn(QueuedJob) -> Result<(), OfferError>,
+    ) -> Result<(), OfferError> {
         let deadline = now().checked_add(limit);
         let mut guard = lock(&self.lock);
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -41,19 +45,19 @@ impl Room {
             fence(Ordering::SeqCst);
             let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
             queued = match offer(queued) {
-                Err(Refused { queued, reason: RejectedReason::Full }) => queued,
+                Err(OfferError { queued, reason: RejectedReason::Full }) => queued,
                 settled => return settled,
             };
-            // The last try comes after the deadline: a notice that came with it is not lost on this waiter.
+            // The last try is after the deadline. So a notification at the deadline is not lost in this waiter.
             guard = match left {
-                Some(Duration::ZERO) => return Err(Refused { queued, reason: RejectedReason::Full }),
+                Some(Duration::ZERO) => return Err(OfferError { queued, reason: RejectedReason::Full }),
                 Some(left) => self.freed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.freed.wait(guard).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
 
-    /// Says that a job has left the queue.
+    /// Wakes one waiter. To be called after a job has left the queue.
     #[inline]
     pub(super) fn freed(&self) {
         fence(Ordering::SeqCst);
@@ -63,7 +67,7 @@ impl Room {
         }
     }
 
-    /// Has every waiter try again: the pool was closed.
+    /// Wakes every waiter, which then tries again. To be called after the pool was closed.
     pub(super) fn wake_all(&self) {
         drop(lock(&self.lock));
         self.freed.notify_all();

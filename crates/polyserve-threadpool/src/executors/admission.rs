@@ -1,45 +1,51 @@
-//! How many jobs were let in: the bound, the close and the count of a queue that has none of its own.
+//! The number of jobs that were admitted: bound, close and count for a queue that has none of these.
 //!
-//! Invariant: jobs submitted less jobs taken is never above the bound; and once [`Gate::close`] has returned no further
-//! job is let in, so that the queue is drained for good when as many were taken as were let in. The word says both, how
-//! many and whether closed, so that no job slips in between a look at the one and a step of the other.
+//! Invariants: the number of admitted jobs minus the number of taken jobs is at most the bound. After [`Admission::close`]
+//! returns, no more jobs are admitted. So the queue is empty for good once as many jobs were taken as were admitted.
+//! One word contains both the count and the closed flag, so no job slips in between a check of one and a change of the
+//! other.
 //!
-//! Cost: one compare-and-swap a job, on a cache line that submitters write and workers do not. Workers count what they
-//! take on lines of their own; a submitter adds those up only when the sum that it remembers leaves no room.
+//! Cost: one compare-and-swap for each job, on a cache line that submitters write and workers do not. Workers count the
+//! jobs that they take on lines of their own. A submitter adds those up only if the remembered sum leaves no space.
 
 use crossbeam_utils::CachePadded;
 use polyserve_core::RejectedReason;
 use polyserve_core::sync::atomic::{AtomicU64, Ordering};
 
-pub(super) struct Gate {
+/// The admission counter of one pool.
+pub(super) struct Admission {
     counts: CachePadded<Counts>,
     bound: u64,
 }
 
 struct Counts {
-    /// Jobs let in, and [`CLOSED`]. Sequentially consistent: the parking protocol stands on it.
+    /// The number of admitted jobs, and [`CLOSED`]. Sequentially consistent: the parking protocol needs it.
     submitted: AtomicU64,
-    /// A number of jobs taken as some submitter saw it: never above the true one.
+    /// The number of taken jobs when a submitter last added it up. It is never above the true number.
     seen_taken: AtomicU64,
 }
 
 const CLOSED: u64 = 1 << 63;
 
-impl Gate {
+impl Admission {
     pub(super) fn new(bound: Option<usize>) -> Self {
         let counts = Counts { submitted: AtomicU64::new(0), seen_taken: AtomicU64::new(0) };
         Self { counts: CachePadded::new(counts), bound: bound.map_or(u64::MAX, |bound| bound as u64) }
     }
 
-    /// Lets one job in; `taken` adds up how many have left.
+    /// Admits one job. `taken` returns the number of jobs that have left the queue.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`RejectedReason::Closed`] after the close, and [`RejectedReason::Full`] at the bound.
     #[inline]
-    pub(super) fn enter(&self, taken: impl Fn() -> u64) -> Result<(), RejectedReason> {
+    pub(super) fn admit(&self, taken: impl Fn() -> u64) -> Result<(), RejectedReason> {
         let mut submitted = self.counts.submitted.load(Ordering::Relaxed);
         loop {
             if submitted & CLOSED != 0 {
                 return Err(RejectedReason::Closed);
             }
-            // Saturating: `submitted` may be old, and fewer than have left since. The exchange will tell.
+            // Saturating: `submitted` may be outdated, and below the number taken since. Then the exchange fails.
             if submitted.saturating_sub(self.counts.seen_taken.load(Ordering::Relaxed)) >= self.bound {
                 let taken = taken();
                 self.counts.seen_taken.store(taken, Ordering::Relaxed);
@@ -64,20 +70,20 @@ impl Gate {
         self.counts.submitted.fetch_or(CLOSED, Ordering::SeqCst);
     }
 
-    /// How many jobs were let in and have not left.
+    /// The number of admitted jobs that have not left the queue.
     pub(super) fn waiting(&self, taken: impl Fn() -> u64) -> u64 {
-        let taken = taken(); // first: what was taken by now was submitted by then
+        let taken = taken(); // read first: every job taken by now is in the count that is read next
         (self.counts.submitted.load(Ordering::SeqCst) & !CLOSED).saturating_sub(taken)
     }
 
-    /// Whether it is open and nothing waits.
-    pub(super) fn is_quiet(&self, taken: impl Fn() -> u64) -> bool {
+    /// Whether the queue is open and empty.
+    pub(super) fn is_open_and_empty(&self, taken: impl Fn() -> u64) -> bool {
         let taken = taken();
         self.counts.submitted.load(Ordering::SeqCst) == taken
     }
 
-    /// Whether it is closed and nothing waits.
-    pub(super) fn is_spent(&self, taken: impl Fn() -> u64) -> bool {
+    /// Whether the queue is closed and empty.
+    pub(super) fn is_closed_and_empty(&self, taken: impl Fn() -> u64) -> bool {
         let taken = taken();
         self.counts.submitted.load(Ordering::SeqCst) == taken | CLOSED
     }

@@ -1,0 +1,270 @@
+//! A pool's channel, which can be closed while other threads send, without a lock on a job's path.
+//!
+//! The channel never disconnects. A sender that `close` could drop would need a lock around it: two atomic exchanges for
+//! each job. Instead there is a flag, which a submitter reads before its send and again after it.
+//!
+//! # Why no job is lost and no worker waits forever
+//!
+//! A send is a sequentially consistent exchange on the channel's tail. The store and the loads of the flag are
+//! sequentially consistent too. Both channels build their own parking on the same order.
+//!
+//! Take a submitter that sends and then reads the flag, and a worker that reads the flag and then finds the channel
+//! empty. One of them sees the other's step:
+//!
+//! * The submitter reads *open*. Then no worker has found the channel empty after the close yet. One of them will take
+//!   the job.
+//! * The submitter reads *closed*. It then checks, under the lock of `working`, whether any worker is left. If one is
+//!   left, that worker checks the channel under the same lock before it ends, and finds the job. If none is left, the
+//!   submitter drains the channel itself. At that point the channel holds only jobs of such late submitters.
+//!
+//! A worker waits in the channel only if it has read *open*. The close sends one *wake-up* for each worker. A worker may
+//! receive a wake-up that was meant for another worker, so each worker that ends sends one more while others are left.
+//! Any other thread that drains the channel does the same. If there is no space for a wake-up, no worker waits: there is
+//! something to receive.
+//!
+//! Invariants: an accepted job runs once, or is dropped once after a deadline. A worker ends only if the channel is closed
+//! and empty.
+//!
+//! Cost of a job: two loads of a word that is not written before the close.
+
+use polyserve_core::RejectedReason;
+use polyserve_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use polyserve_core::sync::{Mutex, lock};
+
+use super::pool_shared::PoolShared;
+use super::queued_job::{OfferError, QueuedJob};
+
+/// Both ends of a channel. A send must be a sequentially consistent exchange.
+pub(super) trait Channel {
+    /// Sends without waiting. Hands the job back if there is no space.
+    fn try_send(&self, queued: QueuedJob) -> Result<(), QueuedJob>;
+
+    /// Receives a job. Waits if the channel is empty and not `closed`.
+    fn receive(&self, closed: &AtomicBool) -> Option<QueuedJob>;
+}
+
+/// A channel and its closed flag.
+pub(super) struct ClosableChannel<C> {
+    pub(super) inner: C,
+    closed: AtomicBool,
+    /// Wake-ups that are in the channel, or about to be sent.
+    wake_ups: AtomicUsize,
+    workers: usize,
+    /// The number of workers that have not ended.
+    working: Mutex<usize>,
+}
+
+impl<C: Channel> ClosableChannel<C> {
+    pub(super) fn new(inner: C, workers: usize) -> Self {
+        let (closed, wake_ups) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { inner, closed, wake_ups, workers, working: Mutex::new(workers) }
+    }
+
+    /// Sends a job if the channel is open. If the channel closes during the send and all workers have ended, the job runs
+    /// on this thread.
+    #[inline]
+    pub(super) fn offer(&self, pool: &PoolShared, queued: QueuedJob) -> Result<(), OfferError> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(OfferError { queued, reason: RejectedReason::Closed });
+        }
+        self.inner.try_send(queued).map_err(|queued| OfferError { queued, reason: RejectedReason::Full })?;
+        if self.closed.load(Ordering::SeqCst) {
+            self.sent_after_close(pool);
+        }
+        Ok(())
+    }
+
+    /// The next job of a worker. On `None` the worker must end.
+    #[inline]
+    pub(super) fn next(&self) -> Option<QueuedJob> {
+        loop {
+            match self.inner.receive(&self.closed) {
+                Some(queued) if queued.is_wake_up() => self.wake_up_received(),
+                Some(queued) => return Some(queued),
+                None => match self.final_check() {
+                    Some(queued) if queued.is_wake_up() => self.wake_up_received(),
+                    last => return last,
+                },
+            }
+        }
+    }
+
+    /// Receives once more, under the lock, after a worker found the channel closed and empty. On `None` the worker counts
+    /// as ended.
+    #[cold]
+    fn final_check(&self) -> Option<QueuedJob> {
+        let mut working = lock(&self.working);
+        let queued = self.inner.receive(&self.closed);
+        if queued.is_none() {
+            *working -= 1;
+            let others = *working > 0;
+            drop(working);
+            if others {
+                self.send_wake_up();
+            }
+        }
+        queued
+    }
+
+    /// Handles a job that was sent to a closed channel.
+    #[cold]
+    fn sent_after_close(&self, pool: &PoolShared) {
+        if !self.has_workers() || pool.is_cut() {
+            self.drain(pool);
+        }
+    }
+
+    /// Closes the channel. Jobs that were sent are still received.
+    pub(super) fn close(&self) {
+        if !self.closed.swap(true, Ordering::SeqCst) {
+            // Does not lock `working`: a worker may hold it until another worker has received its wake-up.
+            (0..self.workers).for_each(|_| self.send_wake_up());
+        }
+    }
+
+    /// Takes everything out of the closed channel: after a deadline, or after the last worker's end.
+    pub(super) fn drain(&self, pool: &PoolShared) {
+        while let Some(queued) = self.inner.receive(&self.closed) {
+            if queued.is_wake_up() {
+                self.wake_up_received();
+            } else {
+                pool.run_after_close(queued);
+            }
+        }
+        if self.has_workers() {
+            self.send_wake_up();
+        }
+    }
+
+    /// The number of items in the channel that are wake-ups, not jobs.
+    pub(super) fn wake_ups(&self) -> u64 {
+        self.wake_ups.load(Ordering::Relaxed) as u64
+    }
+
+    pub(super) fn has_workers(&self) -> bool {
+        *lock(&self.working) > 0
+    }
+
+    fn send_wake_up(&self) {
+        self.wake_ups.fetch_add(1, Ordering::Relaxed);
+        if self.inner.try_send(QueuedJob::wake_up()).is_err() {
+            self.wake_up_received();
+        }
+    }
+
+    #[cold]
+    fn wake_up_received(&self) {
+        self.wake_ups.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::sync::{Arc, OnceLock};
+
+    use crossbeam_channel::{Receiver, Sender, unbounded};
+    use polyserve_core::Job;
+
+    use super::*;
+    use crate::executors::pool_config::PoolConfig;
+
+    /// A channel whose first send runs `meanwhile` before it sends.
+    struct HeldUp {
+        sender: Sender<QueuedJob>,
+        receiver: Receiver<QueuedJob>,
+        meanwhile: OnceLock<Box<dyn Fn() + Send + Sync>>,
+        held: AtomicBool,
+    }
+
+    impl Channel for HeldUp {
+        fn try_send(&self, queued: QueuedJob) -> Result<(), QueuedJob> {
+            if !self.held.swap(true, Ordering::SeqCst) {
+                self.meanwhile.get().expect("it was set")();
+            }
+            self.sender.try_send(queued).map_err(crossbeam_channel::TrySendError::into_inner)
+        }
+
+        fn receive(&self, closed: &AtomicBool) -> Option<QueuedJob> {
+            if closed.load(Ordering::SeqCst) { self.receiver.try_recv().ok() } else { self.receiver.recv().ok() }
+        }
+    }
+
+    /// How many times a job ran, and how many times it was dropped.
+    type Counts = Arc<[AtomicU32; 2]>;
+
+    /// Offers a job to a channel with two workers, and runs `meanwhile` between the submitter's read of the flag and its
+    /// send. Returns the channel, the pool, and the counts of the job.
+    fn offered(
+        meanwhile: impl Fn(&ClosableChannel<HeldUp>, &PoolShared) + Send + Sync + 'static,
+    ) -> (Arc<(ClosableChannel<HeldUp>, PoolShared)>, Counts) {
+        struct OnDrop(Counts);
+        impl Drop for OnDrop {
+            fn drop(&mut self) {
+                self.0[1].fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let (sender, receiver) = unbounded();
+        let channel = HeldUp { sender, receiver, meanwhile: OnceLock::new(), held: AtomicBool::new(false) };
+        let both = Arc::new((ClosableChannel::new(channel, 2), PoolShared::new(PoolConfig::new(2)).unwrap()));
+        let weak = Arc::downgrade(&both);
+        let hold = move || {
+            let both = weak.upgrade().unwrap();
+            meanwhile(&both.0, &both.1);
+        };
+        assert!(both.0.inner.meanwhile.set(Box::new(hold)).is_ok());
+        let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let on_drop = OnDrop(Arc::clone(&counts));
+        let job = Job::new(move || {
+            on_drop.0[0].fetch_add(1, Ordering::SeqCst);
+        });
+        let queued = both.1.counters.queued(job);
+        assert!(both.0.offer(&both.1, queued).is_ok());
+        (both, counts)
+    }
+
+    fn seen(counts: &[AtomicU32; 2]) -> [u32; 2] {
+        counts.each_ref().map(|count| count.load(Ordering::SeqCst))
+    }
+
+    /// The pool was closed and its last worker ended before the job was in the channel. No worker would have received it.
+    #[test]
+    fn a_job_that_comes_after_the_last_workers_end_is_run_by_its_submitter() {
+        let (both, counts) = offered(|channel, _| {
+            channel.close();
+            assert!(channel.next().is_none() && channel.next().is_none(), "a worker had something to do");
+            assert!(!channel.has_workers());
+        });
+        assert_eq!(seen(&counts), [1, 1]);
+        assert_eq!((both.0.inner.receiver.len(), both.0.wake_ups()), (0, 0));
+        assert_eq!(both.1.counters.stats(0).executed, 1);
+    }
+
+    /// If a worker is left, that worker must run the job, which keeps the order.
+    #[test]
+    fn a_job_that_comes_after_the_close_is_left_to_a_worker_that_has_not_ended() {
+        let (both, counts) = offered(|channel, _| {
+            channel.close();
+            assert!(channel.next().is_none(), "a worker had something to do");
+        });
+        assert_eq!(seen(&counts), [0, 0]);
+        both.1.run(1, both.0.next().expect("the job"));
+        assert!(both.0.next().is_none() && !both.0.has_workers());
+        assert_eq!((seen(&counts), both.0.wake_ups()), ([1, 1], 0));
+    }
+
+    /// A close with a deadline had already dropped the queued jobs, and the workers are stuck. The job must not stay in
+    /// the channel until they end.
+    #[test]
+    fn a_job_that_comes_after_the_deadline_is_dropped_by_its_submitter() {
+        let (both, counts) = offered(|channel, pool| {
+            channel.close();
+            // The workers' threads were never started, so the close waits for none.
+            assert_eq!(pool.close(Some(std::time::Instant::now()), || channel.drain(pool)), 0);
+        });
+        assert_eq!((seen(&counts), both.0.has_workers()), ([0, 1], true));
+        let left = both.0.inner.receiver.len() as u64 - both.0.wake_ups();
+        assert_eq!(left, 0, "jobs in the channel");
+        assert!(both.0.next().is_none() && both.0.next().is_none(), "a worker that comes free finds a job");
+    }
+}

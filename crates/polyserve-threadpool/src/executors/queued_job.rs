@@ -1,0 +1,56 @@
+//! A job in a pool's queue, and the error of a queue that did not accept one.
+
+use std::cell::Cell;
+use std::num::NonZeroU64;
+
+use polyserve_core::sync::thread_local;
+use polyserve_core::{Job, RejectedReason};
+
+/// A job in a queue. The stamp takes 8 bytes, so the whole is 32 bytes; an `Instant` would make it larger.
+pub(super) struct QueuedJob {
+    pub(super) job: Job,
+    /// When the job was submitted, in nanoseconds since the pool's start, if the job is sampled.
+    pub(super) stamp: Option<NonZeroU64>,
+}
+
+/// A job that a queue did not accept, and why.
+pub(super) struct OfferError {
+    pub(super) queued: QueuedJob,
+    pub(super) reason: RejectedReason,
+}
+
+/// The stamp of a wake-up.
+const WAKE_UP: NonZeroU64 = NonZeroU64::MAX;
+
+/// One in this many jobs of a thread is stamped.
+const SAMPLE: u32 = 61;
+
+impl QueuedJob {
+    /// `job`, stamped with `now` if it is sampled.
+    #[inline]
+    pub(super) fn new(job: Job, now: impl FnOnce() -> u64) -> Self {
+        let stamp = if is_sampled() { NonZeroU64::new(now().clamp(1, WAKE_UP.get() - 1)) } else { None };
+        Self { job, stamp }
+    }
+
+    /// An item that wakes a worker and is no job. A reserved stamp marks it, so jobs need no extra field.
+    pub(super) fn wake_up() -> Self {
+        Self { job: Job::new(|| {}), stamp: Some(WAKE_UP) }
+    }
+
+    #[inline]
+    pub(super) fn is_wake_up(&self) -> bool {
+        self.stamp == Some(WAKE_UP)
+    }
+}
+
+fn is_sampled() -> bool {
+    thread_local! {
+        static LEFT: Cell<u32> = const { Cell::new(0) };
+    }
+    LEFT.with(|left| {
+        let before = left.get();
+        left.set(before.checked_sub(1).unwrap_or(SAMPLE - 1));
+        before == 0
+    })
+}
