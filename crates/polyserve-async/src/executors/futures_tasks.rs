@@ -1,22 +1,21 @@
 //! [`FuturesTasks`]: a job is a task that does not yield, on the thread pool of the futures crate.
 //!
-//! That pool is std's channel with its receiving end behind a lock: the classic once more, with a task in place of a
-//! closure.
+//! That pool is std's channel with its receiving end behind a lock: the classic pool, with a task instead of a closure.
 //!
-//! Its threads end when the last handle of the pool is dropped, of which every task has two: one job that is stuck
-//! would keep all of them. So each is ended by a task that unwinds it. These tasks are the last in the channel; each
-//! thread takes one. The pool offers no way to join: `close` returns when the threads have said that they end, some
-//! steps before they have.
+//! The pool's threads end when its last handle is dropped. Every task has two handles, so one stuck job would keep all
+//! threads. Therefore each thread is ended by a task that unwinds it. These tasks are the last in the channel, and each
+//! thread takes one. The pool offers no way to join its threads: `close` returns when the threads have reported their end,
+//! some steps before they end.
 //!
-//! Invariant: nothing is sent after those tasks, for the handle is gone with them: what is in a channel that nobody
-//! receives from would keep the pool for ever.
+//! Invariant: nothing is sent after those tasks, because the handle is dropped with them. A task in a channel without
+//! receivers would keep the pool forever.
 //!
-//! Cost of a job beside the queue's (`queue`): three allocations (the future, its waker, the channel's block for some),
-//! a lock to send and one to receive.
+//! Cost of a job, in addition to `queue`'s: three allocations (the future, its waker, and a share of the channel's block), a
+//! lock to send and a lock to receive.
 //!
-//! *Wins when* the order of jobs is to be kept with a runtime's tasks. *Loses when* jobs are short: in the bench
-//! `executors`, on one core, a job of one word takes three to four times what it takes rayon, and four to five times what
-//! it takes `MpscPool`, which is the same channel without tasks.
+//! *Wins when* jobs must keep their order among a runtime's tasks. *Loses when* jobs are short: in the bench `executors`,
+//! on one core, a job of one word takes three to four times as long as on rayon, and four to five times as long as on
+//! `MpscPool`, which is the same channel without tasks.
 //!
 //! Source: `futures-executor`'s `ThreadPool`.
 
@@ -27,16 +26,16 @@ use std::sync::{Arc, RwLock};
 use futures_executor::ThreadPool;
 use polyserve_core::sync::{read, write};
 
-use super::base::{Runtime, Task, Tasks, executor};
+use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 use super::threads::Threads;
 
-/// Jobs as tasks of the futures crate's thread pool. See [`executors`](crate::executors) for what it promises.
+/// An executor on the futures crate's thread pool. [`executors`](crate::executors) lists what it promises.
 #[derive(Debug)]
-pub struct FuturesTasks(pub(super) Tasks<Futures>);
+pub struct FuturesTasks(pub(super) Tasks<FuturesBackend>);
 
-pub(super) struct Futures {
-    /// Until it is stopped.
+pub(super) struct FuturesBackend {
+    /// `None` once it is stopped.
     pool: RwLock<Option<ThreadPool>>,
     workers: usize,
     threads: Arc<Threads>,
@@ -47,7 +46,8 @@ impl FuturesTasks {
     ///
     /// # Errors
     ///
-    /// Where the configuration is not valid, or a thread cannot be started; those that were are ended.
+    /// Returns an error if the configuration is not valid or a thread cannot be started. Threads that were started are
+    /// ended.
     pub fn new(config: TasksConfig) -> io::Result<Self> {
         let tasks = Tasks::new(config, |config, threads, _| {
             let adopting = Arc::clone(threads);
@@ -55,13 +55,13 @@ impl FuturesTasks {
             builder.pool_size(config.workers).name_prefix(format!("{}-", config.name));
             let pool = builder.after_start(move |_| adopting.adopt()).create()?;
             (0..config.workers).for_each(|_| threads.started());
-            Ok(Futures { pool: RwLock::new(Some(pool)), workers: config.workers, threads: Arc::clone(threads) })
+            Ok(FuturesBackend { pool: RwLock::new(Some(pool)), workers: config.workers, threads: Arc::clone(threads) })
         })?;
         Ok(Self(tasks))
     }
 }
 
-impl Runtime for Futures {
+impl Backend for FuturesBackend {
     #[inline]
     fn spawn(&self, task: Task<Self>) -> bool {
         if let Some(pool) = &*read(&self.pool) {
@@ -77,7 +77,7 @@ impl Runtime for Futures {
             let threads = Arc::clone(&self.threads);
             pool.spawn_ok(async move {
                 threads.ended();
-                resume_unwind(Box::new("the end of the thread")); // not a panic: nothing is printed
+                resume_unwind(Box::new("the end of the thread")); // does not run the panic hook
             });
         }
     }

@@ -7,27 +7,32 @@
 #![cfg_attr(feature = "smol", doc = "| [`SmolTasks`] | a task of async-executor, run by threads of ours |")]
 #![cfg_attr(feature = "futures", doc = "| [`FuturesTasks`] | a task of the futures crate's thread pool |")]
 //!
-//! What they share is in files of its own: `TasksConfig`; where jobs wait (`queue`); the threads, which are counted
-//! (`threads`); what is done with a job and how an executor is closed (`base`); who sees to a job that a runtime has
-//! overlooked (`watch`). A strategy's file is its runtime: how a task is spawned, and how its threads are made to end.
+//! Shared parts have files of their own:
+//!
+//! * `TasksConfig`: the settings. `queue`: the slots in which jobs wait. `threads`: the threads are counted.
+//! * `tasks`: running a job and closing an executor, whatever the runtime.
+//! * `counted_runtime` and `watch`: a tokio runtime, and a thread that wakes it for a job that it has overlooked.
+//!
+//! A strategy's file contains its backend: how a task is spawned, and how its threads are made to end.
 //!
 //! # What every executor here promises
 //!
-//! All that [`Executor`](polyserve_core::Executor) says, and:
+//! All that [`Executor`](polyserve_core::Executor) requires, and:
 //!
-//! * A job waits in the executor's own slots, and the runtime's task only names the slot. None of these runtimes bounds
-//!   what waits, and none can drop what waits while all its threads are stuck; so the slots do both. The order in which
-//!   jobs run is the runtime's.
-//! * Beside what the runtime allocates for a task, `execute` allocates nothing.
-//! * `close` called by a job of the executor's own neither waits for that job's thread nor joins it: that thread counts
-//!   as left behind. The same holds where the job drops the last handle. What is queued still runs.
+//! * A job waits in a slot of the executor, and the runtime's task contains only the slot's index. None of these runtimes
+//!   bounds its queue, and none can drop queued tasks while all its threads are stuck. The slots do both. The runtime
+//!   decides the order in which jobs run.
+//! * `execute` allocates nothing except what the runtime allocates for a task.
+//! * A job may call `close` on its own executor. That close neither waits for the job's thread nor joins it: the thread
+//!   counts as left behind. The same holds if the job drops the last handle. Queued jobs still run.
 //! * A job whose `execute` overlaps a `close` is handed back, or runs once.
-//! * `close` with a deadline that has passed drops the queued jobs unrun, on the caller's thread for the most part. A
-//!   later `close` may wait longer for the threads that were left behind; a drop does not wait for them.
-//! * What else a job spawns on the runtime is not counted, not waited for, and cancelled where the runtime ends.
+//! * A `close` whose deadline has passed drops the queued jobs unrun, mostly on the caller's thread. A later `close` may
+//!   wait longer for the threads that were left behind. A drop does not wait for them.
+//! * Other tasks that a job spawns on the runtime are not counted and not waited for. They are cancelled when the runtime
+//!   ends.
 
-#[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
-mod base;
+#[cfg(feature = "tokio")]
+mod counted_runtime;
 #[cfg(feature = "futures")]
 mod futures_tasks;
 #[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
@@ -35,13 +40,13 @@ mod queue;
 #[cfg(feature = "smol")]
 mod smol_tasks;
 #[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
+mod tasks;
+#[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
 mod tasks_config;
 #[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
 mod threads;
 #[cfg(feature = "tokio")]
 mod tokio_blocking;
-#[cfg(feature = "tokio")]
-mod tokio_runtime;
 #[cfg(feature = "tokio")]
 mod tokio_tasks;
 #[cfg(feature = "tokio")]

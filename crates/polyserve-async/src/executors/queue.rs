@@ -1,13 +1,13 @@
-//! Where jobs wait: slots, and one word that counts who waits and who runs and says whether the executor is closed.
+//! The slots in which jobs wait, and one word: the number of waiting jobs, the number of running jobs, and a closed flag.
 //!
-//! Invariants: a job that was let in is counted as waiting from before it has a slot until after it has left it, so
-//! that whoever was let in finds a slot; it leaves once. It moves from waiting to running in one step, so that no look
-//! at the word finds it in neither. Once the word says *closed* nothing more is let in.
+//! Invariants: an admitted job counts as waiting from before it has a slot until after it has left the slot, so every
+//! admitted job finds a free slot. It leaves the slot once. It moves from waiting to running in one step, so no snapshot
+//! of the word misses it. Once the closed flag is set, no more jobs are admitted.
 //!
-//! After the *cut*, which a deadline makes, jobs are dropped and not run. Who puts a job into a slot looks for the cut
-//! afterwards, and who cuts sweeps the slots afterwards: one of them finds it.
+//! A deadline makes the *cut*: from then on jobs are dropped and not run. A submitter that puts a job into a slot checks
+//! for the cut afterwards. The thread that cuts sweeps the slots afterwards. One of them finds the job.
 //!
-//! Cost of a job: three atomic exchanges on the word, one on the number of the next slot, two uncontended locks.
+//! Cost of a job: three atomic exchanges on the word, one on the index of the next slot, two uncontended locks.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,33 +16,34 @@ use std::thread;
 use polyserve_core::sync::lock;
 use polyserve_core::{Job, RejectedReason};
 
+/// The waiting jobs of one executor.
 pub(super) struct Queue {
-    word: Line<AtomicU64>,
-    /// Where the next job looks first: in turn, so that it mostly finds the slot that was freed the longest ago.
-    next: Line<AtomicUsize>,
+    word: CacheAligned<AtomicU64>,
+    /// The slot that the next job tries first. Slots are tried in turn, so this is usually the one that was freed first.
+    next: CacheAligned<AtomicUsize>,
     slots: Box<[Mutex<Option<Job>>]>,
     cut: AtomicBool,
 }
 
-/// On cache lines of its own.
+/// A value on cache lines of its own.
 #[repr(align(128))]
-struct Line<T>(T);
+struct CacheAligned<T>(T);
 
 const WAITING: u64 = 1;
 const RUNNING: u64 = 1 << 32;
 const CLOSED: u64 = 1 << 63;
 
-/// The word, as it was at one moment.
+/// The value of the word at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Look(u64);
+pub(super) struct Snapshot(u64);
 
-impl Look {
+impl Snapshot {
     pub(super) fn waiting(self) -> usize {
-        usize::try_from(self.0 % RUNNING).expect("at most as many as there are slots")
+        usize::try_from(self.0 % RUNNING).expect("at most the number of slots")
     }
 
     pub(super) fn running(self) -> usize {
-        usize::try_from(self.0 % CLOSED / RUNNING).expect("at most as many as there are threads")
+        usize::try_from(self.0 % CLOSED / RUNNING).expect("at most the number of threads")
     }
 
     pub(super) fn is_closed(self) -> bool {
@@ -51,25 +52,29 @@ impl Look {
 }
 
 impl Queue {
-    /// Room for `most` jobs that wait, at least one.
-    pub(super) fn new(most: usize) -> Self {
+    /// A queue with `capacity` slots, at least one.
+    pub(super) fn new(capacity: usize) -> Self {
         Self {
-            word: Line(AtomicU64::new(0)),
-            next: Line(AtomicUsize::new(0)),
-            slots: (0..most).map(|_| Mutex::new(None)).collect(),
+            word: CacheAligned(AtomicU64::new(0)),
+            next: CacheAligned(AtomicUsize::new(0)),
+            slots: (0..capacity).map(|_| Mutex::new(None)).collect(),
             cut: AtomicBool::new(false),
         }
     }
 
-    /// Lets one job in, which is then to be [`put`](Self::put) somewhere.
+    /// Admits one job, which must then be [`put`](Self::put) into a slot.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`RejectedReason::Closed`] after the close, and [`RejectedReason::Full`] if all slots are taken.
     #[inline]
     pub(super) fn enter(&self) -> Result<(), RejectedReason> {
         let mut word = self.word.0.load(Ordering::Relaxed);
         loop {
-            if Look(word).is_closed() {
+            if Snapshot(word).is_closed() {
                 return Err(RejectedReason::Closed);
             }
-            if Look(word).waiting() >= self.slots.len() {
+            if Snapshot(word).waiting() >= self.slots.len() {
                 return Err(RejectedReason::Full);
             }
             match self.word.0.compare_exchange_weak(word, word + WAITING, Ordering::SeqCst, Ordering::Relaxed) {
@@ -79,60 +84,60 @@ impl Queue {
         }
     }
 
-    /// Puts a job that was let in into a slot, and answers which.
+    /// Puts an admitted job into a slot. Returns the slot's index.
     #[inline]
     pub(super) fn put(&self, job: Job) -> usize {
         let first = self.next.0.fetch_add(1, Ordering::Relaxed);
         loop {
-            // There is a free one; if it is passed by, its lock was held for a moment.
+            // There is a free slot. It is missed only if its lock was held at that moment.
             for step in 0..self.slots.len() {
-                let place = first.wrapping_add(step) % self.slots.len();
-                if let Ok(mut slot) = self.slots[place].try_lock()
+                let slot_index = first.wrapping_add(step) % self.slots.len();
+                if let Ok(mut slot) = self.slots[slot_index].try_lock()
                     && slot.is_none()
                 {
                     *slot = Some(job);
-                    return place;
+                    return slot_index;
                 }
             }
             thread::yield_now();
         }
     }
 
-    /// Takes a job out of its slot. It counts as waiting until it is [`begun`](Self::begin) or has
-    /// [`left`](Self::leave).
+    /// Takes a job out of its slot. It counts as waiting until [`begin`](Self::begin) or
+    /// [`discard_one`](Self::discard_one) is called for it.
     #[inline]
-    pub(super) fn take(&self, place: usize) -> Option<Job> {
-        lock(&self.slots[place]).take()
+    pub(super) fn take(&self, slot_index: usize) -> Option<Job> {
+        lock(&self.slots[slot_index]).take()
     }
 
-    /// What was taken runs now.
+    /// Counts a job that was taken as running.
     #[inline]
     pub(super) fn begin(&self) {
         self.word.0.fetch_add(RUNNING - WAITING, Ordering::SeqCst);
     }
 
-    /// What ran has ended.
+    /// Counts a running job as ended.
     #[inline]
-    pub(super) fn end(&self) -> Look {
-        Look(self.word.0.fetch_sub(RUNNING, Ordering::SeqCst) - RUNNING)
+    pub(super) fn end(&self) -> Snapshot {
+        Snapshot(self.word.0.fetch_sub(RUNNING, Ordering::SeqCst) - RUNNING)
     }
 
-    /// What was taken does not run.
-    pub(super) fn leave(&self) -> Look {
-        Look(self.word.0.fetch_sub(WAITING, Ordering::SeqCst) - WAITING)
+    /// Counts a job that was taken and will not run.
+    pub(super) fn discard_one(&self) -> Snapshot {
+        Snapshot(self.word.0.fetch_sub(WAITING, Ordering::SeqCst) - WAITING)
     }
 
-    pub(super) fn look(&self) -> Look {
-        Look(self.word.0.load(Ordering::SeqCst))
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot(self.word.0.load(Ordering::SeqCst))
     }
 
-    /// The word, and how many jobs were put in: both the same later say that nothing was done in between.
+    /// The word, and the number of jobs that were put into slots. If both are the same later, nothing happened in between.
     #[cfg(feature = "tokio")]
-    pub(super) fn stand(&self) -> (Look, usize) {
-        (self.look(), self.next.0.load(Ordering::Relaxed))
+    pub(super) fn progress(&self) -> (Snapshot, usize) {
+        (self.snapshot(), self.next.0.load(Ordering::Relaxed))
     }
 
-    /// Lets nothing more in.
+    /// Admits no more jobs.
     pub(super) fn close(&self) {
         self.word.0.fetch_or(CLOSED, Ordering::SeqCst);
     }
@@ -141,10 +146,10 @@ impl Queue {
         self.cut.load(Ordering::SeqCst)
     }
 
-    /// Has what is taken from now on dropped unrun; `discard` is given all that waits.
+    /// Sets the cut, and calls `discard` for every waiting job.
     pub(super) fn cut(&self, discard: impl Fn(Job)) {
         self.cut.store(true, Ordering::SeqCst);
-        (0..self.slots.len()).filter_map(|place| self.take(place)).for_each(discard);
+        (0..self.slots.len()).filter_map(|slot_index| self.take(slot_index)).for_each(discard);
     }
 }
 
@@ -159,36 +164,36 @@ mod tests {
     #[test]
     fn it_is_bounded_and_room_comes_back() {
         let queue = Queue::new(2);
-        let places = [0, 1].map(|_| {
+        let indices = [0, 1].map(|_| {
             queue.enter().unwrap();
             queue.put(nothing())
         });
-        assert_ne!(places[0], places[1]);
+        assert_ne!(indices[0], indices[1]);
         assert_eq!(queue.enter(), Err(RejectedReason::Full));
-        assert!(queue.take(places[1]).is_some() && queue.take(places[1]).is_none());
+        assert!(queue.take(indices[1]).is_some() && queue.take(indices[1]).is_none());
         assert_eq!(queue.enter(), Err(RejectedReason::Full), "a job that was taken waits until it begins");
         queue.begin();
-        assert_eq!((queue.look().waiting(), queue.look().running()), (1, 1));
+        assert_eq!((queue.snapshot().waiting(), queue.snapshot().running()), (1, 1));
         queue.enter().unwrap();
-        assert_eq!(queue.put(nothing()), places[1], "the one slot that is free");
-        assert_eq!((queue.end().running(), queue.look().waiting()), (0, 2));
+        assert_eq!(queue.put(nothing()), indices[1], "the only free slot");
+        assert_eq!((queue.end().running(), queue.snapshot().waiting()), (0, 2));
     }
 
     #[test]
     #[cfg(feature = "tokio")]
-    fn another_job_in_the_place_of_one_is_another_stand() {
+    fn a_replaced_job_is_progress() {
         let queue = Queue::new(2);
         queue.enter().unwrap();
-        let place = queue.put(nothing());
-        let before = queue.stand();
-        assert_eq!(queue.stand(), before);
-        assert!(queue.take(place).is_some());
+        let slot_index = queue.put(nothing());
+        let before = queue.progress();
+        assert_eq!(queue.progress(), before);
+        assert!(queue.take(slot_index).is_some());
         queue.begin();
         queue.end();
         queue.enter().unwrap();
         queue.put(nothing());
-        assert_eq!(queue.look(), before.0);
-        assert_ne!(queue.stand(), before);
+        assert_eq!(queue.snapshot(), before.0);
+        assert_ne!(queue.progress(), before);
     }
 
     #[test]
@@ -197,11 +202,14 @@ mod tests {
         queue.enter().unwrap();
         queue.close();
         assert_eq!(queue.enter(), Err(RejectedReason::Closed));
-        let place = queue.put(nothing());
-        assert_eq!((queue.look().is_closed(), queue.look().waiting()), (true, 1));
-        assert!(queue.take(place).is_some());
+        let slot_index = queue.put(nothing());
+        assert_eq!((queue.snapshot().is_closed(), queue.snapshot().waiting()), (true, 1));
+        assert!(queue.take(slot_index).is_some());
         queue.begin();
-        assert_eq!((queue.look().is_closed(), queue.look().waiting(), queue.look().running()), (true, 0, 1));
+        assert_eq!(
+            (queue.snapshot().is_closed(), queue.snapshot().waiting(), queue.snapshot().running()),
+            (true, 0, 1)
+        );
         assert!(queue.end().is_closed());
     }
 
@@ -214,9 +222,9 @@ mod tests {
         }
         let found = std::cell::Cell::new(0);
         queue.cut(|_| {
-            queue.leave();
+            queue.discard_one();
             found.set(found.get() + 1);
         });
-        assert_eq!((found.get(), queue.look().waiting(), queue.is_cut()), (4, 0, true));
+        assert_eq!((found.get(), queue.snapshot().waiting(), queue.is_cut()), (4, 0, true));
     }
 }

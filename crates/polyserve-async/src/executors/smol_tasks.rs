@@ -1,17 +1,18 @@
-//! [`SmolTasks`]: a job is a task that does not yield, on smol's async-executor, which threads of ours run.
+//! [`SmolTasks`]: a job is a task that does not yield, on smol's async-executor, run by this executor's own threads.
 //!
-//! Every job goes to the executor's one queue; a thread that comes for one takes half of what is there to a queue of its
-//! own, and steals from the others' where there is nothing. The threads park between jobs: no reactor runs.
+//! Every job goes to the async-executor's one queue. A thread that needs a job moves half of that queue to its own queue.
+//! If the shared queue is empty, it steals from the other threads' queues. The threads park between jobs: no reactor runs.
 //!
-//! Invariant: a thread that was told to end empties the executor's queue before it does, and so does who submits after
-//! that; what is in there then are tasks without a job. Otherwise tasks and executor would keep each other alive.
+//! Invariant: after the stop, each thread empties the async-executor's queue before it ends, and so does each later
+//! submitter. By then that queue holds only tasks without a job. Without this rule, tasks and async-executor would keep
+//! each other alive.
 //!
-//! Cost of a job beside the queue's (`queue`): a task, which is an allocation and an entry in the executor's list of all
-//! tasks behind one lock, and a look for a thread that sleeps.
+//! Cost of a job, in addition to `queue`'s: a task, which is an allocation and an entry in the async-executor's list of all
+//! tasks behind one lock, and a search for a sleeping thread.
 //!
 //! *Wins when* a small runtime is wanted, with threads of one's own. *Loses when* jobs are short: in the bench
-//! `executors`, on one core, a job of one word takes two and a half to four times what it takes rayon, two thirds to
-//! three quarters of what it takes `TokioTasks`.
+//! `executors`, on one core, a job of one word takes 2.5 to 4 times as long as on rayon, and two thirds to three quarters
+//! of the time on `TokioTasks`.
 //!
 //! Source: async-executor, as the smol crate runs it.
 
@@ -25,17 +26,17 @@ use futures_lite::future::block_on;
 use polyserve_core::sync::lock;
 use polyserve_core::{Completer, promise};
 
-use super::base::{Runtime, Task, Tasks, executor};
+use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 use super::threads::Threads;
 
-/// Jobs as tasks of async-executor. See [`executors`](crate::executors) for what it promises.
+/// An executor on smol's async-executor. [`executors`](crate::executors) lists what it promises.
 #[derive(Debug)]
-pub struct SmolTasks(pub(super) Tasks<Smol>);
+pub struct SmolTasks(pub(super) Tasks<SmolBackend>);
 
-pub(super) struct Smol {
+pub(super) struct SmolBackend {
     executor: Arc<Executor<'static>>,
-    /// A thread ends when its one is completed, or dropped.
+    /// One for each thread. The thread ends when its completer is dropped.
     ends: Mutex<Vec<Completer<()>>>,
     stopped: AtomicBool,
     handles: Mutex<Vec<JoinHandle<()>>>,
@@ -46,13 +47,14 @@ impl SmolTasks {
     ///
     /// # Errors
     ///
-    /// Where the configuration is not valid, or a thread cannot be started; those that were are ended.
+    /// Returns an error if the configuration is not valid or a thread cannot be started. Threads that were started are
+    /// ended.
     pub fn new(config: TasksConfig) -> io::Result<Self> {
-        Ok(Self(Tasks::new(config, |config, threads, _| Smol::start(config, threads))?))
+        Ok(Self(Tasks::new(config, |config, threads, _| SmolBackend::start(config, threads))?))
     }
 }
 
-impl Smol {
+impl SmolBackend {
     fn start(config: &TasksConfig, threads: &Arc<Threads>) -> io::Result<Self> {
         let smol = Self {
             executor: Arc::default(),
@@ -83,7 +85,7 @@ impl Smol {
     }
 }
 
-impl Runtime for Smol {
+impl Backend for SmolBackend {
     #[inline]
     fn spawn(&self, task: Task<Self>) -> bool {
         self.executor.spawn(async move { task.run() }).detach();
@@ -99,9 +101,9 @@ impl Runtime for Smol {
     }
 
     fn join(&self) {
-        // With the lock in hand, so that others who close wait too.
+        // Under the lock, so that a concurrent close waits too.
         for handle in lock(&self.handles).drain(..) {
-            let _ = handle.join(); // a job's panic does not get this far
+            let _ = handle.join(); // a job's panic was caught
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What an executor on a runtime is to be: [`TasksConfig`].
+//! The settings of an executor on a runtime: [`TasksConfig`].
 
 use polyserve_core::config::{MAX_CONNECTIONS, MAX_WORKERS, cores};
 use polyserve_core::{ConfigError, ServerConfig};
 
-/// The size of an executor on a runtime. Every one here takes the same.
+/// The size of an executor on a runtime. Every executor here takes the same settings.
 ///
 /// ```
 /// use polyserve_async::executors::TasksConfig;
@@ -13,33 +13,33 @@ use polyserve_core::{ConfigError, ServerConfig};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TasksConfig {
-    /// Threads that run jobs.
+    /// The number of threads.
     pub workers: usize,
-    /// How many jobs may wait for a worker; those that run are not counted. Past it a job is handed back. Default 1 024.
-    /// Each costs 40 bytes from the start.
+    /// The number of jobs that may wait for a worker. Running jobs are not counted. Further jobs are handed back.
+    /// Default 1 024. Each slot costs 40 bytes from the start.
     pub queue: usize,
-    /// What the threads are called: `{name}-0`, `{name}-1` and so on; Linux shows the first 15 bytes. Default `tasks`.
+    /// The prefix of the thread names `{name}-0`, `{name}-1` and so on. Linux shows the first 15 bytes. Default `tasks`.
     pub name: String,
 }
 
 impl TasksConfig {
-    /// An executor with `workers` threads; the rest is the default.
+    /// The settings of an executor with `workers` threads and defaults for the rest.
     pub fn new(workers: usize) -> Self {
         Self { workers, queue: 1024, name: String::from("tasks") }
     }
 
-    /// This configuration, changed.
+    /// These settings after `change`.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
     }
 
-    /// Checks that an executor can be made of it.
+    /// Checks the settings.
     ///
     /// # Errors
     ///
-    /// Names the first setting that is wrong, and what it may be.
+    /// Returns an error that names the first invalid setting and its valid range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         for (name, value, most) in [("workers", self.workers, MAX_WORKERS), ("queue", self.queue, MAX_CONNECTIONS)] {
             if value == 0 || value > most {
@@ -54,15 +54,15 @@ impl TasksConfig {
 }
 
 impl Default for TasksConfig {
-    /// As many workers as there are cores.
+    /// One worker for each core.
     fn default() -> Self {
         Self::new(cores())
     }
 }
 
 impl From<&ServerConfig> for TasksConfig {
-    /// A server's workers and its queue. Where it does not say how many workers: one a core, as runtimes have it and as
-    /// CPU work wants it, and not the four a core that a pool has whose jobs may wait.
+    /// The workers and the queue of a server. If `workers` is not set: one for each core, which suits CPU work and is the
+    /// default of the runtimes. A thread pool has four for each core, because its jobs may wait.
     fn from(config: &ServerConfig) -> Self {
         Self::new(config.workers_or(1)).with(|c| c.queue = config.queue)
     }

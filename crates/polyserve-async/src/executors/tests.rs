@@ -3,11 +3,11 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::Job;
 
-use super::base::{Runtime, Tasks};
+use super::tasks::{Backend, Tasks};
 use super::*;
 
-/// What waits in a runtime's queues holds the executor, which holds the runtime: once the threads have ended, whether
-/// jobs ran or a deadline dropped them, nothing may wait there any more, or both stay for ever.
+/// A task in a runtime's queue holds the executor, which holds the runtime. Once the threads have ended, no task may be
+/// left there, whether jobs ran or a deadline dropped them. Otherwise both are leaked.
 #[test]
 fn nothing_waits_in_a_runtime_that_has_ended() {
     for cuts in [false, true] {
@@ -19,9 +19,9 @@ fn nothing_waits_in_a_runtime_that_has_ended() {
     }
 }
 
-fn ends_empty<R: Runtime>(name: &str, tasks: &Tasks<R>, cuts: bool) {
+fn ends_empty<R: Backend>(name: &str, tasks: &Tasks<R>, cuts: bool) {
     let bars = held_up(name, tasks);
-    // More than a runtime runs before it looks whether it is to end.
+    // More tasks than a runtime runs before it checks whether it must end.
     (0..1000).for_each(|_| tasks.execute(Job::new(|| {})).unwrap());
     if cuts {
         assert_eq!(tasks.close(Some(Instant::now())), 2, "{name}");
@@ -30,8 +30,8 @@ fn ends_empty<R: Runtime>(name: &str, tasks: &Tasks<R>, cuts: bool) {
     assert_eq!((tasks.close(None), tasks.other_handles()), (0, 0), "{name}, after a cut: {cuts}");
 }
 
-/// Has the two workers each run a job that ends once what is answered is dropped.
-fn held_up<R: Runtime>(name: &str, tasks: &Tasks<R>) -> Vec<mpsc::Sender<()>> {
+/// Makes each of the two workers run a job that ends once the returned senders are dropped.
+fn held_up<R: Backend>(name: &str, tasks: &Tasks<R>) -> Vec<mpsc::Sender<()>> {
     let (started, starts) = mpsc::channel();
     let bars = (0..2)
         .map(|_| {
@@ -48,15 +48,40 @@ fn held_up<R: Runtime>(name: &str, tasks: &Tasks<R>) -> Vec<mpsc::Sender<()>> {
     bars
 }
 
-/// tokio may overlook a job that comes while others run: with more than one worker somebody watches.
+/// The watch stayed off when one job waited and both threads were held by tasks that are not jobs: it counted jobs only.
+#[test]
+fn a_job_that_waits_behind_other_tasks_is_watched() {
+    let tasks = TokioTasks::new(TasksConfig::new(2).with(|c| c.queue = 4)).unwrap().0;
+    let (started, starts) = mpsc::channel();
+    let (open, opened) = mpsc::channel::<()>();
+    let opened = std::sync::Arc::new(std::sync::Mutex::new(opened));
+    for _ in 0..2 {
+        let (started, opened) = (started.clone(), std::sync::Arc::clone(&opened));
+        tasks
+            .execute(Job::new(move || {
+                drop(tokio::spawn(async move {
+                    started.send(()).unwrap();
+                    let _ = opened.lock().unwrap().recv();
+                }));
+            }))
+            .unwrap();
+    }
+    (0..2).for_each(|_| starts.recv_timeout(Duration::from_secs(30)).expect("both tasks start"));
+    tasks.execute(Job::new(|| {})).unwrap();
+    assert!(tasks.backend().watch.as_ref().unwrap().is_on());
+    drop(open);
+    assert_eq!(tasks.close(None), 0);
+}
+
+/// tokio may overlook a job that comes while others run. With more than one worker there is a watch.
 #[test]
 fn a_job_that_waits_for_tokio_is_watched() {
     let config = TasksConfig::new(2).with(|c| c.queue = 4);
     let tasks = TokioTasks::new(config).unwrap().0;
     let bars = held_up("tokio_tasks", &tasks);
     tasks.execute(Job::new(|| {})).unwrap();
-    assert!(tasks.runtime().watch.as_ref().unwrap().is_on());
+    assert!(tasks.backend().watch.as_ref().unwrap().is_on());
     drop(bars);
     assert_eq!(tasks.close(None), 0);
-    assert!(TokioTasks::new(TasksConfig::new(1)).unwrap().0.runtime().watch.is_none(), "one worker overlooks nobody");
+    assert!(TokioTasks::new(TasksConfig::new(1)).unwrap().0.backend().watch.is_none(), "one worker overlooks no job");
 }

@@ -1,9 +1,11 @@
-//! A runtime's threads, counted: most runtimes own theirs, and lend out a hook at a thread's start and one at its end.
+//! The threads of a backend, counted. Most runtimes own their threads and offer a hook at a thread's start and one at its
+//! end.
 //!
-//! Invariant: whatever a closing waits for is changed before `changed` is notified under, or after, the lock of `state`.
+//! Invariant: everything that a close waits for is changed before `changed` is notified, under or after the lock of
+//! `state`.
 //!
-//! A thread that is one of an executor's own knows it by a thread-local, also while its other thread-locals are being
-//! destroyed: it waits for no thread that may wait for it.
+//! A thread-local marks the threads of an executor, also while their other thread-locals are destroyed. A marked thread
+//! waits for no thread that may wait for it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,32 +17,33 @@ use std::time::{Duration, Instant};
 use polyserve_core::sync::lock;
 
 thread_local! {
-    /// Which executor's thread this is.
+    /// The id of the executor whose thread this is, or 0.
     static OWNER: Cell<u64> = const { Cell::new(0) };
-    /// How many closings of that executor are under way on this thread, one inside the other.
+    /// The number of nested `close` calls of that executor on this thread.
     static CLOSING: Cell<usize> = const { Cell::new(0) };
 }
 
+/// The threads of one executor.
 pub(super) struct Threads {
-    /// No other executor has the same, ever.
+    /// Unique in the process.
     id: u64,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<ThreadState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-pub(super) struct State {
-    /// Threads that have been started and have not said that they end.
+pub(super) struct ThreadState {
+    /// The number of threads that were started and have not reported their end.
     pub(super) alive: usize,
-    /// Those of them that are closing their own executor.
+    /// The number of those threads that close their own executor.
     pub(super) closing: usize,
-    /// The runtime was told to end its threads.
+    /// The backend was told to end its threads.
     pub(super) stopped: bool,
-    /// A closing's deadline passed with threads in a job.
+    /// The deadline of a close passed while threads ran jobs.
     pub(super) left_behind: bool,
 }
 
-/// Joins the thread unless that is done. Others who call this meanwhile wait too: the lock is held.
+/// Joins the thread unless it was joined before. Concurrent callers wait too, because the lock is held.
 #[cfg(feature = "tokio")]
 pub(super) fn join_once(thread: &Mutex<Option<JoinHandle<()>>>) {
     let mut thread = lock(thread);
@@ -56,45 +59,49 @@ impl Threads {
         Arc::new(Self { id, state: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// One was started.
+    /// Counts a thread that was started.
     pub(super) fn started(&self) {
         lock(&self.state).alive += 1;
     }
 
-    /// This thread is one of them.
+    /// Marks the current thread as one of the executor's.
     pub(super) fn adopt(&self) {
         OWNER.set(self.id);
     }
 
-    /// Whether this thread is one of them.
+    /// Whether the current thread is one of the executor's.
     pub(super) fn is_own(&self) -> bool {
         OWNER.get() == self.id
     }
 
-    /// One runs no more jobs, and is about to end.
+    /// Counts a thread that runs no more jobs and is about to end.
     pub(super) fn ended(&self) {
         lock(&self.state).alive -= 1;
         self.changed.notify_all();
     }
 
-    /// Something that closings wait for has changed; not to be called with the lock in hand.
+    /// Wakes every close, after a change that it may wait for. Must not be called while the lock is held.
     pub(super) fn notify(&self) {
-        drop(lock(&self.state)); // who has looked before the change waits by now
+        drop(lock(&self.state)); // a close that checked before the change waits by now
         self.changed.notify_all();
     }
 
-    /// Counts this thread among those that close their own executor, if it is one.
-    pub(super) fn closing(&self) -> Closing<'_> {
+    /// Begins a close. If the current thread is one of the executor's, counts it as closing.
+    pub(super) fn closing(&self) -> CloseGuard<'_> {
         let is_own = self.is_own();
         if is_own {
             let before = CLOSING.replace(CLOSING.get() + 1);
             lock(&self.state).closing += usize::from(before == 0);
             self.changed.notify_all();
         }
-        Closing { threads: self, is_own }
+        CloseGuard { threads: self, is_own }
     }
 
-    pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>, until: Option<Instant>) -> MutexGuard<'a, State> {
+    pub(super) fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, ThreadState>,
+        until: Option<Instant>,
+    ) -> MutexGuard<'a, ThreadState> {
         match until.map(|until| until.saturating_duration_since(Instant::now())) {
             Some(Duration::ZERO) => state,
             Some(most) => self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
@@ -103,13 +110,14 @@ impl Threads {
     }
 }
 
-pub(super) struct Closing<'a> {
+/// One `close` call, for as long as it lives.
+pub(super) struct CloseGuard<'a> {
     threads: &'a Threads,
-    /// Whether it is on a thread of the executor that is closed.
+    /// Whether the call is on a thread of the executor that is closed.
     pub(super) is_own: bool,
 }
 
-impl Drop for Closing<'_> {
+impl Drop for CloseGuard<'_> {
     fn drop(&mut self) {
         if self.is_own {
             CLOSING.set(CLOSING.get() - 1);

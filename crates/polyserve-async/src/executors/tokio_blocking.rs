@@ -1,13 +1,15 @@
-//! [`TokioBlocking`]: a job is a closure on tokio's blocking pool, as tokio's manual has CPU work done.
+//! [`TokioBlocking`]: a job is a closure on tokio's blocking pool, which tokio's manual recommends for CPU work.
 //!
-//! One queue and one lock for all threads, which are started as jobs come and end after 10 s without one; at most as
-//! many as there are workers. The runtime around the pool runs no task.
+//! The pool has one queue and one lock for all threads. Threads are started when jobs come, at most `workers`, and end
+//! after 10 s without a job. The runtime around the pool runs no task.
 //!
-//! Cost of a job beside the queue's (`queue`): an allocation, the pool's lock twice, and a wake-up or a thread's start.
+//! Invariant: the slots bound the pool's queue, which has no bound of its own.
+//!
+//! Cost of a job, in addition to `queue`'s: an allocation, the pool's lock twice, and a wake-up or a thread's start.
 //!
 //! *Wins when* jobs come in bursts: threads that are not needed end. *Loses when* jobs are short: in the bench
-//! `executors`, on one core, a job of one word takes four to six times what it takes rayon. tokio's `spawn_blocking`
-//! alone, without a bound, takes more.
+//! `executors`, on one core, a job of one word takes four to six times as long as on rayon. tokio's `spawn_blocking`
+//! alone, without a bound, takes longer.
 //!
 //! Source: tokio's `spawn_blocking`.
 
@@ -16,36 +18,36 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::runtime::Builder;
 
-use super::base::{Runtime, Task, Tasks, executor};
+use super::counted_runtime::CountedRuntime;
+use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
-use super::tokio_runtime::TokioRuntime;
 
-/// Jobs on tokio's blocking pool. See [`executors`](crate::executors) for what it promises.
+/// An executor on tokio's blocking pool. [`executors`](crate::executors) lists what it promises.
 #[derive(Debug)]
-pub struct TokioBlocking(pub(super) Tasks<Blocking>);
+pub struct TokioBlocking(pub(super) Tasks<BlockingBackend>);
 
-pub(super) struct Blocking(TokioRuntime);
+pub(super) struct BlockingBackend(CountedRuntime);
 
 impl TokioBlocking {
-    /// Makes the runtime; threads are started as jobs come.
+    /// Creates the runtime. Threads are started when jobs come.
     ///
     /// # Errors
     ///
-    /// Where the configuration is not valid, or the runtime cannot be made.
+    /// Returns an error if the configuration is not valid or the runtime cannot be created.
     pub fn new(config: TasksConfig) -> io::Result<Self> {
         let tasks = Tasks::new(config, |config, threads, _| {
             let mut builder = Builder::new_current_thread();
             builder.max_blocking_threads(config.workers);
-            TokioRuntime::start(builder, config, threads).map(Blocking)
+            CountedRuntime::start(builder, config, threads).map(BlockingBackend)
         })?;
         Ok(Self(tasks))
     }
 }
 
-impl Runtime for Blocking {
+impl Backend for BlockingBackend {
     #[inline]
     fn spawn(&self, task: Task<Self>) -> bool {
-        // tokio panics where there is no thread and the system has none: to a submitter that is a want of room.
+        // tokio panics if it has no thread and the system cannot start one. To a submitter the queue is full.
         catch_unwind(AssertUnwindSafe(|| drop(self.0.handle.spawn_blocking(move || task.run())))).is_ok()
     }
 

@@ -1,17 +1,17 @@
-//! A thread that looks now and then whether a runtime has overlooked a job, and has it look again.
+//! A thread that wakes a runtime for jobs that the runtime has overlooked.
 //!
-//! A runtime that wakes no thread for a job may count on one that it takes to be awake, and that one may be falling
-//! asleep. Where jobs end soon nobody sees it, for who has ended one looks for the next; a job that waits for another
-//! would wait for ever, beside an idle thread. With a watch it mostly waits for [`EVERY`] and a moment.
+//! A runtime wakes no thread for a job if it counts one as awake, and that thread may be falling asleep. If jobs end soon,
+//! this has no effect: a thread that has ended a job looks for the next. But a job that waits behind a long job, or behind
+//! another task that holds its thread, would wait beside an idle thread. With a watch it waits for about [`EVERY`].
 //!
-//! Invariant: while a job waits and another one waits or runs, the watch is on or about to be. A submitter counts its job
-//! before it looks whether the watch is on; the thread says that it is off before it looks a last time who waits.
+//! Invariant: while a job waits, the watch is on or about to be. A submitter counts its job before it checks whether the
+//! watch is on. The thread marks the watch as off before it checks a last time for waiting jobs.
 //!
-//! Which threads are idle is reckoned from the jobs alone: a thread that somebody else's task holds counts as idle and is
-//! woken for in vain, ever more seldom; a job that calls tokio's `block_in_place` counts as holding its thread.
+//! The number of idle threads is derived from the jobs alone. A thread that runs a task that is not a job counts as idle:
+//! it is woken in vain, less and less often. A job that calls tokio's `block_in_place` counts as holding its thread.
 //!
-//! Cost: a look at the queue's word for each job, and one at `on` where another job is about; at most two wake-ups of the
-//! thread each 5 ms while a job waits beside another, and one more to find that none does. Otherwise it sleeps.
+//! Cost: for each job a read of the queue's word and a read of `on`. While jobs come, at most two wake-ups of the thread
+//! every 5 ms. Without jobs the thread sleeps.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,44 +19,46 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use super::queue::{Look, Queue};
+use super::queue::Queue;
 use super::threads::join_once;
 
+/// The time between two checks.
 const EVERY: Duration = Duration::from_millis(5);
-/// How seldom it looks where nothing was done since a wake, time after time: what nobody takes must not pile up.
+/// The longest time between two checks. The time doubles while wake-ups change nothing, so that empty tasks do not pile up.
 const SELDOM: Duration = Duration::from_millis(320);
 
+/// A handle of the thread.
 pub(super) struct Watch {
-    state: Arc<State>,
+    state: Arc<WatchState>,
     thread: Thread,
-    /// Until it is joined.
+    /// `None` once it is joined.
     handle: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct State {
+struct WatchState {
     queue: Arc<Queue>,
     on: AtomicBool,
     ended: AtomicBool,
 }
 
 impl Watch {
-    /// Starts the thread, which calls `wake` each time that it finds a job waiting and fewer than `workers` running.
+    /// Starts the thread. It calls `wake` at each check that finds a job waiting and fewer than `workers` jobs running.
     ///
     /// # Errors
     ///
-    /// Where the system has no thread left.
+    /// Returns an error if the system cannot start a thread.
     pub(super) fn start(queue: &Arc<Queue>, workers: usize, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
-        let state = State { queue: Arc::clone(queue), on: AtomicBool::new(false), ended: AtomicBool::new(false) };
+        let state = WatchState { queue: Arc::clone(queue), on: AtomicBool::new(false), ended: AtomicBool::new(false) };
         let state = Arc::new(state);
         let its = Arc::clone(&state);
         let handle = thread::Builder::new().name(String::from("watch")).spawn(move || its.run(workers, wake))?;
         Ok(Self { state, thread: handle.thread().clone(), handle: Mutex::new(Some(handle)) })
     }
 
-    /// To be called once a job is counted as waiting, before or after the runtime has it.
+    /// Turns the watch on if a job waits. To be called once a job counts as waiting, before or after it is spawned.
     #[inline]
     pub(super) fn submitted(&self) {
-        if is_needed(self.state.queue.look()) && !self.is_on() {
+        if self.state.queue.snapshot().waiting() > 0 && !self.is_on() {
             self.turn_on();
         }
     }
@@ -72,24 +74,19 @@ impl Watch {
         }
     }
 
-    /// Has the thread end; does not wait for it.
+    /// Ends the thread. Does not wait for it.
     pub(super) fn end(&self) {
         self.state.ended.store(true, Ordering::SeqCst);
         self.thread.unpark();
     }
 
-    /// Waits for the thread's end, which it was told of.
+    /// Waits for the thread. [`end`](Self::end) must have been called.
     pub(super) fn join(&self) {
         join_once(&self.handle);
     }
 }
 
-/// Whether a job waits and is not alone.
-fn is_needed(look: Look) -> bool {
-    look.waiting() > 0 && look.waiting() + look.running() > 1
-}
-
-impl State {
+impl WatchState {
     fn run(&self, workers: usize, wake: impl Fn()) {
         let (mut every, mut woken_at) = (EVERY, None);
         while !self.ended.load(Ordering::SeqCst) {
@@ -98,13 +95,13 @@ impl State {
                 continue;
             }
             thread::park_timeout(every);
-            let stand @ (look, _) = self.queue.stand();
-            if !is_needed(look) {
+            let progress @ (snapshot, _) = self.queue.progress();
+            if snapshot.waiting() == 0 {
                 self.on.store(false, Ordering::SeqCst);
-                self.on.fetch_or(is_needed(self.queue.look()), Ordering::SeqCst);
-            } else if look.running() < workers {
-                every = if woken_at == Some(stand) { SELDOM.min(every * 2) } else { EVERY };
-                woken_at = Some(stand);
+                self.on.fetch_or(self.queue.snapshot().waiting() > 0, Ordering::SeqCst);
+            } else if snapshot.running() < workers {
+                every = if woken_at == Some(progress) { SELDOM.min(every * 2) } else { EVERY };
+                woken_at = Some(progress);
                 wake();
                 continue;
             }
@@ -137,23 +134,23 @@ mod tests {
     fn goes_off(watch: &Watch) {
         let deadline = Instant::now() + LONG;
         while watch.is_on() {
-            assert!(Instant::now() < deadline, "it is on with nobody waiting");
+            assert!(Instant::now() < deadline, "it is on although no job waits");
             thread::yield_now();
         }
     }
 
     #[test]
-    fn who_waits_beside_an_idle_thread_is_seen_to_until_it_runs() {
+    fn a_job_beside_an_idle_thread_causes_wakes_until_it_runs() {
         let queue = Arc::new(Queue::new(4));
         let (woken, wakes) = mpsc::channel();
         let watch = Watch::start(&queue, 2, move || woken.send(()).unwrap()).unwrap();
         for _ in 0..3 {
             begins(&queue, waits(&queue));
             watch.submitted();
-            assert!(!watch.is_on(), "a job alone");
+            assert!(!watch.is_on(), "no job waits");
             let place = waits(&queue);
             watch.submitted();
-            assert!(watch.is_on(), "a job waits beside another");
+            assert!(watch.is_on(), "a job waits");
             (0..3).for_each(|_| wakes.recv_timeout(LONG).unwrap());
             begins(&queue, place);
             goes_off(&watch);
@@ -163,25 +160,29 @@ mod tests {
         watch.end();
         watch.join();
         watch.join();
-        assert_eq!(wakes.recv_timeout(LONG), Err(mpsc::RecvTimeoutError::Disconnected), "none since, and it has ended");
+        assert_eq!(
+            wakes.recv_timeout(LONG),
+            Err(mpsc::RecvTimeoutError::Disconnected),
+            "no wakes since, and the thread has ended"
+        );
     }
 
     #[test]
-    fn who_waits_for_a_thread_to_be_free_wakes_nobody() {
+    fn a_job_without_an_idle_thread_causes_no_wakes() {
         let queue = Arc::new(Queue::new(4));
         let (woken, wakes) = mpsc::channel();
         let watch = Watch::start(&queue, 1, move || woken.send(()).unwrap()).unwrap();
         begins(&queue, waits(&queue));
         let place = waits(&queue);
         watch.submitted();
-        assert!(watch.is_on(), "a job waits beside another");
-        // For it to look some times; where it does not come to it, this test sees less.
+        assert!(watch.is_on(), "a job waits");
+        // Time for several checks. If the thread makes fewer, this test shows less.
         thread::sleep(8 * EVERY);
-        assert!(watch.is_on(), "it still waits");
+        assert!(watch.is_on(), "the job still waits");
         begins(&queue, place);
         goes_off(&watch);
         watch.end();
         watch.join();
-        assert!(wakes.recv().is_err(), "the one worker was busy all the time");
+        assert!(wakes.recv().is_err(), "the only worker was busy all the time");
     }
 }

@@ -1,10 +1,10 @@
-//! All of an executor but its runtime: what becomes of a job, and how the executor is closed.
+//! The parts of an executor that do not depend on its runtime: running a job, and closing.
 //!
-//! A closed executor is *drained* when nothing waits, and nothing runs but jobs that close it. Who finds it so first,
-//! a closing or the job that ended last, has the runtime end its threads; a deadline does so before. Closings wait for
-//! the threads' ends, which they are told of.
+//! A closed executor is *drained* if no job waits and the only running jobs are those that close it. The thread that finds
+//! it drained first, a close or the job that ended last, tells the backend to end its threads. A deadline does so before.
+//! Each close waits for the threads to report their end.
 //!
-//! Invariant: the runtime is not told to end its threads while a job waits that is to run.
+//! Invariant: the backend is not told to end its threads while a job waits that must run.
 
 use std::fmt;
 use std::io;
@@ -16,57 +16,56 @@ use polyserve_core::executor::isolated;
 use polyserve_core::sync::lock;
 use polyserve_core::{Job, Rejected, RejectedReason};
 
-use super::queue::{Look, Queue};
+use super::queue::{Queue, Snapshot};
 use super::tasks_config::TasksConfig;
 use super::threads::Threads;
 
-/// What runs tasks on threads.
-pub(super) trait Runtime: Send + Sync + Sized + 'static {
-    /// Has one of the threads run `task` some time. False where it could not take it; once it was stopped it may drop
-    /// it.
+/// A runtime: it runs tasks on threads.
+pub(super) trait Backend: Send + Sync + Sized + 'static {
+    /// Runs `task` on one of the threads. Returns false if it cannot. A stopped backend may drop the task.
     fn spawn(&self, task: Task<Self>) -> bool;
 
-    /// Begins to end the threads, those in a job once that has ended; called once, from any thread, and does not wait.
-    /// `drained`: no task waits that has something to run, and none runs but such as call this or wait for it.
+    /// Begins to end the threads; a thread in a job ends after the job. Called once, from any thread. Does not wait.
+    /// `drained`: no task with a job waits, and the running tasks only call this or wait for it.
     fn stop(&self, drained: bool);
 
-    /// Waits for the last steps of the threads, which have all said that they end, and of what else it started. No thread
-    /// of the runtime's calls it.
+    /// Waits for the last steps of the threads, all of which have reported their end. Not called on a thread of the
+    /// backend.
     fn join(&self);
 }
 
 /// An executor on a runtime.
-pub(super) struct Tasks<R: Runtime> {
-    shared: Arc<Shared<R>>,
+pub(super) struct Tasks<R: Backend> {
+    shared: Arc<TasksShared<R>>,
 }
 
-struct Shared<R> {
+struct TasksShared<R> {
     config: TasksConfig,
     queue: Arc<Queue>,
     threads: Arc<Threads>,
     panicked: AtomicU64,
-    runtime: R,
+    backend: R,
 }
 
-/// What a runtime runs in a job's place: it knows where the job waits.
-pub(super) struct Task<R: Runtime> {
-    shared: Arc<Shared<R>>,
-    place: usize,
+/// The task that a backend runs for one job: the index of the job's slot.
+pub(super) struct Task<R: Backend> {
+    shared: Arc<TasksShared<R>>,
+    slot: usize,
 }
 
-impl<R: Runtime> Task<R> {
-    /// Whether this thread, which submits it, is one of the executor's own.
+impl<R: Backend> Task<R> {
+    /// Whether the current thread, which submits the task, is one of the executor's own.
     #[cfg(feature = "tokio")]
-    pub(super) fn is_jobs_own(&self) -> bool {
+    pub(super) fn is_submitted_by_own_thread(&self) -> bool {
         self.shared.threads.is_own()
     }
 
     /// Runs the job. Does not panic.
     #[inline]
     pub(super) fn run(self) {
-        let Self { shared, place } = self;
+        let Self { shared, slot } = self;
         let queue = &shared.queue;
-        let Some(job) = queue.take(place) else { return };
+        let Some(job) = queue.take(slot) else { return };
         if queue.is_cut() {
             return shared.discard(job);
         }
@@ -74,19 +73,19 @@ impl<R: Runtime> Task<R> {
         if !isolated(|| job.run()) {
             shared.panicked.fetch_add(1, Ordering::SeqCst);
         }
-        let look = queue.end();
-        if look.is_closed() {
-            shared.settle(look);
+        let snapshot = queue.end();
+        if snapshot.is_closed() {
+            shared.settle(snapshot);
         }
     }
 }
 
-impl<R: Runtime> Tasks<R> {
-    /// Starts the runtime that `start` makes.
+impl<R: Backend> Tasks<R> {
+    /// An executor on the backend that `start` makes.
     ///
     /// # Errors
     ///
-    /// Where the configuration is not valid, or as `start` says.
+    /// Returns an error if the configuration is not valid, or the error of `start`.
     pub(super) fn new(
         config: TasksConfig,
         start: impl FnOnce(&TasksConfig, &Arc<Threads>, &Arc<Queue>) -> io::Result<R>,
@@ -94,8 +93,8 @@ impl<R: Runtime> Tasks<R> {
         config.validate()?;
         let threads = Threads::new();
         let (queue, panicked) = (Arc::new(Queue::new(config.queue)), AtomicU64::new(0));
-        let runtime = start(&config, &threads, &queue)?;
-        Ok(Self { shared: Arc::new(Shared { config, queue, threads, panicked, runtime }) })
+        let backend = start(&config, &threads, &queue)?;
+        Ok(Self { shared: Arc::new(TasksShared { config, queue, threads, panicked, backend }) })
     }
 
     #[inline]
@@ -104,25 +103,25 @@ impl<R: Runtime> Tasks<R> {
         if let Err(reason) = shared.queue.enter() {
             return Err(Rejected { job, reason });
         }
-        let place = shared.queue.put(job);
+        let slot = shared.queue.put(job);
         if shared.queue.is_cut() {
-            return shared.take_back(place, RejectedReason::Closed);
+            return shared.take_back(slot, RejectedReason::Closed);
         }
-        if !shared.runtime.spawn(Task { shared: Arc::clone(shared), place }) {
-            return shared.take_back(place, RejectedReason::Full);
+        if !shared.backend.spawn(Task { shared: Arc::clone(shared), slot }) {
+            return shared.take_back(slot, RejectedReason::Full);
         }
         Ok(())
     }
 
-    /// How many tasks, and threads in one, keep it alive beside this handle.
+    /// The number of other references to the shared part: tasks, and threads in a task.
     #[cfg(all(test, feature = "tokio", feature = "smol", feature = "futures"))]
     pub(super) fn other_handles(&self) -> usize {
         Arc::strong_count(&self.shared) - 1
     }
 
     #[cfg(all(test, feature = "tokio", feature = "smol", feature = "futures"))]
-    pub(super) fn runtime(&self) -> &R {
-        &self.shared.runtime
+    pub(super) fn backend(&self) -> &R {
+        &self.shared.backend
     }
 
     pub(super) fn workers(&self) -> usize {
@@ -137,13 +136,13 @@ impl<R: Runtime> Tasks<R> {
         let shared = &self.shared;
         shared.queue.close();
         let closing = shared.threads.closing();
-        shared.settle(shared.queue.look());
+        shared.settle(shared.queue.snapshot());
         let mut state = lock(&shared.threads.state);
         let mut late = false;
         loop {
             let is_over = match (late, closing.is_own) {
                 _ if closing.is_own && state.alive <= state.closing => true,
-                (true, _) => state.alive <= shared.queue.look().running(),
+                (true, _) => state.alive <= shared.queue.snapshot().running(),
                 (false, false) => state.stopped && state.alive == 0,
                 (false, true) => false,
             };
@@ -159,23 +158,23 @@ impl<R: Runtime> Tasks<R> {
             }
             state = shared.threads.wait(state, deadline.filter(|_| !late));
         }
-        // A thread that is past its last job is still here where it calls this.
+        // A thread that has reported its end may still call this: from a destructor of a thread-local.
         let left = state.alive.max(usize::from(closing.is_own));
         state.left_behind |= late && left > 0;
         drop(state);
         if left == 0 {
-            shared.runtime.join();
+            shared.backend.join();
         }
         left
     }
 }
 
-impl<R: Runtime> Shared<R> {
-    /// Hands back a job that the runtime is not to have, if nobody has taken it meanwhile.
+impl<R: Backend> TasksShared<R> {
+    /// Hands back a job that was not spawned, unless another thread has taken it meanwhile.
     #[cold]
-    fn take_back(&self, place: usize, reason: RejectedReason) -> Result<(), Rejected> {
-        let Some(job) = self.queue.take(place) else { return Ok(()) };
-        self.settle(self.queue.leave());
+    fn take_back(&self, slot: usize, reason: RejectedReason) -> Result<(), Rejected> {
+        let Some(job) = self.queue.take(slot) else { return Ok(()) };
+        self.settle(self.queue.discard_one());
         Err(Rejected { job, reason })
     }
 
@@ -183,23 +182,23 @@ impl<R: Runtime> Shared<R> {
     #[cold]
     fn discard(&self, job: Job) {
         isolated(|| drop(job));
-        self.settle(self.queue.leave());
+        self.settle(self.queue.discard_one());
     }
 
-    /// Sees to a change of the queue's word: the last of a closed executor's jobs may have ended.
+    /// Handles a change of the queue's word: stops a closed executor if it is drained, and notifies each close.
     #[cold]
-    fn settle(&self, look: Look) {
-        if !look.is_closed() {
+    fn settle(&self, snapshot: Snapshot) {
+        if !snapshot.is_closed() {
             return;
         }
         let closing = lock(&self.threads.state).closing;
-        if look.waiting() == 0 && look.running() <= closing {
+        if snapshot.waiting() == 0 && snapshot.running() <= closing {
             self.stop(true);
         }
         self.threads.notify();
     }
 
-    /// A closing's deadline has passed.
+    /// Drops the queued jobs and stops the backend: the deadline of a close has passed.
     fn cut(&self) {
         self.queue.cut(|job| self.discard(job));
         self.stop(false);
@@ -210,26 +209,26 @@ impl<R: Runtime> Shared<R> {
         let mut state = lock(&self.threads.state);
         if !std::mem::replace(&mut state.stopped, true) {
             drop(state);
-            self.runtime.stop(drained);
+            self.backend.stop(drained);
         }
     }
 }
 
-impl<R: Runtime> Drop for Tasks<R> {
+impl<R: Backend> Drop for Tasks<R> {
     fn drop(&mut self) {
-        // Threads that were left behind are not waited for.
+        // A drop does not wait for threads that were left behind.
         let left_behind = lock(&self.shared.threads.state).left_behind;
         self.close(left_behind.then(Instant::now));
     }
 }
 
-impl<R: Runtime> fmt::Debug for Tasks<R> {
+impl<R: Backend> fmt::Debug for Tasks<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.shared.config.fmt(f)
     }
 }
 
-/// Makes a tuple struct around [`Tasks`] an executor.
+/// Implements `Executor` for a tuple struct around [`Tasks`].
 macro_rules! executor {
     ($name:ident) => {
         impl polyserve_core::Executor for $name {

@@ -1,8 +1,8 @@
-//! What both executors on tokio do alike: a runtime whose threads are counted, and its end.
+//! A tokio runtime whose threads are counted, and its end. Both executors on tokio use it.
 //!
-//! tokio joins a runtime's threads where the runtime is dropped, which waits, and is a panic on a thread of tokio's. So
-//! a drained runtime is dropped on a thread made for it, which closings then join; one with stuck jobs is told to end in
-//! the background, and nobody joins its threads.
+//! tokio joins a runtime's threads when the runtime is dropped. That drop waits, and panics on a thread of tokio's. So a
+//! drained runtime is dropped on a thread made for it, which each close then joins. A runtime with stuck jobs is told to
+//! end in the background, and its threads are not joined.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,16 +15,17 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use super::tasks_config::TasksConfig;
 use super::threads::{Threads, join_once};
 
-pub(super) struct TokioRuntime {
+/// A tokio runtime that reports the start and the end of its threads.
+pub(super) struct CountedRuntime {
     pub(super) handle: Handle,
-    /// Until it is stopped.
+    /// `None` once it is stopped.
     runtime: Arc<Mutex<Option<Runtime>>>,
-    /// Who drops it.
+    /// The thread that drops the runtime.
     dropping: Mutex<Option<JoinHandle<()>>>,
     threads: Arc<Threads>,
 }
 
-impl TokioRuntime {
+impl CountedRuntime {
     pub(super) fn start(mut builder: Builder, config: &TasksConfig, threads: &Arc<Threads>) -> io::Result<Self> {
         let (name, index) = (config.name.clone(), AtomicUsize::new(0));
         builder.thread_name_fn(move || format!("{name}-{}", index.fetch_add(1, Ordering::Relaxed)));
@@ -48,7 +49,8 @@ impl TokioRuntime {
             let (runtime, threads) = (Arc::clone(&self.runtime), Arc::clone(&self.threads));
             let mut dropping = lock(&self.dropping);
             let thread = thread::Builder::new().name(String::from("tokio-end")).spawn(move || {
-                // What a job has left in the runtime may close the executor as it is dropped: from within.
+                // A value that a job left in the runtime may close the executor in its destructor. Marked as a thread of
+                // the executor, that close does not wait for this thread.
                 threads.adopt();
                 let runtime = lock(&runtime).take();
                 drop(runtime);
