@@ -148,6 +148,22 @@ impl Client {
         }
     }
 
+    /// Whether a byte is there to be read, or the end. Does not wait.
+    pub fn has_input(&self) -> bool {
+        let peeked = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));
+        let _ = self.stream.set_nonblocking(false);
+        !self.unread.is_empty() || peeked.map_or_else(|error| ending(&error) != Ending::Silent, |_| true)
+    }
+
+    /// Reads the answers that have arrived, and returns their number. Waits for no other.
+    pub fn arrived_answers(&mut self) -> usize {
+        let mut answers = 0;
+        while self.has_input() && self.receive().is_ok() {
+            answers += 1;
+        }
+        answers
+    }
+
     /// Whether the connection has ended already, with nothing left to read. Does not wait.
     pub fn has_ended(&self) -> bool {
         let waited = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));

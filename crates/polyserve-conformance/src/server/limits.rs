@@ -11,7 +11,7 @@ use super::services::{Gate, Sleepy, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::{Client, Response};
-use crate::property::Outcome;
+use crate::property::{Outcome, in_child_with_descriptors};
 
 /// A request of which the server has the head and waits for the body.
 pub(super) const BODY_AWAITED: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
@@ -54,6 +54,35 @@ pub fn connections_past_the_limit_are_turned_away(subject: &ServerSubject) -> Ou
     }
     live.ask_until_served(&get("/"));
     Outcome::Held
+}
+
+/// 1 024 connections past the limit, all at once, can each read a 503 with `Retry-After`, and end without a reset. A server
+/// of one connection lets them wait, and is not tested.
+pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome {
+    const REFUSED: usize = 1024;
+    if subject.shape() == Connections::One {
+        return Outcome::Held;
+    }
+    in_child_with_descriptors(4096, || {
+        let live = subject.live(Arc::new(Echo), |config| config.max_connections = 2);
+        let mut busy: Vec<Client> = (0..2).map(|_| live.client()).collect();
+        for client in &mut busy {
+            client.ask(&request("POST", "/", BODY_AWAITED), 100);
+        }
+        let mut refused: Vec<Client> = (0..REFUSED).map(|_| live.client()).collect();
+        for client in &mut refused {
+            // The server may have refused this client already: what counts is what the client reads.
+            let _ = client.send(&get("/"));
+        }
+        for (number, client) in refused.iter_mut().enumerate() {
+            let response = client.receive();
+            let response = response.unwrap_or_else(|failure| panic!("of refused connection {number}: {failure}"));
+            check_turned_away(client, &response);
+        }
+        for client in &mut busy {
+            assert_eq!(client.ask(b"hello", 200).text(), "hello");
+        }
+    })
 }
 
 /// A burst of more requests than workers and queue can hold: each is served, or turned away with a 503 and `Retry-After`.

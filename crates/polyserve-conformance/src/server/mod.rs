@@ -47,7 +47,9 @@ mod construction;
 mod drain;
 mod ending;
 mod expect;
+mod fairness;
 mod framing;
+mod freeze;
 mod heads;
 mod json;
 mod keep_alive;
@@ -56,11 +58,13 @@ mod linearizable;
 mod live;
 mod panics;
 mod pipeline;
+mod queued;
 mod resources;
 mod services;
 mod shape;
 mod splits;
 mod status_table;
+mod strict;
 mod subject;
 mod tcp;
 mod timeouts;
@@ -87,12 +91,17 @@ pub use expect::{
     a_client_need_not_wait_for_continue, a_client_of_1_0_gets_no_continue, a_refusal_comes_instead_of_continue,
     an_expected_continue_comes_before_the_body, other_expectations_fail, too_large_a_body_is_not_asked_for,
 };
+pub use fairness::{
+    a_client_with_half_a_head_leaves_room, a_dripping_head_leaves_room,
+    a_pipelining_client_leaves_room_at_a_full_queue, pipelined_deferred_answers_leave_room,
+};
 pub use framing::{
     a_length_is_digits, a_repeated_length_must_agree, bodies_of_every_size_come_through, broken_chunks_are_refused,
     chunked_is_the_only_coding, chunked_is_unknown_to_1_0, chunks_may_carry_more_than_data,
     every_known_method_reaches_the_service, length_beside_chunked_is_refused, max_body_is_exact,
     nothing_follows_a_doubtful_message, what_chunks_carry_is_bounded,
 };
+pub use freeze::a_stopped_process_loses_no_request;
 pub use heads::{
     a_bare_lf_ends_no_line, a_head_past_its_limit_is_too_large, a_refused_head_gets_no_body,
     a_request_of_1_0_needs_no_host, any_other_host_is_refused, any_valid_field_is_taken, broken_fields_are_refused,
@@ -113,22 +122,27 @@ pub use keep_alive::{
 };
 pub use limits::{
     a_burst_is_served_or_turned_away, a_waiting_request_is_not_idle, connections_past_the_limit_are_turned_away,
-    deferred_accept_serves_the_same, room_comes_back, two_servers_share_nothing,
+    deferred_accept_serves_the_same, every_refused_connection_reads_a_503, room_comes_back, two_servers_share_nothing,
 };
 pub use linearizable::linearizable_over_http;
 pub use panics::{
     a_dropped_completer_answers, a_panic_in_a_given_up_answer_is_a_503, a_panic_in_a_later_answer_is_a_500,
     a_panic_in_a_visit_is_a_500, a_panic_in_call_is_a_500, a_panic_in_head_is_a_500,
-    a_panic_in_the_repos_thread_is_a_503, more_panics_than_workers_harm_nobody,
+    a_panic_in_the_repos_thread_is_a_503, a_panic_payload_that_panics_is_a_500, more_panics_than_workers_harm_nobody,
 };
 pub use pipeline::{
     a_later_answer_may_need_many_polls, hundreds_of_pipelined_requests_are_answered,
     large_pipelined_answers_arrive_whole, later_answers_leave_in_order, mixed_answers_keep_their_places,
     pipelined_requests_are_answered_in_order, what_arrives_together_leaves_together,
 };
+pub use queued::{
+    a_body_timeout_begins_with_its_body, an_answer_says_close_if_others_wait,
+    requests_behind_busy_workers_are_served_by_the_drain, time_in_the_queue_counts_towards_the_head_timeout,
+};
 pub use resources::{
     a_pipeline_that_is_not_read_is_not_buffered, ended_connections_leave_nothing, many_connections_come_and_go,
-    nothing_is_left_after_the_end, running_out_of_descriptors_ends_nothing, waiting_costs_no_time,
+    nothing_is_left_after_the_end, running_out_of_descriptors_ends_nothing,
+    the_drain_serves_what_waited_for_descriptors, waiting_costs_no_time,
 };
 pub use shape::{
     a_client_may_leave_before_its_answer, answers_do_not_get_mixed_up, busy_connections_leave_room_for_others,
@@ -142,7 +156,12 @@ pub use status_table::{
     a_later_repo_answers_the_same, a_path_that_is_no_id_is_a_bad_request, a_refused_body_is_no_request,
     absent_entities_are_not_found, an_id_may_be_spelled_differently, deeper_paths_are_not_found, delete_removes_once,
     get_shows_the_entity, head_is_get_without_the_body, options_say_what_is_allowed, other_methods_are_not_allowed,
-    put_creates_and_replaces, put_of_another_id_is_a_bad_request, put_takes_json_only, the_published_client_is_served,
+    put_creates_and_replaces, put_of_another_id_is_a_bad_request, put_takes_any_content_type,
+    the_published_client_is_served, the_published_test_plan_is_served,
+};
+pub use strict::{
+    a_long_method_is_not_implemented, a_target_holds_only_uri_bytes, chunk_extensions_follow_the_grammar,
+    the_end_of_a_chunked_body_is_strict,
 };
 pub use subject::{Deviations, ServerSubject};
 pub use tcp::{
@@ -169,9 +188,10 @@ kit! {
         delete_removes_once,
         options_say_what_is_allowed,
         other_methods_are_not_allowed,
-        put_takes_json_only,
+        put_takes_any_content_type,
         a_refused_body_is_no_request,
         the_published_client_is_served,
+        the_published_test_plan_is_served,
         a_later_repo_answers_the_same,
         linearizable_over_http,
         a_body_that_is_not_json_is_a_bad_request,
@@ -213,6 +233,8 @@ kit! {
         broken_chunks_are_refused,
         what_chunks_carry_is_bounded,
         nothing_follows_a_doubtful_message,
+        chunk_extensions_follow_the_grammar,
+        the_end_of_a_chunked_body_is_strict,
         one_valid_host_is_taken,
         any_other_host_is_refused,
         a_request_of_1_0_needs_no_host,
@@ -226,6 +248,8 @@ kit! {
         garbage_is_refused,
         unknown_methods_are_not_implemented,
         other_forms_of_target_are_taken,
+        a_target_holds_only_uri_bytes,
+        a_long_method_is_not_implemented,
         a_head_past_its_limit_is_too_large,
         the_default_head_is_16_kib,
         more_fields_than_the_limit_are_too_many,
@@ -245,6 +269,9 @@ kit! {
         a_slow_body_times_out,
         a_dripping_head_times_out,
         a_dripping_body_times_out,
+        a_body_timeout_begins_with_its_body,
+        time_in_the_queue_counts_towards_the_head_timeout,
+        a_stopped_process_loses_no_request,
         an_idle_connection_is_closed_silently,
         a_slow_answer_times_out,
         a_slow_answer_is_no_slow_client,
@@ -257,7 +284,9 @@ kit! {
         a_panic_in_the_repos_thread_is_a_503,
         a_dropped_completer_answers,
         more_panics_than_workers_harm_nobody,
+        a_panic_payload_that_panics_is_a_500,
         connections_past_the_limit_are_turned_away,
+        every_refused_connection_reads_a_503,
         a_burst_is_served_or_turned_away,
         room_comes_back,
         deferred_accept_serves_the_same,
@@ -265,6 +294,11 @@ kit! {
         two_servers_share_nothing,
         idle_connections_hold_nobody_up,
         busy_connections_leave_room_for_others,
+        a_pipelining_client_leaves_room_at_a_full_queue,
+        pipelined_deferred_answers_leave_room,
+        a_client_with_half_a_head_leaves_room,
+        a_dripping_head_leaves_room,
+        an_answer_says_close_if_others_wait,
         answers_do_not_get_mixed_up,
         stalled_clients_do_not_stop_the_rest,
         silent_connections_do_not_stop_the_rest,
@@ -274,6 +308,7 @@ kit! {
         every_answer_is_counted,
         a_shutdown_closes_idle_connections,
         a_request_in_the_queue_is_served_by_the_drain,
+        requests_behind_busy_workers_are_served_by_the_drain,
         a_request_in_mid_body_outlives_the_shutdown,
         half_a_head_outlives_the_shutdown,
         a_waiting_answer_outlives_the_shutdown,
@@ -290,6 +325,7 @@ kit! {
         nothing_is_left_after_the_end,
         ended_connections_leave_nothing,
         running_out_of_descriptors_ends_nothing,
+        the_drain_serves_what_waited_for_descriptors,
         waiting_costs_no_time,
         a_pipeline_that_is_not_read_is_not_buffered,
         many_connections_come_and_go,

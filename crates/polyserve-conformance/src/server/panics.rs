@@ -116,3 +116,12 @@ pub fn more_panics_than_workers_harm_nobody(subject: &ServerSubject) -> Outcome 
     }
     Outcome::Held
 }
+
+/// A panic whose payload panics when it is dropped costs its client a 500, and no other client anything.
+pub fn a_panic_payload_that_panics_is_a_500(subject: &ServerSubject) -> Outcome {
+    let live = panicky(subject);
+    for path in ["/payload", "/payload-later", "/payload", "/payload-later"] {
+        check(&live, &get(path));
+    }
+    Outcome::Held
+}

@@ -16,7 +16,7 @@ use super::services::{Gate, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, get, request, with_body};
 use crate::client::Client;
-use crate::property::{Outcome, in_child};
+use crate::property::{Outcome, in_child, in_child_with_descriptors};
 
 /// Descriptors that this process may have; a cautious guess where the system does not say.
 pub(super) fn descriptor_limit() -> usize {
@@ -113,24 +113,29 @@ pub fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcome {
     })
 }
 
-/// Where descriptors run out, connections that stand are served, and new ones again once there are some: the server neither
-/// dies, nor forgets them, nor spins.
+/// The number of descriptors in a child process that is to use all of them up.
+const FEW: usize = 512;
+
+/// Opens files until no descriptor is left, and closes `spare` of them again.
+fn use_up_descriptors(spare: usize) -> Vec<fs::File> {
+    let mut files: Vec<fs::File> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
+    files.truncate(files.len().saturating_sub(spare));
+    files
+}
+
+/// If descriptors run out, open connections are still served, and new ones once there are descriptors again: the server
+/// neither ends, nor forgets them, nor spins.
 pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outcome {
-    const MOST: usize = 70_000;
     if !Path::new("/proc/self/task").exists() {
         return Outcome::NotRun(NO_PROC.into());
     }
-    if descriptor_limit() > MOST {
-        return Outcome::NotRun(format!("{} descriptors are too many to use up", descriptor_limit()));
-    }
-    in_child(|| {
+    in_child_with_descriptors(FEW, || {
         let live = echo(subject);
         let mut standing = live.client();
         standing.ask(&get("/"), 200);
         let mut clock = Clock::new();
-        let mut files: Vec<fs::File> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
-        // Room for the client's own descriptor, and none for the server's.
-        files.pop();
+        // One descriptor for the client, and none for the server.
+        let files = use_up_descriptors(1);
         let mut waiting = live.client();
         waiting.send(&get("/")).expect("the kernel takes the request");
         clock.check("running out of descriptors", subject.patience);
@@ -144,6 +149,35 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
         live.ask(&get("/"), 200);
         let drain = live.shutdown();
         assert_eq!((drain.cut, drain.stuck), (0, 0), "{drain}");
+    })
+}
+
+/// Connections that wait in the kernel's queue because the server has no descriptor for them are served by the drain, once
+/// there are descriptors again: the server accepts until its queue is empty, and does not throw it away.
+pub fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> Outcome {
+    const WAITING: usize = 3;
+    in_child_with_descriptors(FEW, || {
+        let grace = subject.patience * 10;
+        let live = subject.live(Arc::new(Echo), |config| config.drain_grace = grace);
+        live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
+        // The server may still hold the descriptor of that connection.
+        let_pass(Duration::from_millis(20));
+        let files = use_up_descriptors(WAITING);
+        let mut waiting: Vec<Client> = (0..WAITING).map(|_| live.client()).collect();
+        for client in &mut waiting {
+            client.send(&get("/")).expect("the kernel takes the request");
+        }
+        // The server finds out that it cannot accept.
+        let_pass(Duration::from_millis(20));
+        let draining = live.begin_drain();
+        let_pass(Duration::from_millis(60));
+        drop(files);
+        for client in &mut waiting {
+            client.expect(200);
+            client.expect_end();
+        }
+        drop(waiting);
+        super::drain::check_counts(draining.wait(), 1 + WAITING as u64, 0);
     })
 }
 
@@ -254,15 +288,16 @@ fn resident() -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// As many clients as there are descriptors for come and go, and the server is as it was.
+/// More connections than the process has descriptors come and go, and the server is as it was.
 pub fn many_connections_come_and_go(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(Arc::new(Echo), |_| ());
-    for _ in 0..500 {
-        live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
-    }
-    let mut client = live.client();
-    for _ in 0..500 {
-        client.ask(&get("/"), 200);
-    }
-    Outcome::Held
+    in_child_with_descriptors(FEW, || {
+        let live = subject.live(Arc::new(Echo), |_| ());
+        for _ in 0..2 * FEW {
+            live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
+        }
+        let mut client = live.client();
+        for _ in 0..100 {
+            client.ask(&get("/"), 200);
+        }
+    })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::{pending, poll_fn};
+use std::panic::panic_any;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Poll;
@@ -191,6 +192,15 @@ impl Drop for Bomb {
     }
 }
 
+/// A panic payload that panics when it is dropped.
+struct Payload;
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        panic!("as the test asked, from a payload");
+    }
+}
+
 impl Service for Panicky {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         match request.head.path() {
@@ -209,6 +219,8 @@ impl Service for Panicky {
                     text("nobody waits for ever")
                 })
             }
+            "/payload" => panic_any(Payload),
+            "/payload-later" => Answer::later(async { panic_any(Payload) }),
             "/visit" => {
                 let _ = self.repo.get(1, &mut |_| panic!("as the test asked"));
                 Answer::Now(text("the visit did not panic"))

@@ -1,0 +1,176 @@
+//! How much of a server one client may take while another client waits.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::service::Echo;
+use polyserve_core::{Connections, ServerConfig};
+
+use super::live::eventually;
+use super::services::Sleepy;
+use super::subject::ServerSubject;
+use super::wire::{get, request};
+use crate::client::Client;
+use crate::property::Outcome;
+
+/// Sets its flag when it is dropped, so that the clients of a failed property stop.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+impl ServerSubject {
+    /// The smallest queue if these servers have one, else the default.
+    pub(super) fn smallest_queue(&self) -> usize {
+        let smallest = ServerConfig::default().with(|config| config.queue = 1);
+        if self.make(smallest).is_ok() { 1 } else { ServerConfig::default().queue }
+    }
+}
+
+/// Pipelines requests without a pause until `done`, and connects again if the server closes. Counts answers.
+fn pipeline_without_pause(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
+    // Long heads cost the server more than the client: the server always finds more to read.
+    let batch =
+        request("GET", "/", &"X-Name: any value, of which the server reads every byte\r\n".repeat(90)).repeat(50);
+    while !done.load(Ordering::SeqCst) {
+        let Ok(mut client) = Client::connect(addr, patience) else { continue };
+        let Ok(mut sender) = client.sender() else { continue };
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) && !ended.load(Ordering::SeqCst) && sender.send(&batch).is_ok() {}
+            });
+            while !sending.is_finished() {
+                if client.stirs_within(Duration::from_millis(20)) {
+                    match client.receive() {
+                        Ok(response) if !response.closes() => {
+                            answers.fetch_add(1, Ordering::SeqCst);
+                        }
+                        _ => {
+                            ended.store(true, Ordering::SeqCst);
+                            // The sender may wait for a server that reads no more.
+                            let _ = client.half_close();
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// A client that pipelines without a pause does not keep a second client from being served, also with one worker and a
+/// queue of one.
+///
+/// A multiplexed server serves the two in turn. A server whose connections hold threads ends the first connection with an
+/// answer that says `Connection: close`, once the second client waits for its thread.
+pub fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) -> Outcome {
+    let (workers, queue, patience) = (subject.workers_or_pool(1), subject.smallest_queue(), subject.patience);
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.workers = workers;
+        config.queue = queue;
+    });
+    let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let stop = StopOnDrop(&done);
+        scope.spawn(|| pipeline_without_pause(addr, patience, &done, &answers));
+        assert!(eventually(patience, || answers.load(Ordering::SeqCst) >= 20), "the pipelining client is not served");
+        for _ in 0..5 {
+            live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
+        }
+        drop(stop);
+    });
+    Outcome::Held
+}
+
+/// Clients that pipeline many requests with deferred answers do not hold the workers until all are answered: a client that
+/// comes later is answered while most of those requests still wait.
+///
+/// Two workers, two clients that send 100 requests each in one write, and 50 ms for each answer.
+pub fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome {
+    const REQUESTS: usize = 100;
+    let workers = subject.workers_or_pool(2);
+    let live = subject.live(Arc::new(Sleepy), |config| config.workers = workers);
+    let mut clients: Vec<Client> = (0..2).map(|_| live.client()).collect();
+    for client in &mut clients {
+        client.send(&get("/50").repeat(REQUESTS)).expect("the server takes the requests");
+    }
+    for client in clients.iter().take(if subject.shape() == Connections::One { 1 } else { 2 }) {
+        assert!(eventually(subject.patience, || client.has_input()), "the pipelining clients are not served");
+    }
+    live.ask_until_served(&request("GET", "/0", "Connection: close\r\n"));
+    for client in &mut clients {
+        let answers = client.arrived_answers();
+        assert!(
+            answers < REQUESTS / 2,
+            "the third client was answered after {answers} of {REQUESTS} pipelined requests of another client"
+        );
+    }
+    Outcome::Held
+}
+
+/// A client that always has a started request does not keep a second client waiting for ever.
+///
+/// It completes each head in time and sends the start of the next head with it. If the second client needs its thread,
+/// its next answer says `Connection: close`.
+pub fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) -> Outcome {
+    let workers = subject.workers_or_pool(1);
+    let patience = subject.patience;
+    let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
+    let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
+    let (start, rest) = (&get("/")[..8], &get("/")[8..]);
+    let next = [rest, start].concat();
+    thread::scope(|scope| {
+        let stop = StopOnDrop(&done);
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                let Ok(mut client) = Client::connect(addr, patience) else { continue };
+                let mut stands = client.send(start).is_ok();
+                while stands && !done.load(Ordering::SeqCst) {
+                    stands = client.send(&next).is_ok() && client.receive().is_ok_and(|answer| !answer.closes());
+                    answers.fetch_add(1, Ordering::SeqCst);
+                    super::services::let_pass(Duration::from_millis(10));
+                }
+            }
+        });
+        assert!(eventually(patience, || answers.load(Ordering::SeqCst) >= 3), "the first client is not served");
+        for _ in 0..3 {
+            live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
+        }
+        drop(stop);
+    });
+    Outcome::Held
+}
+
+/// A head that comes in drips ends at the head timeout, and the client that waited behind it is served.
+pub fn a_dripping_head_leaves_room(subject: &ServerSubject) -> Outcome {
+    const HEAD: Duration = Duration::from_millis(300);
+    let workers = subject.workers_or_pool(1);
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.workers = workers;
+        config.head_timeout = HEAD;
+    });
+    let (addr, patience, done) = (live.addr, subject.patience, AtomicBool::new(false));
+    let mut dripping = live.client();
+    dripping.send(b"GET / HTTP/1.1\r\nHost: a\r\nX: ").expect("the server takes the request");
+    let mut sender = dripping.sender().expect("a second handle");
+    thread::scope(|scope| {
+        let stop = StopOnDrop(&done);
+        let done = &done;
+        scope.spawn(move || {
+            let deadline = Instant::now() + patience;
+            while !done.load(Ordering::SeqCst) && Instant::now() < deadline && sender.send(b"x").is_ok() {
+                super::services::let_pass(Duration::from_millis(20));
+            }
+        });
+        let mut waiting = Client::connect(addr, patience).expect("the server accepts connections");
+        waiting.ask(&request("GET", "/", "Connection: close\r\n"), 200);
+        drop(stop);
+    });
+    Outcome::Held
+}

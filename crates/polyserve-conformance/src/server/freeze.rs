@@ -1,0 +1,94 @@
+//! What a stopped process loses: nothing that arrived in time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use polyserve_core::Connections;
+use polyserve_core::service::Echo;
+
+use super::services::let_pass;
+use super::subject::ServerSubject;
+use super::wire::get;
+use crate::client::Client;
+use crate::property::{Outcome, ServingChild, beside_child};
+
+/// Each timeout of the server under test.
+const TIMEOUT: Duration = Duration::from_millis(600);
+
+/// Requests that arrived in time, before or while the server's process was stopped, are answered once the process goes on,
+/// though the stop was longer than each timeout: the server reads what is in the socket before it judges a timeout.
+///
+/// Tested with a request on an idle connection, the rest of a head, and the rest of a body.
+pub fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Outcome {
+    if !cfg!(target_os = "linux") {
+        return Outcome::NotRun("stopping a process is tested on Linux only".into());
+    }
+    let serve = || {
+        let live = subject.live(Arc::new(Echo), |config| {
+            config.head_timeout = TIMEOUT;
+            config.body_timeout = TIMEOUT;
+            config.idle_timeout = TIMEOUT;
+        });
+        (live.addr, live)
+    };
+    let mut outcome = Outcome::Held;
+    let judged = beside_child(serve, |child| {
+        // A busy machine may take longer than the timeout to stop the process. Then nothing is judged.
+        for _ in 0..10 {
+            match stop_and_ask(subject, child) {
+                Stopped::InTime => return,
+                Stopped::TooLate => {}
+                Stopped::Never => {
+                    outcome = Outcome::NotRun("this system cannot stop a process".into());
+                    return;
+                }
+            }
+        }
+        outcome = Outcome::NotRun(format!("in 10 attempts the process was never stopped within {TIMEOUT:?}"));
+    });
+    if judged == Outcome::Held { outcome } else { judged }
+}
+
+/// Whether the process was stopped before any timeout could pass.
+enum Stopped {
+    InTime,
+    TooLate,
+    Never,
+}
+
+fn stop_and_ask(subject: &ServerSubject, child: &ServingChild) -> Stopped {
+    let body: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab";
+    let cases: [(&[u8], &[u8]); 3] = [(b"", &get("/")), (b"GET / HT", b"TP/1.1\r\nHost: a\r\n\r\n"), (body, b"cd")];
+    // A server of one connection is asked about one case after the other.
+    let at_once = if subject.shape() == Connections::One { 1 } else { cases.len() };
+    for cases in cases.chunks(at_once) {
+        let connect = || Client::connect(child.addr, subject.patience).expect("the server accepts connections");
+        let mut clients: Vec<Client> = cases.iter().map(|_| connect()).collect();
+        for client in &mut clients {
+            client.ask(&get("/"), 200);
+        }
+        let started = Instant::now();
+        for (client, (first, _)) in clients.iter_mut().zip(cases) {
+            client.send(first).expect("the server takes the request");
+        }
+        // The server reads the first parts, and its timeouts begin.
+        let_pass(TIMEOUT / 10);
+        if !child.stop() {
+            child.resume();
+            return Stopped::Never;
+        }
+        for (client, (_, rest)) in clients.iter_mut().zip(cases) {
+            client.send(rest).expect("the kernel takes the request");
+        }
+        let in_time = started.elapsed() < TIMEOUT / 2;
+        let_pass(2 * TIMEOUT);
+        child.resume();
+        if !in_time {
+            return Stopped::TooLate;
+        }
+        for client in &mut clients {
+            client.expect(200);
+        }
+    }
+    Stopped::InTime
+}

@@ -1,0 +1,189 @@
+//! Connections that wait in a queue: their timeouts, their drain, and the connections that are closed for them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use polyserve_core::Connections;
+
+use super::live::Live;
+use super::services::{Gate, let_pass};
+use super::subject::ServerSubject;
+use super::wire::{get, request, with_body};
+use crate::client::{Client, Ending};
+use crate::property::Outcome;
+
+/// Long enough for a server to accept a connection and to queue it.
+const QUEUED: Duration = Duration::from_millis(100);
+
+/// The number of connections that hold all threads of this server, if it has `threads` of them.
+fn holders(subject: &ServerSubject, threads: usize) -> usize {
+    if subject.shape() == Connections::One { 1 } else { threads }
+}
+
+/// Opens `count` connections, and returns once the answer of each is held back by the service.
+#[track_caller]
+fn hold(live: &Live, gate: &Gate, count: usize, patience: Duration) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
+    for client in &mut clients {
+        client.send(&get("/hold")).expect("the server takes the request");
+    }
+    gate.wait_for(count, patience);
+    clients
+}
+
+/// Time in a queue counts towards the head timeout: half a head that has waited longer than the timeout is refused when a
+/// worker takes its connection, and is not given the timeout once more. A whole head that has waited as long is served.
+///
+/// A server that has no queue refuses half a head while the answer of the other client is still held back. A server of one
+/// connection does not know how long the kernel's queue held a connection, so only the whole head is tested there.
+pub fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject) -> Outcome {
+    const HEAD: Duration = Duration::from_millis(800);
+    const ATTEMPTS: usize = 3;
+    let workers = subject.workers_or_pool(1);
+    let mut late = Duration::ZERO;
+    for _ in 0..ATTEMPTS {
+        let gate = Gate::new();
+        let live = subject.live(gate.clone(), |config| {
+            config.workers = workers;
+            config.head_timeout = HEAD;
+        });
+        let held = hold(&live, &gate, 1, subject.patience);
+        let mut whole = live.client();
+        whole.send(&request("GET", "/", "Connection: close\r\n")).expect("the kernel takes the request");
+        let mut half = live.client();
+        half.send(b"GET / HT").expect("the kernel takes the request");
+        let_pass(HEAD + QUEUED);
+        assert_eq!(gate.give_all(), 1, "the first answer is still wanted");
+        let released = Instant::now();
+        drop(held);
+        whole.expect_last(200);
+        if subject.shape() == Connections::One {
+            return Outcome::Held;
+        }
+        let (bytes, ending) = half.end();
+        late = released.elapsed();
+        assert_ne!(ending, Ending::Silent, "half a head is not refused\n{}", half.show());
+        assert!(bytes.is_empty() || bytes.starts_with(b"HTTP/1.1 408"), "half a head is served\n{}", half.show());
+        if late < HEAD / 2 {
+            return Outcome::Held;
+        }
+    }
+    panic!(
+        "half a head waited {HEAD:?} in the queue and was refused {late:?} after that, in each of {ATTEMPTS} attempts"
+    );
+}
+
+/// If a connection waits for a thread when an answer is written, the answer says `Connection: close` and the connection
+/// ends. So a client never finds a connection closed that was to be kept. A multiplexed server keeps the connection.
+pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
+    let holds_threads = subject.shape() == Connections::One || subject.pooled;
+    let workers = subject.workers_or_pool(1);
+    for last_attempt in [false, false, true] {
+        let gate = Gate::new();
+        let live = subject.live(gate.clone(), |config| config.workers = workers);
+        let mut first = hold(&live, &gate, 1, subject.patience).remove(0);
+        let mut second = live.client();
+        second.send(&request("GET", "/", "Connection: close\r\n")).expect("the kernel takes the request");
+        // The server may need a moment to see the second connection.
+        let_pass(QUEUED);
+        assert_eq!(gate.give_all(), 1, "the first answer is still wanted");
+        let answer = first.expect(200);
+        if !holds_threads {
+            assert!(!answer.closes(), "nothing waits for a thread, but the answer says close\n{}", first.show());
+            first.ask(&get("/"), 200);
+        } else if answer.closes() {
+            first.expect_end();
+        } else {
+            assert!(!last_attempt, "another connection waits, and the answer does not say close\n{}", first.show());
+            continue;
+        }
+        second.expect_last(200);
+        return Outcome::Held;
+    }
+    Outcome::Held
+}
+
+/// Requests that wait behind busy workers when the shutdown begins are served by the drain.
+pub fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubject) -> Outcome {
+    const WAITING: usize = 20;
+    let (patience, gate) = (subject.patience, Gate::new());
+    let workers = subject.workers_or_pool(2);
+    let live = subject.live(gate.clone(), |config| {
+        config.workers = workers;
+        config.drain_grace = patience * 10;
+    });
+    let mut busy = hold(&live, &gate, holders(subject, 2), patience);
+    let mut waiting: Vec<Client> = (0..WAITING).map(|_| live.client()).collect();
+    for client in &mut waiting {
+        client.send(&with_body("POST", "/", "", b"hello")).expect("the kernel takes the request");
+    }
+    let_pass(QUEUED);
+    let draining = live.begin_drain();
+    let_pass(QUEUED);
+    assert_eq!(gate.give_all(), busy.len(), "the held answers are still wanted");
+    for client in &mut busy {
+        client.expect_last(200);
+    }
+    for client in &mut waiting {
+        assert_eq!(client.expect(200).text(), "hello");
+        client.expect_end();
+    }
+    let answered = (busy.len() + WAITING) as u64;
+    drop((busy, waiting));
+    super::drain::check_counts(draining.wait(), answered, 0);
+    Outcome::Held
+}
+
+/// The timeout of a body begins with that body: a request is not judged by the time that the body of an earlier request
+/// took, also if the earlier request was refused by its head.
+pub fn a_body_timeout_begins_with_its_body(subject: &ServerSubject) -> Outcome {
+    const BODY: Duration = Duration::from_millis(800);
+    const PAUSE: Duration = Duration::from_millis(500);
+    let mut seen = String::new();
+    for path in ["/", "/refused"] {
+        let served = (0..3).any(|_| {
+            let live = subject.live(Arc::new(RefusesByHead), |config| config.body_timeout = BODY);
+            let mut client = live.client();
+            let head = request("POST", path, "Content-Length: 10\r\n");
+            client.send(&[&head[..], b"01234"].concat()).expect("the server takes the request");
+            let_pass(PAUSE);
+            let next = [&b"56789"[..], &request("POST", "/", "Content-Length: 10\r\n"), b"01234"].concat();
+            let _ = client.send(&next);
+            if path == "/refused" {
+                // A server may as well close after the refusal. Then there is no later body.
+                match client.receive() {
+                    Ok(refusal) if refusal.closes() => return true,
+                    Ok(_) => {}
+                    Err(failure) => panic!("{failure}"),
+                }
+            } else {
+                client.expect(200);
+            }
+            let_pass(PAUSE);
+            let _ = client.send(b"56789");
+            let served = client.receive().is_ok_and(|response| response.status == 200);
+            seen = client.show();
+            served
+        });
+        assert!(served, "a body that came in time was refused in each of 3 attempts\n{seen}");
+    }
+    Outcome::Held
+}
+
+/// Refuses `/refused` by its head; echoes the path of everything else.
+struct RefusesByHead;
+
+impl polyserve_core::Service for RefusesByHead {
+    fn call(
+        &self,
+        request: polyserve_core::Request<'_>,
+        body: &mut Vec<u8>,
+    ) -> polyserve_core::Answer<polyserve_core::Reply> {
+        polyserve_core::service::Echo.call(request, body)
+    }
+
+    fn head(&self, head: &polyserve_core::Head<'_>) -> Option<polyserve_core::Reply> {
+        use polyserve_core::{Reply, Status};
+        (head.path() == "/refused").then(|| Reply::problem(Status::METHOD_NOT_ALLOWED, "The test refuses this path."))
+    }
+}

@@ -1,0 +1,141 @@
+//! Messages that another HTTP peer could read differently: chunk extensions, the end of a chunked body, targets, methods.
+
+use std::sync::Arc;
+
+use polyserve_core::service::Echo;
+
+use super::keep_alive::echo;
+use super::live::Live;
+use super::subject::ServerSubject;
+use super::wire::{get, request};
+use crate::client::shown;
+use crate::property::Outcome;
+
+/// A POST with this chunked body.
+fn with_chunks(body: &[u8]) -> Vec<u8> {
+    [&request("POST", "/", "Transfer-Encoding: chunked\r\n"), body].concat()
+}
+
+impl ServerSubject {
+    /// A chunked body that is not valid is 400, and the connection ends.
+    ///
+    /// A server that is declared to skip such bytes may answer instead. Then it closes as well, and answers nothing that
+    /// follows.
+    #[track_caller]
+    fn refused_or_last(&self, live: &Live, bytes: &[u8]) {
+        if !self.deviations.chunk_extensions_hold_anything {
+            return self.refused_for_good(live, bytes, &[400]);
+        }
+        let mut client = live.client();
+        let sent = client.send(&[bytes, &get("/next")].concat());
+        let response = client.expect_one_of(&[200, 400]);
+        assert!(response.closes(), "{} does not end the connection\n{}", shown(bytes), client.show());
+        client.expect_end();
+        drop(sent);
+    }
+}
+
+/// Chunk extensions follow the grammar of RFC 9112, section 7.1.1. Those that do are skipped, and all others are 400.
+pub fn chunk_extensions_follow_the_grammar(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for extension in [
+        ";a",
+        ";a=b",
+        ";a=b;c;d=e",
+        ";a=\"\"",
+        ";a=\"b; c\\\" d\"",
+        ";a=\"b\tc\"",
+        "; a",
+        " ;a",
+        "\t;a",
+        ";a = b",
+        ";a=b ;c",
+        ";!#$%&'*+-.^_`|~0aA=1",
+    ] {
+        let bytes = with_chunks(format!("5{extension}\r\nhello\r\n0{extension}\r\n\r\n").as_bytes());
+        let response = live.ask(&bytes, 200);
+        assert_eq!(response.text(), "hello", "{extension:?}");
+    }
+    for extension in [
+        ";",
+        ";;a",
+        ";=b",
+        ";a=",
+        ";a=;b",
+        ";a[=b",
+        ";bad[=x",
+        ";a=[",
+        ";a=\"b",
+        ";a=\"b\\\"",
+        ";a=\"b\"c",
+        ";a b",
+        ";a=b c",
+        ";a=b=c",
+        ";a,b",
+        ";\u{e9}",
+        " ",
+        "\t",
+        " a",
+        ";a=b ",
+    ] {
+        subject.refused_or_last(&live, &with_chunks(format!("5{extension}\r\nhello\r\n0\r\n\r\n").as_bytes()));
+        subject.refused_or_last(&live, &with_chunks(format!("5\r\nhello\r\n0{extension}\r\n\r\n").as_bytes()));
+    }
+    Outcome::Held
+}
+
+/// The end of a chunked body is judged strictly, on every server: nothing that follows is taken for a trailer, and nothing
+/// that could be a trailer is taken for a request.
+pub fn the_end_of_a_chunked_body_is_strict(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for body in [
+        &b"0\r\n\n"[..],
+        b"0\r\na: b\n\n",
+        b"0\r\na: b\r\n\n",
+        b"0\r\na: b\n\r\n",
+        b"0\n\r\n",
+        b"0\n\n",
+        b"5\r\nhello\r\n0\r\n\n",
+        b"5\r\nhello\r\n0\r\na: b\n\n",
+        b"5\r\nhello\n0\r\n\r\n",
+        b"5 \r\nhello\r\n0\r\n\r\n",
+        b"5\t\r\nhello\r\n0\r\n\r\n",
+        b"5\r\nhello\r\n0 \r\n\r\n",
+        b"5;a\x01b\r\nhello\r\n0\r\n\r\n",
+        b"5;a\0\r\nhello\r\n0\r\n\r\n",
+        b"5;a\x7f\r\nhello\r\n0\r\n\r\n",
+        b"5;a\x0b\r\nhello\r\n0\r\n\r\n",
+        b"5;a=\"\x01\"\r\nhello\r\n0\r\n\r\n",
+        b"5\r\nhello\r\n0;a\x01\r\n\r\n",
+        b"5\r\nhello\r\n0;a\nb\r\n\r\n",
+    ] {
+        subject.refused_or_last(&live, &with_chunks(body));
+    }
+    Outcome::Held
+}
+
+/// A target that holds a byte which no URI holds is 400, and the connection ends.
+pub fn a_target_holds_only_uri_bytes(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    for byte in ["\"", "<", ">", "\\", "^", "`", "{", "|", "}", "#", "%", "%g1", "%1", "%1g", "%%41", "%zz"] {
+        for target in [format!("/a{byte}"), format!("/{byte}/b"), format!("/a?b={byte}"), format!("http://a/{byte}")] {
+            subject.refused_for_good(&live, &get(&target), &[400]);
+        }
+    }
+    for target in ["/%41%c3%A9", "/a?b=%20&c", "/-._~!$&'()*+,;=:@/?:@", "/a//b/./.."] {
+        live.ask(&get(target), 200);
+    }
+    Outcome::Held
+}
+
+/// A method that is longer than the largest head is 501 before it has ended, as an unknown method is.
+pub fn a_long_method_is_not_implemented(subject: &ServerSubject) -> Outcome {
+    let live = subject.live(Arc::new(Echo), |config| config.max_head = 1024);
+    let statuses: &[u16] = if subject.deviations.unknown_method_is_400 { &[400, 501] } else { &[501] };
+    for length in [1_100, 2_000, 50_000] {
+        let method = "A".repeat(length);
+        subject.refused_for_good(&live, &request(&method, "/", ""), statuses);
+        subject.refused_unfinished(&live, method.as_bytes(), statuses);
+    }
+    Outcome::Held
+}
