@@ -165,10 +165,16 @@ pub fn in_child_with_descriptors(descriptors: usize, body: impl FnOnce()) -> Out
     if is_child(&here()) {
         return run_in_child(None, body);
     }
-    match Command::new("/bin/sh").args(["-c", &format!("ulimit -n {descriptors}")]).output() {
-        Ok(output) if output.status.success() => run_in_child(Some(descriptors), body),
-        _ => Outcome::NotRun(format!("a child process cannot be given a limit of {descriptors} descriptors here")),
-    }
+    if can_limit_descriptors(descriptors) { run_in_child(Some(descriptors), body) } else { no_such_limit(descriptors) }
+}
+
+fn can_limit_descriptors(limit: usize) -> bool {
+    let shell = Command::new("/bin/sh").args(["-c", &format!("ulimit -n {limit}")]).output();
+    shell.is_ok_and(|output| output.status.success())
+}
+
+fn no_such_limit(limit: usize) -> Outcome {
+    Outcome::NotRun(format!("a child process cannot be given a limit of {limit} descriptors here"))
 }
 
 fn here() -> Here {
@@ -215,48 +221,94 @@ fn run_in_child(descriptors: Option<usize>, body: impl FnOnce()) -> Outcome {
     Outcome::Held
 }
 
-/// A child process that serves until its standard input closes.
-#[derive(Debug)]
-pub struct ServingChild {
-    child: Child,
-    /// The address that it serves at.
-    pub addr: SocketAddr,
-}
-
 /// Marks the line on which a serving child prints its address.
 const ADDRESS: &str = "polyserve-conformance-address=";
 
-/// Starts a child process in which `serve` starts a server, and passes the child to `body` in this process.
+/// The child's side of [`beside_child`].
+#[derive(Debug)]
+pub struct ChildSide(());
+
+impl ChildSide {
+    /// Tells the parent that a server listens at `addr`. Needs no descriptor.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the parent is gone.
+    pub fn announce(&self, addr: SocketAddr) {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{ADDRESS}{addr}").and_then(|()| out.flush()).expect("the parent reads the address");
+    }
+
+    /// Waits until the parent calls [`ServingChild::signal_child`], or is gone.
+    pub fn wait_for_parent(&self) {
+        let _ = std::io::stdin().lock().read(&mut [0]);
+    }
+}
+
+/// The parent's side of [`beside_child`]: a child process in which a server runs.
+#[derive(Debug)]
+pub struct ServingChild {
+    child: Child,
+    /// The address that the child announced.
+    pub addr: SocketAddr,
+}
+
+/// Runs `serve` in a child process, and `body` beside it in this process once the child has announced its address.
+/// `descriptors` is the child's limit, if it is to have one of its own.
 ///
-/// `serve` returns the server's address and the server. The child drops the server when its standard input closes. Call
-/// this function from a property's own thread, at most once, and do nothing else there.
+/// The child does whatever `serve` does; both closures must have ended well for the property to hold. Call this function
+/// from a property's own thread, at most once, and do nothing else there.
 ///
 /// # Panics
 ///
-/// Panics if the child cannot be started or ends before it serves.
-pub fn beside_child<T>(serve: impl FnOnce() -> (SocketAddr, T), body: impl FnOnce(&ServingChild)) -> Outcome {
+/// Panics if the child cannot be started, ends before it announces an address, or fails.
+pub fn beside_child(
+    descriptors: Option<usize>,
+    serve: impl FnOnce(&ChildSide),
+    body: impl FnOnce(&mut ServingChild) -> Outcome,
+) -> Outcome {
     let here = here();
     if is_child(&here) {
-        let (addr, server) = serve();
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{ADDRESS}{addr}").and_then(|()| out.flush()).expect("the parent reads the address");
-        drop(out);
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        drop(server);
+        serve(&ChildSide(()));
         return Outcome::Held;
     }
-    let mut command = child_command(&here, None);
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    if let Some(limit) = descriptors.filter(|limit| !can_limit_descriptors(*limit)) {
+        return no_such_limit(limit);
+    }
+    let mut command = child_command(&here, descriptors);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.expect("the program can be started again");
-    let out = BufReader::new(child.stdout.take().expect("the output is piped"));
-    let addr = out.lines().map_while(Result::ok).find_map(|line| {
+    let mut out = BufReader::new(child.stdout.take().expect("the output is piped"));
+    let mut err = child.stderr.take().expect("the errors are piped");
+    let mut serving = ServingChild { child, addr: SocketAddr::from(([127, 0, 0, 1], 0)) };
+    let messages = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = err.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let addr = out.by_ref().lines().map_while(Result::ok).find_map(|line| {
         let (_, addr) = line.split_once(ADDRESS)?;
         addr.trim().parse().ok()
     });
-    let mut serving = ServingChild { child, addr: SocketAddr::from(([127, 0, 0, 1], 0)) };
-    serving.addr = addr.expect("the child process serves and prints its address");
-    body(&serving);
-    Outcome::Held
+    let announced = addr.is_some();
+    serving.addr = addr.unwrap_or(serving.addr);
+    // What the child prints from now on is read as well, so that it never waits for a reader.
+    let rest = std::thread::spawn(move || drop(std::io::copy(&mut out, &mut std::io::sink())));
+    let outcome = catch_unwind(AssertUnwindSafe(|| if announced { body(&mut serving) } else { Outcome::Held }));
+    drop(serving.child.stdin.take());
+    if outcome.is_err() {
+        let _ = serving.child.kill();
+    }
+    let status = serving.child.wait().expect("the child process can be waited for");
+    let said = messages.join().unwrap_or_default();
+    let _ = rest.join();
+    match outcome {
+        Ok(outcome) => {
+            assert!(status.success() && announced, "in a child process: {status}\n{said}");
+            outcome
+        }
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
 }
 
 impl ServingChild {
@@ -273,6 +325,13 @@ impl ServingChild {
                 std::thread::yield_now();
             }
             stopped()
+        }
+    }
+
+    /// Ends the child's [`ChildSide::wait_for_parent`].
+    pub fn signal_child(&mut self) {
+        if let Some(input) = &mut self.child.stdin {
+            let _ = input.write_all(b"\n").and_then(|()| input.flush());
         }
     }
 

@@ -10,7 +10,7 @@ use super::services::let_pass;
 use super::subject::ServerSubject;
 use super::wire::get;
 use crate::client::Client;
-use crate::property::{Outcome, ServingChild, beside_child};
+use crate::property::{ChildSide, Outcome, ServingChild, beside_child};
 
 /// Each timeout of the server under test.
 const TIMEOUT: Duration = Duration::from_millis(600);
@@ -23,30 +23,26 @@ pub fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Outcome {
     if !cfg!(target_os = "linux") {
         return Outcome::NotRun("stopping a process is tested on Linux only".into());
     }
-    let serve = || {
+    let serve = |parent: &ChildSide| {
         let live = subject.live(Arc::new(Echo), |config| {
             config.head_timeout = TIMEOUT;
             config.body_timeout = TIMEOUT;
             config.idle_timeout = TIMEOUT;
         });
-        (live.addr, live)
+        parent.announce(live.addr);
+        parent.wait_for_parent();
     };
-    let mut outcome = Outcome::Held;
-    let judged = beside_child(serve, |child| {
+    beside_child(None, serve, |child| {
         // A busy machine may take longer than the timeout to stop the process. Then nothing is judged.
         for _ in 0..10 {
             match stop_and_ask(subject, child) {
-                Stopped::InTime => return,
+                Stopped::InTime => return Outcome::Held,
                 Stopped::TooLate => {}
-                Stopped::Never => {
-                    outcome = Outcome::NotRun("this system cannot stop a process".into());
-                    return;
-                }
+                Stopped::Never => return Outcome::NotRun("this system cannot stop a process".into()),
             }
         }
-        outcome = Outcome::NotRun(format!("in 10 attempts the process was never stopped within {TIMEOUT:?}"));
-    });
-    if judged == Outcome::Held { outcome } else { judged }
+        Outcome::NotRun(format!("in 10 attempts the process was never stopped within {TIMEOUT:?}"))
+    })
 }
 
 /// Whether the process was stopped before any timeout could pass.

@@ -16,7 +16,7 @@ use super::services::{Gate, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, get, request, with_body};
 use crate::client::Client;
-use crate::property::{Outcome, in_child, in_child_with_descriptors};
+use crate::property::{ChildSide, Outcome, beside_child, in_child, in_child_with_descriptors};
 
 /// Descriptors that this process may have; a cautious guess where the system does not say.
 pub(super) fn descriptor_limit() -> usize {
@@ -116,7 +116,7 @@ pub fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcome {
 /// The number of descriptors in a child process that is to use all of them up.
 const FEW: usize = 512;
 
-/// Opens files until no descriptor is left, and closes `spare` of them again.
+/// Opens files until no descriptor is left but `spare` of them.
 fn use_up_descriptors(spare: usize) -> Vec<fs::File> {
     let mut files: Vec<fs::File> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
     files.truncate(files.len().saturating_sub(spare));
@@ -156,28 +156,32 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
 /// there are descriptors again: the server accepts until its queue is empty, and does not throw it away.
 pub fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> Outcome {
     const WAITING: usize = 3;
-    in_child_with_descriptors(FEW, || {
-        let grace = subject.patience * 10;
-        let live = subject.live(Arc::new(Echo), |config| config.drain_grace = grace);
+    let patience = subject.patience;
+    let serve = |parent: &ChildSide| {
+        let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
         live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
-        // The server may still hold the descriptor of that connection.
-        let_pass(Duration::from_millis(20));
-        let files = use_up_descriptors(WAITING);
-        let mut waiting: Vec<Client> = (0..WAITING).map(|_| live.client()).collect();
+        let files = use_up_descriptors(0);
+        parent.announce(live.addr);
+        parent.wait_for_parent();
+        let draining = live.begin_drain();
+        let_pass(Duration::from_millis(60));
+        drop(files);
+        super::drain::check_counts(draining.wait(), 1 + WAITING as u64, 0);
+    };
+    beside_child(Some(FEW), serve, |child| {
+        let connect = || Client::connect(child.addr, patience).expect("the kernel takes the connection");
+        let mut waiting: Vec<Client> = (0..WAITING).map(|_| connect()).collect();
         for client in &mut waiting {
             client.send(&get("/")).expect("the kernel takes the request");
         }
         // The server finds out that it cannot accept.
         let_pass(Duration::from_millis(20));
-        let draining = live.begin_drain();
-        let_pass(Duration::from_millis(60));
-        drop(files);
+        child.signal_child();
         for client in &mut waiting {
             client.expect(200);
             client.expect_end();
         }
-        drop(waiting);
-        super::drain::check_counts(draining.wait(), 1 + WAITING as u64, 0);
+        Outcome::Held
     })
 }
 
