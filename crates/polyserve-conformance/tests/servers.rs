@@ -17,8 +17,8 @@ fn named(name: &str) -> &'static Property<ServerSubject> {
 }
 
 /// Runs the property that is to catch `flaw`, in the test `name`.
-fn catch(flaw: Flaw, name: &str) {
-    let property = named(flaw.caught_by());
+fn catch(flaw: Flaw, property: &str, name: &str) {
+    let property = named(property);
     let subject = flaw.subject().with_patience(PATIENCE);
     let run = || property::test(module_path!(), name, &subject, property.run);
     if std::env::var_os("POLYSERVE_CONFORMANCE_CHILD").is_some() {
@@ -33,7 +33,7 @@ macro_rules! caught {
         $(
             #[test]
             fn $test() {
-                catch(Flaw::$flaw, stringify!($test));
+                catch(Flaw::$flaw, Flaw::$flaw.caught_by(), stringify!($test));
             }
         )*
 
@@ -102,7 +102,39 @@ caught! {
     spins_while_it_waits: SpinsWhileItWaits,
     keeps_the_port_while_stuck: KeepsThePortWhileStuck,
     forgets_the_queue: ForgetsTheQueue,
+    serves_one_at_a_time: ServesOneAtATime,
+    finishes_its_input_first: FinishesItsInputFirst,
+    drips_hold_the_server: DripsHoldTheServer,
+    judges_timeouts_first: JudgesTimeoutsFirst,
+    times_all_bodies_together: TimesAllBodiesTogether,
+    lets_payloads_panic: LetsPayloadsPanic,
+    answers_few_refusals: AnswersFewRefusals,
+    drops_the_queue_without_descriptors: DropsTheQueueWithoutDescriptors,
+    takes_any_chunk_extension: TakesAnyChunkExtension,
+    takes_bare_lf_after_chunks: TakesBareLfAfterChunks,
+    takes_any_target: TakesAnyTarget,
+    takes_long_methods_for_targets: TakesLongMethodsForTargets,
     takes_any_config: TakesAnyConfig,
+}
+
+macro_rules! caught_too {
+    ($($test:ident: $flaw:ident, by $property:ident;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                catch(Flaw::$flaw, stringify!($property), stringify!($test));
+            }
+        )*
+    };
+}
+
+// Properties that catch a flaw which another property is named for.
+caught_too! {
+    one_at_a_time_starves_behind_half_a_head: ServesOneAtATime, by a_client_with_half_a_head_leaves_room;
+    one_at_a_time_starves_behind_silence: ServesOneAtATime, by silent_connections_do_not_stop_the_rest;
+    one_at_a_time_forgets_time_in_the_queue: ServesOneAtATime, by time_in_the_queue_counts_towards_the_head_timeout;
+    forgotten_keep_alive_is_a_silent_close: ForgetsKeepAlive, by an_answer_says_close_if_others_wait;
+    no_drain_loses_what_waits: DoesNotDrain, by requests_behind_busy_workers_are_served_by_the_drain;
 }
 
 /// What a server declares is expected of it: the flaw passes where it is declared, and a server without it fails there.

@@ -4,7 +4,7 @@ use polyserve_core::ServerConfig;
 use polyserve_core::service::Status;
 
 use super::Flaw;
-use super::head::{Framing, Refusal, refuse};
+use super::head::{Framing, Refusal, is_token, refuse};
 
 /// A body that is being read.
 #[derive(Debug)]
@@ -68,10 +68,12 @@ impl Reading {
                     [] | [b'\r'] => return Ok(false),
                     _ => return refuse(Status::BAD_REQUEST, "A chunk is longer than its size."),
                 },
-                Stage::Size | Stage::Trailers => match line(input)? {
-                    None => return Ok(false),
-                    Some(line) => self.between(&line, config, flaw)?,
-                },
+                Stage::Size | Stage::Trailers => {
+                    match line(input, self.stage == Stage::Trailers && flaw == Some(Flaw::TakesBareLfAfterChunks))? {
+                        None => return Ok(false),
+                        Some(line) => self.between(&line, config, flaw)?,
+                    }
+                }
             }
         }
     }
@@ -89,9 +91,12 @@ impl Reading {
                 false => Ok(()),
             };
         }
-        let size = line.split(|b| *b == b';').next().unwrap_or_default();
-        let digits = !size.is_empty() && size.iter().all(u8::is_ascii_hexdigit);
-        let size = std::str::from_utf8(size).ok().filter(|_| digits);
+        let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let (size, extension) = line.split_at(digits);
+        if !is_extension(extension) && flaw != Some(Flaw::TakesAnyChunkExtension) {
+            return refuse(Status::BAD_REQUEST, "What follows a chunk's size is no extension.");
+        }
+        let size = std::str::from_utf8(size).ok();
         let Some(size) = size.and_then(|size| usize::from_str_radix(size, 16).ok()) else {
             return refuse(Status::BAD_REQUEST, "A chunk's size is no number.");
         };
@@ -103,14 +108,55 @@ impl Reading {
     }
 }
 
+/// Whether `rest` is a sequence of chunk extensions, by RFC 9112, section 7.1.1.
+fn is_extension(mut rest: &[u8]) -> bool {
+    while !rest.is_empty() {
+        let Some((b';', after)) = rest.trim_ascii_start().split_first() else { return false };
+        let Some(after) = after_token(after.trim_ascii_start()) else { return false };
+        rest = after;
+        if let Some((b'=', value)) = after.trim_ascii_start().split_first() {
+            let value = value.trim_ascii_start();
+            let after = if value.starts_with(b"\"") { after_quoted(value) } else { after_token(value) };
+            let Some(after) = after else { return false };
+            rest = after;
+        }
+    }
+    true
+}
+
+/// What follows the token at the start of `bytes`.
+fn after_token(bytes: &[u8]) -> Option<&[u8]> {
+    let end = (0..bytes.len()).find(|&at| !is_token(&bytes[at..=at])).unwrap_or(bytes.len());
+    (end > 0).then(|| &bytes[end..])
+}
+
+/// What follows the quoted string at the start of `bytes`.
+fn after_quoted(bytes: &[u8]) -> Option<&[u8]> {
+    let mut escaped = false;
+    for (at, &byte) in bytes.iter().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return Some(&bytes[at + 1..]),
+            _ => {}
+        }
+    }
+    None
+}
+
 /// The next line, without its end; `None` while it has not ended.
-fn line(input: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Refusal> {
+fn line(input: &mut Vec<u8>, lf_ends_it: bool) -> Result<Option<Vec<u8>>, Refusal> {
     for (at, &byte) in input.iter().enumerate().take(MAX_LINE) {
         let after_cr = at > 0 && input[at - 1] == b'\r';
         match byte {
             b'\n' if after_cr => {
                 let mut line: Vec<u8> = input.drain(..=at).collect();
                 line.truncate(at - 1);
+                return Ok(Some(line));
+            }
+            b'\n' if lf_ends_it => {
+                let mut line: Vec<u8> = input.drain(..=at).collect();
+                line.truncate(at);
                 return Ok(Some(line));
             }
             _ if after_cr => return refuse(Status::BAD_REQUEST, "A CR stands alone between chunks."),

@@ -1,8 +1,10 @@
 //! The loop of a connection's thread.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,10 @@ pub(super) fn serve_connection(server: &ServerState, guest: &Guest) {
 /// Tells a connection that there is no room.
 pub(super) fn reject(server: &ServerState, guest: &Guest) {
     let mut connection = Connection::new(server, guest);
+    let refused = server.refused.fetch_add(1, Ordering::SeqCst);
+    if server.has(Flaw::AnswersFewRefusals) && refused >= 256 {
+        return;
+    }
     if !server.has(Flaw::TurnsAwaySilently) {
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "There are too many connections.");
         let again = if server.has(Flaw::TurnsAwayForEver) { "X-Again" } else { "Retry-After" };
@@ -47,6 +53,10 @@ pub(super) struct Connection<'a> {
     /// The request is a HEAD, as far as it is known.
     pub(super) to_head: bool,
     served: u64,
+    /// A flaw's: when the first body began.
+    first_body: Option<Instant>,
+    /// A flaw's: no other connection is served meanwhile.
+    alone: Option<MutexGuard<'a, ()>>,
     /// A flaw's: what a GET of a target was answered.
     remembered: HashMap<String, Vec<u8>>,
 }
@@ -60,6 +70,8 @@ impl<'a> Connection<'a> {
             held: Vec::new(),
             to_head: false,
             served: 0,
+            first_body: None,
+            alone: None,
             remembered: HashMap::new(),
         }
     }
@@ -92,8 +104,14 @@ impl Connection<'_> {
     }
 
     fn serve(&mut self) -> Ended {
+        if self.has(Flaw::ServesOneAtATime) || self.has(Flaw::DripsHoldTheServer) {
+            self.alone = Some(lock(&self.server.one_at_a_time));
+        }
         loop {
             if self.input.is_empty() {
+                if self.has(Flaw::FinishesItsInputFirst) {
+                    self.alone = None;
+                }
                 if !self.flush() {
                     return Ended::Gone;
                 }
@@ -111,6 +129,9 @@ impl Connection<'_> {
                 }
             }
             self.set(State::Busy);
+            if self.has(Flaw::FinishesItsInputFirst) && self.alone.is_none() {
+                self.alone = Some(lock(&self.server.one_at_a_time));
+            }
             match self.one() {
                 Ok(true) => {}
                 Ok(false) => return Ended::Answered,
@@ -140,7 +161,7 @@ impl Connection<'_> {
             self.in_service(|| head.with_head(|head| self.server.service.head(&head)))
         }));
         let mut reading = Reading::new(head.framing);
-        let early = early.unwrap_or_else(|_| Some(panicked()));
+        let early = early.unwrap_or_else(|panic| Some(self.panicked(panic)));
         let here = reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
         let asks = head.expects && !here && !self.has(Flaw::NeverContinues);
         if asks && (early.is_none() || self.has(Flaw::AlwaysContinues)) {
@@ -190,7 +211,10 @@ impl Connection<'_> {
     }
 
     fn rest_of_body(&mut self, reading: &mut Reading, here: bool) -> Result<(), Stop> {
-        let (started, mut here) = (Instant::now(), here);
+        let (mut started, mut here) = (Instant::now(), here);
+        if self.has(Flaw::TimesAllBodiesTogether) && !here {
+            started = *self.first_body.get_or_insert(started);
+        }
         while !here {
             self.more(started, self.server.config.body_timeout)?;
             here = reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
@@ -203,7 +227,8 @@ impl Connection<'_> {
         if !self.flush() {
             return Err(Stop::Gone);
         }
-        let started = if self.has(Flaw::DripsKeepItAwake) { Instant::now() } else { started };
+        let drips = self.has(Flaw::DripsKeepItAwake) || self.has(Flaw::DripsHoldTheServer);
+        let started = if drips { Instant::now() } else { started };
         match self.fill(started + timeout, false) {
             Got::Bytes => Ok(()),
             Got::Late => Err(Stop::Refused(LATE)),
@@ -216,6 +241,8 @@ impl Connection<'_> {
     pub(super) fn fill(&mut self, deadline: Instant, idle: bool) -> Got {
         let mut buffer = [0; 16 * 1024];
         loop {
+            // What has arrived is read before the timeout is judged: this process may have been stopped meanwhile.
+            let mut late = Instant::now() >= deadline;
             let _ = self.guest.stream.set_read_timeout(Some(TICK));
             match (&self.guest.stream).read(&mut buffer) {
                 Ok(0) => return if self.server.is_over() { Got::Gone } else { Got::End },
@@ -230,10 +257,20 @@ impl Connection<'_> {
             if self.server.is_over() || (idle && told) {
                 return Got::Gone;
             }
-            if Instant::now() >= deadline && !self.has(Flaw::HasNoTimeouts) {
+            late |= self.has(Flaw::JudgesTimeoutsFirst) && Instant::now() >= deadline;
+            if late && !self.has(Flaw::HasNoTimeouts) {
                 return Got::Late;
             }
         }
+    }
+
+    /// The answer for a service that panicked. The payload's drop is the service's own code, and may panic as well.
+    fn panicked(&self, payload: Box<dyn Any + Send>) -> Reply {
+        if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            assert!(!self.has(Flaw::LetsPayloadsPanic), "the payload panicked when it was dropped");
+            std::mem::forget(second);
+        }
+        Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed.")
     }
 
     fn in_service<T>(&self, f: impl FnOnce() -> T) -> T {
@@ -268,8 +305,10 @@ impl Connection<'_> {
         match catch_unwind(AssertUnwindSafe(|| self.in_service(call))) {
             Ok(Answer::Now(reply)) => Ok((reply, written)),
             Ok(later @ Answer::Later(_)) => Ok((self.wait(later)?, Vec::new())),
-            Err(_) if self.has(Flaw::KeepsHalfAnAnswer) => Ok((panicked(), written)),
-            Err(_) => Ok((panicked(), Vec::new())),
+            Err(panic) => {
+                let written = if self.has(Flaw::KeepsHalfAnAnswer) { written } else { Vec::new() };
+                Ok((self.panicked(panic), written))
+            }
         }
     }
 
@@ -285,7 +324,7 @@ impl Connection<'_> {
             match catch_unwind(AssertUnwindSafe(|| if deaf { Err(answer) } else { answer.wait_until(next) })) {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(later)) => answer = later,
-                Err(_) => return Ok(panicked()),
+                Err(panic) => return Ok(self.panicked(panic)),
             }
             if deaf {
                 std::thread::sleep(TICK);
@@ -316,10 +355,6 @@ enum Stop {
 }
 
 const LATE: Refusal = Refusal { status: Status::REQUEST_TIMEOUT, detail: "The request took too long." };
-
-fn panicked() -> Reply {
-    Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed.")
-}
 
 pub(super) fn is_tick(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)

@@ -140,6 +140,30 @@ flaws! {
     KeepsThePortWhileStuck, caught by a_stuck_thread_is_left_behind;
     /// Closes its listener at the shutdown's begin, with clients in its queue.
     ForgetsTheQueue, caught by a_request_in_the_queue_is_served_by_the_drain;
+    /// Serves one connection after the other.
+    ServesOneAtATime, caught by a_pipelining_client_leaves_room_at_a_full_queue;
+    /// Serves no other connection while a request has started on one.
+    FinishesItsInputFirst, caught by pipelined_deferred_answers_leave_room;
+    /// Serves one connection after the other, and starts its timeouts again with every byte.
+    DripsHoldTheServer, caught by a_dripping_head_leaves_room;
+    /// Judges a timeout before it reads what has arrived.
+    JudgesTimeoutsFirst, caught by a_stopped_process_loses_no_request;
+    /// Times all bodies of a connection from the start of the first one.
+    TimesAllBodiesTogether, caught by a_body_timeout_begins_with_its_body;
+    /// Lets a panic payload that panics when it is dropped end the connection.
+    LetsPayloadsPanic, caught by a_panic_payload_that_panics_is_a_500;
+    /// Answers no more than 256 refused connections.
+    AnswersFewRefusals, caught by every_refused_connection_reads_a_503;
+    /// Closes its listener if it has no descriptor for a connection when the shutdown begins.
+    DropsTheQueueWithoutDescriptors, caught by the_drain_serves_what_waited_for_descriptors;
+    /// Takes any bytes for a chunk extension.
+    TakesAnyChunkExtension, caught by chunk_extensions_follow_the_grammar;
+    /// Takes an LF alone for the end of a line after a chunked body.
+    TakesBareLfAfterChunks, caught by the_end_of_a_chunked_body_is_strict;
+    /// Takes any visible bytes for a target.
+    TakesAnyTarget, caught by a_target_holds_only_uri_bytes;
+    /// Refuses a method without end as a target that is too long.
+    TakesLongMethodsForTargets, caught by a_long_method_is_not_implemented;
     /// Takes any configuration.
     TakesAnyConfig, caught by a_wrong_limit_is_refused_by_name;
 }

@@ -70,10 +70,14 @@ pub(super) fn parse(input: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> 
     let mut at = start;
     loop {
         let Some(end) = line(input, at, lines.is_empty(), flaw)? else {
-            return if input.len() - start > config.max_head { too_long(&lines) } else { Ok(None) };
+            return if input.len() - start > config.max_head {
+                too_long(&input[start..], &lines, flaw)
+            } else {
+                Ok(None)
+            };
         };
         if end - start > config.max_head {
-            return too_long(&lines);
+            return too_long(&input[start..], &lines, flaw);
         }
         let bytes = &input[at..end];
         at = end;
@@ -84,7 +88,7 @@ pub(super) fn parse(input: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> 
             None => return Ok(None),
         }
     }
-    let (method, target, version) = request_line(lines[0])?;
+    let (method, target, version) = request_line(lines[0], flaw)?;
     if lines.len() - 1 > config.max_headers {
         return refuse(Status::HEADER_FIELDS_TOO_LARGE, "There are too many header fields.");
     }
@@ -101,13 +105,20 @@ pub(super) fn parse(input: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> 
     Ok(Some(parsed))
 }
 
-fn too_long<T>(lines: &[&[u8]]) -> Result<T, Refusal> {
-    if lines.is_empty() {
+fn too_long<T>(input: &[u8], lines: &[&[u8]], flaw: Option<Flaw>) -> Result<T, Refusal> {
+    let method = input.iter().take_while(|byte| **byte != b' ').count();
+    let long = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len()).min(method) > LONG_METHOD;
+    if lines.is_empty() && long && is_token(&input[..method]) && flaw != Some(Flaw::TakesLongMethodsForTargets) {
+        refuse(Status::NOT_IMPLEMENTED, "The method is not known here.")
+    } else if lines.is_empty() {
         refuse(Status::URI_TOO_LONG, "The target is too long.")
     } else {
         refuse(Status::HEADER_FIELDS_TOO_LARGE, "The head is too long.")
     }
 }
+
+/// Longer than any known method.
+const LONG_METHOD: usize = 16;
 
 /// Where the line that begins at `from` ends, its line end included. What cannot stand in a line is refused at once.
 fn line(input: &[u8], from: usize, first: bool, flaw: Option<Flaw>) -> Result<Option<usize>, Refusal> {
@@ -126,7 +137,7 @@ fn line(input: &[u8], from: usize, first: bool, flaw: Option<Flaw>) -> Result<Op
     Ok(None)
 }
 
-fn request_line(line: &[u8]) -> Result<(Method, String, Version), Refusal> {
+fn request_line(line: &[u8], flaw: Option<Flaw>) -> Result<(Method, String, Version), Refusal> {
     let parts: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
     let &[method, target, version] = parts.as_slice() else {
         return refuse(Status::BAD_REQUEST, "The request line has not three parts.");
@@ -134,6 +145,9 @@ fn request_line(line: &[u8]) -> Result<(Method, String, Version), Refusal> {
     let (method, target) = (String::from_utf8_lossy(method), String::from_utf8_lossy(target).into_owned());
     if !is_token(method.as_bytes()) || target.is_empty() {
         return refuse(Status::BAD_REQUEST, "The method is no token, or there is no target.");
+    }
+    if !is_uri(target.as_bytes()) && flaw != Some(Flaw::TakesAnyTarget) {
+        return refuse(Status::BAD_REQUEST, "The target holds a byte that no URI holds.");
     }
     let version = match version {
         b"HTTP/1.1" => Version::Http11,
@@ -168,7 +182,7 @@ fn field(line: &[u8], flaw: Option<Flaw>) -> Result<(String, Vec<u8>), Refusal> 
     Ok((String::from_utf8_lossy(name).into_owned(), value.trim_ascii().to_vec()))
 }
 
-fn is_token(bytes: &[u8]) -> bool {
+pub(super) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
 }
 
@@ -179,6 +193,14 @@ fn check_host(parsed: &Parsed) -> Result<(), Refusal> {
         [host] if is_host(host) => Ok(()),
         _ => refuse(Status::BAD_REQUEST, "There is not exactly one valid Host."),
     }
+}
+
+/// Whether a URI without a fragment may hold these bytes.
+fn is_uri(bytes: &[u8]) -> bool {
+    bytes.iter().enumerate().all(|(at, byte)| match byte {
+        b'%' => matches!(bytes.get(at + 1..at + 3), Some([a, b]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit()),
+        byte => byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?[]".contains(byte),
+    })
 }
 
 /// `host [ ":" port ]` by RFC 3986.

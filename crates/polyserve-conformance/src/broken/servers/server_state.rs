@@ -32,6 +32,10 @@ pub(super) struct ServerState {
     pub(super) over: AtomicBool,
     /// A flaw's: nothing more is accepted.
     pub(super) dead: AtomicBool,
+    /// A flaw's: the number of refused connections.
+    pub(super) refused: AtomicU64,
+    /// A flaw's: held by the connection that is served.
+    pub(super) one_at_a_time: Mutex<()>,
     started: SystemTime,
     pub(super) guests: Mutex<HashMap<u64, Arc<Guest>>>,
     left: Condvar,
@@ -95,6 +99,8 @@ pub(super) fn serve(
         answered: AtomicU64::new(0),
         over: AtomicBool::new(false),
         dead: AtomicBool::new(false),
+        refused: AtomicU64::new(0),
+        one_at_a_time: Mutex::new(()),
         started: SystemTime::now(),
         guests: Mutex::new(HashMap::new()),
         left: Condvar::new(),
@@ -139,6 +145,9 @@ impl Door {
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
                     let full = error.kind() != ErrorKind::WouldBlock;
+                    if full && ending && self.server.has(Flaw::DropsTheQueueWithoutDescriptors) {
+                        return;
+                    }
                     self.server.dead.fetch_or(full && self.server.has(Flaw::DiesOfFullTables), Ordering::SeqCst);
                     if !(full && self.server.has(Flaw::SpinsOnFullTables)) {
                         thread::sleep(rest);
