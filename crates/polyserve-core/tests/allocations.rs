@@ -1,6 +1,6 @@
-//! How often the hot path allocates: a GET never, a PUT of a known id once, for its description.
+//! How often the codec allocates: for a GET never, for a PUT of a known id once, and for a body in pieces once.
 //!
-//! A binary of its own, since it replaces the allocator; one test, so that nothing else runs beside it.
+//! These tests are a binary of their own because they replace the allocator. Allocations are counted for each thread.
 #![forbid(unsafe_code)]
 
 #[path = "entity/repos.rs"]
@@ -9,7 +9,7 @@ mod repos;
 
 use allocation_counter::measure;
 use polyserve_core::http1::{Env, Phase, Scratch, Session, Want};
-use polyserve_core::service::EntityService;
+use polyserve_core::service::{Echo, EntityService};
 use polyserve_core::{Entity, EntityRepo, ServerConfig};
 
 use repos::MapRepo;
@@ -52,5 +52,46 @@ fn the_hot_path() {
         });
         assert_eq!(session.take_answered(), 100 * answers);
         assert_eq!(counted.count_total, 100 * allocations, "allocations of 100 times {name}");
+    }
+}
+
+fn announced(length: usize) -> String {
+    format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
+}
+
+/// The buffer of a body whose length is known started empty and doubled its way up: eight allocations here.
+#[test]
+fn a_body_in_pieces() {
+    const LENGTH: usize = 12 * 1024;
+    let env = Env::new(std::sync::Arc::new(Echo), &ServerConfig::default());
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let mut serve = || {
+        assert_eq!(session.receive(announced(LENGTH).as_bytes(), &env, &mut scratch), Want::Read(Phase::Body));
+        let mut want = session.want();
+        for piece in [b'x'; LENGTH].chunks(100) {
+            want = session.receive(piece, &env, &mut scratch);
+        }
+        assert_eq!(want, Want::Read(Phase::Idle));
+        assert!(scratch.out().ends_with(&[b'x'; LENGTH]));
+        let all = scratch.out().len();
+        session.written(all, &mut scratch);
+    };
+    serve(); // warm
+    let formatting = measure(|| drop(announced(LENGTH))).count_total;
+    // The head, the body, and the state of both.
+    assert_eq!(measure(serve).count_total, 3 + formatting);
+}
+
+/// A client that announces a large body and does not send it costs little memory.
+#[test]
+fn an_announced_body_is_not_allocated() {
+    let env = Env::new(std::sync::Arc::new(Echo), &ServerConfig::default());
+    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let head = announced(ServerConfig::default().max_body);
+    for (bytes, limit) in [(head.as_bytes(), 1024), (b"x", 16 * 1024)] {
+        let counted = measure(|| {
+            assert_eq!(session.receive(bytes, &env, &mut scratch), Want::Read(Phase::Body));
+        });
+        assert!(counted.bytes_max <= limit, "{} bytes for {} bytes", counted.bytes_max, bytes.len());
     }
 }

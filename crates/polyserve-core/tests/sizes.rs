@@ -14,7 +14,7 @@ const _: () = assert!(size_of::<Answer<Result<Removed, RepoError>>>() <= 24);
 fn the_sizes_are_what_the_docs_say() {
     assert_eq!(size_of::<Answer<Result<Lookup, RepoError>>>(), 40);
     println!("Answer<Reply>: {} bytes, Session: {} bytes", size_of::<Answer<Reply>>(), size_of::<Session>());
-    // A connection at rest is a session and a socket: a hundred thousand of them fit 32 MiB.
-    assert!(size_of::<Session>() <= 320);
-    assert!(size_of::<Answer<Reply>>() <= 96);
+    // A connection at rest is a session and a socket.
+    assert_eq!(size_of::<Session>(), 144);
+    assert_eq!(size_of::<Answer<Reply>>(), 72);
 }

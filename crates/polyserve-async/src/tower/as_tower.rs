@@ -177,7 +177,7 @@ impl AsTower {
         head::show(parts, |line, headers| {
             let head = Head { method, target: line.target, version: line.version, headers };
             let asked = catch_unwind(AssertUnwindSafe(|| ask(self.service.as_ref(), head)));
-            asked.unwrap_or_else(|panic| Answer::Now(panicked(panic.as_ref())))
+            asked.unwrap_or_else(|panic| Answer::Now(panicked(panic)))
         })
     }
 }
@@ -186,7 +186,7 @@ impl AsTower {
 pub(crate) async fn caught(mut future: BoxFuture<Reply>) -> Reply {
     poll_fn(|cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
-        polled.unwrap_or_else(|panic| Poll::Ready(panicked(panic.as_ref())))
+        polled.unwrap_or_else(|panic| Poll::Ready(panicked(panic)))
     })
     .await
 }

@@ -5,6 +5,8 @@
 
 use std::net::Ipv6Addr;
 
+use super::syntax::{is_percent_encoded, is_sub_delim, is_unreserved};
+
 /// What a valid authority names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Authority {
@@ -42,16 +44,7 @@ pub(super) fn read(text: &[u8]) -> Option<Authority> {
 
 /// `*( unreserved / pct-encoded / sub-delims )`.
 fn is_name(name: &[u8]) -> bool {
-    let plain = |part: &[u8]| part.iter().all(|&b| is_unreserved(b) || is_sub_delim(b));
-    if plain(name) {
-        return true;
-    }
-    let mut parts = name.split(|&b| b == b'%');
-    parts.next().is_some_and(plain)
-        && parts.all(|part| match part {
-            [high, low, rest @ ..] => high.is_ascii_hexdigit() && low.is_ascii_hexdigit() && plain(rest),
-            _ => false,
-        })
+    name.iter().all(|&b| is_unreserved(b) || is_sub_delim(b) || b == b'%') && is_percent_encoded(name)
 }
 
 /// What may stand in brackets: an IPv6 address, or an address of a later kind (`v1.x`).
@@ -66,14 +59,6 @@ fn is_address(inside: &[u8]) -> bool {
             && address.iter().all(|&b| is_unreserved(b) || is_sub_delim(b) || b == b':');
     }
     std::str::from_utf8(inside).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
-}
-
-fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
-}
-
-fn is_sub_delim(byte: u8) -> bool {
-    matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! Extensions are skipped and trailers dropped, both checked for form and bounded together by the head's limit. A line
 //! ends in CRLF and nothing else. Invariant: the outcome does not depend on how the bytes arrived.
 
-use super::decode::{Limits, is_token};
+use super::decode::Limits;
 use super::refusal::Refusal;
+use super::syntax::{is_text, is_token};
 use crate::service::Status;
 
 /// A chunked body that is being read.
@@ -24,11 +25,23 @@ pub struct Chunked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Size,
-    /// White space after the size: only an extension may follow.
-    SizeSpace,
-    /// After a semicolon: the extension's name is to come.
-    ExtensionName,
-    Extension,
+    /// In white space after the size or after an extension's value: only a semicolon may follow.
+    BeforeSemicolon,
+    /// After a semicolon: the extension's name must follow.
+    NameStart,
+    Name,
+    /// In white space after a name: an equals sign or a semicolon must follow.
+    AfterName,
+    /// After an equals sign: the extension's value must follow.
+    ValueStart,
+    /// In a value that is a token.
+    Token,
+    /// In a value that is a quoted string.
+    Quoted,
+    /// After a backslash in a quoted string.
+    Escaped,
+    /// After the closing quote.
+    AfterQuoted,
     SizeLf,
     Data,
     DataCr,
@@ -80,12 +93,14 @@ impl Chunked {
                     rest = self.data(rest, body);
                     continue;
                 }
-                State::Size | State::SizeSpace | State::ExtensionName | State::Extension | State::SizeLf => {
-                    self.size(byte, limits)?;
-                }
+                State::Size => self.size(byte, limits)?,
+                State::SizeLf => self.end_of_size(byte)?,
                 State::DataCr => self.expect(byte, b'\r', State::DataLf)?,
                 State::DataLf => self.expect(byte, b'\n', State::Size)?,
-                _ => self.trailer(byte, limits)?,
+                State::TrailerStart | State::TrailerName | State::TrailerValue | State::TrailerLf | State::EndLf => {
+                    self.trailer(byte, limits)?
+                }
+                _ => self.extension(byte, limits)?,
             }
             rest = after;
         }
@@ -113,35 +128,59 @@ impl Chunked {
     }
 
     fn size(&mut self, byte: u8, limits: &Limits) -> Result<(), Refusal> {
-        match (self.state, byte) {
-            (State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') if self.digits < 16 => {
+        match byte {
+            b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F' if self.digits < 16 => {
                 let digit = (byte as char).to_digit(16).unwrap_or_default();
                 self.remaining = (self.remaining << 4) | u64::from(digit);
                 self.digits = self.digits.saturating_add(1);
                 let room = (limits.max_body as u64).saturating_sub(self.total);
-                if self.remaining > room {
-                    return Err(TOO_LARGE);
-                }
+                if self.remaining > room { Err(TOO_LARGE) } else { Ok(()) }
             }
-            (State::Size | State::SizeSpace, b';') if self.digits > 0 => self.state = State::ExtensionName,
-            (State::Size | State::SizeSpace, b' ' | b'\t') if self.digits > 0 => {
-                self.state = State::SizeSpace;
-                self.spend(limits)?;
-            }
-            (State::Size, b'\r') if self.digits > 0 => self.state = State::SizeLf,
-            (State::ExtensionName, b' ' | b'\t') => self.spend(limits)?,
-            (State::ExtensionName, byte) if is_token(byte) => {
-                self.state = State::Extension;
-                self.spend(limits)?;
-            }
-            (State::Extension, b'\r') => self.state = State::SizeLf,
-            (State::Extension, byte) if is_text(byte) => self.spend(limits)?,
-            (State::SizeLf, b'\n') => {
-                self.state = if self.remaining == 0 { State::TrailerStart } else { State::Data };
-                self.digits = 0;
-            }
-            _ => return Err(MALFORMED),
+            b'\r' | b';' | b' ' | b'\t' if self.digits > 0 => self.extension(byte, limits),
+            _ => Err(MALFORMED),
         }
+    }
+
+    /// Reads a byte after a size's digits, up to the CR. The grammar is that of RFC 9112, 7.1.1:
+    /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`.
+    fn extension(&mut self, byte: u8, limits: &Limits) -> Result<(), Refusal> {
+        self.state = match (self.state, byte) {
+            (State::Size | State::Name | State::Token | State::AfterQuoted, b'\r') => State::SizeLf,
+            (
+                State::Size
+                | State::BeforeSemicolon
+                | State::Name
+                | State::AfterName
+                | State::Token
+                | State::AfterQuoted,
+                b';',
+            ) => State::NameStart,
+            (State::Name | State::AfterName, b'=') => State::ValueStart,
+            (State::Size | State::BeforeSemicolon | State::Token | State::AfterQuoted, b' ' | b'\t') => {
+                State::BeforeSemicolon
+            }
+            (State::Name | State::AfterName, b' ' | b'\t') => State::AfterName,
+            (State::NameStart | State::ValueStart, b' ' | b'\t') => self.state,
+            (State::NameStart | State::Name, byte) if is_token(byte) => State::Name,
+            (State::ValueStart | State::Token, byte) if is_token(byte) => State::Token,
+            (State::ValueStart | State::Escaped, b'"') => State::Quoted,
+            (State::Quoted, b'"') => State::AfterQuoted,
+            (State::Quoted, b'\\') => State::Escaped,
+            (State::Quoted | State::Escaped, byte) if is_text(byte) => State::Quoted,
+            _ => return Err(MALFORMED),
+        };
+        match (self.state, byte) {
+            (State::SizeLf, _) | (State::NameStart, b';') => Ok(()), // delimiters do not count towards the limit
+            _ => self.spend(limits),
+        }
+    }
+
+    fn end_of_size(&mut self, byte: u8) -> Result<(), Refusal> {
+        if byte != b'\n' {
+            return Err(MALFORMED);
+        }
+        self.state = if self.remaining == 0 { State::TrailerStart } else { State::Data };
+        self.digits = 0;
         Ok(())
     }
 
@@ -171,11 +210,6 @@ impl Chunked {
         self.overhead = self.overhead.saturating_add(1);
         if self.overhead > limits.max_head { Err(TOO_LONG) } else { Ok(()) }
     }
-}
-
-/// A byte of a field value or an extension.
-fn is_text(byte: u8) -> bool {
-    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use super::connection_fields::ConnectionFields;
 pub use super::connection_fields::Framing;
 pub use super::refusal::Refusal;
 use super::refusal::{bad_request, refusal};
+use super::syntax::{self, is_token};
 use crate::config::{MAX_HEADERS, ServerConfig};
 use crate::service::{Head, Header, Headers, Method, Status, Version};
 
@@ -121,7 +122,7 @@ fn look_closely(within: &[u8], is_past_limit: bool, limits: &Limits) -> Option<R
     let room = fields.get_mut(..limits.max_headers.min(MAX_HEADERS)).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(lines, room);
-    if request.path.is_some_and(|target| !is_printable(target)) {
+    if request.path.is_some_and(|target| !syntax::is_target(target.as_bytes())) {
         return Some(TARGET);
     }
     match parsed {
@@ -129,7 +130,7 @@ fn look_closely(within: &[u8], is_past_limit: bool, limits: &Limits) -> Option<R
         Err(error) => Some(refused(error)),
         Ok(_) if has_bare_lf => Some(bad_request("A line ends in a bare LF.")),
         Ok(_) if lines.is_empty() && !may_start_with_method(within) => Some(refused(httparse::Error::Token)),
-        Ok(_) if is_past_limit => Some(too_long(lines)),
+        Ok(_) if is_past_limit => Some(too_long(lines, within)),
         Ok(_) => None,
     }
 }
@@ -154,17 +155,7 @@ fn may_start_with_method(line: &[u8]) -> bool {
     }
 }
 
-/// Whether a byte may be in a method or in a field's name.
-pub(super) fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
 const TARGET: Refusal = bad_request("The request target has a byte that no target may have.");
-
-/// Printable ASCII without a fragment.
-fn is_printable(target: &str) -> bool {
-    target.bytes().all(|b| b.is_ascii_graphic() && b != b'#')
-}
 
 fn refused(error: httparse::Error) -> Refusal {
     match error {
@@ -178,11 +169,18 @@ fn refused(error: httparse::Error) -> Refusal {
     }
 }
 
-fn too_long(lines: &[u8]) -> Refusal {
-    if lines.is_empty() {
-        refusal(Status::URI_TOO_LONG, "The request line is longer than this server takes.")
+/// The refusal of a head past its limit. `within`: the bytes up to the limit; `lines`: those of them in whole lines.
+fn too_long(lines: &[u8], within: &[u8]) -> Refusal {
+    if !lines.is_empty() {
+        return refusal(Status::HEADER_FIELDS_TOO_LARGE, "The head is longer than this server takes.");
+    }
+    let method = within.split(|&b| b == b' ').next().unwrap_or_default();
+    if !method.iter().all(|&b| is_token(b)) {
+        refused(httparse::Error::Token)
+    } else if method.len() == within.len() {
+        refusal(Status::NOT_IMPLEMENTED, "The method is longer than any known here.")
     } else {
-        refusal(Status::HEADER_FIELDS_TOO_LARGE, "The head is longer than this server takes.")
+        refusal(Status::URI_TOO_LONG, "The request line is longer than this server takes.")
     }
 }
 
@@ -226,7 +224,7 @@ pub struct RequestLine<'a> {
 ///
 /// What is wrong with it; the connection is to be closed after the answer.
 pub fn judge<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) -> Result<Parsed<'a>, Refusal> {
-    if !is_printable(line.target) {
+    if !syntax::is_target(line.target.as_bytes()) {
         return Err(TARGET);
     }
     let connection = ConnectionFields::read(headers)?;

@@ -21,6 +21,7 @@ pub mod encode;
 mod refusal;
 pub mod scratch;
 pub mod session;
+mod syntax;
 
 pub use scratch::{Env, Scratch};
 pub use session::{Phase, Session, Want};

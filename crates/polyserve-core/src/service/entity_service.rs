@@ -14,12 +14,21 @@ use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError};
 #[derive(Debug)]
 pub struct EntityService<R> {
     repo: R,
+    strict_media_type: bool,
 }
 
 impl<R: EntityRepo> EntityService<R> {
     /// Serves the entities of `repo`; keep an `Arc` of the repo to use it beside the server.
     pub fn new(repo: R) -> Self {
-        Self { repo }
+        Self { repo, strict_media_type: false }
+    }
+
+    /// Sets whether a PUT whose `Content-Type` is not JSON is answered with 415. Off by default: the body decides,
+    /// whatever type the client declares. A PUT without `Content-Type` is accepted either way.
+    #[must_use]
+    pub fn strict_media_type(mut self, strict: bool) -> Self {
+        self.strict_media_type = strict;
+        self
     }
 
     /// The repo.
@@ -71,7 +80,7 @@ impl<R: EntityRepo> EntityService<R> {
 
 impl<R: EntityRepo> Service for EntityService<R> {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        let route = match route(&request.head) {
+        let route = match route(&request.head, self.strict_media_type) {
             Ok(route) => route,
             Err(refusal) => return Answer::Now(refusal),
         };
@@ -83,7 +92,7 @@ impl<R: EntityRepo> Service for EntityService<R> {
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
-        route(head).err()
+        route(head, self.strict_media_type).err()
     }
 }
 
@@ -98,7 +107,7 @@ const ALLOW_ENTITY: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
 const ALLOW_SERVER: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
 
 /// Everything that the head alone decides.
-fn route(head: &Head<'_>) -> Result<Route, Reply> {
+fn route(head: &Head<'_>, strict_media_type: bool) -> Result<Route, Reply> {
     let path = head.path();
     let segment = match path.strip_prefix('/') {
         Some("") => None,
@@ -116,7 +125,13 @@ fn route(head: &Head<'_>) -> Result<Route, Reply> {
     };
     match (head.method, id) {
         (Method::Get | Method::Head, Some(id)) => Ok(Route::Get(id)),
-        (Method::Put, id) => check_media_type(head).map_or(Ok(Route::Put(id)), Err),
+        (Method::Put, id) => {
+            check_coding(head)?;
+            if strict_media_type {
+                check_media_type(head)?;
+            }
+            Ok(Route::Put(id))
+        }
         (Method::Delete, Some(id)) => Ok(Route::Remove(id)),
         (method, Some(_)) => Err(options(method, ALLOW_ENTITY)),
         (method, None) => Err(options(method, ALLOW_ROOT)),
@@ -161,10 +176,23 @@ fn decode_digits(segment: &str) -> Option<String> {
     Some(plain)
 }
 
-fn check_media_type(head: &Head<'_>) -> Option<Reply> {
-    head.headers.all("content-type").any(|value| !is_json(value)).then(|| {
-        Reply::problem(Status::UNSUPPORTED_MEDIA_TYPE, "The Content-Type is not JSON: send application/json or none.")
-    })
+/// Accepts a body without a content coding. Codings are not undone (RFC 9110, 8.4).
+fn check_coding(head: &Head<'_>) -> Result<(), Reply> {
+    let codings = head.headers.all("content-encoding").flat_map(|value| value.split(|&b| b == b','));
+    let is_identity = |coding: &[u8]| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity");
+    if codings.map(<[u8]>::trim_ascii).all(is_identity) {
+        return Ok(());
+    }
+    let detail = "The Content-Encoding is not supported: send the body without one.";
+    Err(header(Reply::problem(Status::UNSUPPORTED_MEDIA_TYPE, detail), "Accept-Encoding", "identity".into()))
+}
+
+fn check_media_type(head: &Head<'_>) -> Result<(), Reply> {
+    if head.headers.all("content-type").all(is_json) {
+        return Ok(());
+    }
+    let detail = "The Content-Type is not JSON: send application/json or none.";
+    Err(Reply::problem(Status::UNSUPPORTED_MEDIA_TYPE, detail))
 }
 
 /// Whether a Content-Type is JSON; an empty one counts as none given.

@@ -6,7 +6,7 @@ mod values;
 #[path = "../common/wire.rs"]
 mod wire;
 
-use polyserve_core::http1::{Env, Want};
+use polyserve_core::http1::{Env, Phase, Want};
 use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::service::EntityService;
 use polyserve_core::{Entity, EntityRepo, ServerConfig};
@@ -19,6 +19,12 @@ const ONE: &str = r#"{"id":1,"description":"aZ09","value":60.750847}"#;
 
 fn serve(repo: impl EntityRepo) -> Env {
     Env::new(EntityService::shared(repo), &ServerConfig::default())
+}
+
+/// Serves `repo`, and judges the media type of a PUT if `strict`.
+fn serve_with(repo: impl EntityRepo, strict: bool) -> Env {
+    let service = EntityService::new(repo).strict_media_type(strict);
+    Env::new(std::sync::Arc::new(service), &ServerConfig::default())
 }
 
 /// A store that has entity 1.
@@ -114,6 +120,34 @@ fn the_client_of_the_experiments_is_answered_as_it_wants_it() {
         );
         assert_eq!(ab(fields, "GET /1"), expected);
     }
+}
+
+/// JMeter sends a body that is given as text with `text/plain`, which used to be 415. Entity 1 is there already.
+#[test]
+fn the_requests_of_jmeter_are_served() {
+    let env = with_one();
+    let own = "User-Agent: Apache-HttpClient/4.5.14 (Java/17.0.15)\r\n\r\n";
+    let body = "{\r\n  \"id\": 1,\r\n  \"description\": \"from JMeter\",\n\t\"value\": 2.5\r\n}\r\n";
+    let put = format!(
+        "PUT / HTTP/1.1\r\nConnection: keep-alive\r\nContent-Length: {}\r\n\
+         Content-Type: text/plain; charset=UTF-8\r\nHost: 127.0.0.1:8001\r\n{own}{body}",
+        body.len()
+    );
+    let get = format!("GET /1 HTTP/1.1\r\nConnection: keep-alive\r\nHost: 127.0.0.1:8001\r\n{own}");
+    let mut wire = Wire::new(&env);
+    for _ in 0..2 {
+        assert_eq!(wire.send(put.as_bytes()), Want::Read(Phase::Idle));
+        assert_eq!(wire.said(), format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nDate: {DATE}\r\n\r\n"));
+        assert_eq!(wire.send(get.as_bytes()), Want::Read(Phase::Idle));
+        assert!(wire.said().ends_with("\r\n\r\n{\"id\":1,\"description\":\"from JMeter\",\"value\":2.5}"));
+    }
+    let curl = format!(
+        "PUT / HTTP/1.1\r\nHost: 127.0.0.1:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\nContent-Length: {}\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\n\r\n{ONE}",
+        ONE.len()
+    );
+    assert_eq!(ask(&env, curl.as_bytes()).status, 200);
+    assert_eq!(ask(&env, get.as_bytes()).body, ONE);
 }
 
 #[test]
@@ -261,12 +295,70 @@ fn options_and_what_is_not_allowed() {
     assert_eq!((head.status, head.field("Allow"), head.body.as_str()), (405, Some(root), ""));
 }
 
+/// By default the body decides: it is JSON, or it is a 400.
+#[test]
+fn the_media_type_is_not_judged_by_default() {
+    let env = serve(MapRepo::default());
+    let mut status = 201;
+    for media_type in MEDIA_TYPES.iter().chain(&JSON_TYPES) {
+        let fields = format!("Content-Type: {media_type}\r\n");
+        assert_eq!(ask(&env, &request("PUT", "/", &fields, ONE.as_bytes())).status, status, "{media_type:?}");
+        status = 200;
+        ask(&env, &request("PUT", "/", &fields, b"id=1&value=2")).check_problem(400);
+        ask(&env, &request("PUT", "/", &fields, b"[]")).check_problem(422);
+    }
+}
+
+/// An entity is stored as it was meant or not at all: a coding that is not undone is refused, in either mode.
+#[test]
+fn content_codings() {
+    for strict in [false, true] {
+        let env = serve_with(MapRepo::default(), strict);
+        for coding in ["gzip", "br", "deflate", "identity, gzip", "gzip, identity", "x", "identity;q=1", "\"identity\""]
+        {
+            let fields = format!("Content-Encoding: {coding}\r\n");
+            let got = ask(&env, &request("PUT", "/", &fields, ONE.as_bytes()));
+            got.check_problem(415);
+            assert_eq!(got.field("Accept-Encoding"), Some("identity"), "{coding:?}");
+        }
+        let both = "Content-Encoding: identity\r\nContent-Encoding: gzip\r\n";
+        ask(&env, &request("PUT", "/", both, ONE.as_bytes())).check_problem(415);
+        get(&env, "/1").check_problem(404);
+        let mut status = 201;
+        for coding in ["identity", "IDENTITY", "", "identity, identity", ",identity ,"] {
+            let fields = format!("content-encoding:{coding}\r\n");
+            assert_eq!(ask(&env, &request("PUT", "/", &fields, ONE.as_bytes())).status, status, "{coding:?}");
+            status = 200;
+        }
+    }
+}
+
+const MEDIA_TYPES: [&str; 9] = [
+    "text/plain",
+    "application/x-www-form-urlencoded",
+    "application/xml",
+    "application/jsonx",
+    "json",
+    "+json",
+    "application/json5",
+    "x",
+    "a/b+jso",
+];
+
+const JSON_TYPES: [&str; 7] = [
+    "application/json",
+    "APPLICATION/JSON",
+    "application/json; charset=utf-8",
+    "application/json ;x",
+    "text/json",
+    "a/b+JSON",
+    "",
+];
+
 #[test]
 fn media_types() {
-    let env = serve(MapRepo::default());
-    for media_type in
-        ["text/plain", "application/xml", "application/jsonx", "json", "+json", "application/json5", "x", "a/b+jso"]
-    {
+    let env = serve_with(MapRepo::default(), true);
+    for media_type in MEDIA_TYPES {
         let fields = format!("Content-Type: {media_type}\r\n");
         ask(&env, &request("PUT", "/", &fields, ONE.as_bytes())).check_problem(415);
     }
@@ -274,15 +366,7 @@ fn media_types() {
     ask(&env, &request("PUT", "/", both, ONE.as_bytes())).check_problem(415);
     get(&env, "/1").check_problem(404);
     let mut status = 201;
-    for media_type in [
-        "application/json",
-        "APPLICATION/JSON",
-        "application/json; charset=utf-8",
-        "application/json ;x",
-        "text/json",
-        "a/b+JSON",
-        "",
-    ] {
+    for media_type in JSON_TYPES {
         let fields = format!("content-type:{media_type}\r\n");
         assert_eq!(ask(&env, &request("PUT", "/", &fields, ONE.as_bytes())).status, status, "{media_type:?}");
         status = 200;
@@ -294,12 +378,15 @@ fn media_types() {
 /// What the head alone decides is answered before the body has come, and the connection lives on.
 #[test]
 fn refused_by_the_head_alone() {
-    let env = with_one();
+    let repo = MapRepo::default();
+    assert!(repo.put(Entity::new(1, "aZ09", 60.750847)).is_now());
+    let env = serve_with(repo, true);
     for (method, target, fields, status) in [
         ("PUT", "/x", "", 400),
         ("PUT", "/1/2", "", 404),
         ("POST", "/", "", 405),
         ("PUT", "/", "Content-Type: text/plain\r\n", 415),
+        ("PUT", "/", "Content-Encoding: gzip\r\n", 415),
         ("OPTIONS", "/", "", 204),
     ] {
         let mut wire = Wire::new(&env);

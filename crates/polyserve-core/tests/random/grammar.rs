@@ -60,6 +60,15 @@ fn is_literal(text: &str) -> bool {
     }
 }
 
+/// The bytes of RFC 3986, 2, a `%` only in `"%" HEXDIG HEXDIG`, and no `#`.
+pub(super) fn is_uri(target: &[u8]) -> bool {
+    let is_hex = |at: usize| target.get(at).is_some_and(u8::is_ascii_hexdigit);
+    (0..target.len()).all(|at| match target[at] {
+        b'%' => is_hex(at + 1) && is_hex(at + 2),
+        other => other.is_ascii_alphanumeric() || b"-._~:/?[]@!$&'()*+,;=".contains(&other),
+    })
+}
+
 pub(super) fn is_tchar(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use super::reader::Rules;
 
 /// What requests are made of, and what goes wrong in them.
-const FRAGMENTS: [&[u8]; 72] = [
+const FRAGMENTS: [&[u8]; 79] = [
     b"\r\n",
     b"\r\n",
     b"\r\n\r\n",
@@ -72,6 +72,13 @@ const FRAGMENTS: [&[u8]; 72] = [
     b"ffffffffffffffff",
     b"00000000000000000",
     b"3;a=b\r\nabc\r\n",
+    b"0;a=\"\\\"\"\r\n",
+    b";a",
+    b"=\"",
+    b"\\",
+    b"{",
+    b"%",
+    b"%41",
     b"Expect: 100-continue\r\n",
     b"Expect: tea\r\n",
     b"Connection: close\r\n",

@@ -8,18 +8,17 @@
 //!    So a head that never ends is refused for its whole lines, and waited for otherwise.
 //! 3. Of several faults the first is told: the lines' own in their order; then `Host` and `Content-Length`, framing, method,
 //!    target, expectation. Within a field line: form, then number, then line end.
-//! 4. A line whose end is not within the limit is 414 where it is the request line, else 431.
-//! 5. A target is printable ASCII without `#`; what a path is made of is not the codec's business.
+//! 4. A line whose end is not within the limit is 431; a request line 414, or 501 if its method alone is past the limit.
+//! 5. A target has the bytes of a URI without a fragment, brackets anywhere; what a path is made of is not the codec's business.
 //! 6. `Content-Length: 5, 5` on one line is 400 (RFC 9110, 8.6 allows both); leading zeros are fine, and equal is equal in value.
 //! 7. An empty element in Transfer-Encoding is 400; unknown codings before one last chunked are 501; all else 400.
 //! 8. Empty elements of `Expect` are ignored; any element but `100-continue` is 417, in HTTP/1.0 nothing is.
 //! 9. A port has any number of digits, as in the grammar; a host is never followed by more than that.
 //! 10. A chunk's size has at most 16 digits, zeros included. It is 413 at the digit that makes it too large.
-//! 11. A chunk extension is checked up to the first byte of its name, and for control bytes. White space is only before a
-//!     semicolon and after it. Extensions, white space and trailers are bounded together by the head's limit: 431.
+//! 11. Extensions, their semicolons aside, white space and trailers are bounded together by the head's limit: 431.
 //! 12. `PRI * HTTP/2.0` is 400; other versions of the form digit, dot, digit from 1.2 up are 505, and nothing else is.
 
-use super::grammar::{authority, is_absolute, is_space, is_tchar, is_text, trim};
+use super::grammar::{authority, is_absolute, is_space, is_tchar, is_text, is_uri, trim};
 
 /// The limits.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +115,13 @@ fn read_head(bytes: &[u8], rules: &Rules) -> Result<(usize, Head, u128), Stop> {
     {
         return Err(Stop::Refused(400));
     }
+    let past_limit =
+        |is_request_line: bool| match bytes[..rules.max_head.min(bytes.len())].iter().position(|&b| !is_tchar(b)) {
+            _ if !is_request_line => 431,
+            None => 501,
+            Some(end) if bytes[end] == b' ' => 414,
+            Some(_) => 400,
+        };
     let mut at = 0;
     let mut line = None;
     let mut fields = Vec::new();
@@ -123,10 +129,10 @@ fn read_head(bytes: &[u8], rules: &Rules) -> Result<(usize, Head, u128), Stop> {
         let first = line.is_none();
         let Some(end) = bytes[at..].iter().position(|&b| b == b'\n').map(|lf| at + lf + 1) else {
             let too_long = bytes.len() > rules.max_head;
-            return Err(if too_long { Stop::Refused(if first { 414 } else { 431 }) } else { Stop::Short });
+            return Err(if too_long { Stop::Refused(past_limit(first)) } else { Stop::Short });
         };
         if end > rules.max_head {
-            return Err(Stop::Refused(if first { 414 } else { 431 }));
+            return Err(Stop::Refused(past_limit(first)));
         }
         let text = &bytes[at..end - 1];
         at = end;
@@ -156,7 +162,7 @@ fn request_line(text: &[u8], well_ended: bool) -> Result<(String, String, bool),
     let parts: Vec<&[u8]> = text.split(|&b| b == b' ').collect();
     let [method, target, version] = parts[..] else { return Err(Stop::Refused(400)) };
     let is_method = !method.is_empty() && method.iter().all(|&b| is_tchar(b));
-    let is_target = !target.is_empty() && target.iter().all(|&b| (b'!'..=b'~').contains(&b) && b != b'#');
+    let is_target = !target.is_empty() && is_uri(target);
     if !is_method || !is_target {
         return Err(Stop::Refused(400));
     }
@@ -330,6 +336,7 @@ impl Cursor<'_> {
         if digits == 0 { Err(Fault::Refused(400)) } else { Ok(size as usize) }
     }
 
+    /// `*( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )`.
     fn extensions(&mut self) -> Result<(), Fault> {
         let before = self.at;
         while is_space(self.peek()?) {
@@ -339,15 +346,49 @@ impl Cursor<'_> {
             return if self.at > before { Err(Fault::Refused(400)) } else { Ok(()) };
         }
         self.at += 1;
+        self.spaces()?;
+        self.token()?;
+        let before = self.at;
+        self.spaces()?;
+        if self.peek()? == b'=' {
+            self.spend()?;
+            self.spaces()?;
+            if self.peek()? == b'"' { self.quoted_string()? } else { self.token()? }
+        } else if self.at > before && self.peek()? != b';' {
+            return Err(Fault::Refused(400));
+        }
+        self.extensions()
+    }
+
+    fn spaces(&mut self) -> Result<(), Fault> {
         while is_space(self.peek()?) {
             self.spend()?;
         }
+        Ok(())
+    }
+
+    fn token(&mut self) -> Result<(), Fault> {
         if !is_tchar(self.peek()?) {
             return Err(Fault::Refused(400));
         }
-        while is_text(self.peek()?) {
+        while is_tchar(self.peek()?) {
             self.spend()?;
         }
         Ok(())
+    }
+
+    /// `DQUOTE *( qdtext / quoted-pair ) DQUOTE`.
+    fn quoted_string(&mut self) -> Result<(), Fault> {
+        self.spend()?;
+        while self.peek()? != b'"' {
+            if self.peek()? == b'\\' {
+                self.spend()?;
+            }
+            if !is_text(self.peek()?) {
+                return Err(Fault::Refused(400));
+            }
+            self.spend()?;
+        }
+        self.spend()
     }
 }

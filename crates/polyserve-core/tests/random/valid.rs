@@ -87,7 +87,7 @@ fn target(rng: &mut ChaCha8Rng, method: &str) -> String {
         "/none",
         "/refuse",
         "/panic",
-        "/a%20b|{}^`\\\"<>~",
+        "/a%20b!$&'()*+,;=:@[]~",
         "/?http://a",
     ];
     match rng.random_range(0..60) {
@@ -198,7 +198,8 @@ fn write_size(rng: &mut ChaCha8Rng, size: usize, out: &mut Vec<u8>) {
     let digits = if one_in(rng, 2) { format!("{size:0width$x}") } else { format!("{size:0width$X}") };
     out.extend_from_slice(digits.as_bytes());
     if one_in(rng, 4) {
-        let extensions = [";a", " ;\t a=b", ";a=\"q;, \u{80}\u{ff}\"", ";a;b=c ; d", "\t;!"];
+        let extensions =
+            [";a", " ;\t a=b", ";a=\"q;, \\\"\\\\ \u{80}\u{ff}\"", ";a;b=c ; d", "\t;!", ";a \t= \tb\t;c=\"\""];
         out.extend_from_slice(pick(rng, &extensions).as_bytes());
     }
     out.extend_from_slice(b"\r\n");

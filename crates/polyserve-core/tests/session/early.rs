@@ -107,6 +107,24 @@ fn an_early_refusal_then_the_next_request() {
     }
 }
 
+/// The rest of a refused body and the next request's body had the same stage: if they met in one read, the second
+/// inherited what was left of the first one's deadline.
+#[test]
+fn the_body_after_a_refused_body_has_a_deadline_of_its_own() {
+    let env = choosy();
+    let mut wire = Wire::new(&env);
+    assert_eq!(wire.send(put("/no", LENGTH).as_bytes()), Want::Read(Phase::Body));
+    let refused = wire.session.stage();
+    assert_eq!(wire.send(b"hell"), Want::Read(Phase::Body));
+    assert_eq!(wire.session.stage(), refused, "one body has one deadline");
+    assert_eq!(wire.send(["o", &put("/yes", LENGTH), "hell"].concat().as_bytes()), Want::Read(Phase::Body));
+    let next = wire.session.stage();
+    assert_ne!(next, refused, "another body, another deadline");
+    // And so has each request after it.
+    assert_eq!(wire.send(["o", &put("/no", CHUNKED)].concat().as_bytes()), Want::Read(Phase::Body));
+    assert_ne!(wire.session.stage(), next);
+}
+
 /// The service decides the same by the head and by the call, so that arrival makes no difference.
 #[test]
 fn an_early_refusal_at_every_split() {

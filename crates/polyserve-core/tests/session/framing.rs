@@ -115,6 +115,7 @@ fn chunks() {
         ("4\r\n0\r\n\r\r\n0\r\n\r\n", "0\r\n\r"),
         ("5;a\r\nhello\r\n0;b=c\r\n\r\n", "hello"),
         ("5 ; a=\"b;\\\"c\" ; d\r\nhello\r\n0\t;x\r\n\r\n", "hello"),
+        ("5;a=b;c=\"\";d=\"\\\\\"\r\nhello\r\n0;e \t= \tf\t;g=\"\t\u{e9}\\\u{e9}\"\r\n\r\n", "hello"),
         ("5\r\nhello\r\n0\r\nT: v\r\nU:\r\n\r\n", "hello"),
         ("5\r\nhello\r\n0\r\nContent-Length: 3\r\nHost: b\r\n\r\n", "hello"),
     ] {
@@ -168,6 +169,35 @@ fn chunks_that_are_none() {
         "0\rx\r\n",
     ] {
         refused(400, CHUNKED, sent);
+    }
+    // Extensions outside the grammar of RFC 9112, 7.1.1. They used to be skipped unread from their second byte on.
+    for extension in [
+        ";bad[=x",
+        ";a=\"x",
+        ";a=\"x\\\"",
+        ";a=\"x\"y",
+        ";a=\"x\"\"y\"",
+        ";a=",
+        ";a= ",
+        ";a=;b",
+        ";a=b=c",
+        ";a b",
+        ";a=b c",
+        ";a ",
+        ";a=b ",
+        ";a=\"b\" ",
+        ";a;",
+        ";a;;b",
+        ";a,b",
+        ";a=b[",
+        ";a=\"\u{1}\"",
+        ";a=\"\\\u{1}\"",
+        ";a=\"\u{7f}\"",
+        ";a\u{e9}",
+        ";a=\u{e9}",
+    ] {
+        refused(400, CHUNKED, &format!("5{extension}\r\nhello\r\n0\r\n\r\n"));
+        refused(400, CHUNKED, &format!("5\r\nhello\r\n0{extension}\r\n\r\n"));
     }
     for sent in ["100001\r\n", "ffffffffffffffff\r\n", "7fffffffffffffff\r\n"] {
         refused(413, CHUNKED, sent);

@@ -112,6 +112,40 @@ fn in_the_drop_of_an_answer_that_is_given_up() {
     drop(waiting());
 }
 
+/// A panic's payload is any value, and dropping it may panic in turn. That ended the thread that served.
+#[test]
+fn in_the_drop_of_a_payload() {
+    fn panic_with_bomb() -> ! {
+        resume_unwind(Box::new(Bomb))
+    }
+    struct PanicsInDrop;
+    impl Drop for PanicsInDrop {
+        fn drop(&mut self) {
+            panic_with_bomb();
+        }
+    }
+    let call = |request: &Request<'_>, body: &mut Vec<u8>| match request.head.target {
+        "/call" => panic_with_bomb(),
+        "/poll" => Answer::later(async { panic_with_bomb() }),
+        "/drop" => {
+            let value = PanicsInDrop;
+            let mut reply = Some(Reply::new(Status::OK, "text/plain", Body::Static(b"dropped")));
+            Answer::later(std::future::poll_fn(move |_| {
+                let _ = &value;
+                reply.take().map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+            }))
+        }
+        _ => tell(request, body),
+    };
+    let env = env_by(|_| (), call, |head| if head.target == "/head" { panic_with_bomb() } else { None });
+    for (path, answer) in [("/call", broken("")), ("/poll", broken("")), ("/drop", ok("dropped"))] {
+        let stream = [get("/1"), get(path), get("/2")].concat();
+        assert_eq!(ask(&env, stream.as_bytes()).0, fine("/1") + &answer + &fine("/2"), "{path}");
+    }
+    let head = "PUT /head HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+    assert_eq!(ask(&env, head.as_bytes()).0, broken(""));
+}
+
 #[test]
 fn in_the_poll_and_then_in_the_drop() {
     // Not within the same unwinding, which would abort, but once the poll's panic has been caught.

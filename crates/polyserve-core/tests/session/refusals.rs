@@ -106,11 +106,26 @@ fn targets() {
     }
     refused(400, &line("GET * HTTP/1.1"));
     for target in
-        ["/", "//", "/?", "/a%2", "/{}|^`\"<>\\", "http://a", "HTTPS://a:1/x?y", "http://[::1]?x", "/?http://"]
+        ["/", "//", "/?", "/a%20b?%C3%a9", "http://a", "HTTPS://a:1/x?y", "http://[::1]?x", "/?http://", "/a[0]?b[]=c"]
     {
         served(&line(&format!("GET {target} HTTP/1.1")));
     }
     served(&line("OPTIONS * HTTP/1.1"));
+}
+
+/// Such targets used to reach the service: all printable bytes but `#` were let through.
+#[test]
+fn bytes_that_no_uri_may_hold() {
+    for byte in [b'"', b'<', b'>', b'\\', b'^', b'`', b'{', b'|', b'}', b'#', 0x7f, 0x80, 0xff] {
+        for before in ["/", "/a?b=", "http://a/", "*"] {
+            refused(400, &[b"GET ", before.as_bytes(), &[byte], b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat());
+        }
+    }
+    for target in ["/%", "/%2", "/%2x", "/%x2", "/a%%20", "/?%", "/?a=%4", "/%20%", "http://a/%", "/%-1", "/%+1"] {
+        refused(400, &line(&format!("GET {target} HTTP/1.1")));
+    }
+    let kept = br"!$&'()*+,-./0123456789:;=?@ABCXYZ[]_abcxyz~%00%ff%FF";
+    served(&[b"GET /", &kept[..], b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat());
 }
 
 #[test]

@@ -186,7 +186,7 @@ impl Work {
                 self.line.state().stage = Stage::Answer;
                 self.state = State::Later(future, headers);
             }
-            Err(panic) => self.give(panicked(panic.as_ref()), Vec::new(), headers),
+            Err(panic) => self.give(panicked(panic), Vec::new(), headers),
         }
     }
 
@@ -215,7 +215,7 @@ impl Work {
             catch_unwind(AssertUnwindSafe(|| service.head(&head)))
         });
         self.line.place.set_calling(false);
-        refused.unwrap_or_else(|panic| Some(panicked(panic.as_ref())))
+        refused.unwrap_or_else(|panic| Some(panicked(panic)))
     }
 
     /// Answers before the body has come, of which the rest is doubt.
@@ -287,7 +287,7 @@ impl Work {
                 return;
             }
             Ok(Poll::Ready(reply)) => reply,
-            Err(panic) => panicked(panic.as_ref()),
+            Err(panic) => panicked(panic),
         };
         abandon(future);
         self.give(reply, Vec::new(), headers);

@@ -345,7 +345,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Work<B> {
                 return Poll::Pending;
             }
             Ok(Poll::Ready(given)) => self.given(given),
-            Err(panic) => self.own(panicked(panic.as_ref()), self.close),
+            Err(panic) => self.own(panicked(panic), self.close),
         };
         self.abandon(future);
         Poll::Ready(answer)

@@ -20,6 +20,7 @@
 //! `read`: from bytes to requests; `respond`: from requests to answers; `pending_body`: a request whose body is still coming;
 //! `unsent`: answers that the kernel has not taken yet.
 
+mod carry;
 mod pending_body;
 mod read;
 mod respond;
@@ -31,6 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use carry::Carry;
 use pending_body::PendingBody;
 use unsent::Unsent;
 
@@ -38,14 +40,15 @@ use super::decode::{Parsed, Refusal};
 use super::scratch::{Env, Scratch};
 use crate::answer::BoxFuture;
 use crate::config::ServerConfig;
+use crate::executor::{dispose, isolated};
 use crate::server::panic_text;
 use crate::service::{Method, Reply, Status, Version};
 
 /// Gathered answers of at least this many bytes are written before more requests are answered.
 pub const OUTPUT_BOUND: usize = 64 * 1024;
 
-/// Empty lines before a request line are skipped up to this many bytes.
-const MAX_BLANK: usize = 64;
+/// The maximum number of empty lines that are skipped before a request line.
+const MAX_EMPTY_LINES: u8 = 32;
 
 /// What a session waits for, each with a timeout of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,9 +98,11 @@ pub struct Session {
     state: State,
     want: Want,
     /// Bytes received and not yet used: part of a head, or requests that wait for their turn.
-    carry: Vec<u8>,
-    blank: usize,
+    carry: Carry,
+    /// Number of empty lines skipped before the request line that is expected.
+    empty_lines: u8,
     input_ended: bool,
+    /// Number of answers encoded.
     requests: u64,
     answered: u64,
     unsent: Option<Box<Unsent>>,
@@ -135,8 +140,8 @@ impl Session {
         Self {
             state: State::Head,
             want: Want::Read(Phase::Idle),
-            carry: Vec::new(),
-            blank: 0,
+            carry: Carry::default(),
+            empty_lines: 0,
             input_ended: false,
             requests: 0,
             answered: 0,
@@ -156,7 +161,9 @@ impl Session {
             (_, Want::Read(phase)) => phase,
             _ => Phase::Idle,
         };
-        (self.requests, phase)
+        // A refused body that is skipped belongs to the request that was answered last.
+        let answered = u64::from(matches!(self.state, State::Skip(_)));
+        (self.requests.saturating_sub(answered), phase)
     }
 
     /// Whether a request has begun and its answer is not yet wholly written.
@@ -176,7 +183,7 @@ impl Session {
             let used = self.run(bytes, env, scratch);
             self.keep(bytes.get(used..).unwrap_or_default());
         } else {
-            self.carry.extend_from_slice(bytes);
+            self.carry.append(bytes);
             if self.is_worth_a_look(bytes, &env.limits) {
                 self.run_carried(env, scratch);
             }
@@ -206,7 +213,7 @@ impl Session {
         let reply = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(reply)) => reply,
-            Err(panic) => panicked(panic.as_ref()),
+            Err(panic) => panicked(panic),
         };
         let exchange = *exchange;
         self.settle(exchange, reply);
@@ -229,7 +236,7 @@ impl Session {
                 self.refuse(late("The body did not come in time."), head_only, env, scratch);
             }
             (_, Want::Read(Phase::Head)) => {
-                let head_only = is_head(&self.carry);
+                let head_only = is_head(self.carry.unused());
                 self.refuse(late("The head did not come in time."), head_only, env, scratch);
             }
             _ => self.close(false),
@@ -302,10 +309,17 @@ fn is_head(head: &[u8]) -> bool {
     head.starts_with(b"HEAD ")
 }
 
-/// The answer to a request whose service panicked; says so in the log.
-pub fn panicked(panic: &(dyn Any + Send)) -> Reply {
-    tracing::warn!(text = panic_text(panic), "a service panicked");
+/// Logs a service's panic and returns the answer to its request. The payload is dropped here; if its drop panics as well,
+/// that panic ends here.
+pub fn panicked(panic: Box<dyn Any + Send>) -> Reply {
+    log_panic(panic, "a service panicked");
     Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service panicked.")
+}
+
+/// Logs a panic of foreign code, and drops its payload. Both may panic in turn; that ends here.
+fn log_panic(panic: Box<dyn Any + Send>, what: &str) {
+    isolated(|| tracing::warn!(text = panic_text(panic.as_ref()), "{what}"));
+    dispose(panic);
 }
 
 impl Drop for Session {

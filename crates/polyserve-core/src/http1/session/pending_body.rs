@@ -1,43 +1,67 @@
-//! A request whose body is still coming.
+//! A request whose body has not arrived completely.
 
 use crate::http1::chunked::Chunked;
-use crate::http1::decode::{Framing, Limits, Refusal};
+use crate::http1::connection_fields::Framing;
+use crate::http1::decode::Limits;
+use crate::http1::refusal::Refusal;
 
 /// A request whose body is incomplete.
 pub(super) struct PendingBody {
+    /// The head's bytes, which are decoded again when the body is complete. Empty if the body is skipped.
     pub(super) head: Vec<u8>,
     pub(super) body: Vec<u8>,
-    framing: BodyReader,
+    is_skipped: bool,
+    reader: BodyReader,
 }
 
 enum BodyReader {
+    /// The number of bytes that are missing.
     Length(u64),
     Chunked(Chunked),
 }
 
+/// Capacity reserved for a body of known length when its first byte arrives. A body up to this size costs one
+/// allocation; a client that announces a large body and sends one byte costs no more than this.
+const RESERVED: usize = 16 * 1024;
+
 impl PendingBody {
-    /// One of which the head has come. `head` is kept to be decoded again, once the body is there.
+    /// The body of a request whose head has arrived.
     pub(super) fn new(head: &[u8], framing: Framing) -> Self {
-        let framing = match framing {
+        let reader = match framing {
             Framing::Length(length) => BodyReader::Length(length),
             Framing::Chunked => BodyReader::Chunked(Chunked::new()),
         };
-        Self { head: head.to_vec(), body: Vec::new(), framing }
+        Self { head: head.to_vec(), body: Vec::new(), is_skipped: false, reader }
     }
 
-    /// How many bytes were used, and whether the body is complete.
+    /// A body that is read and thrown away: its request is answered already.
+    pub(super) fn skipped(framing: Framing) -> Self {
+        Self { is_skipped: true, ..Self::new(&[], framing) }
+    }
+
+    /// Reads from `input`. Returns the number of bytes used, and whether the body is complete.
     pub(super) fn read(&mut self, input: &[u8], limits: &Limits) -> Result<(usize, bool), Refusal> {
-        match &mut self.framing {
-            BodyReader::Length(remaining) => {
-                let take = usize::try_from(*remaining).unwrap_or(usize::MAX).min(input.len());
-                self.body.extend_from_slice(input.get(..take).unwrap_or_default());
-                *remaining = remaining.saturating_sub(take as u64);
-                Ok((take, *remaining == 0))
+        let read = match &mut self.reader {
+            BodyReader::Length(missing) => {
+                let most = usize::try_from(*missing).unwrap_or(usize::MAX);
+                let taken = input.get(..most).unwrap_or(input);
+                if !self.is_skipped {
+                    if self.body.capacity() == 0 && !taken.is_empty() {
+                        self.body.reserve_exact(most.min(taken.len().max(RESERVED)));
+                    }
+                    self.body.extend_from_slice(taken);
+                }
+                *missing = missing.saturating_sub(taken.len() as u64);
+                (taken.len(), *missing == 0)
             }
             BodyReader::Chunked(chunked) => {
                 let used = chunked.decode(input, &mut self.body, limits)?;
-                Ok((used, chunked.is_done()))
+                (used, chunked.is_done())
             }
+        };
+        if self.is_skipped {
+            self.body = Vec::new(); // the limit still counts the chunks
         }
+        Ok(read)
     }
 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::pending_body::PendingBody;
-use super::{Env, Exchange, MAX_BLANK, OUTPUT_BOUND, Phase, Scratch, Session, State, Want};
+use super::{Env, Exchange, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, Session, State, Want};
 use super::{exchange, is_head, panicked};
 use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_LOOK, Parsed};
 use crate::http1::encode;
@@ -17,7 +17,7 @@ impl Session {
     /// Whether `new`, the last of the carried bytes, may change what a head's beginning says. So a head that drips in
     /// costs a look for each line, not one for each byte.
     pub(super) fn is_worth_a_look(&self, new: &[u8], limits: &Limits) -> bool {
-        let length = self.carry.len();
+        let length = self.carry.unused().len();
         !matches!(self.state, State::Head)
             || length.saturating_sub(new.len()) < METHOD_LOOK
             || length > limits.max_head
@@ -26,20 +26,16 @@ impl Session {
 
     pub(super) fn run_carried(&mut self, env: &Env, scratch: &mut Scratch) {
         let mut carry = std::mem::take(&mut self.carry);
-        let used = self.run(&carry, env, scratch);
-        if used >= carry.len() {
-            carry.clear();
-        } else {
-            carry.drain(..used);
-        }
-        if !matches!(self.state, State::Closed) && !carry.is_empty() {
+        let used = self.run(carry.unused(), env, scratch);
+        if !matches!(self.state, State::Closed) {
+            carry.remove(used);
             self.carry = carry;
         }
     }
 
     pub(super) fn keep(&mut self, bytes: &[u8]) {
         if !matches!(self.state, State::Closed) {
-            self.carry.extend_from_slice(bytes);
+            self.carry.append(bytes);
         }
     }
 
@@ -86,9 +82,9 @@ impl Session {
 
     fn skip_blank(&mut self, input: &[u8]) -> usize {
         let mut skipped = 0_usize;
-        while self.blank < MAX_BLANK && input.get(skipped..).is_some_and(|rest| rest.starts_with(b"\r\n")) {
+        while self.empty_lines < MAX_EMPTY_LINES && input.get(skipped..).is_some_and(|rest| rest.starts_with(b"\r\n")) {
             skipped = skipped.saturating_add(2);
-            self.blank = self.blank.saturating_add(2);
+            self.empty_lines = self.empty_lines.saturating_add(1);
         }
         skipped
     }
@@ -114,7 +110,7 @@ impl Session {
             }
             Decoded::Head(parsed) => parsed,
         };
-        self.blank = 0;
+        self.empty_lines = 0;
         let after = input.get(parsed.length..).unwrap_or_default();
         let whole = match parsed.framing {
             Framing::Length(length) if length <= env.limits.max_body as u64 => {
@@ -141,7 +137,7 @@ impl Session {
         let refused = match asked {
             Ok(None) if too_large => Some(too_large_reply()),
             Ok(refused) => refused,
-            Err(panic) => Some(panicked(panic.as_ref())),
+            Err(panic) => Some(panicked(panic)),
         };
         let Some(reply) = refused else {
             if parsed.expects_continue {
@@ -155,7 +151,7 @@ impl Session {
         let keep_alive = parsed.keep_alive && !too_large && !parsed.expects_continue;
         let exchange = Exchange { keep_alive, ..exchange(parsed) };
         if self.encode(exchange, &reply, true, env, scratch) {
-            self.set_state(State::Skip(Box::new(PendingBody::new(&[], parsed.framing))));
+            self.set_state(State::Skip(Box::new(PendingBody::skipped(parsed.framing))));
             self.want = Want::Read(Phase::Body);
         } else {
             self.close(true);
@@ -182,9 +178,6 @@ impl Session {
                 return input.len();
             }
         };
-        if skipping {
-            pending.body.clear(); // the chunks are counted all the same
-        }
         if !done {
             self.wait(Phase::Body);
             return used;

@@ -3,12 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
-use super::{Env, Exchange, Phase, Scratch, Session, State, Want, exchange, panicked};
+use super::carry::Carry;
+use super::{Env, Exchange, Phase, Scratch, Session, State, Want, exchange, log_panic, panicked};
 use crate::answer::Answer;
 use crate::http1::date::Date;
 use crate::http1::decode::{Parsed, Refusal};
 use crate::http1::encode::{self, Line};
-use crate::server::panic_text;
 use crate::service::{Reply, Request, Version};
 
 impl Session {
@@ -23,7 +23,7 @@ impl Session {
                 self.set_state(State::Answer(exchange, future));
                 self.want = Want::Answer;
             }
-            Err(panic) => self.finish(exchange, &panicked(panic.as_ref()), last, env, scratch),
+            Err(panic) => self.finish(exchange, &panicked(panic), last, env, scratch),
         }
     }
 
@@ -81,7 +81,7 @@ impl Session {
 
     pub(super) fn close(&mut self, linger: bool) {
         self.set_state(State::Closed);
-        self.carry = Vec::new();
+        self.carry = Carry::default();
         self.want = Want::Close { linger: linger && !self.input_ended };
     }
 
@@ -95,7 +95,7 @@ impl Session {
         if let State::Answer(_, future) = old
             && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future)))
         {
-            tracing::warn!(text = panic_text(panic.as_ref()), "an answer panicked as it was dropped");
+            log_panic(panic, "an answer panicked as it was dropped");
         }
     }
 }

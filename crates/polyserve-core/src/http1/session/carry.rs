@@ -1,0 +1,75 @@
+//! Bytes that were received and not yet used: part of a head, or requests that wait for their turn.
+//!
+//! Cost: each byte is copied at most twice, however many requests a batch has. The buffer is freed when it is empty.
+
+/// A queue of bytes.
+#[derive(Debug, Default)]
+pub(super) struct Carry {
+    bytes: Vec<u8>,
+    /// Number of bytes at the front that are used up; less than half of `bytes`, or all are used and there are none.
+    used: usize,
+}
+
+impl Carry {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Returns the bytes that are not used.
+    pub(super) fn unused(&self) -> &[u8] {
+        self.bytes.get(self.used..).unwrap_or_default()
+    }
+
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Removes `count` bytes from the front. The rest is moved only once at least as many bytes are used up: moving it
+    /// for each request would cost the square of a batch's length.
+    pub(super) fn remove(&mut self, count: usize) {
+        self.used = self.used.saturating_add(count);
+        let rest = self.unused();
+        if rest.len() <= self.used {
+            *self = Self { bytes: rest.to_vec(), used: 0 };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A batch of requests whose answers all come later used to be moved to the front after each of them.
+    #[test]
+    fn removing_many_small_pieces_moves_each_byte_once() {
+        let mut carry = Carry::default();
+        let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(32 * 1024).collect();
+        carry.append(&bytes);
+        let (mut left, mut moved) = (bytes.as_slice(), 0);
+        while !left.is_empty() {
+            let expected = carry.unused().as_ptr().wrapping_add(37);
+            carry.remove(37.min(left.len()));
+            left = left.get(37..).unwrap_or_default();
+            assert_eq!(carry.unused(), left);
+            if carry.unused().as_ptr() != expected {
+                moved += left.len();
+            }
+        }
+        assert!(carry.is_empty() && carry.bytes.capacity() == 0);
+        assert!(moved <= bytes.len(), "{moved} bytes were moved for {} bytes", bytes.len());
+    }
+
+    #[test]
+    fn bytes_leave_in_their_order() {
+        let mut carry = Carry::default();
+        carry.append(b"abcdef");
+        carry.remove(2);
+        carry.append(b"gh");
+        assert_eq!(carry.unused(), b"cdefgh");
+        carry.remove(0);
+        carry.remove(5);
+        assert_eq!(carry.unused(), b"h");
+        carry.remove(9);
+        assert!(carry.is_empty() && carry.unused().is_empty());
+    }
+}
