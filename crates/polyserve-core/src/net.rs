@@ -88,13 +88,13 @@ pub fn accept(listener: impl AsFd) -> io::Result<TcpStream> {
     }
 }
 
-/// Receives what is there; 0 bytes at the end.
+/// Receives what is there, without waiting; 0 bytes at the end.
 ///
 /// # Errors
 ///
-/// As `recv(2)`.
+/// Returns the error of `recv(2)`; [`io::ErrorKind::WouldBlock`] if nothing is there.
 pub fn receive(stream: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
-    let (count, _) = rustix::net::recv(stream, buffer, RecvFlags::empty())?;
+    let (count, _) = rustix::net::recv(stream, buffer, RecvFlags::DONTWAIT)?;
     Ok(count)
 }
 
@@ -123,13 +123,14 @@ pub fn shut(stream: impl AsFd, how: Shutdown) -> io::Result<()> {
     Ok(rustix::net::shutdown(stream, how)?)
 }
 
-/// Sends what the kernel takes. `last`: as in [`send_flags`].
+/// Sends what the kernel takes, without waiting. `last`: as in [`send_flags`].
 ///
 /// # Errors
 ///
-/// As `send(2)`; a client that is gone raises no signal.
+/// Returns the error of `send(2)`; [`io::ErrorKind::WouldBlock`] if the kernel takes nothing. A client that is gone raises
+/// no signal.
 pub fn send(stream: impl AsFd, bytes: &[u8], last: bool) -> io::Result<usize> {
-    Ok(rustix::net::send(stream, bytes, send_flags(last))?)
+    Ok(rustix::net::send(stream, bytes, send_flags(last) | SendFlags::DONTWAIT)?)
 }
 
 /// The flags to send with. `last`: nothing but the connection's end follows.

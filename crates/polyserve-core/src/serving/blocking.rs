@@ -1,131 +1,190 @@
-//! The loop of a thread that serves one connection from its first byte to its close.
+//! Serving one connection on a thread that may block, from its first byte to its close.
 //!
-//! How such a thread waits differs between servers and is their [`Transport`].
+//! [`drive`] is the loop. How the thread waits is its [`Transport`]: [`PolledSocket`] waits in `poll(2)`; a server may have
+//! another one.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{ServerState, ThreadBuffers, WaitOutcome, wait_for_answer};
 use crate::http1::{Phase, Session, Want};
 
-/// A socket, as a thread that may wait uses it.
+mod polled_socket;
+
+pub use polled_socket::PolledSocket;
+
+/// A socket, as a thread that may block uses it.
 pub trait Transport {
-    /// Reads some bytes, waiting until `deadline` at the latest. While the phase is idle, the connection may be told
-    /// to leave.
+    /// Reads some bytes, waiting until `deadline` at the latest.
+    ///
+    /// Bytes that are in the socket are read before a timeout is reported, however late it is: after a pause of the whole
+    /// process, a request that had come in time is served. While the phase is idle, the connection may be told to leave.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the connection is lost.
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read>;
 
-    /// Writes until all is written, `deadline` has passed or the client is gone; says how much was written. `last`: the
-    /// connection is closed next.
+    /// Writes until all is written, `deadline` has passed or the client is gone. Returns the number of bytes written.
+    /// `last`: the connection is closed next.
     fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize;
 
-    /// The thread is about to wait for an answer that comes later.
+    /// Whether other connections wait for this thread. If so, the answers that are written next say `Connection: close`.
+    fn others_wait(&self) -> bool {
+        false
+    }
+
+    /// Called before the thread waits for an answer that comes later.
     fn about_to_wait(&mut self) {}
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug)]
 pub enum Read {
-    /// So many bytes.
+    /// This number of bytes was read.
     Bytes(usize),
     /// The client sends no more.
     End,
-    /// The deadline.
+    /// The deadline has passed, and the socket is empty.
     TimedOut,
-    /// Nothing; a shutdown has begun meanwhile, with a deadline of its own.
+    /// Nothing was read, and a shutdown has begun, with a deadline of its own.
     Again,
-    /// The connection was idle, and its thread is wanted elsewhere.
+    /// The connection was idle, and is to be closed.
     Leave,
 }
 
-/// Serves a connection to its end; says whether it must linger.
-pub fn drive(transport: &mut impl Transport, server: &ServerState, buffers: &mut ThreadBuffers) -> bool {
-    let mut session = Session::new();
-    let mut want = session.want();
-    let mut stage = session.stage();
-    let mut deadline = Instant::now() + stage.1.timeout(&server.config);
-    let linger = loop {
-        let last = matches!(want, Want::Close { .. });
-        if !buffers.scratch.out().is_empty() && !write(transport, &mut session, last, server, buffers) {
-            server.abandon(&mut session);
-            break false;
-        }
-        server.count(&mut session);
-        match want {
-            Want::Close { linger } => break linger,
-            Want::Write => {}
-            Want::Read(phase) => {
-                if session.stage() != stage {
-                    stage = session.stage();
-                    deadline = Instant::now() + phase.timeout(&server.config);
-                }
-                match read(transport, &mut session, phase, deadline, server, buffers) {
-                    Some(next) => want = next,
-                    None => break false,
-                }
-                continue;
-            }
-            Want::Answer => {
-                transport.about_to_wait();
-                match wait_for_answer(&mut session, server) {
-                    WaitOutcome::Here => {}
-                    WaitOutcome::TimedOut => {
-                        buffers.refresh(server);
-                        want = session.time_out(&server.env, &mut buffers.scratch);
-                        continue;
-                    }
-                    WaitOutcome::Cut => {
-                        server.abandon(&mut session);
-                        break false;
-                    }
-                }
-            }
-        }
-        buffers.refresh(server);
-        want = session.resume(&server.env, &mut buffers.scratch);
-    };
-    server.count(&mut session);
+/// A connection that is idle for this long gives the memory of large buffers back.
+const REST_AFTER: Duration = Duration::from_millis(500);
+
+/// Serves a connection to its end. Returns whether it must linger.
+///
+/// `accepted`: when the connection was accepted. The time that it has waited for a thread since then counts towards its
+/// first idle timeout and head timeout.
+pub fn drive(
+    transport: &mut impl Transport,
+    server: &ServerState,
+    buffers: &mut ThreadBuffers,
+    accepted: Instant,
+) -> bool {
+    let mut drive = Drive { transport, server, buffers, session: Session::new(), queued: accepted.elapsed() };
+    let linger = drive.run();
+    server.count(&mut drive.session);
     linger
 }
 
-fn write(
-    transport: &mut impl Transport,
-    session: &mut Session,
-    last: bool,
-    server: &ServerState,
-    buffers: &mut ThreadBuffers,
-) -> bool {
-    let out = buffers.scratch.out();
-    let whole = out.len();
-    let written = transport.write(out, last, Instant::now() + server.config.write_timeout);
-    session.written(written, &mut buffers.scratch);
-    written == whole
+struct Drive<'a, T> {
+    transport: &'a mut T,
+    server: &'a ServerState,
+    buffers: &'a mut ThreadBuffers,
+    session: Session,
+    /// How long the connection has waited for its thread.
+    queued: Duration,
 }
 
-fn read(
-    transport: &mut impl Transport,
-    session: &mut Session,
-    phase: Phase,
-    deadline: Instant,
-    server: &ServerState,
-    buffers: &mut ThreadBuffers,
-) -> Option<Want> {
-    let read = transport.read(&mut buffers.input, phase, server.within(deadline));
-    match read {
-        Ok(Read::Bytes(count)) => Some(buffers.receive(count, session, server, false)),
-        Ok(Read::End) if server.is_over() => {
-            server.abandon(session); // it may be this side that ended it
-            None
-        }
-        Ok(Read::End) => Some(session.end_of_input()),
-        Ok(Read::TimedOut) if !server.is_over() => {
-            buffers.refresh(server);
-            Some(session.time_out(&server.env, &mut buffers.scratch))
-        }
-        Ok(Read::Again) => Some(session.want()),
-        Ok(Read::Leave) => None,
-        Ok(Read::TimedOut) | Err(_) => {
-            server.abandon(session);
-            None
+impl<T: Transport> Drive<'_, T> {
+    fn run(&mut self) -> bool {
+        let server = self.server;
+        let mut want = self.session.want();
+        let mut stage = self.session.stage();
+        let mut deadline = self.deadline(stage);
+        loop {
+            let last = matches!(want, Want::Close { .. });
+            if !self.buffers.scratch.out().is_empty() && !self.write(last) {
+                return self.abandon();
+            }
+            server.count(&mut self.session);
+            want = match want {
+                Want::Close { linger } => return linger,
+                Want::Write => self.resume(),
+                Want::Read(phase) => {
+                    if self.session.stage() != stage {
+                        stage = self.session.stage();
+                        deadline = self.deadline(stage);
+                    }
+                    match self.read(phase, deadline) {
+                        Some(next) => next,
+                        None => return false,
+                    }
+                }
+                Want::Answer => {
+                    self.transport.about_to_wait();
+                    match wait_for_answer(&mut self.session, server) {
+                        WaitOutcome::Here => self.resume(),
+                        WaitOutcome::TimedOut => self.time_out(),
+                        WaitOutcome::Cut => return self.abandon(),
+                    }
+                }
+            };
         }
     }
+
+    /// The deadline of a stage that begins now.
+    fn deadline(&self, (request, phase): (u64, Phase)) -> Instant {
+        let timeout = phase.timeout(&self.server.config);
+        let is_first = request == 0 && matches!(phase, Phase::Idle | Phase::Head);
+        Instant::now() + if is_first { timeout.saturating_sub(self.queued) } else { timeout }
+    }
+
+    fn write(&mut self, last: bool) -> bool {
+        let out = self.buffers.scratch.out();
+        let length = out.len();
+        let written = self.transport.write(out, last, Instant::now() + self.server.config.write_timeout);
+        self.session.written(written, &mut self.buffers.scratch);
+        written == length
+    }
+
+    /// Reads once. Returns `None` if the connection is to be closed at once.
+    fn read(&mut self, phase: Phase, deadline: Instant) -> Option<Want> {
+        let server = self.server;
+        let deadline = server.within(deadline);
+        match self.read_or_rest(phase, deadline) {
+            Ok(Read::Bytes(count)) => {
+                let others_wait = self.transport.others_wait();
+                Some(self.buffers.receive(count, &mut self.session, server, others_wait))
+            }
+            Ok(Read::End) if server.is_over() => {
+                self.abandon(); // this side may have ended it
+                None
+            }
+            Ok(Read::End) => Some(self.session.end_of_input()),
+            Ok(Read::TimedOut) if !server.is_over() => Some(self.time_out()),
+            Ok(Read::Again) => Some(self.session.want()),
+            Ok(Read::Leave) => None,
+            Ok(Read::TimedOut) | Err(_) => {
+                self.abandon();
+                None
+            }
+        }
+    }
+
+    /// Reads once. If the connection is idle for a while, releases large buffers, and waits again.
+    fn read_or_rest(&mut self, phase: Phase, deadline: Instant) -> io::Result<Read> {
+        let rest_at = Instant::now() + REST_AFTER;
+        if phase == Phase::Idle && rest_at < deadline && self.buffers.is_large() {
+            match self.transport.read(&mut self.buffers.input, phase, rest_at)? {
+                Read::TimedOut => self.buffers.rest(),
+                read => return Ok(read),
+            }
+        }
+        self.transport.read(&mut self.buffers.input, phase, deadline)
+    }
+
+    fn resume(&mut self) -> Want {
+        self.buffers.refresh_closing(self.server, self.transport.others_wait());
+        self.session.resume(&self.server.env, &mut self.buffers.scratch)
+    }
+
+    fn time_out(&mut self) -> Want {
+        self.buffers.refresh(self.server);
+        self.session.time_out(&self.server.env, &mut self.buffers.scratch)
+    }
+
+    /// Gives the connection up. Returns that it does not linger.
+    fn abandon(&mut self) -> bool {
+        self.server.abandon(&mut self.session);
+        false
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -199,7 +199,7 @@ impl Worker {
         let stream = Arc::new(stream);
         *lock(&self.door.current) = Some(Arc::clone(&stream));
         let mut transport = Polled { stream: &stream, worker: self, fresh: true };
-        let linger = drive(&mut transport, &self.server, buffers);
+        let linger = drive(&mut transport, &self.server, buffers, Instant::now());
         *lock(&self.door.current) = None;
         // The supervisor may still be looking at it; then there is no time left to linger.
         if linger && let Some(stream) = Arc::into_inner(stream) {

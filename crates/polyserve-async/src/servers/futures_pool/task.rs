@@ -23,7 +23,7 @@ pub(super) fn serve_next(dispatcher: &Dispatcher) {
     let Some(seat) = dispatcher.sit() else { return };
     let mut visit = Visit { dispatcher, seat: Arc::clone(&seat), fresh: true };
     // A service's panics are the session's; whatever else panics, the thread is the pool's and must go on.
-    let served = isolate(|| with_buffers(|buffers| drive(&mut visit, &dispatcher.server, buffers)));
+    let served = isolate(|| with_buffers(|buffers| drive(&mut visit, &dispatcher.server, buffers, Instant::now())));
     drop(visit);
     dispatcher.rise(seat, served.unwrap_or(false));
 }

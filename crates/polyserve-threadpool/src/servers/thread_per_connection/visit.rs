@@ -56,7 +56,7 @@ impl<'a> Visit<'a> {
 
     pub(super) fn run(mut self, buffers: &mut ThreadBuffers) {
         let server = self.server;
-        if drive(&mut self, server, buffers) {
+        if drive(&mut self, server, buffers, Instant::now()) {
             self.member.step_back();
             self.linger(buffers);
         }
@@ -148,7 +148,10 @@ impl Transport for Visit<'_> {
             }
             let first = self.fresh.then(Instant::now);
             if !self.prepare_read(deadline, phase.timeout(&server.config))? {
-                return Ok(Read::TimedOut);
+                return Ok(match self.read_now(buffer)? {
+                    Read::Leave => Read::TimedOut,
+                    read => read,
+                });
             }
             let result = self.wait_and_read(buffer);
             if let Some(since) = first {

@@ -1,0 +1,114 @@
+//! A connection whose thread waits in `poll(2)`.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+
+use super::{Read, Transport};
+use crate::http1::Phase;
+use crate::net;
+use crate::serving::{OpenConnection, OpenConnections, ServerState, wait};
+
+/// The pause between two reads of a socket whose reading side was closed while a request was coming in.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// A connection of [`OpenConnections`], whose thread waits in `poll(2)`.
+///
+/// It is evicted if others wait for a thread while it is idle. A drain wakes its thread by
+/// [`OpenConnections::evict_idle`].
+#[derive(Debug)]
+pub struct PolledSocket<'a> {
+    connection: &'a Arc<OpenConnection>,
+    connections: &'a OpenConnections,
+    server: &'a ServerState,
+    /// Nothing was read yet; the connection counts as idle from this time on.
+    silent_until: Option<Instant>,
+}
+
+impl<'a> PolledSocket<'a> {
+    /// A connection of which nothing was read yet. It cannot be evicted for `grace`, because its first bytes are on their
+    /// way as a rule.
+    pub fn new(
+        connection: &'a Arc<OpenConnection>,
+        connections: &'a OpenConnections,
+        server: &'a ServerState,
+        grace: Duration,
+    ) -> Self {
+        Self { connection, connections, server, silent_until: Some(Instant::now() + grace) }
+    }
+
+    fn wait(&self, flags: PollFlags, deadline: Instant) -> io::Result<()> {
+        wait([(self.connection.stream().as_fd(), flags)], Some(deadline), &mut Vec::new())
+    }
+}
+
+impl Transport for PolledSocket<'_> {
+    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
+        let mut is_idle = false; // what the others know
+        // After an answer, a client that waits for it has sent nothing: a read would find nothing.
+        let mut waits_first = phase == Phase::Idle && self.silent_until.is_none();
+        loop {
+            let may_be_evicted = self.silent_until.is_none_or(|until| Instant::now() >= until);
+            if phase == Phase::Idle && may_be_evicted && !is_idle {
+                self.connections.set_idle(self.connection);
+                is_idle = true;
+            }
+            // After that: either the drain sees that this connection is idle, or this thread sees the drain.
+            let leaves = is_idle && (self.server.shutdown.is_begun() || self.connection.is_evicted());
+            if leaves || !std::mem::take(&mut waits_first) {
+                match net::receive(self.connection.stream(), buffer) {
+                    Ok(0) if self.connection.is_evicted() && phase == Phase::Idle => return Ok(Read::Leave),
+                    Ok(0) if self.connection.is_evicted() && Instant::now() < self.server.within(deadline) => {
+                        // A request had begun to come in just then; the rest of it can still be read.
+                        thread::park_timeout(LOOK_AGAIN);
+                        continue;
+                    }
+                    Ok(0) => return Ok(Read::End),
+                    Ok(count) => {
+                        if is_idle {
+                            self.connections.set_busy(self.connection);
+                        }
+                        self.silent_until = None;
+                        return Ok(Read::Bytes(count));
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                    Err(_) if leaves => return Ok(Read::Leave),
+                    Err(_) => {}
+                }
+                if Instant::now() >= deadline {
+                    return Ok(Read::TimedOut);
+                }
+            }
+            let until = self.silent_until.filter(|_| phase == Phase::Idle && !is_idle);
+            self.wait(PollFlags::IN, until.map_or(deadline, |until| until.min(deadline)))?;
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize {
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match net::send(self.connection.stream(), rest, last) {
+                Ok(0) => break,
+                Ok(count) => written += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let deadline = self.server.within(deadline);
+                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, deadline).is_err() {
+                        break;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        written
+    }
+
+    fn others_wait(&self) -> bool {
+        self.connections.is_wanted(self.connection)
+    }
+}

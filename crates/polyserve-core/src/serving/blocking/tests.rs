@@ -1,0 +1,129 @@
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::{PolledSocket, drive};
+use crate::ServerConfig;
+use crate::service::Echo;
+use crate::serving::{OpenConnections, ServerState, with_buffers};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// A server of one connection at a time, on a thread for each.
+struct Fixture {
+    server: Arc<ServerState>,
+    connections: Arc<OpenConnections>,
+    listener: TcpListener,
+}
+
+impl Fixture {
+    fn new(change: impl FnOnce(&mut ServerConfig)) -> Self {
+        let config = ServerConfig::default().with(change);
+        Self {
+            server: Arc::new(ServerState::new(Arc::new(Echo), &config)),
+            connections: Arc::new(OpenConnections::new(1)),
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client
+    }
+
+    /// Serves the next connection, as one that was accepted at this time.
+    fn serve(&self, accepted: Instant) -> JoinHandle<bool> {
+        let (server, connections) = (Arc::clone(&self.server), Arc::clone(&self.connections));
+        let stream = self.listener.accept().unwrap().0;
+        thread::spawn(move || {
+            let connection = connections.enter(stream).unwrap();
+            let mut socket = PolledSocket::new(&connection, &connections, &server, Duration::ZERO);
+            let linger = with_buffers(|buffers| drive(&mut socket, &server, buffers, accepted));
+            connections.leave(connection);
+            linger
+        })
+    }
+}
+
+fn ago(duration: Duration) -> Instant {
+    Instant::now().checked_sub(duration).unwrap()
+}
+
+fn head(client: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        client.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// After a pause of the process longer than the timeouts, such a request was answered 408 or reset.
+#[test]
+fn a_request_that_is_there_is_served_however_late() {
+    let fixture = Fixture::new(|c| c.requests_per_connection = 1);
+    let mut client = fixture.connect();
+    client.write_all(GET).unwrap();
+    assert!(fixture.serve(ago(PATIENCE * 2)).join().unwrap());
+    assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn the_time_in_a_queue_counts_towards_the_head_timeout() {
+    let fixture = Fixture::new(|c| c.head_timeout = PATIENCE);
+    let mut client = fixture.connect();
+    client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    assert!(fixture.serve(ago(PATIENCE)).join().unwrap());
+    assert!(head(&mut client).starts_with("HTTP/1.1 408 "));
+}
+
+#[test]
+fn an_answer_says_that_it_closes_if_others_wait() {
+    let fixture = Fixture::new(|_| {});
+    let mut client = fixture.connect();
+    client.write_all(GET).unwrap();
+    let serving = fixture.serve(Instant::now());
+    assert!(!head(&mut client).contains("Connection: close"));
+    client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    // It reads that before it can be evicted, or is busy with it.
+    fixture.connections.wait_for_thread();
+    client.write_all(b"Host: a\r\n\r\n").unwrap();
+    assert!(head(&mut client).contains("Connection: close"));
+    assert!(serving.join().unwrap());
+}
+
+#[test]
+fn an_idle_connection_leaves_without_a_word_for_one_that_waits() {
+    let fixture = Fixture::new(|_| {});
+    let mut client = fixture.connect();
+    client.write_all(GET).unwrap();
+    let serving = fixture.serve(Instant::now());
+    assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+    fixture.connections.wait_for_thread();
+    assert!(!serving.join().unwrap());
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+}
+
+/// The thread is woken, and the request that had begun is served.
+#[test]
+fn a_drain_ends_idle_connections_and_serves_requests() {
+    let fixture = Fixture::new(|_| {});
+    let mut client = fixture.connect();
+    client.write_all(GET).unwrap();
+    let serving = fixture.serve(Instant::now());
+    assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+    client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    fixture.server.shutdown.begin(Instant::now() + PATIENCE);
+    fixture.connections.evict_idle();
+    client.write_all(b"Host: a\r\n\r\n").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert!(head(&mut client).contains("Connection: close"));
+    serving.join().unwrap();
+    assert!(fixture.connections.wait_until_empty(Instant::now()));
+    assert_eq!(fixture.server.drained(0).answered, 2);
+}
