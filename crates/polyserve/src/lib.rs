@@ -22,7 +22,7 @@
 //! use polyserve::prelude::*;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let catalog = Catalog::builtin();
-//! let server = (catalog.server("thread_per_connection")?.make)(&ServerConfig::default())?;
+//! let server = (catalog.server("leader_followers")?.make)(&ServerConfig::default())?;
 //! let repo = (catalog.repo("std_mutex")?.make)()?;
 //! let running = server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo))?;
 //! # running.shutdown()?;

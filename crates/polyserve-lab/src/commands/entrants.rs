@@ -33,7 +33,7 @@ impl FromStr for Pair {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.rsplit_once('/') {
             Some((server, repo)) => Ok(Self { server: server.to_owned(), repo: repo.to_owned() }),
-            None => Err(format!("{text:?} is not SERVER/REPO such as thread_per_connection/two_level")),
+            None => Err(format!("{text:?} is not SERVER/REPO such as leader_followers/two_level")),
         }
     }
 }
@@ -100,7 +100,7 @@ pub(crate) struct Entrants<'a> {
 const QUICK: (usize, usize) = (4, 2);
 /// The built-in repos and servers that a quick comparison takes first.
 const QUICK_REPOS: [&str; 2] = ["two_level", "dashmap"];
-const QUICK_SERVERS: [&str; 4] = ["thread_per_connection", "pool_server/mpsc_pool", "tokio_tcp", "tokio_per_core"];
+const QUICK_SERVERS: [&str; 4] = ["leader_followers", "pool_server/mpsc_pool", "tokio_tcp", "tokio_per_core"];
 
 /// The limits of kept connections, and of a connection a request. A reference that the catalog lacks is left out.
 const LIMIT: &str = "null_epoll";
@@ -236,7 +236,7 @@ impl Entrants<'_> {
     fn reference(&self) -> anyhow::Result<Option<Contestant>> {
         let Some(Baseline::Reference(name)) = self.baseline else { return Ok(None) };
         let Ok(Entry { name, .. }) = self.catalog.reference(name) else {
-            let what = "is neither SERVER/REPO such as thread_per_connection/two_level nor a reference such as";
+            let what = "is neither SERVER/REPO such as leader_followers/two_level nor a reference such as";
             return Err(Misuse(format!("--baseline {name:?} {what} {LIMIT}")).into());
         };
         if self.slowed.is_some() {

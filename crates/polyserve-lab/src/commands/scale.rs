@@ -42,7 +42,7 @@ pub(crate) struct ScaleArgs {
     /// The points of the only axis, with commas between them.
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     points: Vec<u64>,
-    /// The servers, with commas between them. [default: pool_server, thread_per_connection, tokio_tcp, tokio_per_core; quick:
+    /// The servers, with commas between them. [default: pool_server, leader_followers, tokio_tcp, tokio_per_core; quick:
     /// pool_server, tokio_tcp; and a catalog's own]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,

@@ -146,8 +146,8 @@ mod tests {
         assert_eq!(of("tokio_tcp", 20_000, &|_| ()), None);
         assert_eq!(of("sequential", 1, &|_| ()), None);
         assert_eq!(of("sequential", 64, &|_| ()).as_deref(), Some("10s x 63"));
-        assert_eq!(of("thread_per_connection", 10_000, &|_| ()), None);
-        assert_eq!(of("thread_per_connection", 64, &|c| c.max_connections = 60).as_deref(), Some("10s x 4"));
+        assert_eq!(of("leader_followers", 10_000, &|_| ()), None);
+        assert_eq!(of("leader_followers", 64, &|c| c.max_connections = 60).as_deref(), Some("10s x 4"));
         assert_eq!(of("futures_pool", 100, &|_| ()), None);
         assert_eq!(of("futures_pool", 200, &|_| ()).as_deref(), Some("10s x 100"));
         assert_eq!(of("futures_pool", 64, &|c| c.workers = Some(8)).as_deref(), Some("10s x 56"));

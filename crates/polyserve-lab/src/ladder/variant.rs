@@ -17,7 +17,7 @@ use crate::launch::build;
 /// Servers that the smaller build has.
 const IN_SERVE: [&str; 7] = [
     "sequential",
-    "thread_per_connection",
+    "leader_followers",
     "pool_server/mpsc_pool",
     "pool_server/crossbeam_pool",
     "pool_server/stealing_pool",

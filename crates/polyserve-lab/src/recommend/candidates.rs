@@ -30,7 +30,7 @@ pub struct Field {
 
 /// The built-in servers that a minute can tell apart: an async one, one a core, the classic pool, a thread for each
 /// connection. The first needs no thread to wait, so half of what it does is a rate that others can be asked for.
-const SERVERS: [&str; 4] = ["tokio_tcp", "tokio_per_core", "pool_server/mpsc_pool", "thread_per_connection"];
+const SERVERS: [&str; 4] = ["tokio_tcp", "tokio_per_core", "pool_server/mpsc_pool", "leader_followers"];
 /// A thread for each connection makes sense up to here.
 const MOST_THREADS: usize = 1000;
 /// A pool whose workers wait gets one for each connection, but no more than this.
@@ -153,7 +153,7 @@ mod tests {
         assert!(one_core.candidates.iter().all(|one| one.workers.is_none()));
         assert_eq!(names(&of(&Workload { cores: 2, ..workload() }))[0], "tokio_tcp/two_level");
         let many = of(&Workload { connections: 2000, ..workload() });
-        assert!(!names(&many).iter().any(|name| name.starts_with("thread_per_connection")));
+        assert!(!names(&many).iter().any(|name| name.starts_with("leader_followers")));
         assert!(many.because[0].contains("2000 connections"), "{:?}", many.because);
     }
 
@@ -162,7 +162,7 @@ mod tests {
         let waiting = of(&Workload { wait_ms: 5.0, ..workload() });
         let workers: Vec<_> = waiting.candidates.iter().map(|one| (one.server.as_str(), one.workers)).collect();
         let pool = ("pool_server/mpsc_pool", Some(64));
-        assert_eq!(workers, [("tokio_tcp", None), ("tokio_per_core", None), pool, ("thread_per_connection", None)]);
+        assert_eq!(workers, [("tokio_tcp", None), ("tokio_per_core", None), pool, ("leader_followers", None)]);
         let few = |connections| {
             let pool = [String::from("pool_server")];
             let workload = Workload { wait_ms: 5.0, connections, ..workload() };

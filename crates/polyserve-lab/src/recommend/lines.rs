@@ -75,7 +75,7 @@ macro_rules! grid {
 const GRID: &[&[Piece]] = grid! {
     servers {
         "sequential" None => polyserve::threadpool::Sequential::new(ServerConfig::default());
-        "thread_per_connection" None => polyserve::threadpool::ThreadPerConnection::new(ServerConfig::default());
+        "leader_followers" None => polyserve::threadpool::LeaderFollowers::new(ServerConfig::default());
         "pool_server/mpsc_pool" None =>
             PoolServer::new(ServerConfig::default(), |c| Ok(std::sync::Arc::new(MpscPool::new(c.into())?)));
         "pool_server/crossbeam_pool" None => PoolServer::new(ServerConfig::default(), |c|

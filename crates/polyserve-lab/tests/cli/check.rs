@@ -21,7 +21,7 @@ fn file(name: &str) -> PathBuf {
 
 #[test]
 fn what_clients_see_of_every_shape_has_an_order() {
-    let servers = "sequential,pool_server,thread_per_connection,tokio_tcp,tokio_hyper,smol";
+    let servers = "sequential,pool_server,leader_followers,tokio_tcp,tokio_hyper,smol";
     let report: Value =
         serde_json::from_str(&printed(&["check", "--servers", servers, "--ops", "1000", "--json"])).unwrap();
     assert_eq!((&report["passed"], &report["interrupted"]), (&true.into(), &false.into()), "{report}");

@@ -53,7 +53,7 @@ pub(crate) fn kind(line: &Value) -> &str {
 #[test]
 fn a_tiny_comparison_says_that_it_decides_nothing_and_records_every_turn() {
     let dir = fresh("tiny");
-    let pair = ["compare", "--servers=thread_per_connection", "--repos=two_level,std_mutex", "--rounds=2"];
+    let pair = ["compare", "--servers=leader_followers", "--repos=two_level,std_mutex", "--rounds=2"];
     let out = format!("--out={}", dir.display());
     let said = printed(&[&pair[..], &TINY, &["--slowed=50", &out]].concat());
     for wanted in ["too few rounds", "A/A", "baseline", "null_epoll", "slowed 50 %", "2 rounds"] {
@@ -141,8 +141,8 @@ fn who_cannot_take_part_is_recorded() {
 
 #[test]
 fn what_cannot_be_compared_is_named() {
-    let error = misused(&["compare", "--servers=thread_per_connections"]);
-    assert!(error.contains("did you mean \"thread_per_connection\"?"), "{error}");
+    let error = misused(&["compare", "--servers=leader_follower"]);
+    assert!(error.contains("did you mean \"leader_followers\"?"), "{error}");
     assert!(misused(&["compare", "--repos=two_levels"]).contains("did you mean \"two_level\"?"));
     assert!(misused(&["compare", "--baseline=pool_server/nope"]).contains("no repo \"nope\""));
     assert!(misused(&["compare", "--baseline=nope"]).contains("nor a reference such as null_epoll"));
@@ -214,7 +214,7 @@ fn a_server_of_ours_holds_all_that_can_be_seen_at_an_address() {
 fn what_others_keep_of_the_contract_is_recorded() {
     let dir = fresh("contract");
     let theirs = serve("theirs", Role::Ranked, "pool_server").with(|one| one.is_foreign = true);
-    let comparison = comparison(vec![serve("base", Role::Baseline, "thread_per_connection"), theirs]);
+    let comparison = comparison(vec![serve("base", Role::Baseline, "leader_followers"), theirs]);
     let ranking = comparison.run(&mut record(&dir, &comparison), &mut Progress::of(comparison.turns())).unwrap();
     let [contract] = ranking.contracts.as_slice() else { panic!("{:?}", ranking.contracts) };
     assert!(contract.keeps_framing && contract.report.failed.is_empty(), "{contract}");
@@ -284,8 +284,8 @@ pub(crate) fn comparison(contestants: Vec<Contestant>) -> Comparison {
 fn who_fails_is_named_and_not_ranked() {
     let dir = fresh("failing");
     let comparison = comparison(vec![
-        serve("base", Role::Baseline, "thread_per_connection"),
-        serve("base again", Role::Same, "thread_per_connection"),
+        serve("base", Role::Baseline, "leader_followers"),
+        serve("base again", Role::Same, "leader_followers"),
         contestant("dies", Role::Ranked, "/bin/sh", &["-c", "echo no memory >&2; exit 3"]),
         contestant("leaves", Role::Ranked, "/bin/sh", &["-c", r#"echo '{"listening":"http://127.0.0.1:1"}'; exit 0"#]),
         serve("wrong", Role::Ranked, "null_epoll"),

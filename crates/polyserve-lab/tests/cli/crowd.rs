@@ -19,7 +19,7 @@ fn an_idle_crowd_is_held_and_every_slice_recorded() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("crowd-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     let out = format!("--out={}", dir.display());
-    let servers = "--servers=pool_server,thread_per_connection";
+    let servers = "--servers=pool_server,leader_followers";
     let report = crowd(&["--kind=idle", "--connections=50", servers, "--seed=7", &out]);
     assert_eq!((&report["environment"]["seed"], &report["interrupted"]), (&7.into(), &false.into()));
     let rows = report["rows"].as_array().unwrap();

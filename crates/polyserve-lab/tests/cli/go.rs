@@ -26,7 +26,7 @@ fn is_here(name: &str) -> bool {
 }
 
 const TINY: [&str; 8] = [
-    "--servers=thread_per_connection",
+    "--servers=leader_followers",
     "--repos=two_level",
     "--rounds=1",
     "--slice=30ms",
@@ -63,7 +63,7 @@ fn without_go_they_are_named_as_not_run() {
     let ranking: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
     let failed = &ranking["failed"];
     assert_eq!((&failed[0]["name"], &failed[0]["why"]), (&"go/nethttp".into(), &"not run: go is not installed".into()));
-    assert!(ranking["rows"].as_array().unwrap().iter().any(|row| row["name"] == "thread_per_connection/two_level"));
+    assert!(ranking["rows"].as_array().unwrap().iter().any(|row| row["name"] == "leader_followers/two_level"));
 }
 
 #[test]

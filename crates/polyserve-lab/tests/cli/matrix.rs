@@ -50,7 +50,7 @@ fn figure(cell: &Value, name: &str) -> f64 {
 #[test]
 fn every_cell_is_measured_once_and_recorded() {
     let dir = Dir::new("cells");
-    let args = ["--servers=pool_server,thread_per_connection,pool_server/mpsc_pool", &dir.out()];
+    let args = ["--servers=pool_server,leader_followers,pool_server/mpsc_pool", &dir.out()];
     let measured = matrix(&args);
     assert_eq!((&measured["failed"], &measured["interrupted"]), (&Value::Array(Vec::new()), &false.into()));
     assert_eq!(measured["left"], 0);
@@ -59,7 +59,7 @@ fn every_cell_is_measured_once_and_recorded() {
         cells.iter().filter(|cell| cell["contestant"] == name && cell["control"] == control).count()
     };
     let classic = "pool_server/mpsc_pool/two_level";
-    let counts = (of(classic, false), of(classic, true), of("thread_per_connection/two_level", false));
+    let counts = (of(classic, false), of(classic, true), of("leader_followers/two_level", false));
     assert_eq!((cells.len(), counts), (20, (8, 8, 4)));
     for cell in cells {
         let (total, connections) = (figure(cell, "total_s"), figure(cell, "connections"));
@@ -78,7 +78,7 @@ fn every_cell_is_measured_once_and_recorded() {
         let ours = csv.lines().nth(1).unwrap();
         assert!(ours.starts_with("rust,2,60,3,") && ours.contains(",pool_server,mpsc_pool,two_level,"), "{csv}");
         let alone = csv.lines().nth(5).unwrap();
-        assert!(alone.starts_with("rust,,60,3,") && alone.contains(",thread_per_connection,,two_level,"), "{csv}");
+        assert!(alone.starts_with("rust,,60,3,") && alone.contains(",leader_followers,,two_level,"), "{csv}");
     }
     again_measures_what_is_missing(&dir, &args);
 }

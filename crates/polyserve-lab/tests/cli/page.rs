@@ -153,10 +153,10 @@ fn who_fails_is_named_with_the_reason_and_stays_out() {
 /// A server that does not let its workers be chosen takes part once.
 #[test]
 fn a_shape_has_a_bound_of_its_own() {
-    let measured = page(&["--servers=thread_per_connection,sequential", "--workers=2,3"]);
+    let measured = page(&["--servers=leader_followers,sequential", "--workers=2,3"]);
     let rows = measured["rows"].as_array().unwrap();
     let of: Vec<_> = rows.iter().map(|row| (row["server"].as_str().unwrap(), row["bound_per_s"].as_f64())).collect();
-    assert_eq!(of, [("thread_per_connection", Some(12_500.0)), ("sequential", Some(2500.0))]);
+    assert_eq!(of, [("leader_followers", Some(12_500.0)), ("sequential", Some(2500.0))]);
     assert!(rows.iter().all(|row| row["workers"].is_null()), "{rows:?}");
 }
 
@@ -175,7 +175,7 @@ fn by_default_all_with_workers_take_part() {
     let (dir, out) = fresh("default");
     let listing: Value = serde_json::from_str(&printed(&["list", "--json"])).unwrap();
     let wanted: Vec<_> = (listing["servers"].as_array().unwrap().iter())
-        .filter(|entry| !["sequential", "thread_per_connection"].contains(&entry["name"].as_str().unwrap()))
+        .filter(|entry| !["sequential", "leader_followers"].contains(&entry["name"].as_str().unwrap()))
         .collect();
     assert!(wanted.iter().any(|entry| entry["name"] == "futures_pool"), "{wanted:?}");
     let said = printed(&[&TINY[..], &["--workers=1", &out]].concat());
@@ -187,8 +187,7 @@ fn by_default_all_with_workers_take_part() {
         assert_eq!(row.split_whitespace().nth(3).unwrap() != "-", holds, "{row}");
     }
     let failed = recorded(&dir, "failure");
-    for (name, bound) in
-        [("sequential", "1 x 5 / 0.002 s = 2500.0"), ("thread_per_connection", "5 x 5 / 0.002 s = 12500.0")]
+    for (name, bound) in [("sequential", "1 x 5 / 0.002 s = 2500.0"), ("leader_followers", "5 x 5 / 0.002 s = 12500.0")]
     {
         let line = said.lines().find(|line| line.starts_with(&format!("not run: {name}: its shape is no pool")));
         assert!(line.is_some_and(|line| line.contains(bound)), "{name}: {said}");

@@ -39,7 +39,7 @@ fn names(values: &Value, field: &str) -> Vec<String> {
 #[test]
 fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     let (dir, out) = fresh("answer");
-    let args = ["--servers=tokio_tcp,thread_per_connection", "--reads=50", &out];
+    let args = ["--servers=tokio_tcp,leader_followers", "--reads=50", &out];
     let said = recommend(&args);
     let workload = &said["workload"];
     assert_eq!(
@@ -51,7 +51,7 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     assert!(!defaulted.iter().any(|flag| flag.starts_with("--reads") || flag.starts_with("--keys")), "{defaulted:?}");
     let mut servers = names(&said["ranked"], "server");
     servers.sort();
-    assert_eq!(servers, ["thread_per_connection", "tokio_tcp"]);
+    assert_eq!(servers, ["leader_followers", "tokio_tcp"]);
     let (first, second) = (&said["ranked"][0], &said["ranked"][1]);
     assert_eq!((&first["rank"], &first["of_winner"]), (&1.into(), &Value::Null));
     assert_eq!(second["verdict"], "too_few_rounds");
@@ -78,7 +78,7 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
 fn a_signal_ends_it_with_what_it_knows() {
     let (dir, out) = fresh("signal");
     let args = ["recommend", "--rounds=1000", "--time=30m", "--keys=10", "--connections=4", "--json", &out];
-    let args = [&args[..], &["--servers=tokio_tcp,thread_per_connection", "--repos=two_level"]].concat();
+    let args = [&args[..], &["--servers=tokio_tcp,leader_followers", "--repos=two_level"]].concat();
     let turns = || fs::read_to_string(dir.join("recommend-compare.jsonl")).unwrap_or_default();
     let output = interrupted(&args, |_| turns().contains("\"kind\":\"turn\",\"round\":1,"));
     assert!(output.status.success(), "{}", text(&output.stderr));

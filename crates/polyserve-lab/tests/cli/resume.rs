@@ -45,10 +45,8 @@ fn a_comparison_goes_on_after_its_last_whole_round() {
 #[test]
 fn who_was_out_stays_out() {
     let dir = fresh("stays-out");
-    let comparison = comparison(vec![
-        serve("base", Role::Baseline, "thread_per_connection"),
-        serve("wrong", Role::Ranked, "null_epoll"),
-    ]);
+    let comparison =
+        comparison(vec![serve("base", Role::Baseline, "leader_followers"), serve("wrong", Role::Ranked, "null_epoll")]);
     let run = || comparison.run(&mut record(&dir, &comparison), &mut Progress::of(comparison.turns())).unwrap();
     let why =
         |ranking: &Ranking| ranking.failed.iter().map(|failed| (failed.round, failed.why.clone())).collect::<Vec<_>>();

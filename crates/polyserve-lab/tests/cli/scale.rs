@@ -155,7 +155,7 @@ fn every_axis_moves_what_it_is_named_after() {
 /// Who does not let its workers be chosen is named on that axis, and measured on the others.
 #[test]
 fn who_is_left_out_is_named() {
-    let args = ["--axis=workers,connections", "--servers=thread_per_connection,sequential", "--rounds=1", "--quick"];
+    let args = ["--axis=workers,connections", "--servers=leader_followers,sequential", "--rounds=1", "--quick"];
     let said = printed(&[&TINY[..2], &["--keys=5", "--connections=4", "--json"], &args[..]].concat());
     let report: Value = serde_json::from_str(&said).unwrap();
     let not_run = report["not_run"].as_array().unwrap();
@@ -163,10 +163,10 @@ fn who_is_left_out_is_named() {
         let is_it = |one: &&Value| one["axis"] == axis && one["name"] == name;
         not_run.iter().filter(is_it).map(|one| one["why"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert!(why("workers", "thread_per_connection/two_level")[0].contains("workers"), "{not_run:?}");
+    assert!(why("workers", "leader_followers/two_level")[0].contains("workers"), "{not_run:?}");
     let bounds = why("connections", "sequential/two_level");
     assert!(!bounds.is_empty() && bounds.iter().all(|why| why.contains("another connection may wait")), "{bounds:?}");
-    assert_eq!(why("connections", "thread_per_connection/two_level"), [] as [String; 0]);
+    assert_eq!(why("connections", "leader_followers/two_level"), [] as [String; 0]);
     assert!(report["points"].as_array().unwrap().iter().all(|point| point["axis"] == "connections"), "{report}");
 }
 

@@ -15,7 +15,7 @@ fn serve(args: &[&str]) -> Serving {
 #[test]
 fn it_serves_drains_and_says_what_it_did() {
     for (server, signal) in
-        [("pool_server", Signal::INT), ("sequential", Signal::TERM), ("thread_per_connection", Signal::INT)]
+        [("pool_server", Signal::INT), ("sequential", Signal::TERM), ("leader_followers", Signal::INT)]
     {
         let serving = serve(&["--server", server, "--repo", "std_mutex"]);
         let body = r#"{"id":1,"description":"one","value":60.750847}"#;
@@ -109,7 +109,7 @@ fn the_flag_comes_before_the_variables() {
 
 #[test]
 fn the_published_pool_size_suits_every_server_and_our_own_does_not() {
-    for server in ["pool_server", "sequential", "thread_per_connection"] {
+    for server in ["pool_server", "sequential", "leader_followers"] {
         let mut command = polyserve(&[&ANY[..], &["--server", server]].concat());
         drop(Serving::start({
             command.env("THREAD_POOL_SIZE", "3");
@@ -125,7 +125,7 @@ fn the_published_pool_size_suits_every_server_and_our_own_does_not() {
 fn what_is_wrong_is_named_with_what_is_right() {
     let error = misused(&["serve", "--server", "nope"]);
     assert!(misused(&["serve", "--server", "null_epol"]).contains("no server \"null_epol\"; there are: sequential"));
-    for name in ["no server \"nope\"", "sequential", "thread_per_connection", "pool_server/mpsc_pool"] {
+    for name in ["no server \"nope\"", "sequential", "leader_followers", "pool_server/mpsc_pool"] {
         assert!(error.contains(name), "{error}");
     }
     assert!(misused(&["serve", "--repo", "two_levels"]).contains("did you mean \"two_level\"?"));

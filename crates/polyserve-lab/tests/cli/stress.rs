@@ -14,7 +14,7 @@ use super::{descriptors, interrupted, misused, printed, text};
 
 #[test]
 fn a_small_one_passes_on_every_shape() {
-    for server in ["pool_server", "sequential", "thread_per_connection"] {
+    for server in ["pool_server", "sequential", "leader_followers"] {
         let args = ["stress", "--server", server, "--scale", "0.01", "--connections", "5", "--json"];
         let report: Value = serde_json::from_str(&printed(&args)).unwrap();
         assert_eq!(report["passed"], true, "{report}");

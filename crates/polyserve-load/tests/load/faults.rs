@@ -167,7 +167,7 @@ fn large_bodies_both_ways() {
         Traffic::expecting(vec![exchange]).unwrap()
     };
     let config = polyserve_core::ServerConfig::default().with(|config| config.max_body = 4 << 20);
-    let sequential = polyserve_threadpool::ThreadPerConnection::new(config).unwrap();
+    let sequential = polyserve_threadpool::LeaderFollowers::new(config).unwrap();
     let echo = std::sync::Arc::new(polyserve_core::service::Echo);
     let running = polyserve_core::Server::serve(&sequential, ([127, 0, 0, 1], 0).into(), echo).unwrap();
     let load = |traffic| requests(running.local_addr(), &traffic, 10).with(|load| load.connections = 2);

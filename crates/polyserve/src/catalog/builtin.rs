@@ -27,7 +27,7 @@ pub(super) fn catalog() -> Catalog {
 
 #[cfg(feature = "threadpool")]
 fn threadpool(catalog: Catalog) -> Catalog {
-    use polyserve_threadpool::{CrossbeamPool, MpscPool, Sequential, StealingPool, ThreadPerConnection};
+    use polyserve_threadpool::{CrossbeamPool, LeaderFollowers, MpscPool, Sequential, StealingPool};
 
     catalog
         .with_server(Entry::server(
@@ -37,10 +37,10 @@ fn threadpool(catalog: Catalog) -> Catalog {
             |config| Ok(Box::new(Sequential::new(config.clone())?)),
         ))
         .with_server(Entry::server(
-            "thread_per_connection",
-            "a thread for every connection, while it is open",
+            "leader_followers",
+            "a thread for each connection; the thread that accepts also serves it (Leader/Followers)",
             &["one connection a thread", HOLDS_A_WORKER, "drains"],
-            |config| Ok(Box::new(ThreadPerConnection::new(config.clone())?)),
+            |config| Ok(Box::new(LeaderFollowers::new(config.clone())?)),
         ))
         .with_executor(Entry::executor(
             "mpsc_pool",

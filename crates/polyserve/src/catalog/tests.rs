@@ -49,14 +49,14 @@ mod threadpool {
         let catalog = Catalog::builtin();
         let names: Vec<_> = catalog.servers().iter().map(|entry| entry.name.as_str()).collect();
         let pools = ["pool_server/mpsc_pool", "pool_server/crossbeam_pool", "pool_server/stealing_pool"];
-        assert_eq!(names[..5], [&["sequential", "thread_per_connection"][..], &pools].concat());
+        assert_eq!(names[..5], [&["sequential", "leader_followers"][..], &pools].concat());
         for executor in catalog.executors() {
             assert!(names.contains(&format!("pool_server/{}", executor.name).as_str()), "{names:?}");
         }
         assert_eq!(catalog.server("pool_server").unwrap().name, "pool_server/mpsc_pool");
         let error = catalog.server("pool_servre").err().unwrap().to_string();
         assert!(error.contains("did you mean \"pool_server\"?"), "{error}");
-        assert!(error.contains("thread_per_connection") && error.contains("pool_server/stealing_pool"), "{error}");
+        assert!(error.contains("leader_followers") && error.contains("pool_server/stealing_pool"), "{error}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::scale::run::Job;
 use crate::scale::{Axis, Place};
 
 /// Who takes part where nobody is named, as far as the catalog has them.
-const SERVERS: [&str; 4] = ["pool_server/mpsc_pool", "thread_per_connection", "tokio_tcp", "tokio_per_core"];
+const SERVERS: [&str; 4] = ["pool_server/mpsc_pool", "leader_followers", "tokio_tcp", "tokio_per_core"];
 const QUICK_SERVERS: [&str; 2] = ["pool_server/mpsc_pool", "tokio_tcp"];
 const REPOS: [&str; 1] = ["two_level"];
 /// The payload may be this part of the body's limit at most: the rest of an entity is in the body too.

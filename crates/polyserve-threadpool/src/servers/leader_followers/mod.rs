@@ -1,4 +1,6 @@
-//! `thread_per_connection`: each connection has a thread, which blocks in the kernel whenever it waits.
+//! `leader_followers`: each connection has a thread, and one of the threads accepts and then serves.
+//!
+//! The pattern is *Leader/Followers* (Schmidt and others, 2000). A thread blocks in the kernel whenever it waits.
 //!
 //! There are `max_connections` at the most. Past that, the connection that has been idle for longest is closed for the
 //! new one; where none is idle, the new one is answered 503.
@@ -8,7 +10,7 @@
 //!
 //! # Who accepts
 //!
-//! The threads are leader and followers (Schmidt and others, *Leader/Followers*, 2000). One leads: it waits for the
+//! One thread is the leader: it waits for the
 //! listener, accepts, and serves the connection itself. It stays the leader for as long as its connection does not make
 //! it wait: the first byte of a new connection, on its way as a rule, may take a millisecond; before any other wait (a
 //! further request, a slow reader, an answer that comes later) it makes a resting thread the leader, or a new one. So a
@@ -66,13 +68,13 @@ use polyserve_core::serving::bind;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
 use supervisor::Supervisor;
 
-/// The server of a thread for each connection.
+/// The server whose accepting thread also serves.
 #[derive(Clone, Debug)]
-pub struct ThreadPerConnection {
+pub struct LeaderFollowers {
     config: ServerConfig,
 }
 
-impl ThreadPerConnection {
+impl LeaderFollowers {
     /// A server within the limits of `config`.
     ///
     /// # Errors
@@ -83,13 +85,13 @@ impl ThreadPerConnection {
         match config.workers {
             None => Ok(Self { config }),
             Some(_) => Err(ConfigError::new(
-                "workers cannot be set for thread_per_connection, which has one for each connection: set max_connections",
+                "workers cannot be set for leader_followers, which has one for each connection: set max_connections",
             )),
         }
     }
 }
 
-impl Server for ThreadPerConnection {
+impl Server for LeaderFollowers {
     fn connections(&self) -> Connections {
         Connections::OnePerThread
     }
@@ -102,6 +104,6 @@ impl Server for ThreadPerConnection {
         let opening = bind(addr, &self.config, service)?;
         let (local_addr, shutdown) = (opening.local_addr, opening.server.shutdown.clone());
         let supervisor = Supervisor::new(Arc::new(Crew::new(opening)?));
-        Running::start("thread-per-conn", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())
+        Running::start("leader-followers", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())
     }
 }

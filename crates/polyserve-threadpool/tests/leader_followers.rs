@@ -1,4 +1,4 @@
-//! `thread_per_connection`'s threads: who accepts, who rests, who ends. Each test opens with its story.
+//! `leader_followers`'s threads: who accepts, who rests, who ends. Each test opens with its story.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Reply, Request, Running, Server, ServerConfig, Service, Status};
-use polyserve_threadpool::ThreadPerConnection;
+use polyserve_threadpool::LeaderFollowers;
 
 /// Only matters where something hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ impl Service for Held {
 
 fn start() -> (Running, Arc<Turnstile>) {
     let turnstile = Arc::new(Turnstile::default());
-    let server = ThreadPerConnection::new(ServerConfig::default()).unwrap();
+    let server = LeaderFollowers::new(ServerConfig::default()).unwrap();
     let service = Arc::new(Held(Arc::clone(&turnstile)));
     (server.serve("127.0.0.1:0".parse().unwrap(), service).unwrap(), turnstile)
 }
