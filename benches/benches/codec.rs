@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use polyserve::http1::decode::{self, Decoded, Limits};
-use polyserve::http1::encode::{self, Line};
+use polyserve::http1::encode::{self, AnswerHead};
 use polyserve::http1::{Env, Phase, Scratch, Session, Want};
 use polyserve::memory::TwoLevel;
 use polyserve::service::{Body, EntityService};
@@ -101,14 +101,14 @@ fn round_trips(c: &mut Criterion) {
 
 fn encoding(c: &mut Criterion) {
     let reply = Reply::new(Status::OK, "application/json", Body::InPlace);
-    let line = Line { version: Version::Http11, close: false, head_only: false, date: DATE, server_header: None };
+    let head = AnswerHead { version: Version::Http11, close: false, head_only: false, date: DATE, server_header: None };
     let (expected, mut out) = (got(""), Vec::new());
     let mut group = c.benchmark_group("encode");
     group.throughput(Throughput::Elements(1));
     group.bench_function("get", |b| {
         b.iter(|| {
             out.clear();
-            encode::answer(&mut out, black_box(&reply), black_box(ENTITY.as_bytes()), &line);
+            encode::answer(&mut out, black_box(&reply), black_box(ENTITY.as_bytes()), &head);
             assert!(out == expected.as_bytes());
         });
     });

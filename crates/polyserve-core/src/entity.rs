@@ -1,32 +1,33 @@
-//! The one thing that is stored.
+//! The entity: the value that a repo stores.
 
 /// An entity, owned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entity {
-    /// Its key.
+    /// The key.
     pub id: i64,
     /// Free text.
     pub description: String,
-    /// A number. JSON knows no NaN and no infinity, so none arrives over HTTP; one that Rust code stores is shown as `null`.
+    /// A number. JSON has neither NaN nor infinity, so neither arrives over HTTP. If Rust code stores one, HTTP clients
+    /// get `null`.
     pub value: f64,
 }
 
 impl Entity {
-    /// An entity of these parts.
+    /// Creates an entity.
     pub fn new(id: i64, description: impl Into<String>, value: f64) -> Self {
         Self { id, description: description.into(), value }
     }
 
-    /// A borrowed view.
+    /// Returns a borrowed view.
     pub fn as_ref(&self) -> EntityRef<'_> {
         EntityRef { id: self.id, description: &self.description, value: self.value }
     }
 }
 
-/// An entity, shown: a store that keeps entities packed can show one without building an [`Entity`].
+/// A borrowed view of an entity. A store that packs its entities can show one without building an [`Entity`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EntityRef<'a> {
-    /// Its key.
+    /// The key.
     pub id: i64,
     /// Free text.
     pub description: &'a str,
@@ -35,7 +36,7 @@ pub struct EntityRef<'a> {
 }
 
 impl EntityRef<'_> {
-    /// An owned copy.
+    /// Returns an owned copy.
     pub fn to_entity(self) -> Entity {
         Entity::new(self.id, self.description, self.value)
     }

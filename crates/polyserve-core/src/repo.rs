@@ -1,4 +1,4 @@
-//! How data is shared: the [`EntityRepo`] trait.
+//! The [`EntityRepo`] trait: how threads share the stored entities.
 
 use std::error::Error;
 use std::fmt;
@@ -11,70 +11,72 @@ use crate::entity::{Entity, EntityRef};
 ///
 /// # Contract
 ///
-/// * **Linearizable**: every operation takes effect at one instant between its call and its answer. Of two racing
-///   first puts of an id one is [`Put::Created`] and the other [`Put::Replaced`], and the later one's entity stays.
-/// * **Whole**: a visit sees one entity that somebody put, never parts of two.
-/// * **No guards**: a repo shows values; it hands out nothing that holds a lock. A visit runs under whatever lock the
-///   repo needs, so it must be short and must not call the repo.
-/// * **`Now` or `Later`** as [`Answer`] says. A repo that does I/O owns its own threads or runtime.
-/// * **Panics**: a visit that panics costs its caller that one answer. No lock stays held, the data stays whole, and
-///   the next operation works.
+/// * **Linearizable**: every operation takes effect at one instant between its call and its answer. If two first puts of an
+///   id race, one is [`Put::Created`] and the other is [`Put::Replaced`]. The entity of the later put stays.
+/// * **Atomic entities**: a visit sees one entity as it was put, never parts of two.
+/// * **No guards**: a repo shows values and never returns anything that holds a lock. A visit may run under a lock of the
+///   repo, so it must be short and must not call the repo.
+/// * **`Now` or `Later`**, as [`Answer`] defines them. A repo that does I/O owns its threads or its runtime.
+/// * **Panics**: if a visit panics, only that call fails. No lock stays held, the data stays valid, and the next operation
+///   works.
 ///
 /// The trait is object-safe; `Arc<R>` and `Box<R>` of a repo are repos.
-#[allow(clippy::len_without_is_empty)] // a count that may cost a walk makes a poor emptiness test
+#[allow(clippy::len_without_is_empty)] // `len` may visit the whole store, so it is no cheap test for emptiness
 pub trait EntityRepo: fmt::Debug + Send + Sync + 'static {
-    /// Looks `id` up. A repo in memory calls `visit` exactly once where the id is present, before it returns
-    /// ([`Lookup::Visited`]); one that must fetch answers later with [`Lookup::Fetched`] and never calls it.
+    /// Looks up `id`. If the entity is in memory, the repo calls `visit` exactly once before it returns, and the answer is
+    /// [`Lookup::Visited`]. If the repo has to fetch the entity, it answers later with [`Lookup::Fetched`] and does not call
+    /// `visit`.
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>>;
 
-    /// Stores `entity` under its id, replacing what was there. The replaced entity is dropped outside any lock.
+    /// Stores `entity` under its id and replaces the entity that was there. The replaced entity is dropped outside any
+    /// lock.
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>>;
 
     /// Removes `id`.
     fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>>;
 
-    /// How many entities there are. Exact when no other operation runs; may walk the whole store.
+    /// Returns the number of entities. It is exact if no other operation runs. It may visit the whole store.
     fn len(&self) -> Answer<Result<u64, RepoError>>;
 }
 
-/// What [`EntityRepo::get`] found.
+/// The result of [`EntityRepo::get`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Lookup {
-    /// There is no such id.
+    /// There is no entity with this id.
     Absent,
-    /// The visit saw the entity.
+    /// The visit was called with the entity.
     Visited,
-    /// Here it is; the visit was not called.
+    /// The entity. The visit was not called.
     Fetched(Entity),
 }
 
-/// What [`EntityRepo::put`] did.
+/// The result of [`EntityRepo::put`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Put {
     /// The id is new.
     Created,
-    /// The id was there; its entity was replaced.
+    /// The entity of this id was replaced.
     Replaced,
 }
 
-/// What [`EntityRepo::remove`] did.
+/// The result of [`EntityRepo::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Removed {
-    /// The id was there and is gone.
+    /// The entity was removed.
     Removed,
-    /// There was no such id.
+    /// There was no entity with this id.
     Absent,
 }
 
-/// Why a repo could not answer.
+/// The reason why a repo could not answer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RepoError {
-    /// The repo is shutting down, or whoever was to answer is gone. Over HTTP: 503.
+    /// The repo is shutting down, or the thread that was to answer has ended. Over HTTP: 503.
     Closed,
-    /// The repo takes no more work for now. Over HTTP: 503.
+    /// The repo accepts no more work for now. Over HTTP: 503.
     Overloaded,
-    /// Anything else; the source says what. Over HTTP: 500.
+    /// Any other error; it is the source. Over HTTP: 500.
     Other(Box<dyn Error + Send + Sync>),
 }
 
@@ -119,13 +121,14 @@ macro_rules! forward {
 
 forward!(Arc<R>, Box<R>);
 
-/// Shortcuts over any [`EntityRepo`], for tests, tools and embedders; they wait where the repo answers later.
+/// Convenience methods of every [`EntityRepo`], for tests, tools and programs that embed a repo. They block until the repo
+/// has answered.
 pub trait EntityRepoExt: EntityRepo {
-    /// A copy of the entity, if it is there.
+    /// Returns a copy of the entity, if there is one.
     ///
     /// # Errors
     ///
-    /// As [`EntityRepo::get`].
+    /// Returns the [`RepoError`] of [`EntityRepo::get`].
     fn fetch(&self, id: i64) -> Result<Option<Entity>, RepoError> {
         let mut seen = None;
         match self.get(id, &mut |entity| seen = Some(entity.to_entity())).wait()? {

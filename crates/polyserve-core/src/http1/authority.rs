@@ -1,22 +1,24 @@
 //! The authority of a `Host` field and of an absolute-form target.
 //!
-//! `uri-host [ ":" port ]` of RFC 9110, 4.2, in the grammar of RFC 3986, 3.2: a name, an IPv4 address, or an IPv6
-//! address in brackets. Never user information (RFC 9110, 4.2.4). Cost: one pass, no allocation.
+//! The grammar is `uri-host [ ":" port ]` (RFC 9110, 4.2; RFC 3986, 3.2). A host is a name, an IPv4 address, or an IPv6
+//! address in brackets. User information is not valid (RFC 9110, 4.2.4).
+//!
+//! Cost: one pass, no allocation.
 
 use std::net::Ipv6Addr;
 
 use super::syntax::{is_percent_encoded, is_sub_delim, is_unreserved};
 
-/// What a valid authority names.
+/// A valid authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Authority {
-    /// A host.
+    /// It names a host.
     Host,
-    /// Nothing: valid in a `Host` field, not in a URL.
+    /// It names no host. This is valid in a `Host` field, but not in a URL.
     Empty,
 }
 
-/// Reads an authority; `None` where it is not valid.
+/// Parses an authority. Returns `None` if it is not valid.
 pub(super) fn read(text: &[u8]) -> Option<Authority> {
     let rest = if let Some(literal) = text.strip_prefix(b"[") {
         let end = memchr::memchr(b']', literal)?;
@@ -42,12 +44,12 @@ pub(super) fn read(text: &[u8]) -> Option<Authority> {
     port_is_valid.then_some(host)
 }
 
-/// `*( unreserved / pct-encoded / sub-delims )`.
+/// Whether text is a name: `*( unreserved / pct-encoded / sub-delims )`.
 fn is_name(name: &[u8]) -> bool {
     name.iter().all(|&b| is_unreserved(b) || is_sub_delim(b) || b == b'%') && is_percent_encoded(name)
 }
 
-/// What may stand in brackets: an IPv6 address, or an address of a later kind (`v1.x`).
+/// Whether text in brackets is an IPv6 address or an address of a future version (`v1.x`).
 fn is_address(inside: &[u8]) -> bool {
     if let [b'v' | b'V', later @ ..] = inside {
         let Some(dot) = memchr::memchr(b'.', later) else { return false };

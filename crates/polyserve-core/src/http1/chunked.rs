@@ -1,29 +1,32 @@
-//! A chunked body (RFC 9112, 7.1), decoded byte by byte.
+//! The chunked transfer coding (RFC 9112, 7.1), decoded byte by byte.
 //!
-//! Extensions are skipped and trailers dropped, both checked for form and bounded together by the head's limit. A line
-//! ends in CRLF and nothing else. Invariant: the outcome does not depend on how the bytes arrived.
+//! Extensions and trailers must follow the grammar, and are then dropped. Together they are bounded by the limit of a
+//! head. A line ends in CRLF only.
+//!
+//! Invariant: the result does not depend on how the bytes were split. Cost: a state transition for each byte of a chunk's
+//! frame; data is copied in blocks.
 
 use super::decode::Limits;
 use super::refusal::Refusal;
 use super::syntax::{is_text, is_token};
 use crate::service::Status;
 
-/// A chunked body that is being read.
+/// The state of a chunked body that is being read.
 #[derive(Debug)]
 pub struct Chunked {
-    state: State,
-    /// Of this chunk, in bytes.
+    state: ChunkState,
+    /// Number of bytes of the present chunk that are missing.
     remaining: u64,
-    /// Bytes of data so far.
+    /// Number of data bytes so far.
     total: u64,
     digits: u8,
-    /// Bytes of extensions and trailers so far.
+    /// Number of bytes of extensions and trailers so far.
     overhead: usize,
     trailers: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     Size,
     /// In white space after the size or after an extension's value: only a semicolon may follow.
     BeforeSemicolon,
@@ -56,7 +59,7 @@ enum State {
 
 impl Default for Chunked {
     fn default() -> Self {
-        Self { state: State::Size, remaining: 0, total: 0, digits: 0, overhead: 0, trailers: 0 }
+        Self { state: ChunkState::Size, remaining: 0, total: 0, digits: 0, overhead: 0, trailers: 0 }
     }
 }
 
@@ -69,37 +72,40 @@ const TOO_LONG: Refusal = Refusal {
 };
 
 impl Chunked {
-    /// A body of which nothing has been read.
+    /// Creates the state before the first byte.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether the last byte has been read.
+    /// Whether the body is complete.
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ChunkState::Done
     }
 
-    /// Reads from `input`, appending data to `body`; answers how many bytes were used. All are, unless it is done.
+    /// Reads from `input` and appends data to `body`. Returns the number of bytes used: all of them, unless the body is
+    /// complete before the end of `input`.
     ///
     /// # Errors
     ///
-    /// A refusal where the body is malformed or larger than `limits` allow.
+    /// Returns a [`Refusal`] if the body is malformed or exceeds `limits`.
     pub fn decode(&mut self, input: &[u8], body: &mut Vec<u8>, limits: &Limits) -> Result<usize, Refusal> {
         let mut rest = input;
         while let Some((&byte, after)) = rest.split_first() {
             match self.state {
-                State::Done => break,
-                State::Data => {
+                ChunkState::Done => break,
+                ChunkState::Data => {
                     rest = self.data(rest, body);
                     continue;
                 }
-                State::Size => self.size(byte, limits)?,
-                State::SizeLf => self.end_of_size(byte)?,
-                State::DataCr => self.expect(byte, b'\r', State::DataLf)?,
-                State::DataLf => self.expect(byte, b'\n', State::Size)?,
-                State::TrailerStart | State::TrailerName | State::TrailerValue | State::TrailerLf | State::EndLf => {
-                    self.trailer(byte, limits)?
-                }
+                ChunkState::Size => self.size(byte, limits)?,
+                ChunkState::SizeLf => self.end_of_size(byte)?,
+                ChunkState::DataCr => self.expect(byte, b'\r', ChunkState::DataLf)?,
+                ChunkState::DataLf => self.expect(byte, b'\n', ChunkState::Size)?,
+                ChunkState::TrailerStart
+                | ChunkState::TrailerName
+                | ChunkState::TrailerValue
+                | ChunkState::TrailerLf
+                | ChunkState::EndLf => self.trailer(byte, limits)?,
                 _ => self.extension(byte, limits)?,
             }
             rest = after;
@@ -107,7 +113,7 @@ impl Chunked {
         Ok(input.len().saturating_sub(rest.len()))
     }
 
-    fn expect(&mut self, byte: u8, expected: u8, next: State) -> Result<(), Refusal> {
+    fn expect(&mut self, byte: u8, expected: u8, next: ChunkState) -> Result<(), Refusal> {
         if byte != expected {
             return Err(MALFORMED);
         }
@@ -122,7 +128,7 @@ impl Chunked {
         self.remaining = self.remaining.saturating_sub(take as u64);
         self.total = self.total.saturating_add(take as u64);
         if self.remaining == 0 {
-            self.state = State::DataCr;
+            self.state = ChunkState::DataCr;
         }
         rest
     }
@@ -145,32 +151,35 @@ impl Chunked {
     /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`.
     fn extension(&mut self, byte: u8, limits: &Limits) -> Result<(), Refusal> {
         self.state = match (self.state, byte) {
-            (State::Size | State::Name | State::Token | State::AfterQuoted, b'\r') => State::SizeLf,
-            (
-                State::Size
-                | State::BeforeSemicolon
-                | State::Name
-                | State::AfterName
-                | State::Token
-                | State::AfterQuoted,
-                b';',
-            ) => State::NameStart,
-            (State::Name | State::AfterName, b'=') => State::ValueStart,
-            (State::Size | State::BeforeSemicolon | State::Token | State::AfterQuoted, b' ' | b'\t') => {
-                State::BeforeSemicolon
+            (ChunkState::Size | ChunkState::Name | ChunkState::Token | ChunkState::AfterQuoted, b'\r') => {
+                ChunkState::SizeLf
             }
-            (State::Name | State::AfterName, b' ' | b'\t') => State::AfterName,
-            (State::NameStart | State::ValueStart, b' ' | b'\t') => self.state,
-            (State::NameStart | State::Name, byte) if is_token(byte) => State::Name,
-            (State::ValueStart | State::Token, byte) if is_token(byte) => State::Token,
-            (State::ValueStart | State::Escaped, b'"') => State::Quoted,
-            (State::Quoted, b'"') => State::AfterQuoted,
-            (State::Quoted, b'\\') => State::Escaped,
-            (State::Quoted | State::Escaped, byte) if is_text(byte) => State::Quoted,
+            (
+                ChunkState::Size
+                | ChunkState::BeforeSemicolon
+                | ChunkState::Name
+                | ChunkState::AfterName
+                | ChunkState::Token
+                | ChunkState::AfterQuoted,
+                b';',
+            ) => ChunkState::NameStart,
+            (ChunkState::Name | ChunkState::AfterName, b'=') => ChunkState::ValueStart,
+            (
+                ChunkState::Size | ChunkState::BeforeSemicolon | ChunkState::Token | ChunkState::AfterQuoted,
+                b' ' | b'\t',
+            ) => ChunkState::BeforeSemicolon,
+            (ChunkState::Name | ChunkState::AfterName, b' ' | b'\t') => ChunkState::AfterName,
+            (ChunkState::NameStart | ChunkState::ValueStart, b' ' | b'\t') => self.state,
+            (ChunkState::NameStart | ChunkState::Name, byte) if is_token(byte) => ChunkState::Name,
+            (ChunkState::ValueStart | ChunkState::Token, byte) if is_token(byte) => ChunkState::Token,
+            (ChunkState::ValueStart | ChunkState::Escaped, b'"') => ChunkState::Quoted,
+            (ChunkState::Quoted, b'"') => ChunkState::AfterQuoted,
+            (ChunkState::Quoted, b'\\') => ChunkState::Escaped,
+            (ChunkState::Quoted | ChunkState::Escaped, byte) if is_text(byte) => ChunkState::Quoted,
             _ => return Err(MALFORMED),
         };
         match (self.state, byte) {
-            (State::SizeLf, _) | (State::NameStart, b';') => Ok(()), // delimiters do not count towards the limit
+            (ChunkState::SizeLf, _) | (ChunkState::NameStart, b';') => Ok(()), // delimiters do not count towards the limit
             _ => self.spend(limits),
         }
     }
@@ -179,28 +188,28 @@ impl Chunked {
         if byte != b'\n' {
             return Err(MALFORMED);
         }
-        self.state = if self.remaining == 0 { State::TrailerStart } else { State::Data };
+        self.state = if self.remaining == 0 { ChunkState::TrailerStart } else { ChunkState::Data };
         self.digits = 0;
         Ok(())
     }
 
     fn trailer(&mut self, byte: u8, limits: &Limits) -> Result<(), Refusal> {
         match (self.state, byte) {
-            (State::TrailerStart, b'\r') => self.state = State::EndLf,
-            (State::TrailerStart, byte) if is_token(byte) => {
+            (ChunkState::TrailerStart, b'\r') => self.state = ChunkState::EndLf,
+            (ChunkState::TrailerStart, byte) if is_token(byte) => {
                 self.trailers = self.trailers.saturating_add(1);
                 if self.trailers > limits.max_headers {
                     return Err(TOO_LONG);
                 }
-                self.state = State::TrailerName;
+                self.state = ChunkState::TrailerName;
                 self.spend(limits)?;
             }
-            (State::TrailerName, b':') => self.state = State::TrailerValue,
-            (State::TrailerName, byte) if is_token(byte) => self.spend(limits)?,
-            (State::TrailerValue, b'\r') => self.state = State::TrailerLf,
-            (State::TrailerValue, byte) if is_text(byte) => self.spend(limits)?,
-            (State::TrailerLf, b'\n') => self.state = State::TrailerStart,
-            (State::EndLf, b'\n') => self.state = State::Done,
+            (ChunkState::TrailerName, b':') => self.state = ChunkState::TrailerValue,
+            (ChunkState::TrailerName, byte) if is_token(byte) => self.spend(limits)?,
+            (ChunkState::TrailerValue, b'\r') => self.state = ChunkState::TrailerLf,
+            (ChunkState::TrailerValue, byte) if is_text(byte) => self.spend(limits)?,
+            (ChunkState::TrailerLf, b'\n') => self.state = ChunkState::TrailerStart,
+            (ChunkState::EndLf, b'\n') => self.state = ChunkState::Done,
             _ => return Err(MALFORMED),
         }
         Ok(())

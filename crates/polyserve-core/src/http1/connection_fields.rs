@@ -1,8 +1,8 @@
-//! The header fields that a connection itself obeys: where a body ends, whether the connection lives on, what the client
-//! expects.
+//! The header fields that govern a connection: the framing of a body, persistence, expectations, and the host.
 //!
-//! Whatever could make two readers disagree about where a request ends is refused (RFC 9112, 6.3 and 11.2). Cost: one
-//! pass over the fields, no allocation.
+//! A request is refused if two readers could disagree about its end (RFC 9112, 6.3 and 11.2).
+//!
+//! Cost: one pass over the fields, no allocation.
 
 use super::refusal::{Refusal, bad_request, refusal};
 use crate::service::{Headers, Status, Version};
@@ -20,19 +20,23 @@ pub enum Framing {
 #[derive(Default)]
 pub(super) struct ConnectionFields<'a> {
     pub(super) host: Option<&'a [u8]>,
-    /// A Content-Length's digits, without leading zeros.
+    /// The digits of the Content-Length, without leading zeros.
     length: Option<&'a [u8]>,
     codings: Option<Codings>,
-    /// There is an Expect field that asks for `100 Continue`.
+    /// Whether an Expect field asks for `100 Continue`.
     continues: bool,
-    /// There is an Expect field that asks for anything else.
+    /// Whether an Expect field asks for anything else.
     unknown_expectation: bool,
     close: bool,
     keep_alive: bool,
 }
 
 impl<'a> ConnectionFields<'a> {
-    /// Reads `headers`.
+    /// Collects the fields from `headers`.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`Refusal`] if there are several hosts, or if a Content-Length is invalid or contradicts another.
     pub(super) fn read(headers: Headers<'a>) -> Result<Self, Refusal> {
         let mut found = Self::default();
         for (name, value) in headers.iter() {
@@ -86,12 +90,16 @@ impl<'a> ConnectionFields<'a> {
         }
     }
 
-    /// Whether the client lets the connection live on (RFC 9112, 9.3).
+    /// Whether the client allows the connection to stay open (RFC 9112, 9.3).
     pub(super) fn keeps_alive(&self, version: Version) -> bool {
         !self.close && (version != Version::Http10 || self.keep_alive)
     }
 
-    /// Whether the client waits for `100 Continue` (RFC 9110, 10.1.1); one of 1.0 never does.
+    /// Whether the client waits for `100 Continue` (RFC 9110, 10.1.1). An HTTP/1.0 client never does.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`Refusal`] if the client has another expectation.
     pub(super) fn expects_continue(&self, version: Version) -> Result<bool, Refusal> {
         if version == Version::Http10 {
             Ok(false)
@@ -102,7 +110,11 @@ impl<'a> ConnectionFields<'a> {
         }
     }
 
-    /// How the body is framed (RFC 9112, 6.1 and 6.3).
+    /// Returns the framing of the body (RFC 9112, 6.1 and 6.3).
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`Refusal`] if the end of the body is in doubt, or if a transfer coding other than chunked is used.
     pub(super) fn framing(&self, version: Version) -> Result<Framing, Refusal> {
         let Some(codings) = &self.codings else {
             return Ok(Framing::Length(self.length.map_or(0, number)));
@@ -114,7 +126,7 @@ impl<'a> ConnectionFields<'a> {
             return Err(bad_request("HTTP/1.0 has no Transfer-Encoding."));
         }
         match codings {
-            // An empty element may be ignored, but who else ignores it?
+            // RFC 9110 lets a reader ignore an empty element, but another reader may not. So it is refused.
             Codings { last_is_chunked: true, chunked: 1, empty: false, count: 1 } => Ok(Framing::Chunked),
             Codings { last_is_chunked: true, chunked: 1, empty: false, .. } => {
                 Err(refusal(Status::NOT_IMPLEMENTED, "The only transfer coding known here is chunked."))
@@ -124,7 +136,7 @@ impl<'a> ConnectionFields<'a> {
     }
 }
 
-/// The transfer codings of a request: the elements of all its Transfer-Encoding fields, one list.
+/// The transfer codings of a request. The elements of all its Transfer-Encoding fields form one list.
 #[derive(Default)]
 struct Codings {
     count: usize,
@@ -144,12 +156,12 @@ impl Codings {
     }
 }
 
-/// The elements of a comma-separated list, empty ones included.
+/// Returns the elements of a comma-separated list, including empty ones.
 fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
 }
 
-/// What decimal digits say. A number past 64 bits is kept as the largest, which is past every limit.
+/// Parses decimal digits. A number that does not fit 64 bits becomes the largest one, which is above every limit.
 fn number(digits: &[u8]) -> u64 {
     let digit = |b: &u8| u64::from(b.wrapping_sub(b'0'));
     digits.iter().fold(0, |sum: u64, b| sum.saturating_mul(10).saturating_add(digit(b)))

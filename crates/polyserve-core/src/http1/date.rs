@@ -1,11 +1,13 @@
-//! The `Date` header's value.
+//! The value of the `Date` header.
 //!
-//! Invariant: the text belongs to one second, whole; each thread formats its own, so that it is never torn. Cost: a
-//! comparison, and a format once a second.
+//! Invariant: the text is always the date of one second. Each thread formats its own text, so no thread reads a text that
+//! another thread is writing.
+//!
+//! Cost: a comparison for each refresh, and one formatting a second.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// An IMF-fixdate (RFC 9110, 5.6.7) that is formatted anew only when its second has passed.
+/// An IMF-fixdate (RFC 9110, 5.6.7). It is formatted again only when its second has passed.
 #[derive(Clone, Debug)]
 pub struct Date {
     second: u64,
@@ -13,14 +15,14 @@ pub struct Date {
 }
 
 impl Date {
-    /// The date of `now`.
+    /// Creates the date of `now`.
     pub fn new(now: SystemTime) -> Self {
         let mut date = Self { second: u64::MAX, text: String::new() };
         date.refresh(now);
         date
     }
 
-    /// Moves on to `now`.
+    /// Updates the date to `now`.
     pub fn refresh(&mut self, now: SystemTime) {
         let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().min(LAST);
         if second != self.second {
@@ -30,13 +32,13 @@ impl Date {
         }
     }
 
-    /// The text, 29 bytes.
+    /// Returns the text, which is 29 bytes long.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
-/// The last second that the form can say: the end of the year 9999.
+/// The last second that the format can express: the end of the year 9999.
 const LAST: u64 = 253_402_300_799;
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
-//! A request's head, and what it says about the body.
+//! The head of a request: its decoding and validation.
 //!
-//! `httparse` finds the parts. This module is stricter than it: a line ends in CRLF and nothing else, a target is
-//! printable ASCII, `Host` is there once and valid, and a body's framing is beyond doubt (RFC 9112, 3.2 and 6). Whatever
-//! is refused here closes the connection.
+//! `httparse` finds the parts. This module is stricter than `httparse`. A line ends in CRLF only. A target holds bytes of
+//! a URI only. There is exactly one valid `Host`. The framing of the body is unambiguous (RFC 9112, 3.2 and 6). A refusal
+//! closes the connection.
 //!
-//! Invariant: the outcome does not depend on how the bytes arrived. For any prefix it is `Partial` or the outcome of the
-//! whole, and it changes only where a line ends, within the first [`METHOD_LOOK`] bytes, or past the limit: a caller
-//! that waits for one of these sees what one sees that looks at each byte. Cost: one pass of `memchr`, one of
-//! `httparse`, no allocation.
+//! Invariant: the result does not depend on how the bytes were split. The result for a prefix is `Partial`, or it is the
+//! result for the whole input. It changes only at the end of a line, within the first [`METHOD_CHECK`] bytes, or past the
+//! limit. A caller that decodes only at these points gets the same result as one that decodes after each byte.
 //!
-//! Of several faults the first is told: a line's form and the number of lines as they come, then what only the whole
-//! head shows, in the order of `judge`.
+//! If there are several faults, the first one is reported. Faults of a line come first, in the order of the lines. Then
+//! come the faults that only the whole head shows, in the order in which [`judge`] checks them.
+//!
+//! Cost: one pass of `memchr`, one pass of `httparse`, one pass over the fields; no allocation.
 
 use std::mem::MaybeUninit;
 
@@ -26,11 +27,11 @@ use crate::service::{Head, Header, Headers, Method, Status, Version};
 /// The limits of a request's size.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of request line and headers.
+    /// Maximum number of bytes of the request line and the header fields.
     pub max_head: usize,
-    /// Header fields, 100 at most.
+    /// Maximum number of header fields, at most 100.
     pub max_headers: usize,
-    /// Bytes of body.
+    /// Maximum number of bytes of the body.
     pub max_body: usize,
 }
 
@@ -40,44 +41,45 @@ impl From<&ServerConfig> for Limits {
     }
 }
 
-/// Room for the header fields of one head.
+/// Storage for the header fields of one head.
 pub type Fields<'b> = [MaybeUninit<Header<'b>>; MAX_HEADERS];
 
-/// Empty room for header fields; costs nothing.
+/// Returns uninitialised storage for header fields. This costs nothing.
 pub fn fields<'b>() -> Fields<'b> {
     [const { MaybeUninit::uninit() }; MAX_HEADERS]
 }
 
-/// What the first bytes of a request say.
+/// The result of decoding the first bytes of a request.
 #[derive(Debug)]
 pub enum Decoded<'a> {
-    /// Not all of the head is there yet.
+    /// The head is incomplete.
     Partial,
-    /// The head.
+    /// The head is complete.
     Head(Parsed<'a>),
-    /// This is answered with an error, and the connection closed.
+    /// The request is answered with an error, and the connection closes.
     Refused(Refusal),
 }
 
 /// A complete head.
 #[derive(Clone, Copy, Debug)]
 pub struct Parsed<'a> {
-    /// What the service sees.
+    /// The head that the service gets.
     pub head: Head<'a>,
-    /// How many bytes the head took.
+    /// The length of the head in bytes.
     pub length: usize,
-    /// How the body is framed.
+    /// The framing of the body.
     pub framing: Framing,
-    /// Whether the client lets the connection live on.
+    /// Whether the client allows the connection to stay open.
     pub keep_alive: bool,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
 }
 
-/// So many bytes of a method are looked at before its line is whole: most of what is not HTTP shows at once.
-pub const METHOD_LOOK: usize = 16;
+/// Number of bytes at the start of a request that are checked before the first line is complete. Most protocols other
+/// than HTTP are recognised by these bytes.
+pub const METHOD_CHECK: usize = 16;
 
-/// Looks for a head at the start of `input`, which starts with the request line: empty lines before it are the caller's.
+/// Decodes the head at the start of `input`, which begins with the request line. The caller skips empty lines before it.
 pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
     let within = input.get(..limits.max_head).unwrap_or(input);
     if matches!(within.first(), Some(b'\r' | b'\n')) {
@@ -85,9 +87,9 @@ pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields
             "There is a bare CR, a bare LF or too many empty lines before the request.",
         ));
     }
-    let room = fields.get_mut(..limits.max_headers.min(MAX_HEADERS)).unwrap_or_default();
+    let storage = fields.get_mut(..limits.max_headers.min(MAX_HEADERS)).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
-    let parsed = request.parse_with_uninit_headers(within, room);
+    let parsed = request.parse_with_uninit_headers(within, storage);
     if let (Ok(httparse::Status::Complete(length)), Some(target)) = (parsed, request.path)
         && ends_in_crlf(within.get(..length).unwrap_or_default(), request.headers.len())
     {
@@ -101,27 +103,27 @@ pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields
             Err(refusal) => Decoded::Refused(refusal),
         };
     }
-    match look_closely(within, input.len() > limits.max_head, limits) {
+    match find_fault(within, input.len() > limits.max_head, limits) {
         Some(refusal) => Decoded::Refused(refusal),
         None => Decoded::Partial,
     }
 }
 
-/// Whether all lines of a head that `httparse` took end in CRLF: those of the fields, and two more. It takes no CR but
-/// before an LF, so that counting is enough.
+/// Whether all lines of a head that `httparse` accepted end in CRLF: one line for each field, and two more. `httparse`
+/// accepts a CR only before an LF, so counting is enough.
 fn ends_in_crlf(head: &[u8], fields: usize) -> bool {
     memchr::memchr_iter(b'\r', head).count() == fields.saturating_add(2)
 }
 
-/// What is wrong with bytes that are no valid head; `None` where more bytes may make them one.
+/// Returns the fault of bytes that are not a valid head, or `None` if more bytes can complete them.
 #[cold]
-fn look_closely(within: &[u8], is_past_limit: bool, limits: &Limits) -> Option<Refusal> {
+fn find_fault(within: &[u8], is_past_limit: bool, limits: &Limits) -> Option<Refusal> {
     let (length, has_bare_lf) = whole_lines(within);
     let lines = within.get(..length).unwrap_or(within);
     let mut fields = fields();
-    let room = fields.get_mut(..limits.max_headers.min(MAX_HEADERS)).unwrap_or_default();
+    let storage = fields.get_mut(..limits.max_headers.min(MAX_HEADERS)).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
-    let parsed = request.parse_with_uninit_headers(lines, room);
+    let parsed = request.parse_with_uninit_headers(lines, storage);
     if request.path.is_some_and(|target| !syntax::is_target(target.as_bytes())) {
         return Some(TARGET);
     }
@@ -135,7 +137,8 @@ fn look_closely(within: &[u8], is_past_limit: bool, limits: &Limits) -> Option<R
     }
 }
 
-/// How many bytes are whole lines, up to the first that does not end in CRLF; whether there is one.
+/// Returns the number of bytes in complete lines, up to the first line that does not end in CRLF, and whether there is
+/// such a line.
 fn whole_lines(within: &[u8]) -> (usize, bool) {
     let mut length = 0_usize;
     for lf in memchr::memchr_iter(b'\n', within) {
@@ -147,9 +150,9 @@ fn whole_lines(within: &[u8]) -> (usize, bool) {
     (length, false)
 }
 
-/// Whether a line that has begun so may still have a method.
+/// Whether a request line may begin with these bytes.
 fn may_start_with_method(line: &[u8]) -> bool {
-    match line.iter().take(METHOD_LOOK).position(|&b| !is_token(b)) {
+    match line.iter().take(METHOD_CHECK).position(|&b| !is_token(b)) {
         None => true,
         Some(at) => at > 0 && line.get(at) == Some(&b' '),
     }
@@ -184,7 +187,7 @@ fn too_long(lines: &[u8], within: &[u8]) -> Refusal {
     }
 }
 
-/// Tells a version that is not spoken here from nonsense.
+/// Distinguishes a valid version that the server does not support from an invalid one.
 fn wrong_version(lines: &[u8]) -> Refusal {
     let nonsense = bad_request("The request line is not a method, a target and an HTTP version.");
     let line = memchr::memchr(b'\n', lines).and_then(|end| lines.get(..end));
@@ -206,23 +209,23 @@ fn wrong_version(lines: &[u8]) -> Refusal {
     }
 }
 
-/// A request line, taken apart.
+/// The parts of a request line.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLine<'a> {
-    /// The method's name.
+    /// The name of the method.
     pub method: &'a str,
-    /// The target, as it was sent.
+    /// The target as the client sent it.
     pub target: &'a str,
     /// The version.
     pub version: Version,
 }
 
-/// Everything that only a whole head of `length` bytes shows. A server on another parser closes with this what that leaves
-/// open: hosts, framing, methods, targets, expectations.
+/// Validates a complete head of `length` bytes: its target, host, framing, method and expectation. A server that uses
+/// another parser calls it for the checks that its parser omits.
 ///
 /// # Errors
 ///
-/// What is wrong with it; the connection is to be closed after the answer.
+/// Returns the first fault. The connection must close after the answer.
 pub fn judge<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) -> Result<Parsed<'a>, Refusal> {
     if !syntax::is_target(line.target.as_bytes()) {
         return Err(TARGET);
@@ -244,7 +247,8 @@ pub fn judge<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) ->
     Ok(Parsed { head, length, framing, keep_alive, expects_continue })
 }
 
-/// RFC 9112, 3.2: origin form, absolute form, or `*` for OPTIONS. What a path is made of is the service's to judge.
+/// Checks the form of a target (RFC 9112, 3.2): origin form, absolute form, or `*` for OPTIONS. The service interprets
+/// the path.
 fn check_target(method: Method, target: &str) -> Result<(), Refusal> {
     if target.starts_with('/') || (target == "*" && method == Method::Options) {
         return Ok(());
@@ -263,7 +267,7 @@ mod tests {
 
     const LIMITS: Limits = Limits { max_head: 120, max_headers: 3, max_body: 10 };
 
-    /// The head's length, or the refusal; `None` while it is partial.
+    /// The length of the head, or the refusal; `None` if the head is partial.
     fn outcome(input: &[u8], limits: &Limits) -> Option<Result<usize, Refusal>> {
         let mut fields = fields();
         match head(input, limits, &mut fields) {
@@ -273,7 +277,7 @@ mod tests {
         }
     }
 
-    /// And it changes only where a caller is told to look again.
+    /// The result for a prefix changes only at the points that the module header names.
     #[test]
     fn a_prefix_is_partial_or_says_what_the_whole_says() {
         let many = "a:\r\n".repeat(4);
@@ -299,7 +303,7 @@ mod tests {
                 if now != before {
                     let ends_a_line = input.as_bytes()[length - 1] == b'\n';
                     assert!(
-                        ends_a_line || length <= METHOD_LOOK || length == LIMITS.max_head + 1,
+                        ends_a_line || length <= METHOD_CHECK || length == LIMITS.max_head + 1,
                         "at {length} of {input:?}"
                     );
                 }

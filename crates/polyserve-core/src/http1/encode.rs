@@ -1,30 +1,30 @@
-//! An answer's bytes.
+//! The bytes of an answer.
 //!
-//! Field names are in the case that `ab` looks for. Cost: copies into the output buffer, no allocation once it has
-//! grown.
+//! Field names are written in the case that `ab` expects. Cost: copies into the output buffer; no allocation if the buffer
+//! is large enough.
 
 use crate::service::{Reply, Status, Version};
 
-/// What an answer's head says beyond the reply itself.
+/// The parts of an answer's head that do not come from the reply.
 #[derive(Clone, Copy, Debug)]
-pub struct Line<'a> {
-    /// The request's version: 1.0 is told that its connection lives on.
+pub struct AnswerHead<'a> {
+    /// The version of the request. In HTTP/1.0 the answer states that the connection stays open.
     pub version: Version,
     /// Whether the connection closes after this answer.
     pub close: bool,
-    /// Whether the request was HEAD: the answer has its head only.
+    /// Whether the answer is sent without its body, because the request was HEAD.
     pub head_only: bool,
-    /// The `Date` header's value.
+    /// The value of the `Date` header.
     pub date: &'a str,
-    /// The `Server` header's value, if there is one.
+    /// The value of the `Server` header; `None` omits the header.
     pub server_header: Option<&'a str>,
 }
 
-/// The interim answer that lets a client send its body.
+/// The interim answer after which a client sends its body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Appends the answer `reply`, its body `body`, to `out`.
-pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], line: &Line<'_>) {
+/// Appends an answer to `out`: the head of `reply`, and `body`.
+pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'_>) {
     out.reserve(HEAD_ROOM.saturating_add(body.len()));
     status_line(out, reply.status());
     if !reply.status().is_bodiless() {
@@ -40,22 +40,23 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], line: &Line<'_>) {
     for (name, value) in reply.headers() {
         field(out, name, value);
     }
-    if let Some(server_header) = line.server_header {
+    if let Some(server_header) = head.server_header {
         field(out, "Server", server_header);
     }
-    if line.close {
+    if head.close {
         out.extend_from_slice(b"Connection: close\r\n");
-    } else if line.version == Version::Http10 {
+    } else if head.version == Version::Http10 {
         out.extend_from_slice(b"Connection: keep-alive\r\n");
     }
     out.extend_from_slice(b"Date: ");
-    out.extend_from_slice(line.date.as_bytes());
+    out.extend_from_slice(head.date.as_bytes());
     out.extend_from_slice(b"\r\n\r\n");
-    if !line.head_only && !reply.status().is_bodiless() {
+    if !head.head_only && !reply.status().is_bodiless() {
         out.extend_from_slice(body);
     }
 }
 
+/// An estimate of a head's length, for one reservation in place of several.
 const HEAD_ROOM: usize = 192;
 
 fn field(out: &mut Vec<u8>, name: &str, value: &str) {
@@ -84,12 +85,12 @@ mod tests {
     use super::*;
     use crate::service::Body;
 
-    const LINE: Line<'static> =
-        Line { version: Version::Http11, close: false, head_only: false, date: "D", server_header: None };
+    const HEAD: AnswerHead<'static> =
+        AnswerHead { version: Version::Http11, close: false, head_only: false, date: "D", server_header: None };
 
-    fn text(reply: &Reply, line: &Line<'_>) -> String {
+    fn text(reply: &Reply, head: &AnswerHead<'_>) -> String {
         let mut out = Vec::new();
-        answer(&mut out, reply, reply.body_bytes(b""), line);
+        answer(&mut out, reply, reply.body_bytes(b""), head);
         String::from_utf8(out).unwrap()
     }
 
@@ -97,23 +98,23 @@ mod tests {
     fn an_answer_byte_for_byte() {
         let ok = Reply::new(Status::OK, "text/plain", Body::Static(b"hi"));
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n";
-        assert_eq!(text(&ok, &LINE), format!("{head}Date: D\r\n\r\nhi"));
-        assert_eq!(text(&ok, &Line { head_only: true, ..LINE }), format!("{head}Date: D\r\n\r\n"));
-        let closing = Line { close: true, server_header: Some("me"), version: Version::Http10, ..LINE };
+        assert_eq!(text(&ok, &HEAD), format!("{head}Date: D\r\n\r\nhi"));
+        assert_eq!(text(&ok, &AnswerHead { head_only: true, ..HEAD }), format!("{head}Date: D\r\n\r\n"));
+        let closing = AnswerHead { close: true, server_header: Some("me"), version: Version::Http10, ..HEAD };
         assert_eq!(text(&ok, &closing), format!("{head}Server: me\r\nConnection: close\r\nDate: D\r\n\r\nhi"));
-        let old = Line { version: Version::Http10, ..LINE };
+        let old = AnswerHead { version: Version::Http10, ..HEAD };
         assert_eq!(text(&ok, &old), format!("{head}Connection: keep-alive\r\nDate: D\r\n\r\nhi"));
     }
 
     #[test]
     fn no_content_has_no_length_and_the_others_do() {
-        assert_eq!(text(&Reply::empty(Status::NO_CONTENT), &LINE), "HTTP/1.1 204 No Content\r\nDate: D\r\n\r\n");
+        assert_eq!(text(&Reply::empty(Status::NO_CONTENT), &HEAD), "HTTP/1.1 204 No Content\r\nDate: D\r\n\r\n");
         let created = Reply::empty(Status::CREATED).with_header("Location", "/1").unwrap();
         assert_eq!(
-            text(&created, &LINE),
+            text(&created, &HEAD),
             "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nLocation: /1\r\nDate: D\r\n\r\n"
         );
         let odd = Status::new(299).unwrap();
-        assert!(text(&Reply::empty(odd), &LINE).starts_with("HTTP/1.1 299 \r\n"));
+        assert!(text(&Reply::empty(odd), &HEAD).starts_with("HTTP/1.1 299 \r\n"));
     }
 }

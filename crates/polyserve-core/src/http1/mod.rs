@@ -1,14 +1,15 @@
-//! HTTP/1.1 without I/O: bytes in, events out; no socket, no clock.
+//! The HTTP/1.1 codec. It does no I/O: bytes go in, answers come out; there is no socket and no clock.
 //!
 //! # Layout
 //!
-//! * [`decode`]: a request's head, strictly by RFC 9112; `httparse` finds the parts, this module decides, with
-//!   `connection_fields` (framing, persistence, expectations) and `authority` (hosts).
+//! * [`session`]: one connection. It uses the modules below, calls the service, and returns what it needs next.
+//! * [`decode`]: the head of a request, strictly by RFC 9112. `httparse` finds the parts, and this module judges them, with
+//!   `connection_fields` (framing, persistence, expectations), `authority` (hosts) and `syntax` (classes of bytes).
+//!   `refusal` is the result of a failed check.
 //! * [`chunked`]: a chunked body, byte by byte.
-//! * [`encode`]: an answer's bytes.
-//! * [`date`]: the `Date` header's value, formatted once a second.
-//! * [`scratch`]: what connections share.
-//! * [`session`]: one connection. It joins the above, calls the service, and says what it wants next.
+//! * [`encode`]: the bytes of an answer.
+//! * [`date`]: the value of the `Date` header, formatted once a second.
+//! * [`scratch`]: the server's environment, and the buffers that the connections of a thread share.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic))]
 

@@ -1,4 +1,4 @@
-//! What connections share: the server's environment, and a thread's buffers.
+//! The state that connections share: the environment of a server, and the buffers of a thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use super::decode::Limits;
 use crate::config::ServerConfig;
 use crate::service::Service;
 
-/// What all connections of a server share.
+/// The environment that all connections of a server share.
 pub struct Env {
-    /// Who answers.
+    /// The service that answers requests.
     pub service: Arc<dyn Service>,
-    /// How large a request may be.
+    /// The limits of a request's size.
     pub limits: Limits,
     pub(super) server_header: Option<Box<str>>,
     pub(super) requests_per_connection: u64,
 }
 
 impl Env {
-    /// Serves `service` within the limits of `config`.
+    /// Creates the environment of a server that serves `service` within the limits of `config`.
     pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
         Self {
             service,
@@ -28,7 +28,7 @@ impl Env {
             server_header: config.server_header.as_deref().map(Box::from),
             requests_per_connection: match config.requests_per_connection {
                 0 => u64::MAX,
-                most => most,
+                limit => limit,
             },
         }
     }
@@ -40,14 +40,14 @@ impl fmt::Debug for Env {
     }
 }
 
-/// A larger buffer is given back after use.
+/// A buffer with a larger capacity is freed after use.
 const KEPT_CAPACITY: usize = 256 * 1024;
 
-/// What the connections of one thread share while one of them is being served: buffers and the date.
+/// The buffers and the date that the connections of one thread share. One connection at a time uses them.
 #[derive(Debug)]
 pub struct Scratch {
     pub(super) out: Vec<u8>,
-    /// Where each answer in `out` ends.
+    /// The offset in `out` at which each answer ends.
     pub(super) ends: Vec<usize>,
     pub(super) body: Vec<u8>,
     pub(super) date: Date,
@@ -55,7 +55,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Empty buffers.
+    /// Creates empty buffers.
     pub fn new() -> Self {
         Self { out: Vec::new(), ends: Vec::new(), body: Vec::new(), date: Date::new(SystemTime::now()), closing: false }
     }
@@ -74,7 +74,7 @@ impl Scratch {
         self.closing = closing;
     }
 
-    /// The bytes to write for the connection that was served last.
+    /// Returns the bytes to write for the connection that was served last.
     pub fn out(&self) -> &[u8] {
         &self.out
     }

@@ -1,4 +1,4 @@
-//! `echo`: any method and any path answers 200 with the request's body. For testing servers.
+//! `echo`, a service for testing: it answers any method and any path with 200 and the request's body.
 
 use super::{Body, Reply, Request, Service, Status};
 use crate::answer::Answer;

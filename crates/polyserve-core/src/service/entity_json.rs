@@ -1,8 +1,8 @@
-//! An entity as JSON, and back.
+//! The JSON form of an entity: writing and reading.
 //!
-//! Reading tells three things apart: an entity, JSON that is none (422), and what is not JSON at all (400). A body that
-//! fails as an entity is read once more as plain JSON to know which; the good path is one pass. Nesting is bounded
-//! before parsing, so that a deep body costs no stack.
+//! Reading distinguishes three cases: an entity, JSON that is no entity (422), and a body that is not JSON (400). A valid
+//! entity is read in one pass. Any other body is read a second time as plain JSON, to choose between the two errors.
+//! Nesting is bounded before parsing, so a deeply nested body needs no stack.
 
 use std::io::Write;
 
@@ -18,13 +18,13 @@ pub(super) fn write(entity: EntityRef<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"description\":");
     write_string(entity.description, out);
     out.extend_from_slice(b",\"value\":");
-    // Writing to a Vec cannot fail.
+    // Writing to a `Vec` does not fail.
     let _ = serde_json::to_writer(&mut *out, &entity.value);
     out.push(b'}');
 }
 
 fn write_string(text: &str, out: &mut Vec<u8>) {
-    // Without a way out of the loop the compiler looks at many bytes at once.
+    // A loop without an early exit is vectorised by the compiler.
     let escaped = text.bytes().fold(false, |found, b| found | (b < b' ') | (b == b'"') | (b == b'\\'));
     if !escaped {
         out.push(b'"');
@@ -35,27 +35,31 @@ fn write_string(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Why a body is no entity.
+/// The reason why a body is not an entity.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoEntity {
-    /// Not JSON by RFC 8259, or nested too deep.
+    /// It is not JSON (RFC 8259), or it is nested too deeply.
     NotJson(String),
-    /// JSON, but not an entity.
+    /// It is JSON, but not an entity.
     NotAnEntity(String),
 }
 
-/// What nests deeper than this is refused, as RFC 8259 (section 9) allows.
+/// The maximum depth of nesting. RFC 8259 (section 9) allows such a limit.
 const MAX_DEPTH: usize = 128;
 
 /// Reads an entity.
+///
+/// # Errors
+///
+/// Returns [`NoEntity`] if the body is not an entity.
 pub(super) fn read(body: &[u8]) -> Result<Entity, NoEntity> {
     let text = std::str::from_utf8(body).map_err(|error| {
         NoEntity::NotJson(format!("The body is not UTF-8: the byte at {} is wrong.", error.valid_up_to()))
     })?;
-    if nests_too_deep(body) {
+    if is_nested_too_deeply(body) {
         return Err(NoEntity::NotJson(format!("The body nests deeper than {MAX_DEPTH} levels.")));
     }
-    // An array of the three would be read as well.
+    // Without this check an array of the three values would be accepted.
     let is_object = body.trim_ascii_start().starts_with(b"{");
     let read = is_object.then(|| serde_json::from_str::<Fields>(text));
     if let Some(Ok(Fields { id, description, value })) = read {
@@ -71,20 +75,20 @@ pub(super) fn read(body: &[u8]) -> Result<Entity, NoEntity> {
     })
 }
 
-/// The error's text, without echoing more than 100 bytes of input.
+/// Returns the text of an error. It contains at most 100 bytes of the input.
 fn brief(error: &serde_json::Error) -> String {
-    const MOST: usize = 100;
+    const LIMIT: usize = 100;
     let mut text: String = error.to_string();
-    if text.len() > MOST {
+    if text.len() > LIMIT {
         let position = format!("... at line {} column {}", error.line(), error.column());
-        let cut = text.floor_char_boundary(MOST - position.len());
+        let cut = text.floor_char_boundary(LIMIT - position.len());
         text.truncate(cut);
         text.push_str(&position);
     }
     text
 }
 
-fn nests_too_deep(body: &[u8]) -> bool {
+fn is_nested_too_deeply(body: &[u8]) -> bool {
     if memchr::memchr2_iter(b'[', b'{', body).nth(MAX_DEPTH).is_none() {
         return false;
     }

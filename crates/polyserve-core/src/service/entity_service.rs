@@ -1,4 +1,4 @@
-//! `entity`: the entity store over HTTP. Routing, JSON and status codes live here and nowhere else.
+//! `entity`: the entity store over HTTP. Routing, JSON and status codes are decided here and nowhere else.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::answer::Answer;
 use crate::entity::EntityRef;
 use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError};
 
-/// Serves the entities of a repo.
+/// The service that stores, shows and removes the entities of a repo.
 ///
-/// Cost of a GET: one call into the repo, and no allocation where the repo answers now.
+/// Cost of a GET: one call of the repo, and no allocation if the repo answers now.
 #[derive(Debug)]
 pub struct EntityService<R> {
     repo: R,
@@ -18,7 +18,7 @@ pub struct EntityService<R> {
 }
 
 impl<R: EntityRepo> EntityService<R> {
-    /// Serves the entities of `repo`; keep an `Arc` of the repo to use it beside the server.
+    /// Creates a service over `repo`. To use the repo outside the server as well, pass an `Arc` and keep a clone.
     pub fn new(repo: R) -> Self {
         Self { repo, strict_media_type: false }
     }
@@ -31,12 +31,12 @@ impl<R: EntityRepo> EntityService<R> {
         self
     }
 
-    /// The repo.
+    /// Returns the repo.
     pub fn repo(&self) -> &R {
         &self.repo
     }
 
-    /// This service, as servers take it.
+    /// Creates a service over `repo` in the form that servers expect.
     pub fn shared(repo: R) -> Arc<dyn Service> {
         Arc::new(Self::new(repo))
     }
@@ -106,7 +106,7 @@ const ALLOW_ROOT: &str = "PUT, OPTIONS";
 const ALLOW_ENTITY: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
 const ALLOW_SERVER: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
 
-/// Everything that the head alone decides.
+/// Decides what the head alone decides: the operation, or a refusal.
 fn route(head: &Head<'_>, strict_media_type: bool) -> Result<Route, Reply> {
     let path = head.path();
     let segment = match path.strip_prefix('/') {
@@ -138,7 +138,7 @@ fn route(head: &Head<'_>, strict_media_type: bool) -> Result<Route, Reply> {
     }
 }
 
-/// The answer to OPTIONS, and to a method that is not allowed.
+/// Returns the answer to OPTIONS, or to a method that is not allowed.
 fn options(method: Method, allow: &'static str) -> Reply {
     let reply = if method == Method::Options {
         Reply::empty(Status::NO_CONTENT)
@@ -149,7 +149,7 @@ fn options(method: Method, allow: &'static str) -> Reply {
     header(reply, "Allow", allow.into())
 }
 
-/// An id: `-?[0-9]+`, within an i64; percent-encoded digits are the digits (RFC 3986, 6.2.2.2).
+/// Parses an id: `-?[0-9]+`, within an i64. A percent-encoded digit is the digit (RFC 3986, 6.2.2.2).
 fn parse_id(segment: &str) -> Option<i64> {
     if segment.starts_with('+') {
         return None;
@@ -176,7 +176,7 @@ fn decode_digits(segment: &str) -> Option<String> {
     Some(plain)
 }
 
-/// Accepts a body without a content coding. Codings are not undone (RFC 9110, 8.4).
+/// Refuses a body with a content coding, because the service does not decode any (RFC 9110, 8.4).
 fn check_coding(head: &Head<'_>) -> Result<(), Reply> {
     let codings = head.headers.all("content-encoding").flat_map(|value| value.split(|&b| b == b','));
     let is_identity = |coding: &[u8]| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity");
@@ -195,7 +195,7 @@ fn check_media_type(head: &Head<'_>) -> Result<(), Reply> {
     Err(Reply::problem(Status::UNSUPPORTED_MEDIA_TYPE, detail))
 }
 
-/// Whether a Content-Type is JSON; an empty one counts as none given.
+/// Whether a Content-Type is JSON. An empty one counts as absent.
 fn is_json(value: &[u8]) -> bool {
     let essence = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
     if value.trim_ascii().is_empty() || essence.eq_ignore_ascii_case(b"application/json") {
@@ -230,7 +230,7 @@ fn failed(error: &RepoError) -> Reply {
             header(reply, "Retry-After", "1".into())
         }
         RepoError::Other(_) => {
-            tracing::warn!(error = error as &dyn std::error::Error, "a repo failed");
+            tracing::warn!(error = error as &dyn std::error::Error, "the repo failed");
             Reply::problem(Status::INTERNAL_SERVER_ERROR, "The store failed.")
         }
     }

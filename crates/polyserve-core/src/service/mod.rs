@@ -1,4 +1,4 @@
-//! What is answered: the [`Service`] trait, its vocabulary, and the services that every server is tested with.
+//! The [`Service`] trait, its requests and replies, and the services that every server is tested with.
 
 mod echo;
 mod entity_json;
@@ -19,21 +19,21 @@ pub use welcome::Welcome;
 
 use crate::answer::Answer;
 
-/// Answers requests.
+/// An application: it answers requests.
 ///
 /// # Contract
 ///
-/// * `call` does not block: what has to wait answers [`Answer::Later`]. A server cannot stop a thread inside it.
-/// * `call` may append the answer's body to `body`, which is empty, and say so by [`Body::InPlace`]; that saves an
+/// * `call` does not block. If it has to wait, it returns [`Answer::Later`]. A server cannot interrupt it.
+/// * `call` may append the body of its answer to `body`, which is empty, and return [`Body::InPlace`]. That saves an
 ///   allocation. A `Later` answer owns its body.
-/// * `head` agrees with `call`: where it refuses a head, `call` would have given the same answer. A server asks it only
-///   where the body is not there yet.
-/// * A panic, in either or in the future, is a 500 for that request and nothing else.
+/// * `head` agrees with `call`: if it refuses a head, `call` gives the same answer to the request. A server calls `head`
+///   only if the body has not arrived.
+/// * A panic in `call`, in `head` or in the future is answered with 500. It affects no other request.
 pub trait Service: Send + Sync + 'static {
     /// Answers one request.
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply>;
 
-    /// Asked before the body is read: an early refusal, or `None` to read on.
+    /// Decides by the head alone. Returns an early answer, or `None` if the body is needed.
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         let _ = head;
         None

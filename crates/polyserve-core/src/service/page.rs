@@ -1,6 +1,7 @@
-//! `page`: a small HTML page that sometimes waits, as in the published comparison of thread pools and async servers.
+//! `page`: a small HTML page that is delayed for some requests, as in the published comparison of thread pools and async
+//! servers.
 //!
-//! The wait is an [`Answer::Later`]: a pool's worker sits through it, an async server need not.
+//! The delay is an [`Answer::Later`]. It blocks a worker of a thread pool, but not an async server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::{Body, Head, Reply, Request, Service, Status};
 use crate::answer::Answer;
 use crate::timer;
 
-/// Answers `GET /` with a page of 174 bytes; every n-th request, counted over the whole service, waits first.
+/// The service that answers `GET /` with a page of 174 bytes. Every n-th request of the service is delayed.
 #[derive(Debug)]
 pub struct Page {
     every: u64,
@@ -19,17 +20,17 @@ pub struct Page {
 }
 
 impl Page {
-    /// The page.
+    /// The bytes of the page.
     pub const BODY: &'static [u8; 174] = PAGE;
 
-    /// A page whose every `every`-th request waits for `wait`; 0 is never.
+    /// Creates a service that delays every `every`-th request by `wait`. If `every` is 0, it delays none.
     pub fn new(every: u64, wait: Duration) -> Self {
         Self { every, wait, served: AtomicU64::new(0) }
     }
 }
 
 impl Default for Page {
-    /// As published: 2 s on every 10th request.
+    /// Delays every 10th request by 2 s, as published.
     fn default() -> Self {
         Self::new(10, Duration::from_secs(2))
     }

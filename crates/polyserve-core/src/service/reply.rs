@@ -1,4 +1,4 @@
-//! A reply, as a service gives it.
+//! The reply of a service.
 
 use std::error::Error;
 use std::fmt;
@@ -13,7 +13,7 @@ macro_rules! statuses {
         impl Status {
             $(pub const $name: Self = Self($code);)*
 
-            /// The reason phrase; empty where the code has none that is widely known.
+            /// Returns the reason phrase, or an empty text if the code has no common one.
             pub fn reason(self) -> &'static str {
                 match self.0 {
                     $($code => $reason,)*
@@ -62,17 +62,17 @@ statuses! {
 }
 
 impl Status {
-    /// The status of this code; `None` outside 200 to 599.
+    /// Creates a status from its code. Returns `None` if the code is not in 200 to 599.
     pub fn new(code: u16) -> Option<Self> {
         (200..600).contains(&code).then_some(Self(code))
     }
 
-    /// Its number.
+    /// Returns the numeric code.
     pub fn code(self) -> u16 {
         self.0
     }
 
-    /// Whether an answer of this status has no body and no `Content-Length`, by RFC 9110.
+    /// Whether an answer with this status has neither a body nor a `Content-Length` (RFC 9110).
     pub fn is_bodiless(self) -> bool {
         matches!(self.0, 204 | 304)
     }
@@ -84,7 +84,7 @@ impl fmt::Debug for Status {
     }
 }
 
-/// An answer.
+/// A reply to a request: status, header fields and body.
 #[derive(Debug)]
 #[must_use]
 pub struct Reply {
@@ -94,30 +94,32 @@ pub struct Reply {
     pub(crate) body: Body,
 }
 
-/// Where an answer's body is.
+/// The body of a reply.
 #[derive(Debug)]
 pub enum Body {
-    /// Appended to the buffer that the service was called with. Only with an answer that is there now.
+    /// The body was appended to the buffer that the service was called with. Valid only in an [`Answer::Now`].
+    ///
+    /// [`Answer::Now`]: crate::Answer::Now
     InPlace,
-    /// In the program.
+    /// A constant.
     Static(&'static [u8]),
-    /// Here.
+    /// Bytes that the reply owns.
     Owned(Vec<u8>),
 }
 
 impl Reply {
-    /// An answer without a body.
+    /// Creates a reply without a body.
     pub fn empty(status: Status) -> Self {
         Self { status, content_type: None, headers: Vec::new(), body: Body::Static(&[]) }
     }
 
-    /// An answer with a body of this media type, which must be a valid field value.
+    /// Creates a reply with a body of this media type, which must be a valid field value.
     pub fn new(status: Status, content_type: &'static str, body: Body) -> Self {
         debug_assert!(is_field_value(content_type));
         Self { status, content_type: Some(content_type), headers: Vec::new(), body }
     }
 
-    /// An error: a body by RFC 9457 that says what was wrong, in one sentence.
+    /// Creates an error reply. Its body follows RFC 9457; `detail` is one sentence that states what was wrong.
     pub fn problem(status: Status, detail: impl fmt::Display) -> Self {
         let body = Problem { status, detail }.to_json().into_bytes();
         Self::new(status, Problem::<&str>::MEDIA_TYPE, Body::Owned(body))
@@ -127,8 +129,9 @@ impl Reply {
     ///
     /// # Errors
     ///
-    /// [`InvalidHeader`] where the name is no token, the value not printable, or the field one that the server sets:
-    /// `Connection`, `Content-Length`, `Content-Type`, `Date`, `Server`, `Transfer-Encoding` and the like.
+    /// Returns [`InvalidHeader`] if the name is not a token, if the value is not printable ASCII or has white space at an
+    /// end, or if the server sets the field itself: `Connection`, `Content-Length`, `Content-Type`, `Date`, `Keep-Alive`,
+    /// `Server`, `Trailer`, `Transfer-Encoding` and `Upgrade`.
     pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Result<Self, InvalidHeader> {
         let value = value.into();
         let reserved = RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name));
@@ -139,32 +142,32 @@ impl Reply {
         Ok(self)
     }
 
-    /// Its status.
+    /// Returns the status.
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// Its media type, if it has one.
+    /// Returns the media type of the body, if there is one.
     pub fn content_type(&self) -> Option<&'static str> {
         self.content_type
     }
 
-    /// The fields that were added.
+    /// Returns the header fields that were added.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.headers.iter().map(|(name, value)| (*name, value.as_str()))
     }
 
-    /// Its body.
+    /// Returns the body.
     pub fn body(&self) -> &Body {
         &self.body
     }
 
-    /// Its body, taken out.
+    /// Takes the body out of the reply.
     pub fn into_body(self) -> Body {
         self.body
     }
 
-    /// The body's bytes, where `in_place` is the buffer that the service was called with.
+    /// Returns the bytes of the body. `in_place` is the buffer that the service was called with.
     pub fn body_bytes<'a>(&'a self, in_place: &'a [u8]) -> &'a [u8] {
         match &self.body {
             Body::InPlace => in_place,
@@ -194,35 +197,35 @@ fn is_field_value(value: &str) -> bool {
     value.trim() == value && value.bytes().all(|b| (b' '..=b'~').contains(&b))
 }
 
-/// A header field that an answer cannot carry.
+/// The error for a header field that a reply cannot have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidHeader {
-    /// The field's name.
+    /// The name of the field.
     pub name: &'static str,
 }
 
 impl fmt::Display for InvalidHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the header field {:?} is the server's own, or its name or value is not valid", self.name)
+        write!(f, "the header field {:?} is set by the server itself, or its name or value is not valid", self.name)
     }
 }
 
 impl Error for InvalidHeader {}
 
-/// An error body by RFC 9457.
+/// The body of an error reply (RFC 9457).
 #[derive(Debug)]
 pub struct Problem<D> {
     /// The status.
     pub status: Status,
-    /// What was wrong, in one sentence.
+    /// One sentence that states what was wrong.
     pub detail: D,
 }
 
 impl<D: fmt::Display> Problem<D> {
-    /// Its media type.
+    /// The media type.
     pub const MEDIA_TYPE: &'static str = "application/problem+json";
 
-    /// Its JSON.
+    /// Returns the JSON.
     pub fn to_json(&self) -> String {
         let detail = serde_json::Value::String(self.detail.to_string());
         let (title, status) = (self.status.reason(), self.status.code());

@@ -1,4 +1,4 @@
-//! A request, as a service sees it: borrowed, no allocation behind any of it.
+//! A request as a service gets it. All its parts are borrowed; none is allocated.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of this name; names are case-sensitive.
+    /// Parses a method's name, which is case-sensitive. Returns `None` if it is not one of these methods.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "GET" => Self::Get,
@@ -32,7 +32,7 @@ impl Method {
         })
     }
 
-    /// Its name.
+    /// Returns the name of the method.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -46,7 +46,7 @@ impl Method {
     }
 }
 
-/// The version that a request was sent in.
+/// The HTTP version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// HTTP/1.0.
@@ -57,29 +57,29 @@ pub enum Version {
     Http2,
 }
 
-/// The header fields of a request, in their order.
+/// The header fields of a request, in the order in which they were sent.
 #[derive(Clone, Copy)]
 pub struct Headers<'a> {
     fields: &'a [Header<'a>],
 }
 
 impl<'a> Headers<'a> {
-    /// These fields; their names must be tokens.
+    /// Wraps `fields`, whose names must be tokens.
     pub fn new(fields: &'a [Header<'a>]) -> Self {
         Self { fields }
     }
 
-    /// The first value of the field `name`, whatever its case.
+    /// Returns the first value of the field `name`, ignoring case.
     pub fn get(self, name: &str) -> Option<&'a [u8]> {
         self.all(name).next()
     }
 
-    /// Every value of the field `name`, whatever its case.
+    /// Returns every value of the field `name`, ignoring case.
     pub fn all(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
     }
 
-    /// Every field.
+    /// Returns the names and values of all fields.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         self.fields.iter().map(|field| (field.name, field.value))
     }
@@ -91,12 +91,13 @@ impl fmt::Debug for Headers<'_> {
     }
 }
 
-/// A request's head.
+/// The head of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// The method.
     pub method: Method,
-    /// The request target as it was sent: `/path?query`, `http://host/path` or `*`. Printable ASCII.
+    /// The request target as the client sent it: `/path?query`, `http://host/path` or `*`. All its bytes may stand in a
+    /// URI, and each `%` is followed by two hexadecimal digits.
     pub target: &'a str,
     /// The version.
     pub version: Version,
@@ -105,7 +106,7 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// The target's path: without scheme, authority and query; not decoded. `*` for the whole server.
+    /// Returns the path of the target, without scheme, authority and query. It is not decoded. `*` is the whole server.
     pub fn path(&self) -> &'a str {
         let path = match self.target.as_bytes().first() {
             Some(b'/' | b'*') | None => self.target,
@@ -117,13 +118,13 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The target's query, if it has one; not decoded.
+    /// Returns the query of the target, if there is one. It is not decoded.
     pub fn query(&self) -> Option<&'a str> {
         self.target.split_once('?').map(|(_, query)| query)
     }
 }
 
-/// The path of an absolute-form target; `/` where it has none.
+/// Returns the path of an absolute-form target, or `/` if it has none.
 fn after_authority(target: &str) -> &str {
     let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
     match rest.find(['/', '?']) {
@@ -132,12 +133,12 @@ fn after_authority(target: &str) -> &str {
     }
 }
 
-/// A request, its body complete.
+/// A request with its complete body.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The head.
     pub head: Head<'a>,
-    /// The body; empty where there is none.
+    /// The body; empty if there is none.
     pub body: &'a [u8],
 }
 

@@ -1,9 +1,9 @@
-//! `welcome`: `GET /welcome` answers `Welcome!`, as in the published ladder of optimisations.
+//! `welcome`: it answers `GET /welcome` with `Welcome!`, as in the published experiment on optimisations (`ladder`).
 
 use super::{Body, Head, Method, Reply, Request, Service, Status};
 use crate::answer::Answer;
 
-/// Answers `GET /welcome`.
+/// The service that answers `GET /welcome`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Welcome;
 
@@ -18,7 +18,7 @@ impl Service for Welcome {
     }
 }
 
-/// What a service of one page answers to anything but `GET` and `HEAD` of it.
+/// Returns the answer of a service with one page to any other request than `GET` or `HEAD` of that page.
 pub(super) fn refuse(head: &Head<'_>, path: &str) -> Option<Reply> {
     const ALLOW: &str = "GET, HEAD, OPTIONS";
     let allow = |reply: Reply| reply.with_header("Allow", ALLOW).expect("Allow is a valid header field");

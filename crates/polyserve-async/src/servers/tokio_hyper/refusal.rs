@@ -2,7 +2,7 @@
 //! at what hyper has left, and their words stand in place of hyper's empty answer.
 
 use polyserve_core::http1::decode::{self, Decoded, Framing, Parsed, Refusal};
-use polyserve_core::http1::encode::{self, Line};
+use polyserve_core::http1::encode::{self, AnswerHead};
 use polyserve_core::{Reply, Status, Version};
 
 use super::line::{Shared, Stage, State, without_blank};
@@ -55,8 +55,9 @@ fn refuse(state: &mut State, shared: &Shared, refusal: Refusal, head_only: Optio
     };
     let (output, date) = state.buffers().dated();
     let server_header = shared.roll.server.config.server_header.as_deref();
-    let line = Line { version: Version::Http11, close: true, head_only: head_only == Some(true), date, server_header };
-    encode::answer(&mut output.bytes, &reply, reply.body_bytes(&[]), &line);
+    let head =
+        AnswerHead { version: Version::Http11, close: true, head_only: head_only == Some(true), date, server_header };
+    encode::answer(&mut output.bytes, &reply, reply.body_bytes(&[]), &head);
     output.end(1);
     state.stage = Stage::Done;
 }

@@ -1,24 +1,28 @@
-//! One HTTP/1.1 connection, without its socket: bytes in, answers out.
+//! One HTTP/1.1 connection without its socket: bytes go in, answers come out.
 //!
-//! A server reads, calls [`Session::receive`], writes what is in [`Scratch::out`], tells the session by
-//! [`Session::written`], and does what the returned [`Want`] says. That is all that a strategy needs; what differs
-//! between strategies is who does it and when.
+//! A server reads bytes and passes them to [`Session::receive`]. It writes the bytes of [`Scratch::out`], reports the
+//! number of bytes written to [`Session::written`], and then does what the returned [`Want`] asks for. Servers differ in
+//! the thread and in the time at which they do so.
 //!
 //! Invariants:
 //!
-//! * Requests are answered in order, one at a time; pipelined answers gather in one buffer and leave together.
-//! * What the client is told does not depend on how its bytes were split; only `100 Continue`, and whether a refused
-//!   request that asked for one ends the connection, depend on whether the body had come (RFC 9110, 10.1.1).
-//! * Whatever foreign code does, panics included, the output holds whole answers only.
-//! * Everything is bounded: an unread head, a body, the gathered output.
+//! * Requests are answered in order, one at a time. Answers to pipelined requests are collected and written together.
+//! * The answers do not depend on how the bytes were split. There are two exceptions, which depend on whether the body
+//!   had arrived (RFC 9110, 10.1.1): `100 Continue`, and whether the refusal of a request that expects it closes the
+//!   connection.
+//! * The output holds complete answers only, even if the service panics.
+//! * Memory is bounded: the limits cover a head, a body and the collected output.
 //!
-//! Cost: a connection at rest owns no buffer. A request that arrives in one piece is parsed where it was read to; one
-//! that does not is copied once.
+//! Cost: an idle connection owns no buffer. A request that arrives in one piece is parsed in the read buffer. Otherwise its
+//! bytes are copied once or twice.
 //!
 //! # Layout
 //!
-//! `read`: from bytes to requests; `respond`: from requests to answers; `pending_body`: a request whose body is still coming;
-//! `unsent`: answers that the kernel has not taken yet.
+//! * `read`: from bytes to requests.
+//! * `respond`: from requests to answers.
+//! * `carry`: bytes that were received and not yet used.
+//! * `pending_body`: a request whose body is incomplete.
+//! * `unsent`: answers that the kernel has not accepted yet.
 
 mod carry;
 mod pending_body;
@@ -44,27 +48,27 @@ use crate::executor::{dispose, isolated};
 use crate::server::panic_text;
 use crate::service::{Method, Reply, Status, Version};
 
-/// Gathered answers of at least this many bytes are written before more requests are answered.
+/// If the collected answers have at least this many bytes, they are written before the next request is answered.
 pub const OUTPUT_BOUND: usize = 64 * 1024;
 
 /// The maximum number of empty lines that are skipped before a request line.
 const MAX_EMPTY_LINES: u8 = 32;
 
-/// What a session waits for, each with a timeout of its own.
+/// A phase of a request. Each phase has its own timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// A request's first byte.
+    /// Waiting for the first byte of a request.
     Idle,
-    /// The rest of a head.
+    /// Waiting for the rest of a head.
     Head,
-    /// The rest of a body.
+    /// Waiting for the rest of a body.
     Body,
-    /// The service's answer.
+    /// Waiting for the service's answer.
     Answer,
 }
 
 impl Phase {
-    /// How long it may last, in this configuration.
+    /// Returns the timeout of this phase in `config`.
     pub fn timeout(self, config: &ServerConfig) -> Duration {
         match self {
             Self::Idle => config.idle_timeout,
@@ -75,29 +79,28 @@ impl Phase {
     }
 }
 
-/// What a session wants once the output has been written.
+/// The next step of a server, after it has written the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Want {
-    /// More bytes: call [`Session::receive`].
+    /// Read bytes and call [`Session::receive`].
     Read(Phase),
-    /// The service's answer: call [`Session::poll_answer`] until it is ready, then [`Session::resume`].
+    /// Wait for the service: call [`Session::poll_answer`] until it is ready, then [`Session::resume`].
     Answer,
-    /// Nothing but that the output is written: then call [`Session::resume`].
+    /// Write the output, then call [`Session::resume`].
     Write,
-    /// The end. `linger`: the client may still be sending, so close the writing side first and read on for a while, or
-    /// the last answer could be lost to a reset.
+    /// Close the connection.
     Close {
-        /// Whether to linger.
+        /// Whether the client may still be sending. If so, close the writing side first, and read and discard for a while.
+        /// Otherwise a reset could destroy the last answer before the client reads it.
         linger: bool,
     },
 }
 
-/// One connection.
+/// The state of one connection.
 pub struct Session {
-    state: State,
+    state: SessionState,
     want: Want,
-    /// Bytes received and not yet used: part of a head, or requests that wait for their turn.
     carry: Carry,
     /// Number of empty lines skipped before the request line that is expected.
     empty_lines: u8,
@@ -108,19 +111,19 @@ pub struct Session {
     unsent: Option<Box<Unsent>>,
 }
 
-enum State {
-    /// Between requests, or in a head.
+enum SessionState {
+    /// Between requests, or within a head.
     Head,
     Body(Box<PendingBody>),
-    /// An answer was given before the body had come; the rest of the body is thrown away.
+    /// The request was answered before its body arrived. The rest of the body is discarded.
     Skip(Box<PendingBody>),
     Answer(Exchange, BoxFuture<Reply>),
-    /// The answer is here, to be encoded.
+    /// The answer has arrived and is not yet encoded.
     Answered(Exchange, Reply),
     Closed,
 }
 
-/// What of a request its answer's head depends on.
+/// The properties of a request that the head of its answer depends on.
 #[derive(Clone, Copy)]
 struct Exchange {
     version: Version,
@@ -135,10 +138,10 @@ impl Default for Session {
 }
 
 impl Session {
-    /// A connection that has just been accepted.
+    /// Creates the state of a connection that has just been accepted.
     pub fn new() -> Self {
         Self {
-            state: State::Head,
+            state: SessionState::Head,
             want: Want::Read(Phase::Idle),
             carry: Carry::default(),
             empty_lines: 0,
@@ -149,55 +152,56 @@ impl Session {
         }
     }
 
-    /// What it wants once the output has been written.
+    /// Returns the server's next step, after it has written the output.
     pub fn want(&self) -> Want {
         self.want
     }
 
-    /// Which timeout runs, and for which request: while this value stays the same, so does the deadline.
+    /// Identifies the running timeout: the number of the request, and its phase. The deadline is unchanged as long as this
+    /// value is.
     pub fn stage(&self) -> (u64, Phase) {
         let phase = match (&self.state, self.want) {
-            (State::Answer(..), _) => Phase::Answer,
+            (SessionState::Answer(..), _) => Phase::Answer,
             (_, Want::Read(phase)) => phase,
             _ => Phase::Idle,
         };
         // A refused body that is skipped belongs to the request that was answered last.
-        let answered = u64::from(matches!(self.state, State::Skip(_)));
+        let answered = u64::from(matches!(self.state, SessionState::Skip(_)));
         (self.requests.saturating_sub(answered), phase)
     }
 
-    /// Whether a request has begun and its answer is not yet wholly written.
+    /// Whether a request has begun and its answer is not completely written.
     pub fn is_busy(&self) -> bool {
         let at_rest = matches!(self.want, Want::Read(Phase::Idle) | Want::Close { .. });
-        self.unsent.is_some() || !(at_rest || matches!(self.state, State::Skip(_)))
+        self.unsent.is_some() || !(at_rest || matches!(self.state, SessionState::Skip(_)))
     }
 
-    /// How many answers were wholly written since the last call.
+    /// Returns the number of answers that were completely written since the last call.
     pub fn take_answered(&mut self) -> u64 {
         std::mem::take(&mut self.answered)
     }
 
-    /// Takes bytes that the client sent.
+    /// Processes bytes that the client sent.
     pub fn receive(&mut self, bytes: &[u8], env: &Env, scratch: &mut Scratch) -> Want {
         if self.carry.is_empty() {
             let used = self.run(bytes, env, scratch);
             self.keep(bytes.get(used..).unwrap_or_default());
         } else {
             self.carry.append(bytes);
-            if self.is_worth_a_look(bytes, &env.limits) {
+            if self.may_complete(bytes, &env.limits) {
                 self.run_carried(env, scratch);
             }
         }
         self.want
     }
 
-    /// Goes on, after the output was written or the answer has come.
+    /// Continues after the output was written or the answer has arrived.
     pub fn resume(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
         self.run_carried(env, scratch);
         self.want
     }
 
-    /// Takes note that the client sends no more. What has come whole is still answered.
+    /// Records that the client sends no more. Requests that have arrived completely are still answered.
     pub fn end_of_input(&mut self) -> Want {
         self.input_ended = true;
         if matches!(self.want, Want::Read(_)) {
@@ -206,9 +210,9 @@ impl Session {
         self.want
     }
 
-    /// Polls the answer that [`Want::Answer`] asks for. A panic in it is an answer too.
+    /// Polls the answer that [`Want::Answer`] waits for. If it panics, the answer is a 500.
     pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let State::Answer(exchange, future) = &mut self.state else { return Poll::Ready(()) };
+        let SessionState::Answer(exchange, future) = &mut self.state else { return Poll::Ready(()) };
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
         let reply = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
@@ -220,18 +224,18 @@ impl Session {
         Poll::Ready(())
     }
 
-    /// The present [`Phase`] has lasted too long.
+    /// Ends the present [`Phase`], whose timeout has passed.
     pub fn time_out(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
         let late = |detail| Refusal { status: Status::REQUEST_TIMEOUT, detail };
         match (&self.state, self.want) {
-            (State::Answer(exchange, _), _) => {
+            (SessionState::Answer(exchange, _), _) => {
                 let exchange = Exchange { keep_alive: false, ..*exchange };
                 let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
                 self.encode(exchange, &reply, true, env, scratch);
                 self.close(true);
             }
-            (State::Skip(_), Want::Read(_)) => self.close(true), // answered already
-            (State::Body(pending), Want::Read(Phase::Body)) => {
+            (SessionState::Skip(_), Want::Read(_)) => self.close(true), // answered already
+            (SessionState::Body(pending), Want::Read(Phase::Body)) => {
                 let head_only = is_head(&pending.head);
                 self.refuse(late("The body did not come in time."), head_only, env, scratch);
             }
@@ -244,10 +248,10 @@ impl Session {
         self.want
     }
 
-    /// Answers 503 in place of whatever the client asks: the server is full. For a connection between requests.
+    /// Answers 503 because the server is full, whatever the client asks for. To be called between requests only.
     pub fn reject(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
-        if matches!(self.state, State::Skip(_)) {
-            self.close(true); // this request has its answer
+        if matches!(self.state, SessionState::Skip(_)) {
+            self.close(true); // this request was answered
             return self.want;
         }
         let exchange = Exchange { version: Version::Http11, head_only: false, keep_alive: false };
@@ -258,8 +262,8 @@ impl Session {
         self.want
     }
 
-    /// Takes note that the first `count` bytes of the scratch's output were written; the rest is kept, behind what is
-    /// kept already, in [`unsent`](Self::unsent). Empties the scratch.
+    /// Records that the first `count` bytes of the scratch's output were written, and empties the scratch. The other bytes
+    /// are appended to [`unsent`](Self::unsent).
     pub fn written(&mut self, count: usize, scratch: &mut Scratch) {
         let (rest, whole) = Unsent::split(scratch, count);
         self.answered = self.answered.saturating_add(whole);
@@ -272,12 +276,12 @@ impl Session {
         scratch.clear();
     }
 
-    /// What could not be written yet; empty where all was.
+    /// Returns the bytes that are still to be written.
     pub fn unsent(&self) -> &[u8] {
         self.unsent.as_ref().map_or(&[], |unsent| unsent.rest())
     }
 
-    /// Takes note that `count` more bytes of [`unsent`](Self::unsent) were written. True where nothing is left.
+    /// Records that `count` more bytes of [`unsent`](Self::unsent) were written. Returns whether none are left.
     pub fn advance(&mut self, count: usize) -> bool {
         let Some(unsent) = &mut self.unsent else { return true };
         self.answered = self.answered.saturating_add(unsent.advance(count));
@@ -288,10 +292,10 @@ impl Session {
         done
     }
 
-    /// Gives the connection up: it is cut.
+    /// Gives up the connection. Its unsent bytes and its answer are dropped.
     pub fn abandon(&mut self) {
         self.unsent = None;
-        self.set_state(State::Closed);
+        self.set_state(SessionState::Closed);
         self.want = Want::Close { linger: false };
     }
 }
@@ -304,7 +308,7 @@ fn exchange(parsed: &Parsed<'_>) -> Exchange {
     }
 }
 
-/// Whether a request's head asks for an answer without its body, however malformed it is.
+/// Whether a request, even a malformed one, asks for an answer without its body.
 fn is_head(head: &[u8]) -> bool {
     head.starts_with(b"HEAD ")
 }
@@ -324,7 +328,7 @@ fn log_panic(panic: Box<dyn Any + Send>, what: &str) {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.set_state(State::Closed);
+        self.set_state(SessionState::Closed);
     }
 }
 

@@ -1,25 +1,25 @@
-//! From bytes to requests.
+//! From bytes to requests: decodes heads, collects bodies, and keeps what is incomplete.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::pending_body::PendingBody;
-use super::{Env, Exchange, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, Session, State, Want};
+use super::{Env, Exchange, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want};
 use super::{exchange, is_head, panicked};
-use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_LOOK, Parsed};
+use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_CHECK, Parsed};
 use crate::http1::encode;
 use crate::service::{Reply, Status};
 
-/// Answers leave once they are so many bytes, though more requests are here. The ladder of optimisations is also measured
-/// without that they gather.
+/// If the output has at least this many bytes, it is written before the next request is read. The `ladder` experiment also
+/// measures a build in which each answer is written by itself.
 const GATHERED: usize = if cfg!(polyserve_without = "pipeline_flush") { 1 } else { OUTPUT_BOUND };
 
 impl Session {
-    /// Whether `new`, the last of the carried bytes, may change what a head's beginning says. So a head that drips in
-    /// costs a look for each line, not one for each byte.
-    pub(super) fn is_worth_a_look(&self, new: &[u8], limits: &Limits) -> bool {
+    /// Whether `new`, the last of the carried bytes, can change the result of decoding. A head that arrives byte by byte
+    /// is decoded once for each line, not once for each byte.
+    pub(super) fn may_complete(&self, new: &[u8], limits: &Limits) -> bool {
         let length = self.carry.unused().len();
-        !matches!(self.state, State::Head)
-            || length.saturating_sub(new.len()) < METHOD_LOOK
+        !matches!(self.state, SessionState::Head)
+            || length.saturating_sub(new.len()) < METHOD_CHECK
             || length > limits.max_head
             || memchr::memchr(b'\n', new).is_some()
     }
@@ -27,45 +27,45 @@ impl Session {
     pub(super) fn run_carried(&mut self, env: &Env, scratch: &mut Scratch) {
         let mut carry = std::mem::take(&mut self.carry);
         let used = self.run(carry.unused(), env, scratch);
-        if !matches!(self.state, State::Closed) {
+        if !matches!(self.state, SessionState::Closed) {
             carry.remove(used);
             self.carry = carry;
         }
     }
 
     pub(super) fn keep(&mut self, bytes: &[u8]) {
-        if !matches!(self.state, State::Closed) {
+        if !matches!(self.state, SessionState::Closed) {
             self.carry.append(bytes);
         }
     }
 
-    /// Answers what it can of `input`; says how many bytes were used.
+    /// Answers the requests that are complete in `input`. Returns the number of bytes used.
     pub(super) fn run(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
         let mut used = 0_usize;
         loop {
             let rest = input.get(used..).unwrap_or_default();
-            if scratch.out.len() >= GATHERED && !matches!(self.state, State::Closed) {
+            if scratch.out.len() >= GATHERED && !matches!(self.state, SessionState::Closed) {
                 self.want = Want::Write;
                 return used;
             }
             match &mut self.state {
-                State::Closed => return input.len(),
-                State::Answer(..) => {
+                SessionState::Closed => return input.len(),
+                SessionState::Answer(..) => {
                     self.want = Want::Answer;
                     return used;
                 }
-                State::Answered(..) => self.respond(is_blank(rest), env, scratch),
-                State::Body(_) | State::Skip(_) => {
+                SessionState::Answered(..) => self.respond(is_blank(rest), env, scratch),
+                SessionState::Body(_) | SessionState::Skip(_) => {
                     let taken = self.read_body(rest, env, scratch);
                     used = used.saturating_add(taken);
                     if taken == rest.len() && matches!(self.want, Want::Read(Phase::Body)) {
                         return used;
                     }
                 }
-                State::Head => {
-                    let blank = self.skip_blank(rest);
-                    used = used.saturating_add(blank);
-                    let rest = rest.get(blank..).unwrap_or_default();
+                SessionState::Head => {
+                    let skipped = self.skip_empty_lines(rest);
+                    used = used.saturating_add(skipped);
+                    let rest = rest.get(skipped..).unwrap_or_default();
                     if rest.is_empty() || rest == b"\r" {
                         self.wait(if rest.is_empty() { Phase::Idle } else { Phase::Head });
                         return used;
@@ -80,7 +80,7 @@ impl Session {
         }
     }
 
-    fn skip_blank(&mut self, input: &[u8]) -> usize {
+    fn skip_empty_lines(&mut self, input: &[u8]) -> usize {
         let mut skipped = 0_usize;
         while self.empty_lines < MAX_EMPTY_LINES && input.get(skipped..).is_some_and(|rest| rest.starts_with(b"\r\n")) {
             skipped = skipped.saturating_add(2);
@@ -89,7 +89,7 @@ impl Session {
         skipped
     }
 
-    /// Wants more bytes, unless there will be none.
+    /// Asks for more bytes, or closes if the client has sent its last byte.
     fn wait(&mut self, phase: Phase) {
         self.want = Want::Read(phase);
         if self.input_ended {
@@ -129,13 +129,13 @@ impl Session {
         parsed.length
     }
 
-    /// The body is not there yet: refuse early, or ask for it.
+    /// Handles a request whose body is incomplete: refuses it early, or waits for the body.
     fn await_body(&mut self, parsed: &Parsed<'_>, head: &[u8], env: &Env, scratch: &mut Scratch) {
         scratch.body.clear();
-        let too_large = matches!(parsed.framing, Framing::Length(length) if length > env.limits.max_body as u64);
+        let is_too_large = matches!(parsed.framing, Framing::Length(length) if length > env.limits.max_body as u64);
         let asked = catch_unwind(AssertUnwindSafe(|| env.service.head(&parsed.head)));
         let refused = match asked {
-            Ok(None) if too_large => Some(too_large_reply()),
+            Ok(None) if is_too_large => Some(too_large_reply()),
             Ok(refused) => refused,
             Err(panic) => Some(panicked(panic)),
         };
@@ -143,32 +143,33 @@ impl Session {
             if parsed.expects_continue {
                 scratch.out.extend_from_slice(encode::CONTINUE);
             }
-            self.set_state(State::Body(Box::new(PendingBody::new(head, parsed.framing))));
+            self.set_state(SessionState::Body(Box::new(PendingBody::new(head, parsed.framing))));
             self.want = Want::Read(Phase::Body);
             return;
         };
-        // A client that was told off instead of `100 Continue` may or may not send the body: that is doubt.
-        let keep_alive = parsed.keep_alive && !too_large && !parsed.expects_continue;
+        // A client that expects `100 Continue` and gets a refusal may or may not send the body. The next bytes could be
+        // the body or a request, so the connection closes.
+        let keep_alive = parsed.keep_alive && !is_too_large && !parsed.expects_continue;
         let exchange = Exchange { keep_alive, ..exchange(parsed) };
         if self.encode(exchange, &reply, true, env, scratch) {
-            self.set_state(State::Skip(Box::new(PendingBody::skipped(parsed.framing))));
+            self.set_state(SessionState::Skip(Box::new(PendingBody::skipped(parsed.framing))));
             self.want = Want::Read(Phase::Body);
         } else {
             self.close(true);
         }
     }
 
-    /// Reads on in a body; says how many bytes were used.
+    /// Reads a part of a body. Returns the number of bytes used.
     fn read_body(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
         let (pending, skipping) = match &mut self.state {
-            State::Body(pending) => (pending.as_mut(), false),
-            State::Skip(pending) => (pending.as_mut(), true),
+            SessionState::Body(pending) => (pending.as_mut(), false),
+            SessionState::Skip(pending) => (pending.as_mut(), true),
             _ => return 0,
         };
         let (used, done) = match pending.read(input, &env.limits) {
             Ok(read) => read,
             Err(refusal) if skipping => {
-                tracing::debug!(refusal.detail, "in a body that was refused already");
+                tracing::debug!(refusal.detail, "a refused body is malformed");
                 self.close(true);
                 return input.len();
             }
@@ -183,8 +184,8 @@ impl Session {
             return used;
         }
         let last = is_blank(input.get(used..).unwrap_or_default());
-        match std::mem::replace(&mut self.state, State::Head) {
-            State::Body(pending) => self.call_pending(&pending, last, env, scratch),
+        match std::mem::replace(&mut self.state, SessionState::Head) {
+            SessionState::Body(pending) => self.call_pending(&pending, last, env, scratch),
             _ => self.want = Want::Read(Phase::Idle),
         }
         used
@@ -194,7 +195,7 @@ impl Session {
         let mut fields = decode::fields();
         match decode::head(&pending.head, &env.limits, &mut fields) {
             Decoded::Head(parsed) => self.call(&parsed, &pending.body, last, env, scratch),
-            // It was decoded once, so it decodes again.
+            // The head was decoded before, so this does not happen.
             Decoded::Refused(refusal) => self.refuse(refusal, is_head(&pending.head), env, scratch),
             Decoded::Partial => self.close(true),
         }

@@ -1,14 +1,14 @@
-//! From requests to answers.
+//! From requests to answers: calls the service and encodes its replies.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
 use super::carry::Carry;
-use super::{Env, Exchange, Phase, Scratch, Session, State, Want, exchange, log_panic, panicked};
+use super::{Env, Exchange, Phase, Scratch, Session, SessionState, Want, exchange, log_panic, panicked};
 use crate::answer::Answer;
 use crate::http1::date::Date;
 use crate::http1::decode::{Parsed, Refusal};
-use crate::http1::encode::{self, Line};
+use crate::http1::encode::{self, AnswerHead};
 use crate::service::{Reply, Request, Version};
 
 impl Session {
@@ -20,27 +20,27 @@ impl Session {
         match catch_unwind(AssertUnwindSafe(|| env.service.call(request, in_place))) {
             Ok(Answer::Now(reply)) => self.finish(exchange, &reply, last, env, scratch),
             Ok(Answer::Later(future)) => {
-                self.set_state(State::Answer(exchange, future));
+                self.set_state(SessionState::Answer(exchange, future));
                 self.want = Want::Answer;
             }
             Err(panic) => self.finish(exchange, &panicked(panic), last, env, scratch),
         }
     }
 
-    /// Encodes an answer that came later.
+    /// Encodes a deferred answer that has arrived.
     pub(super) fn respond(&mut self, last: bool, env: &Env, scratch: &mut Scratch) {
-        if let State::Answered(exchange, reply) = std::mem::replace(&mut self.state, State::Head) {
-            scratch.body.clear(); // what was written beside a later answer is nobody's
+        if let SessionState::Answered(exchange, reply) = std::mem::replace(&mut self.state, SessionState::Head) {
+            scratch.body.clear(); // a deferred answer has a body of its own
             self.finish(exchange, &reply, last, env, scratch);
         }
     }
 
     fn finish(&mut self, exchange: Exchange, reply: &Reply, last: bool, env: &Env, scratch: &mut Scratch) {
         if self.encode(exchange, reply, last, env, scratch) {
-            self.set_state(State::Head);
+            self.set_state(SessionState::Head);
             self.want = Want::Read(Phase::Idle);
         } else {
-            // A client that asked for the close itself, and sent nothing after, sends nothing more.
+            // If the client asked for the close and has sent no further request, it sends nothing more.
             self.close(exchange.keep_alive || !last);
         }
     }
@@ -59,16 +59,16 @@ impl Session {
         let spent = self.requests >= env.requests_per_connection;
         let close = !exchange.keep_alive || spent || (scratch.closing && last);
         if cfg!(polyserve_without = "date_cache") {
-            scratch.date = Date::new(SystemTime::now()); // the ladder of optimisations is also measured so
+            scratch.date = Date::new(SystemTime::now()); // the `ladder` experiment measures this variant
         }
-        let line = Line {
+        let head = AnswerHead {
             version: exchange.version,
             close,
             head_only: exchange.head_only,
             date: scratch.date.as_str(),
             server_header: env.server_header.as_deref(),
         };
-        encode::answer(&mut scratch.out, reply, reply.body_bytes(&scratch.body), &line);
+        encode::answer(&mut scratch.out, reply, reply.body_bytes(&scratch.body), &head);
         scratch.ends.push(scratch.out.len());
         !close
     }
@@ -80,19 +80,19 @@ impl Session {
     }
 
     pub(super) fn close(&mut self, linger: bool) {
-        self.set_state(State::Closed);
+        self.set_state(SessionState::Closed);
         self.carry = Carry::default();
         self.want = Want::Close { linger: linger && !self.input_ended };
     }
 
     pub(super) fn settle(&mut self, exchange: Exchange, reply: Reply) {
-        self.set_state(State::Answered(exchange, reply));
+        self.set_state(SessionState::Answered(exchange, reply));
     }
 
-    /// The old state may hold a service's future, whose drop is foreign code.
-    pub(super) fn set_state(&mut self, state: State) {
+    /// Changes the state. The old state may hold a service's future, whose drop is foreign code and may panic.
+    pub(super) fn set_state(&mut self, state: SessionState) {
         let old = std::mem::replace(&mut self.state, state);
-        if let State::Answer(_, future) = old
+        if let SessionState::Answer(_, future) = old
             && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future)))
         {
             log_panic(panic, "an answer panicked as it was dropped");

@@ -1,8 +1,8 @@
-//! Answers that the kernel has not taken yet.
+//! Answers that the kernel has not accepted yet.
 
 use crate::http1::scratch::Scratch;
 
-/// The rest of an output, with the places where its answers end.
+/// The rest of an output, and the offsets at which its answers end.
 #[derive(Debug)]
 pub(super) struct Unsent {
     bytes: Vec<u8>,
@@ -11,7 +11,7 @@ pub(super) struct Unsent {
 }
 
 impl Unsent {
-    /// What is left of the output after its first `count` bytes, and how many answers those hold whole.
+    /// Returns the output after its first `count` bytes, and the number of answers that are complete in those bytes.
     pub(super) fn split(scratch: &Scratch, count: usize) -> (Option<Box<Self>>, u64) {
         let whole = scratch.ends.partition_point(|end| *end <= count);
         let rest = scratch.out.get(count..).filter(|rest| !rest.is_empty()).map(|rest| {
@@ -25,14 +25,14 @@ impl Unsent {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
-    /// Puts `other` behind this.
+    /// Appends `other`.
     pub(super) fn append(&mut self, other: &Self) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(other.rest());
         self.ends.extend(other.ends.iter().map(|end| end.saturating_add(start)));
     }
 
-    /// So many more bytes are sent; says how many answers those complete.
+    /// Marks `count` more bytes as sent. Returns the number of answers that they complete.
     pub(super) fn advance(&mut self, count: usize) -> u64 {
         let before = self.answers_sent();
         self.sent = self.sent.saturating_add(count);
