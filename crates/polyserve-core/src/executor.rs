@@ -1,4 +1,5 @@
-//! Who runs work: the [`Executor`] trait. Connections in a pool server, CPU tasks in the task experiment.
+//! Executors: the [`Executor`] trait, which runs jobs on threads of its own. A job is a connection in a pool server, or a
+//! CPU task in the task experiment.
 
 use std::error::Error;
 use std::fmt;
@@ -12,29 +13,31 @@ use crate::panics::isolate;
 ///
 /// # Contract
 ///
-/// * A job that `execute` took runs exactly once, unless the executor is closed with a deadline that comes first.
-/// * A job that panics costs nothing but itself: the worker lives on, and the panic is counted.
-/// * What waits is bounded, unless the executor was told otherwise; a job that finds no room is handed back.
-/// * Dropping the executor is `close` without a deadline: what was queued runs, and the threads are joined.
+/// * A job that `execute` has accepted runs exactly once, unless [`close`](Self::close) has a deadline and it comes first.
+///   A job that does not run is dropped.
+/// * A panic ends only its own job: the worker goes on, and the panic is counted.
+/// * The queue is bounded, unless the executor is configured otherwise. A job that finds it full is returned.
+/// * Dropping the executor is `close` without a deadline: queued jobs run, and the threads are joined.
 pub trait Executor: fmt::Debug + Send + Sync + 'static {
-    /// Queues `job`. Does not wait for room unless the executor was configured to.
+    /// Queues `job`. Does not wait for room in the queue unless the executor is configured to.
     ///
     /// # Errors
     ///
-    /// [`Rejected`] hands the job back: the queue is full or the executor is closed.
+    /// Returns [`Rejected`] with the job if the queue is full or the executor is closed.
     fn execute(&self, job: Job) -> Result<(), Rejected>;
 
-    /// How many jobs run at the same time at most; `None` where nothing bounds it.
+    /// The number of jobs that run at the same time at most; `None` if nothing bounds it.
     fn workers(&self) -> Option<usize>;
 
-    /// Takes no more jobs, runs what is queued, joins the workers; with a deadline, no longer than that. Answers how
-    /// many threads were left behind, stuck in a job. Closing twice is harmless.
+    /// Accepts no more jobs, runs the queued ones and joins the workers, until `deadline` at the latest. Returns the
+    /// number of threads that are stuck in a job and were left behind. Closing twice is harmless.
     fn close(&self, deadline: Option<Instant>) -> usize;
 
-    /// How many jobs have panicked so far.
+    /// The number of jobs that have panicked so far.
     fn panicked(&self) -> u64;
 
-    /// Whether `execute` may wait for room. An event loop cannot use such an executor: it would stand still.
+    /// Whether `execute` may wait for room in the queue. An event loop cannot use such an executor, because it would stop
+    /// meanwhile.
     fn may_wait(&self) -> bool {
         false
     }
@@ -59,31 +62,38 @@ impl<E: Executor + ?Sized> Executor for Arc<E> {
     }
 }
 
-/// One piece of work.
+/// A job for an [`Executor`]: a function to be called once.
 pub struct Job(Work);
 
 enum Work {
     Once(Box<dyn FnOnce() + Send>),
-    Named(Arc<dyn Fn(usize) + Send + Sync>, usize),
+    Indexed(Arc<dyn Fn(usize) + Send + Sync>, usize),
 }
 
 impl Job {
-    /// A job that runs `work`. Cost: one allocation, where `work` captures anything.
+    /// A job that calls `work`.
+    ///
+    /// # Cost
+    ///
+    /// One allocation, if `work` captures anything.
     pub fn new(work: impl FnOnce() + Send + 'static) -> Self {
         Self(Work::Once(Box::new(work)))
     }
 
-    /// A job that calls `work` with `name`. Cost: a reference count and no allocation, so that a server can queue a
-    /// connection for each request.
-    pub fn named(work: Arc<dyn Fn(usize) + Send + Sync>, name: usize) -> Self {
-        Self(Work::Named(work, name))
+    /// A job that calls `work` with `index`.
+    ///
+    /// # Cost
+    ///
+    /// A reference count and no allocation, so that a server can queue a connection for each request.
+    pub fn indexed(work: Arc<dyn Fn(usize) + Send + Sync>, index: usize) -> Self {
+        Self(Work::Indexed(work, index))
     }
 
-    /// Runs it.
+    /// Runs the job.
     pub fn run(self) {
         match self.0 {
             Work::Once(work) => work(),
-            Work::Named(work, name) => work(name),
+            Work::Indexed(work, index) => work(index),
         }
     }
 }
@@ -94,22 +104,22 @@ impl fmt::Debug for Job {
     }
 }
 
-/// A job that was not taken.
+/// A job that was not accepted.
 #[derive(Debug)]
 pub struct Rejected {
-    /// The job, unharmed.
+    /// The job. It has not run.
     pub job: Job,
-    /// Why.
+    /// The reason.
     pub reason: RejectedReason,
 }
 
-/// Why a job was not taken.
+/// The reason for which a job was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RejectedReason {
     /// The queue is full for now.
     Full,
-    /// The executor takes no more jobs.
+    /// The executor is closed.
     Closed,
 }
 

@@ -1,9 +1,11 @@
-//! How a server learns that it is to end: a flag that costs one load, a deadline, and wake-ups for whoever waits.
+//! The shutdown of a server: a flag, a deadline, and wake-ups for the threads and tasks that wait.
 //!
-//! Invariant: once begun, a shutdown is never undone and its deadline only moves closer. Cost: [`Shutdown::is_begun`]
-//! is one load; everything else takes a lock and is rare.
+//! Invariant: a shutdown that has begun is never undone, and its deadline only moves closer.
+//!
+//! Cost: [`Shutdown::is_begun`] is one load. A thread that registers once, with [`Shutdown::register_thread`], takes no
+//! lock when it waits. Everything else takes a lock and is rare.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,10 +13,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use crate::panics::isolate;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::thread::{self, Thread};
 use crate::sync::{Mutex, lock};
 
-/// A shutdown that may be begun; clones share it.
+/// A shutdown of a server; clones share it.
 #[derive(Clone, Default)]
 pub struct Shutdown {
     shared: Arc<Shared>,
@@ -30,41 +34,56 @@ struct Shared {
 struct State {
     deadline: Option<Instant>,
     hooks: Vec<Arc<dyn Fn() + Send + Sync>>,
-    wakers: HashMap<u64, Waker>,
+    threads: BTreeMap<u64, Thread>,
+    wakers: BTreeMap<u64, Waker>,
     next_key: u64,
 }
 
+impl State {
+    fn key(&mut self) -> u64 {
+        self.next_key += 1;
+        self.next_key
+    }
+}
+
 impl Shutdown {
-    /// One that has not begun.
+    /// A shutdown that has not begun.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins it: work may go on until `deadline`. Begun already, it keeps the earlier of the two deadlines.
+    /// Begins the shutdown: work may go on until `deadline`. If it has begun already, the earlier deadline holds.
     pub fn begin(&self, deadline: Instant) {
         let mut state = lock(&self.shared.state);
         state.deadline = Some(state.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
         self.shared.begun.store(true, Ordering::SeqCst);
+        state.threads.values().for_each(Thread::unpark);
         let hooks = state.hooks.clone();
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
-        hooks.iter().for_each(|hook| hook());
-        wakers.into_values().for_each(Waker::wake);
+        // Hooks and wakers are foreign code: one that panics must not keep the others from being called.
+        for hook in hooks {
+            log_panic(isolate(|| hook()));
+        }
+        for waker in wakers.into_values() {
+            log_panic(isolate(|| waker.wake()));
+        }
     }
 
-    /// Whether it has begun.
+    /// Whether the shutdown has begun.
     pub fn is_begun(&self) -> bool {
-        // In one order with what a thread says of itself before it looks: the loop of a blocking server relies on it.
+        // Sequentially consistent with the state that a thread stores before it calls this: servers whose threads block
+        // rely on it.
         self.shared.begun.load(Ordering::SeqCst)
     }
 
-    /// When work is cut; `None` while it has not begun.
+    /// The time at which work is cut; `None` if the shutdown has not begun.
     pub fn deadline(&self) -> Option<Instant> {
         if self.is_begun() { lock(&self.shared.state).deadline } else { None }
     }
 
-    /// Calls `hook` at every [`begin`](Self::begin) from now on, and at once where it has begun. The hook must be
-    /// short: it wakes a poller.
+    /// Calls `hook` at every [`begin`](Self::begin) from now on, and at once if the shutdown has begun. The hook must be
+    /// short, for instance wake a poller.
     pub fn on_begin(&self, hook: impl Fn() + Send + Sync + 'static) {
         let hook: Arc<dyn Fn() + Send + Sync> = Arc::new(hook);
         lock(&self.shared.state).hooks.push(Arc::clone(&hook));
@@ -73,9 +92,33 @@ impl Shutdown {
         }
     }
 
-    /// A future that is ready once it has begun.
+    /// Unparks the calling thread at every [`begin`](Self::begin), for as long as the registration lives.
+    ///
+    /// A thread that registers, then finds that the shutdown [has not begun](Self::is_begun), and then parks, is woken by
+    /// it.
+    pub fn register_thread(&self) -> ThreadRegistration {
+        let mut state = lock(&self.shared.state);
+        let key = state.key();
+        state.threads.insert(key, thread::current());
+        ThreadRegistration { shared: Arc::clone(&self.shared), key }
+    }
+
+    /// Calls `act` while this thread holds the lock.
+    #[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
+    pub(crate) fn while_locked<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _held = lock(&self.shared.state);
+        act()
+    }
+
+    /// Returns a future that is ready once the shutdown has begun.
     pub fn begun(&self) -> Begun {
         Begun { shared: Arc::clone(&self.shared), key: None }
+    }
+}
+
+fn log_panic(result: Result<(), String>) {
+    if let Err(text) = result {
+        let _ = isolate(|| tracing::warn!(panic = text, "a hook or waker of a shutdown panicked"));
     }
 }
 
@@ -85,7 +128,32 @@ impl fmt::Debug for Shutdown {
     }
 }
 
-/// Ready once a [`Shutdown`] has begun. Dropping it forgets its waker.
+/// A thread that a [`Shutdown`] unparks. Dropping it ends that.
+pub struct ThreadRegistration {
+    shared: Arc<Shared>,
+    key: u64,
+}
+
+impl ThreadRegistration {
+    /// Whether this is a registration with `shutdown`, or a clone of it.
+    pub fn is_with(&self, shutdown: &Shutdown) -> bool {
+        Arc::ptr_eq(&self.shared, &shutdown.shared)
+    }
+}
+
+impl Drop for ThreadRegistration {
+    fn drop(&mut self) {
+        lock(&self.shared.state).threads.remove(&self.key);
+    }
+}
+
+impl fmt::Debug for ThreadRegistration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ThreadRegistration(..)")
+    }
+}
+
+/// A future that is ready once a [`Shutdown`] has begun. Dropping it removes its waker.
 pub struct Begun {
     shared: Arc<Shared>,
     key: Option<u64>,
@@ -103,11 +171,8 @@ impl Future for Begun {
         if self.shared.begun.load(Ordering::Acquire) {
             return Poll::Ready(());
         }
-        let key = *self.key.get_or_insert_with(|| {
-            state.next_key += 1;
-            state.next_key
-        });
-        state.wakers.entry(key).and_modify(|waker| waker.clone_from(cx.waker())).or_insert_with(|| cx.waker().clone());
+        let key = *self.key.get_or_insert_with(|| state.key());
+        state.wakers.insert(key, cx.waker().clone());
         Poll::Pending
     }
 }
@@ -166,5 +231,50 @@ mod tests {
         assert!(park_until(Some(Instant::now()), |cx| Pin::new(&mut begun).poll(cx)).is_none());
         drop(begun);
         assert!(lock(&shutdown.shared.state).wakers.is_empty());
+    }
+
+    #[test]
+    fn a_registered_thread_is_unparked_at_every_begin() {
+        let shutdown = Shutdown::new();
+        let registration = shutdown.register_thread();
+        assert!(registration.is_with(&shutdown.clone()) && !registration.is_with(&Shutdown::new()));
+        for _ in 0..2 {
+            shutdown.begin(Instant::now());
+            thread::park(); // returns at once
+        }
+        drop(registration);
+        assert!(lock(&shutdown.shared.state).threads.is_empty());
+    }
+
+    /// One that panicked kept the others from being called.
+    #[test]
+    fn a_hook_or_waker_that_panics_does_not_keep_the_others() {
+        struct Panics;
+        impl std::task::Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("a waker");
+            }
+        }
+        let shutdown = Shutdown::new();
+        shutdown.on_begin(|| panic!("a hook"));
+        let called = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&called);
+        shutdown.on_begin(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
+        let mut futures = [shutdown.begun(), shutdown.begun()];
+        let waker = Waker::from(Arc::new(Panics));
+        assert!(Pin::new(&mut futures[0]).poll(&mut Context::from_waker(&waker)).is_pending());
+        let counted = Arc::clone(&called);
+        struct Counts(Arc<AtomicUsize>);
+        impl std::task::Wake for Counts {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let waker = Waker::from(Arc::new(Counts(counted)));
+        assert!(Pin::new(&mut futures[1]).poll(&mut Context::from_waker(&waker)).is_pending());
+        shutdown.begin(Instant::now());
+        assert_eq!(called.load(Ordering::SeqCst), 2);
     }
 }

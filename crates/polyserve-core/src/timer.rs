@@ -10,6 +10,7 @@ use std::sync::{OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::answer::{Answer, Completer, promise};
+use crate::panics::isolate;
 use crate::sync::{Condvar, Mutex, lock, now, thread};
 
 /// Answers once `duration` has passed.
@@ -109,7 +110,10 @@ impl Timer {
         drop(heap);
         let completed = due.len();
         for wait in due.drain(..) {
-            let _ = wait.completer.complete(());
+            // A waker is foreign code: if it panics, the thread must live on.
+            if let Err(text) = isolate(|| wait.completer.complete(()).is_ok()) {
+                let _ = isolate(|| tracing::warn!(panic = text, "a waker panicked"));
+            }
         }
         completed
     }
@@ -143,6 +147,10 @@ impl Eq for Wait {}
 #[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
     use super::*;
+    use std::future::{Future, IntoFuture};
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::task::{Context, Wake, Waker};
 
     #[test]
     fn waits_end_in_their_order_and_not_early() {
@@ -162,6 +170,24 @@ mod tests {
             drop(after(Duration::from_secs(3600)));
         }
         assert!(lock(&timer().heap).waits.len() <= 2 * SWEEP_FLOOR);
+    }
+
+    /// It ended the thread, and every later wait in the process lasted for ever.
+    #[test]
+    fn a_waker_that_panics_does_not_end_the_thread() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("a waker");
+            }
+        }
+        let mut answer = after(Duration::from_millis(1)).into_future();
+        let waker = Waker::from(Arc::new(Panics));
+        let mut polled = Pin::new(&mut answer).poll(&mut Context::from_waker(&waker));
+        while polled.is_pending() {
+            after(Duration::from_millis(1)).wait_until(Instant::now() + Duration::from_secs(60)).unwrap();
+            polled = Pin::new(&mut answer).poll(&mut Context::from_waker(&waker));
+        }
     }
 
     #[test]

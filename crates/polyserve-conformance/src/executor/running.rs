@@ -53,7 +53,7 @@ pub fn a_job_runs_on_another_thread(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A job made by [`Job::named`] runs as any other, with its name.
+/// A job made by [`Job::indexed`] runs as any other, with its index.
 pub fn named_jobs_are_called_by_their_names(subject: &ExecutorSubject) -> Outcome {
     let (pool, ran) = (subject.pool(2, 64), subject.count());
     let names = Arc::new(Mutex::new(Vec::new()));
@@ -63,7 +63,7 @@ pub fn named_jobs_are_called_by_their_names(subject: &ExecutorSubject) -> Outcom
         its_ran.add();
     });
     for name in 0..64 {
-        let job = Job::named(Arc::clone(&work), name);
+        let job = Job::indexed(Arc::clone(&work), name);
         assert!(pool.execute(job).is_ok(), "a named job was rejected although there is room for it");
     }
     assert!(ran.reaches(64), "{} of 64 named jobs ran", ran.get());

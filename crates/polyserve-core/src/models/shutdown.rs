@@ -1,4 +1,4 @@
-//! The shutdown: who waits for its begin hears of it.
+//! The shutdown: threads and tasks that wait for it to begin are woken.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,6 +25,26 @@ fn its_begin_is_heard_by_who_waits_for_it() {
     finds(Fault::Token, DEADLOCK);
 }
 
+/// A thread registers, looks, and parks; a shutdown begins at any point of that.
+#[test]
+fn its_begin_unparks_a_registered_thread() {
+    fn body() {
+        let shutdown = Shutdown::new();
+        let other = shutdown.clone();
+        let waiter = thread::spawn(move || {
+            let registration = other.register_thread();
+            while !other.is_begun() {
+                thread::park();
+            }
+            drop(registration);
+        });
+        shutdown.begin(now());
+        waiter.join().unwrap();
+    }
+    check("shutdown: begin against a registered thread", ALL, body);
+    finds(Fault::Token, DEADLOCK);
+}
+
 /// Once or twice: a hook that comes as it begins may be called by both.
 #[test]
 fn its_begin_is_heard_by_a_hook() {
@@ -41,7 +61,7 @@ fn its_begin_is_heard_by_a_hook() {
     });
 }
 
-/// A future that is dropped as it begins takes its waker along, and nobody else's.
+/// A future that is dropped while the shutdown begins removes its own waker and no other.
 #[test]
 fn a_dropped_future_leaves_the_others() {
     check("shutdown: begin against two who wait, one of whom leaves", Bounds::new(2, 4), || {

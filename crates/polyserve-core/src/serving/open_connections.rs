@@ -18,11 +18,11 @@
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;
 
 use crate::net;
-use crate::sync::lock;
+use crate::sync::{Condvar, Mutex, lock};
 
 /// Connections that one search finds at most.
 const SEARCH: usize = 64;

@@ -2,8 +2,7 @@
 //!
 //! Cost: an addition for each batch of answers; [`ServerState::is_over`] is one load until a shutdown has begun.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
@@ -14,7 +13,7 @@ use crate::config::ServerConfig;
 use crate::http1::{Env, Phase, Session};
 use crate::server::Drain;
 use crate::service::Service;
-use crate::shutdown::Shutdown;
+use crate::shutdown::{Shutdown, ThreadRegistration};
 
 /// After the shutdown's deadline, threads that are not in foreign code end within this.
 pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
@@ -93,7 +92,7 @@ impl ServerState {
 /// How a wait for an answer ended.
 #[derive(Debug)]
 pub enum WaitOutcome {
-    /// It is there.
+    /// The answer is there.
     Here,
     /// The answer timeout has passed.
     TimedOut,
@@ -101,17 +100,36 @@ pub enum WaitOutcome {
     Cut,
 }
 
+thread_local! {
+    /// The registration of this thread with the shutdown of the server that it served last.
+    static REGISTRATION: RefCell<Option<ThreadRegistration>> = const { RefCell::new(None) };
+}
+
+/// Registers this thread with `shutdown`, if it is not registered yet.
+fn register(shutdown: &Shutdown) {
+    let _ = REGISTRATION.try_with(|registration| {
+        let mut registration = registration.borrow_mut();
+        if !registration.as_ref().is_some_and(|registration| registration.is_with(shutdown)) {
+            *registration = Some(shutdown.register_thread());
+        }
+    });
+}
+
 /// Parks this thread until the session's answer is there.
+///
+/// # Cost
+///
+/// No lock, but for the answer's own and for the first wait of a thread: a shutdown unparks all threads that have waited.
 pub fn wait_for_answer(session: &mut Session, server: &ServerState) -> WaitOutcome {
     let timeout = Instant::now() + Phase::Answer.timeout(&server.config);
-    let mut begun = server.shutdown.begun();
+    register(&server.shutdown);
     loop {
         let draining = server.shutdown.is_begun();
         let deadline = server.within(timeout);
         let woken = park_until(Some(deadline), |cx| match session.poll_answer(cx) {
             Poll::Ready(()) => Poll::Ready(true),
-            // A drain that begins meanwhile brings a deadline of its own.
-            Poll::Pending if !draining && Pin::new(&mut begun).poll(cx).is_ready() => Poll::Ready(false),
+            // After the poll, which may park this thread: a drain that begins later unparks it. It has a deadline of its own.
+            Poll::Pending if !draining && server.shutdown.is_begun() => Poll::Ready(false),
             Poll::Pending => Poll::Pending,
         });
         match woken {
@@ -121,5 +139,78 @@ pub fn wait_for_answer(session: &mut Session, server: &ServerState) -> WaitOutco
             None if Instant::now() >= timeout => return WaitOutcome::TimedOut,
             None => {}
         }
+    }
+}
+
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Sender, channel};
+
+    use crate::answer::{Answer, Completer, promise};
+    use crate::service::{Reply, Request, Status};
+    use crate::serving::ThreadBuffers;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Sends the completer of each answer.
+    struct Promises(Mutex<Sender<Completer<Reply>>>);
+
+    impl Service for Promises {
+        fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            let (completer, answer) = promise(Reply::empty(Status::INTERNAL_SERVER_ERROR));
+            self.0.lock().unwrap().send(completer).unwrap();
+            answer
+        }
+    }
+
+    /// Waits for an answer, as a server does.
+    fn ask(server: &ServerState) -> WaitOutcome {
+        let (mut session, mut buffers) = (Session::new(), ThreadBuffers::new());
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let _ = session.receive(request, &server.env, &mut buffers.scratch);
+        wait_for_answer(&mut session, server)
+    }
+
+    /// Each wait took a lock that all threads share, twice.
+    #[test]
+    fn a_wait_takes_no_lock_of_the_shutdown() {
+        let (sender, completers) = channel();
+        let (server, (outcome, outcomes)) =
+            (ServerState::new(Arc::new(Promises(Mutex::new(sender))), &ServerConfig::default()), channel());
+        std::thread::scope(|scope| {
+            let (go, gone) = channel();
+            scope.spawn(|| {
+                for () in gone {
+                    outcome.send(matches!(ask(&server), WaitOutcome::Here)).unwrap();
+                }
+            });
+            go.send(()).unwrap();
+            completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(Status::OK)).unwrap();
+            assert!(outcomes.recv_timeout(PATIENCE).unwrap());
+            let ended = server.shutdown.while_locked(|| {
+                go.send(()).unwrap();
+                completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(Status::OK)).unwrap();
+                outcomes.recv_timeout(PATIENCE)
+            });
+            drop(go);
+            assert_eq!(ended, Ok(true));
+        });
+    }
+
+    #[test]
+    fn a_drain_wakes_a_thread_that_waits() {
+        let (sender, completers) = channel();
+        let server = ServerState::new(Arc::new(Promises(Mutex::new(sender))), &ServerConfig::default());
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let waiting = scope.spawn(|| ask(&server));
+                let held = completers.recv_timeout(PATIENCE).unwrap();
+                server.shutdown.begin(Instant::now());
+                assert!(matches!(waiting.join().unwrap(), WaitOutcome::Cut));
+                drop(held);
+            }
+        });
     }
 }

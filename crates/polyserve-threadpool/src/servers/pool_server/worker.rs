@@ -92,7 +92,7 @@ impl Shared {
         };
         self.intake.job_comes();
         let outer = QUEUEING.replace(Queueing::Yes);
-        let queued = self.executor.execute(Job::named(jobs, name)).is_ok();
+        let queued = self.executor.execute(Job::indexed(jobs, name)).is_ok();
         queued && QUEUEING.replace(outer) == Queueing::Yes || {
             QUEUEING.set(outer);
             self.intake.job_ends();
