@@ -1,4 +1,4 @@
-//! One open connection, as others see it: its socket, its deadline, and how its task is woken.
+//! One open connection, as the registry's other users see it: its socket, its deadline, and the waker of its task.
 
 use std::io;
 use std::net::TcpStream;
@@ -9,36 +9,36 @@ use std::task::Waker;
 
 use polyserve_core::sync::lock;
 
-use super::server_runtime::ServerRuntime;
+use super::async_socket::AsyncSocket;
 
-/// A connection's entry on the [`ConnectionRegistry`](super::connection_registry::ConnectionRegistry).
+/// A connection in the [`ConnectionRegistry`](super::connection_registry::ConnectionRegistry).
 #[derive(Debug)]
-pub(crate) struct ConnectionEntry<R: ServerRuntime> {
-    /// The socket, until the runtime watches it.
-    fresh: Mutex<Option<TcpStream>>,
-    watched: OnceLock<R::Socket>,
-    /// In the registry's ticks; [`NEVER`] where it has none, or its task was woken for it.
+pub(crate) struct ConnectionEntry<S> {
+    /// The socket until it is registered with the runtime.
+    unregistered: Mutex<Option<TcpStream>>,
+    registered: OnceLock<S>,
+    /// In the registry's ticks; [`NEVER`] if there is no deadline, or if the task was woken for it.
     deadline: AtomicU64,
     waker: Mutex<Option<Waker>>,
     /// A thread is in the service's code for this connection.
     calling: AtomicBool,
     /// A request has begun and is not wholly answered.
     busy: AtomicBool,
-    /// Its request was counted as cut or as stuck: by its task or by the main thread, whoever came first.
+    /// The request was counted as cut or as stuck, by its task or by the main thread.
     counted: AtomicBool,
-    /// Where it is on the registry.
+    /// The entry's position in the registry.
     pub(super) shard: usize,
     pub(super) key: usize,
 }
 
-/// No deadline.
+/// The tick of no deadline.
 pub(super) const NEVER: u64 = u64::MAX;
 
-impl<R: ServerRuntime> ConnectionEntry<R> {
+impl<S: AsyncSocket> ConnectionEntry<S> {
     pub(super) fn new(socket: TcpStream, shard: usize, key: usize) -> Self {
         Self {
-            fresh: Mutex::new(Some(socket)),
-            watched: OnceLock::new(),
+            unregistered: Mutex::new(Some(socket)),
+            registered: OnceLock::new(),
             deadline: AtomicU64::new(NEVER),
             waker: Mutex::new(None),
             calling: AtomicBool::new(false),
@@ -49,38 +49,44 @@ impl<R: ServerRuntime> ConnectionEntry<R> {
         }
     }
 
-    /// Does something with the socket that does not block.
+    /// Calls `act`, which must not block, with the socket.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `act`. Returns [`NotConnected`](io::ErrorKind::NotConnected) if registering the socket has
+    /// failed.
     pub(crate) fn with_socket<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
-        if let Some(watched) = self.watched.get() {
-            return act(watched.as_fd());
+        if let Some(socket) = self.registered.get() {
+            return act(socket.as_fd());
         }
-        match &*lock(&self.fresh) {
+        match &*lock(&self.unregistered) {
             Some(socket) => act(socket.as_fd()),
-            None => Err(io::ErrorKind::NotConnected.into()), // the runtime would not watch it
+            None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
-    /// Has the runtime watch the socket from now on.
+    /// Registers the socket with the runtime, unless it is registered. To be called inside the runtime.
     pub(crate) fn register(&self) -> io::Result<()> {
-        match lock(&self.fresh).take() {
-            Some(socket) => drop(self.watched.set(R::register(socket)?)),
-            None if self.watched.get().is_some() => {}
+        match lock(&self.unregistered).take() {
+            Some(socket) => drop(self.registered.set(S::register(socket)?)),
+            None if self.registered.get().is_some() => {}
             None => return Err(io::ErrorKind::NotConnected.into()),
         }
         Ok(())
     }
 
-    /// The socket, once it is watched.
-    pub(crate) fn socket(&self) -> Option<&R::Socket> {
-        self.watched.get()
+    /// Returns the socket if it is registered with the runtime.
+    pub(crate) fn socket(&self) -> Option<&S> {
+        self.registered.get()
     }
 
-    /// Says how to wake the connection's task. A task that has said so sees every shutdown that it was not woken for.
+    /// Sets the waker of the connection's task. A task that has set its waker sees every shutdown that it was not woken
+    /// for.
     pub(crate) fn set_waker(&self, waker: &Waker) {
         *lock(&self.waker) = Some(waker.clone());
     }
 
-    /// Wakes its task.
+    /// Wakes the connection's task.
     pub(super) fn wake(&self) {
         let waker = lock(&self.waker).clone();
         if let Some(waker) = waker {
@@ -88,12 +94,12 @@ impl<R: ServerRuntime> ConnectionEntry<R> {
         }
     }
 
-    /// Forgets the task's waker, which would keep the task's memory.
-    pub(super) fn forget_waker(&self) {
+    /// Drops the waker, which keeps the memory of the task.
+    pub(super) fn drop_waker(&self) {
         drop(lock(&self.waker).take());
     }
 
-    /// In one order with the sweep's own word of when it comes next.
+    /// Sequentially consistent, as is the registry's tick of its next sweep: see there.
     pub(super) fn set_deadline(&self, tick: u64) {
         self.deadline.store(tick, Ordering::SeqCst);
     }
@@ -102,12 +108,12 @@ impl<R: ServerRuntime> ConnectionEntry<R> {
         self.deadline.load(Ordering::SeqCst)
     }
 
-    /// Takes the deadline `tick` away, unless there is another by now.
+    /// Clears the deadline. Returns false if it is not `tick` any more.
     pub(super) fn take_deadline(&self, tick: u64) -> bool {
         self.deadline.compare_exchange(tick, NEVER, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// To be said around every call into the service's code.
+    /// To be called with true before a call into the service's code, and with false after it.
     pub(crate) fn set_calling(&self, calling: bool) {
         self.calling.store(calling, Ordering::Relaxed);
     }
@@ -116,7 +122,7 @@ impl<R: ServerRuntime> ConnectionEntry<R> {
         self.calling.load(Ordering::Relaxed)
     }
 
-    /// To be said before the task waits: whether a request has begun and is not wholly answered.
+    /// To be called before the task waits. `busy`: a request has begun and is not wholly answered.
     pub(crate) fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Ordering::Relaxed);
     }
@@ -125,7 +131,7 @@ impl<R: ServerRuntime> ConnectionEntry<R> {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// True for the first who asks: he counts what is cut here.
+    /// Returns true for the first call only: that caller counts the request as cut or as stuck.
     pub(super) fn claim_count(&self) -> bool {
         !self.counted.swap(true, Ordering::Relaxed)
     }

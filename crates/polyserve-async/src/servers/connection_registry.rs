@@ -1,14 +1,18 @@
-//! Every open connection of a run: how many there are, when each is late, and how all of them end.
+//! All open connections of a run: their number, their deadlines, and how they end.
 //!
-//! A timer for each connection would put a lock on every request. Here a connection writes its deadline into its own
-//! [`ConnectionEntry`], and the server's main thread looks through all of them when the earliest may have passed: a deadline that
-//! only moves later, as that of a busy connection does, costs nobody anything.
+//! A timer for each connection would take a lock for each request. Instead, a connection stores its deadline in its
+//! [`ConnectionEntry`]. The server's main thread sweeps all entries when the earliest deadline may have passed. A busy
+//! connection's deadline only moves later, and wakes no thread.
 //!
-//! Invariants: the main thread looks no later than the earliest deadline that was written, rounded up to a tick, or 10 ms
-//! after its last look; a task is woken for its deadline once; who is on the registry when a shutdown begins is woken.
+//! Invariants:
 //!
-//! Cost: for a connection two uncontended locks; for a request one ordered store; for a look at n connections n loads, at
-//! most a hundred times a second.
+//! * A sweep begins at the latest at the earliest deadline that was stored, rounded up to a tick, or 10 ms after the last
+//!   sweep.
+//! * A task is woken once for a deadline.
+//! * A shutdown wakes all connections that are registered when it begins.
+//!
+//! Cost: two uncontended locks for a connection; one ordered store for a wait; n loads for a sweep of n connections, at
+//! most 100 sweeps a second. While no deadline passes, the main thread sleeps.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,62 +20,59 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::{LogThrottle, SHUTDOWN_SLACK, ServerState};
+use polyserve_core::serving::{LogThrottle, MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, net};
 use slab::Slab;
 
+use super::async_socket::AsyncSocket;
 use super::connection_entry::{ConnectionEntry, NEVER};
-use super::server_runtime::ServerRuntime;
 
-/// The registry of one run of a server.
+/// The open connections of one run of a server.
 #[derive(Debug)]
-pub(crate) struct ConnectionRegistry<R: ServerRuntime> {
+pub(crate) struct ConnectionRegistry<S: AsyncSocket> {
     pub(crate) server: ServerState,
-    /// What the accept loops have to say.
+    /// Limits the warnings of the accept loops.
     pub(crate) log_throttle: LogThrottle,
-    shards: Box<[Shard<R>]>,
-    /// Connections that are served.
+    shards: Box<[Shard<S>]>,
+    /// The number of connections that are served.
     open: AtomicUsize,
-    /// Connections whose last answer is sent, and those that are turned away.
+    /// The number of connections that linger, at most [`MAX_LINGERING`]: their last answer, or their rejection, is sent.
     lingering: AtomicUsize,
-    /// Loops that still accept, and their listeners.
-    accept_loop: AtomicUsize,
-    listeners: Mutex<Vec<Weak<R::Socket>>>,
+    /// The number of loops that still accept.
+    accept_loops: AtomicUsize,
+    listeners: Mutex<Vec<Weak<S>>>,
     start: Instant,
-    /// The tick at which the main thread looks next.
-    next: AtomicU64,
+    /// The tick of the next sweep.
+    next_sweep: AtomicU64,
     main: OnceLock<Thread>,
 }
 
-/// A part of the registry. Its lock is taken once when a connection comes, and once when it goes.
-type Shard<R> = Mutex<Slab<Arc<ConnectionEntry<R>>>>;
+/// A part of the registry. Its lock is taken when a connection is added and when it is removed.
+type Shard<S> = Mutex<Slab<Arc<ConnectionEntry<S>>>>;
 
-/// More than this depart at once only in a flood; those beyond are closed at once.
-const MAX_LINGERING: usize = 256;
+/// The time between two sweeps, at least.
+const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
-/// Between two looks at all deadlines.
-const PAUSE: Duration = Duration::from_millis(10);
-
-/// How a newcomer is received.
-pub(crate) enum Admission<R: ServerRuntime> {
-    /// It is served.
-    Served(Arc<ConnectionEntry<R>>),
-    /// There are too many: it is told so.
-    Rejected(Arc<ConnectionEntry<R>>),
-    /// There are far too many: it was closed.
-    Closed,
+/// The result of [`ConnectionRegistry::admit`].
+pub(crate) enum Admission<S> {
+    /// The connection is to be served.
+    Serve(Arc<ConnectionEntry<S>>),
+    /// `max_connections` are open: the connection is to be rejected, and lingers.
+    Reject(Arc<ConnectionEntry<S>>),
+    /// Besides, too many connections linger: the connection is to be rejected and closed.
+    Close(TcpStream),
 }
 
-/// Counts one more, unless there are `most`. One that is turned away is never in the count, not for a moment: another who
-/// looks just then would be turned away from a entry that is free.
-fn take_one(count: &AtomicUsize, most: usize) -> bool {
-    let more = |count| (count < most).then_some(count + 1);
-    count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+/// Increments `count`, unless it has reached `max`. At the limit the count does not change, not even for a moment:
+/// a concurrent caller would fail although there is room.
+fn increment_below(count: &AtomicUsize, max: usize) -> bool {
+    let increment = |count| (count < max).then_some(count + 1);
+    count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment).is_ok()
 }
 
-impl<R: ServerRuntime> ConnectionRegistry<R> {
-    /// For connections from `loops` accept loops, each with a part of the registry of its own.
+impl<S: AsyncSocket> ConnectionRegistry<S> {
+    /// An empty registry for `loops` accept loops. Each loop has a shard of its own.
     pub(crate) fn new(server: ServerState, loops: usize) -> Arc<Self> {
         let registry = Arc::new(Self {
             server,
@@ -79,101 +80,104 @@ impl<R: ServerRuntime> ConnectionRegistry<R> {
             shards: (0..loops.max(1)).map(|_| Mutex::new(Slab::new())).collect(),
             open: AtomicUsize::new(0),
             lingering: AtomicUsize::new(0),
-            accept_loop: AtomicUsize::new(loops),
+            accept_loops: AtomicUsize::new(loops),
             listeners: Mutex::new(Vec::new()),
             start: Instant::now(),
-            next: AtomicU64::new(NEVER),
+            next_sweep: AtomicU64::new(NEVER),
             main: OnceLock::new(),
         });
         let weak = Arc::downgrade(&registry);
         registry.server.shutdown.on_begin(move || {
             if let Some(registry) = weak.upgrade() {
-                registry.wake_supervisor();
+                registry.wake_main();
                 registry.wake_all();
             }
         });
         registry
     }
 
-    /// Receives a newcomer, who does not block.
-    pub(crate) fn admit(&self, socket: TcpStream, shard: usize) -> Admission<R> {
-        if take_one(&self.open, self.server.config.max_connections) {
-            return Admission::Served(self.insert(socket, shard));
+    /// Adds a connection, which does not block.
+    pub(crate) fn admit(&self, socket: TcpStream, shard: usize) -> Admission<S> {
+        if increment_below(&self.open, self.server.config.max_connections) {
+            return Admission::Serve(self.insert(socket, shard));
         }
-        if !self.reserve_linger() {
-            return Admission::Closed;
+        if self.reserve_linger() {
+            return Admission::Reject(self.insert(socket, shard));
         }
-        Admission::Rejected(self.insert(socket, shard))
+        Admission::Close(socket)
     }
 
-    fn insert(&self, socket: TcpStream, shard: usize) -> Arc<ConnectionEntry<R>> {
+    fn insert(&self, socket: TcpStream, shard: usize) -> Arc<ConnectionEntry<S>> {
         let shard = shard % self.shards.len();
         let mut slab = lock(&self.shards[shard]);
-        let slot = slab.vacant_entry();
-        let entry = Arc::new(ConnectionEntry::new(socket, shard, slot.key()));
-        slot.insert(Arc::clone(&entry));
+        let vacant = slab.vacant_entry();
+        let entry = Arc::new(ConnectionEntry::new(socket, shard, vacant.key()));
+        vacant.insert(Arc::clone(&entry));
         entry
     }
 
-    /// One that was served departs: its room is free again. False where it is to be closed at once.
+    /// Counts an open connection as lingering. Returns false if too many linger: the connection is to be closed.
     pub(crate) fn begin_linger(&self) -> bool {
-        let may = self.reserve_linger();
-        if may {
+        let may_linger = self.reserve_linger();
+        if may_linger {
             self.open.fetch_sub(1, Ordering::SeqCst);
         }
-        may
+        may_linger
     }
 
     fn reserve_linger(&self) -> bool {
-        take_one(&self.lingering, MAX_LINGERING)
+        increment_below(&self.lingering, MAX_LINGERING)
     }
 
-    /// A connection is gone.
-    pub(crate) fn remove(&self, entry: &ConnectionEntry<R>, was_lingering: bool) {
+    /// Removes a connection that has ended.
+    pub(crate) fn remove(&self, entry: &ConnectionEntry<S>, was_lingering: bool) {
         drop(lock(&self.shards[entry.shard]).try_remove(entry.key));
-        entry.forget_waker();
+        entry.drop_waker();
         let counter = if was_lingering { &self.lingering } else { &self.open };
         counter.fetch_sub(1, Ordering::SeqCst);
-        self.wake_supervisor_if_done();
+        self.wake_main_if_done();
     }
 
-    /// Counts the request of `entry` as cut, once.
-    pub(crate) fn count_cut(&self, entry: &ConnectionEntry<R>) {
+    /// Counts the request of `entry` as cut, unless it was counted.
+    pub(crate) fn count_cut(&self, entry: &ConnectionEntry<S>) {
         if entry.claim_count() {
             self.server.count_cut();
         }
     }
 
-    /// Takes note of a listener, to close it at the end where its loop does not come to it.
-    pub(crate) fn register_listener(&self, listener: &Arc<R::Socket>) {
+    /// Adds a listener. It is shut at the end of the run if its accept loop has not closed it.
+    pub(crate) fn register_listener(&self, listener: &Arc<S>) {
         lock(&self.listeners).push(Arc::downgrade(listener));
     }
 
-    /// An accept loop has ended, and its listener is closed.
+    /// Counts an accept loop as ended. Its listener is closed.
     pub(crate) fn accept_loop_ended(&self) {
-        self.accept_loop.fetch_sub(1, Ordering::SeqCst);
-        self.wake_supervisor_if_done();
+        self.accept_loops.fetch_sub(1, Ordering::SeqCst);
+        self.wake_main_if_done();
     }
 
-    fn wake_supervisor_if_done(&self) {
+    fn wake_main_if_done(&self) {
         if self.server.shutdown.is_begun() && self.is_empty() {
-            self.wake_supervisor();
+            self.wake_main();
         }
     }
 
     fn is_empty(&self) -> bool {
-        [&self.accept_loop, &self.open, &self.lingering].iter().all(|count| count.load(Ordering::SeqCst) == 0)
+        [&self.accept_loops, &self.open, &self.lingering].iter().all(|count| count.load(Ordering::SeqCst) == 0)
     }
 
-    /// Has `entry` woken at `deadline`, or at the shutdown's if that is earlier.
-    pub(crate) fn set_deadline(&self, entry: &ConnectionEntry<R>, deadline: Instant) {
+    /// Sets the time at which the task of `entry` is woken: `deadline`, or the shutdown's if that is earlier.
+    ///
+    /// No deadline is missed. Either a concurrent sweep loads the new deadline, or the sweep has reset `next_sweep`
+    /// before, and this call lowers it and wakes the main thread. Both rely on sequentially consistent operations.
+    pub(crate) fn set_deadline(&self, entry: &ConnectionEntry<S>, deadline: Instant) {
         let tick = self.tick(self.server.within(deadline));
         if entry.deadline() == tick {
             return;
         }
         entry.set_deadline(tick);
-        if tick < self.next.load(Ordering::SeqCst) && self.next.fetch_min(tick, Ordering::SeqCst) > tick {
-            self.wake_supervisor();
+        if tick < self.next_sweep.load(Ordering::SeqCst) && self.next_sweep.fetch_min(tick, Ordering::SeqCst) > tick {
+            self.wake_main();
         }
     }
 
@@ -183,7 +187,7 @@ impl<R: ServerRuntime> ConnectionRegistry<R> {
         u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(NEVER - 1)
     }
 
-    fn wake_supervisor(&self) {
+    fn wake_main(&self) {
         if let Some(main) = self.main.get() {
             main.unpark();
         }
@@ -195,7 +199,7 @@ impl<R: ServerRuntime> ConnectionRegistry<R> {
         }
     }
 
-    fn entries(&self) -> Vec<Arc<ConnectionEntry<R>>> {
+    fn entries(&self) -> Vec<Arc<ConnectionEntry<S>>> {
         let mut all = Vec::new();
         for shard in &self.shards {
             all.extend(lock(shard).iter().map(|(_, entry)| Arc::clone(entry)));
@@ -203,9 +207,9 @@ impl<R: ServerRuntime> ConnectionRegistry<R> {
         all
     }
 
-    /// Wakes who is late; says when the next one is.
-    fn wake_expired(&self) -> u64 {
-        self.next.store(NEVER, Ordering::SeqCst);
+    /// Wakes the tasks whose deadline has passed. Returns the tick of the earliest deadline that is left.
+    fn sweep(&self) -> u64 {
+        self.next_sweep.store(NEVER, Ordering::SeqCst);
         let now = self.tick(Instant::now());
         let mut earliest = NEVER;
         let mut late = Vec::new();
@@ -222,60 +226,51 @@ impl<R: ServerRuntime> ConnectionRegistry<R> {
                 entry.wake();
             }
         }
-        self.next.fetch_min(earliest, Ordering::SeqCst).min(earliest)
+        self.next_sweep.fetch_min(earliest, Ordering::SeqCst).min(earliest)
     }
 
-    /// What the server's main thread does: wakes connections for their deadlines, until all have ended after a shutdown,
-    /// or should have. Says how the run has ended.
+    /// The loop of the server's main thread. Wakes tasks for their deadlines until a shutdown has begun and all
+    /// connections have ended, or its deadline has passed. Returns the counts of the run.
     pub(crate) fn supervise(&self) -> Drain {
         let _ = self.main.set(thread::current());
-        let mut may_look = Instant::now();
+        let mut may_sweep = Instant::now();
         loop {
             let now = Instant::now();
-            let deadline = self.server.shutdown.deadline();
-            if deadline.is_some() && self.is_empty() {
-                break;
+            let end = self.server.shutdown.deadline().map(|deadline| deadline + SHUTDOWN_SLACK);
+            if end.is_some_and(|end| now >= end || self.is_empty()) {
+                return self.close_remaining();
             }
-            if deadline.is_some_and(|deadline| now >= deadline + SHUTDOWN_SLACK) {
-                break;
+            let mut next = self.next_sweep.load(Ordering::SeqCst);
+            if self.instant(next).is_some_and(|due| due.max(may_sweep) <= now) {
+                next = self.sweep();
+                may_sweep = Instant::now() + SWEEP_PAUSE;
             }
-            let next = self.next.load(Ordering::SeqCst);
-            let mut wait = self.instant(next).map(|due| due.max(may_look).saturating_duration_since(now));
-            if wait.is_some_and(|wait| wait.is_zero()) {
-                let next = self.wake_expired();
-                may_look = Instant::now() + PAUSE;
-                wait = self.instant(next).map(|due| due.max(may_look).saturating_duration_since(now));
-            }
-            if let Some(deadline) = deadline {
-                let rest = (deadline + SHUTDOWN_SLACK).saturating_duration_since(now);
-                wait = Some(wait.map_or(rest, |wait| wait.min(rest)));
-            }
-            match wait {
-                Some(wait) => thread::park_timeout(wait),
+            let sweep = self.instant(next).map(|due| due.max(may_sweep));
+            match [sweep, end].into_iter().flatten().min() {
+                Some(until) => thread::park_timeout(until.saturating_duration_since(Instant::now())),
                 None => thread::park(),
             }
         }
-        self.close_remaining()
     }
 
     fn instant(&self, tick: u64) -> Option<Instant> {
         (tick != NEVER).then(|| self.start + Duration::from_millis(tick))
     }
 
-    /// Closes what has not ended, and counts it.
+    /// Closes the connections and listeners that are left, and counts their requests.
     fn close_remaining(&self) -> Drain {
         let mut stuck = 0;
         for entry in self.entries() {
-            // The request of a stuck thread is not counted as cut, too.
+            // The request of a stuck thread is not also counted as cut.
             if entry.is_calling() {
                 stuck += usize::from(entry.claim_count());
             } else if entry.is_busy() {
                 self.count_cut(&entry);
             }
-            let _ = entry.with_socket(|socket| net::shut(socket, Shutdown::Both)); // gone already, then
+            let _ = entry.with_socket(|socket| net::shut(socket, Shutdown::Both)); // fails if the client is gone
         }
         for listener in lock(&self.listeners).iter().filter_map(Weak::upgrade) {
-            let _ = net::shut(listener.as_ref(), Shutdown::Both); // whoever waits there is refused
+            let _ = net::shut(listener.as_ref(), Shutdown::Both); // refuses the clients that wait there
         }
         self.server.drained(stuck)
     }
@@ -286,21 +281,21 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// Whoever was turned away was in the count for a moment. Another, who came just then to a entry that had become free,
-    /// was turned away as well.
+    /// A connection that was rejected was in the count for a moment. Another one, which came just then to a free place,
+    /// was rejected as well.
     #[test]
-    fn who_is_turned_away_takes_nobodys_place() {
+    fn a_rejected_connection_takes_no_place() {
         let (count, done) = (AtomicUsize::new(0), AtomicBool::new(false));
         let rejected = thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    assert!(!take_one(&count, 0));
+                    assert!(!increment_below(&count, 0));
                 }
             });
             let rejected = (0..300_000).filter(|_| {
-                let taken = take_one(&count, 1);
-                count.fetch_sub(usize::from(taken), Ordering::SeqCst);
-                !taken
+                let admitted = increment_below(&count, 1);
+                count.fetch_sub(usize::from(admitted), Ordering::SeqCst);
+                !admitted
             });
             let rejected = rejected.count();
             done.store(true, Ordering::Relaxed);

@@ -1,15 +1,30 @@
-//! One connection as a future, over any runtime.
+//! One connection as a task, from accept to close, on our codec and any runtime.
 //!
-//! It reads before it has the runtime watch its socket: a request is there when its connection is accepted, as a rule, and
-//! one that is answered and closed at once is never watched. Buffers are the thread's, so that a connection at rest has
-//! none.
+//! ```text
+//!   admit ── past max_connections: 503 ───────────────┐
+//!     │                                               │
+//!     ▼            bytes                 answer       ▼
+//!   read ◄─────► Session::receive ──► send ──► close, linger ──► end
+//!     │ nothing there                   │ the kernel takes no more
+//!     ▼                                 ▼
+//!   register, wait ◄──────────────── wait to write
+//! ```
 //!
-//! Invariant: whenever it waits, its task is woken by its socket, its answer, its deadline or a shutdown. Cost: a read and
-//! a write for each batch of requests; a look at the clock for each wait.
+//! The first read comes before the socket is registered with the runtime. As a rule a connection's first request is there
+//! when it is accepted. So a connection that is answered and closed at once is never registered.
+//!
+//! The buffers belong to the thread, so an idle connection has none.
+//!
+//! Invariants: a task that waits is woken by its socket, its answer, its deadline or a shutdown. Bytes that are in the socket
+//! are read before a timeout is judged, also if the runtime has not reported them, for instance after the process was
+//! stopped.
+//!
+//! Cost: a read and a write for each batch of requests; a look at the clock for each wait.
 
 use std::future::Future;
-use std::io::ErrorKind;
-use std::net::Shutdown;
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -19,130 +34,156 @@ use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::net;
 use polyserve_core::serving::{ServerState, ThreadBuffers, with_buffers};
 
+use super::async_socket::{AsyncSocket, Direction, Transfer};
 use super::connection_entry::ConnectionEntry;
-use super::connection_registry::ConnectionRegistry;
-use super::server_runtime::{AsyncSocket, Direction, ServerRuntime, Transfer};
+use super::connection_registry::{Admission, ConnectionRegistry};
 
-/// A connection, from accept to close.
-pub(crate) struct ConnectionTask<R: ServerRuntime> {
-    registry: Arc<ConnectionRegistry<R>>,
-    entry: Arc<ConnectionEntry<R>>,
+/// A connection that was accepted. Polling it serves the connection.
+pub(crate) struct ConnectionTask<S: AsyncSocket> {
+    registry: Arc<ConnectionRegistry<S>>,
+    entry: Arc<ConnectionEntry<S>>,
     session: Session,
     want: Want,
     waker: Option<Waker>,
-    waiting: DeadlineKind,
+    waiting: WaitKind,
+    /// The end of the present wait.
     deadline: Instant,
-    state: Mode,
-    rejected: bool,
+    mode: Mode,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Serving,
-    /// The last answer is sent; what still comes is thrown away.
+    /// The last answer is sent. What the client still sends is discarded.
     Lingering,
 }
 
-/// What a deadline is for; while it stays the same, so does the deadline.
+/// What a task waits for. While the kind stays the same, so does the deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum DeadlineKind {
-    Nothing,
-    Stage((u64, Phase)),
-    Written,
-    Gone,
+enum WaitKind {
+    None,
+    /// For bytes, or for the service's answer.
+    Session((u64, Phase)),
+    /// For the kernel to take more bytes.
+    Write,
+    /// For the client to close.
+    Linger,
 }
 
-/// Full reads, or answers that came at once, before other tasks have their turn.
-const TURNS: usize = 8;
+/// Steps before other tasks run. A step is a read that filled its buffer, or an answer that came at once.
+const STEPS: usize = 8;
 
-/// Whether a step can be followed by another now.
-enum Progress {
-    Continue,
+/// The result of a step.
+enum Step {
+    /// Another step can follow now.
+    Next,
+    /// The task waits.
     Wait,
-    Done,
+    /// The connection is to be closed.
+    End,
 }
 
-impl<R: ServerRuntime> ConnectionTask<R> {
-    /// One that has just been accepted. `rejected`: it is told that there is no room.
-    pub(crate) fn new(registry: Arc<ConnectionRegistry<R>>, entry: Arc<ConnectionEntry<R>>, rejected: bool) -> Self {
-        let session = Session::new();
-        let want = session.want();
-        Self {
-            registry,
-            entry,
-            session,
-            want,
-            waker: None,
-            waiting: DeadlineKind::Nothing,
-            deadline: Instant::now(),
-            state: Mode::Serving,
-            rejected,
+/// Whether a wait goes on.
+enum Deadline {
+    Ahead,
+    Passed,
+}
+
+impl<S: AsyncSocket> ConnectionTask<S> {
+    /// Adds an accepted connection to the registry, and returns its task. Past `max_connections` the connection is
+    /// [rejected](Self::reject).
+    pub(crate) fn admit(registry: &Arc<ConnectionRegistry<S>>, stream: TcpStream, shard: usize) -> Option<Self> {
+        match registry.admit(stream, shard) {
+            Admission::Serve(entry) => Some(Self::in_mode(Mode::Serving, Arc::clone(registry), entry)),
+            rejected => Self::reject(registry, rejected),
         }
     }
 
-    /// One whose last answer is sent, and who is no longer among those served: what still comes is thrown away.
-    #[cfg(feature = "hyper")]
-    pub(crate) fn lingering(registry: Arc<ConnectionRegistry<R>>, entry: Arc<ConnectionEntry<R>>) -> Self {
-        let mut connection = Self::new(registry, entry, false);
-        connection.state = Mode::Lingering;
-        connection
+    /// Sends a 503 on a connection that is not to be served. Returns a task that lets it linger, or `None` if the connection
+    /// is closed because too many linger.
+    pub(crate) fn reject(registry: &Arc<ConnectionRegistry<S>>, rejected: Admission<S>) -> Option<Self> {
+        match rejected {
+            Admission::Serve(entry) | Admission::Reject(entry) => {
+                // The task meets an error again when it reads.
+                let _ = entry.with_socket(|socket| send_rejection(&registry.server, socket));
+                Some(Self::lingering(Arc::clone(registry), entry))
+            }
+            Admission::Close(stream) => {
+                // The kernel resets a connection that is closed with unread bytes.
+                let _ = with_buffers(|buffers| net::receive(&stream, &mut buffers.input));
+                let _ = send_rejection(&registry.server, stream.as_fd());
+                None
+            }
+        }
+    }
+
+    /// The task of a connection whose last answer is sent, and which counts as lingering.
+    pub(crate) fn lingering(registry: Arc<ConnectionRegistry<S>>, entry: Arc<ConnectionEntry<S>>) -> Self {
+        Self::in_mode(Mode::Lingering, registry, entry)
+    }
+
+    fn in_mode(mode: Mode, registry: Arc<ConnectionRegistry<S>>, entry: Arc<ConnectionEntry<S>>) -> Self {
+        let session = Session::new();
+        let want = session.want();
+        let (waiting, deadline) = (WaitKind::None, Instant::now());
+        Self { registry, entry, session, want, waker: None, waiting, deadline, mode }
     }
 
     fn server(&self) -> &ServerState {
         &self.registry.server
     }
 
+    /// The connection loop: takes steps until the task has to wait or the connection ends.
     fn run(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Poll<()> {
         if self.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
             self.entry.set_waker(cx.waker());
             self.waker = Some(cx.waker().clone());
         }
-        if self.rejected && self.state == Mode::Serving && !matches!(self.want, Want::Close { .. }) {
-            buffers.refresh(&self.registry.server);
-            self.want = self.session.reject(&self.registry.server.env, &mut buffers.scratch);
-            self.send(buffers);
-        }
-        for _ in 0..TURNS {
-            let step = match self.state {
+        for _ in 0..STEPS {
+            let step = match self.mode {
                 Mode::Serving => self.serve(cx, buffers),
                 Mode::Lingering => self.linger(cx, buffers),
             };
             match step {
-                Progress::Continue => {}
-                Progress::Wait => {
+                Step::Next => {}
+                Step::Wait => {
                     self.entry.set_busy(self.session.is_busy());
                     return Poll::Pending;
                 }
-                Progress::Done => return Poll::Ready(()),
+                Step::End => return Poll::Ready(()),
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    fn serve(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
+    /// Does what the session wants next.
+    fn serve(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
         if self.server().shutdown.is_begun() && self.server().is_over() {
             return self.abandon();
         }
         if !self.session.unsent().is_empty() {
-            match self.write_on(cx) {
-                Poll::Ready(true) if self.waiting == DeadlineKind::Written => self.waiting = DeadlineKind::Nothing,
-                Poll::Ready(true) => {}
+            match self.send_unsent(cx) {
+                Poll::Pending => return Step::Wait,
                 Poll::Ready(false) => return self.abandon(),
-                Poll::Pending => return self.wait_for(DeadlineKind::Written, buffers),
+                Poll::Ready(true) if self.waiting == WaitKind::Write => self.waiting = WaitKind::None,
+                Poll::Ready(true) => {}
             }
         }
         self.registry.server.count(&mut self.session);
         match self.want {
-            Want::Close { linger } => return self.close(linger),
             Want::Read(phase) => return self.read(phase, cx, buffers),
+            Want::Close { linger } => return self.close(linger),
             Want::Write => {}
             Want::Answer => {
                 self.entry.set_calling(true);
                 let polled = self.session.poll_answer(cx);
                 self.entry.set_calling(false);
                 if polled.is_pending() {
-                    return self.wait_for(DeadlineKind::Stage(self.session.stage()), buffers);
+                    return match self.wait_for(WaitKind::Session(self.session.stage())) {
+                        Deadline::Ahead => Step::Wait,
+                        Deadline::Passed => self.time_out(buffers),
+                    };
                 }
             }
         }
@@ -151,175 +192,212 @@ impl<R: ServerRuntime> ConnectionTask<R> {
         self.want = self.session.resume(&self.registry.server.env, &mut buffers.scratch);
         self.entry.set_calling(false);
         self.send(buffers);
-        Progress::Continue
+        Step::Next
     }
 
-    fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
-        let entry = &self.entry;
-        let mut attempt = || {
-            let count = entry.with_socket(|socket| net::receive(socket, &mut buffers.input))?;
-            Ok(Transfer { count, drained: count < buffers.input.len() && count > 0 })
+    /// Reads, and passes what was read to the session, which calls the service.
+    fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
+        // In a drain an idle connection ends, unless a request is in the socket already.
+        let last = phase == Phase::Idle && self.server().shutdown.is_begun();
+        let read = match self.entry.socket() {
+            Some(socket) if !last => socket.poll_io(cx, Direction::Read, || receive(&self.entry, buffers)),
+            _ => try_once(|| receive(&self.entry, buffers)),
         };
-        // What has come before a shutdown is served, also where the runtime has not heard of it yet.
-        let leaves = phase == Phase::Idle && self.registry.server.shutdown.is_begun();
-        let read = match entry.socket() {
-            Some(watched) if !leaves => watched.poll_io(cx, Direction::Read, attempt),
-            _ => match attempt() {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
-                other => Poll::Ready(other.map(|moved| moved.count)),
+        if let Poll::Ready(read) = read {
+            return self.take_input(read, buffers);
+        }
+        if last {
+            return Step::End;
+        }
+        if self.entry.socket().is_none() {
+            return self.register();
+        }
+        match self.wait_for(WaitKind::Session(self.session.stage())) {
+            Deadline::Ahead => Step::Wait,
+            // The runtime may not have reported yet what is in the socket.
+            Deadline::Passed => match try_once(|| receive(&self.entry, buffers)) {
+                Poll::Ready(read) => self.take_input(read, buffers),
+                Poll::Pending => self.time_out(buffers),
             },
-        };
+        }
+    }
+
+    fn take_input(&mut self, read: io::Result<usize>, buffers: &mut ThreadBuffers) -> Step {
         match read {
-            Poll::Ready(Ok(0)) => {
+            Ok(0) => {
                 self.want = self.session.end_of_input();
-                Progress::Continue
+                Step::Next
             }
-            Poll::Ready(Ok(count)) => {
+            Ok(count) => {
                 self.entry.set_calling(true);
                 self.want = buffers.receive(count, &mut self.session, &self.registry.server, false);
                 self.entry.set_calling(false);
                 self.send(buffers);
-                Progress::Continue
+                Step::Next
             }
-            Poll::Ready(Err(error)) if error.kind() == ErrorKind::Interrupted => Progress::Continue,
-            Poll::Ready(Err(_)) => self.abandon(),
-            Poll::Pending if leaves => Progress::Done,
-            Poll::Pending if self.entry.socket().is_none() => self.start_watching(),
-            Poll::Pending => self.wait_for(DeadlineKind::Stage(self.session.stage()), buffers),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Step::Next,
+            Err(_) => self.abandon(),
         }
     }
 
-    fn start_watching(&mut self) -> Progress {
+    fn register(&mut self) -> Step {
         match self.entry.register() {
-            Ok(()) => Progress::Continue,
+            Ok(()) => Step::Next,
             Err(error) => {
                 if self.registry.log_throttle.is_due() {
-                    tracing::warn!(%error, "a connection cannot be watched");
+                    tracing::warn!(%error, "a connection cannot be registered with the runtime");
                 }
                 self.abandon()
             }
         }
     }
 
-    /// Sends what the session has to say; what the kernel does not take stays with the session.
+    /// Sends the session's output. The session keeps what the kernel does not take.
     fn send(&mut self, buffers: &mut ThreadBuffers) {
         let out = buffers.scratch.out();
         if out.is_empty() {
             return;
         }
         let last = matches!(self.want, Want::Close { .. });
-        // Behind what waits already, nothing is sent.
+        // Earlier output that is unsent goes first.
         let sent = if self.session.unsent().is_empty() {
             self.entry.with_socket(|socket| net::send(socket, out, last))
         } else {
             Ok(0)
         };
-        // An error is met again with the rest.
+        // An error is met again when the rest is sent.
         self.session.written(sent.unwrap_or(0), &mut buffers.scratch);
     }
 
-    /// Sends what could not be sent before. False where the client is gone.
-    fn write_on(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    /// Sends what the kernel did not take before. Returns false if the client is gone or reads too slowly.
+    fn send_unsent(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let entry = Arc::clone(&self.entry);
+        let (Ok(()), Some(socket)) = (entry.register(), entry.socket()) else { return Poll::Ready(false) };
+        let last = matches!(self.want, Want::Close { .. });
+        let mut passed = false;
         while !self.session.unsent().is_empty() {
-            if self.entry.register().is_err() {
-                return Poll::Ready(false);
-            }
-            let Some(watched) = self.entry.socket() else { return Poll::Ready(false) };
             let unsent = self.session.unsent();
-            let last = matches!(self.want, Want::Close { .. });
             let attempt = || {
-                let count = net::send(watched, unsent, last)?;
+                let count = net::send(socket, unsent, last)?;
                 Ok(Transfer { count, drained: count < unsent.len() })
             };
-            match watched.poll_io(cx, Direction::Write, attempt) {
-                Poll::Pending => return Poll::Pending,
+            // After the deadline: the runtime may not have reported yet that the socket takes more.
+            let sent = if passed { try_once(attempt) } else { socket.poll_io(cx, Direction::Write, attempt) };
+            match sent {
                 Poll::Ready(Ok(count)) if count > 0 => drop(self.session.advance(count)),
                 Poll::Ready(_) => return Poll::Ready(false),
+                Poll::Pending if passed => return Poll::Ready(false),
+                Poll::Pending => match self.wait_for(WaitKind::Write) {
+                    Deadline::Ahead => return Poll::Pending,
+                    Deadline::Passed => passed = true,
+                },
             }
         }
         Poll::Ready(true)
     }
 
-    /// Waits until the deadline of `waiting`, which is set where it is new; or does what is due where it has passed.
-    fn wait_for(&mut self, waiting: DeadlineKind, buffers: &mut ThreadBuffers) -> Progress {
+    /// Waits until the deadline of `waiting`. A new kind of wait sets a new deadline.
+    fn wait_for(&mut self, waiting: WaitKind) -> Deadline {
         let now = Instant::now();
         if self.waiting != waiting {
             self.waiting = waiting;
             self.deadline = now + self.timeout(waiting);
         } else if self.deadline <= now {
-            self.waiting = DeadlineKind::Nothing;
-            match waiting {
-                DeadlineKind::Stage(_) => {
-                    buffers.refresh(&self.registry.server);
-                    self.want = self.session.time_out(&self.registry.server.env, &mut buffers.scratch);
-                    self.send(buffers);
-                    return Progress::Continue;
-                }
-                DeadlineKind::Written | DeadlineKind::Nothing => return self.abandon(),
-                DeadlineKind::Gone => return Progress::Done,
-            }
+            return Deadline::Passed;
         }
         self.registry.set_deadline(&self.entry, self.deadline);
-        Progress::Wait
+        Deadline::Ahead
     }
 
-    fn timeout(&self, waiting: DeadlineKind) -> Duration {
+    fn timeout(&self, waiting: WaitKind) -> Duration {
         let config = &self.server().config;
         match waiting {
-            DeadlineKind::Stage((_, phase)) => phase.timeout(config),
-            DeadlineKind::Written => config.write_timeout,
-            DeadlineKind::Gone => config.linger_timeout,
-            DeadlineKind::Nothing => Duration::ZERO,
+            WaitKind::Session((_, phase)) => phase.timeout(config),
+            WaitKind::Write => config.write_timeout,
+            WaitKind::Linger => config.linger_timeout,
+            WaitKind::None => Duration::ZERO,
         }
     }
 
-    fn close(&mut self, linger: bool) -> Progress {
-        let may_linger = linger
+    fn time_out(&mut self, buffers: &mut ThreadBuffers) -> Step {
+        self.waiting = WaitKind::None;
+        buffers.refresh(&self.registry.server);
+        self.want = self.session.time_out(&self.registry.server.env, &mut buffers.scratch);
+        self.send(buffers);
+        Step::Next
+    }
+
+    fn close(&mut self, linger: bool) -> Step {
+        let lingers = linger
             && self.entry.with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
-            && (self.rejected || self.registry.begin_linger());
-        if !may_linger {
-            return Progress::Done;
+            && self.registry.begin_linger();
+        if !lingers {
+            return Step::End;
         }
-        self.state = Mode::Lingering;
-        Progress::Continue
+        self.mode = Mode::Lingering;
+        Step::Next
     }
 
-    /// Throws away what comes, until the client closes or the time is up.
-    fn linger(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
+    /// Discards what the client sends, until it closes or the linger timeout has passed.
+    fn linger(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
         if self.server().is_over() {
-            return Progress::Done;
+            return Step::End;
         }
-        if self.entry.socket().is_none() && matches!(self.start_watching(), Progress::Done) {
-            return Progress::Done;
+        if self.entry.socket().is_none() && matches!(self.register(), Step::End) {
+            return Step::End;
         }
-        let Some(watched) = self.entry.socket() else { return Progress::Done };
-        let attempt = || {
-            let count = net::receive(watched, &mut buffers.input)?;
+        let Some(socket) = self.entry.socket() else { return Step::End };
+        let read = socket.poll_io(cx, Direction::Read, || {
+            let count = net::receive(socket, &mut buffers.input)?;
             Ok(Transfer { count, drained: false })
-        };
-        match watched.poll_io(cx, Direction::Read, attempt) {
-            // A client that never stops sending does not move the deadline.
-            Poll::Ready(Ok(count)) if count > 0 => match self.wait_for(DeadlineKind::Gone, buffers) {
-                Progress::Wait => Progress::Continue,
-                step => step,
-            },
-            Poll::Ready(_) => Progress::Done,
-            Poll::Pending => self.wait_for(DeadlineKind::Gone, buffers),
+        });
+        match (read, self.wait_for(WaitKind::Linger)) {
+            (Poll::Pending, Deadline::Ahead) => Step::Wait,
+            // A client that keeps sending does not move the deadline.
+            (Poll::Ready(Ok(1..)), Deadline::Ahead) => Step::Next,
+            _ => Step::End,
         }
     }
 
-    /// Past the shutdown's deadline, a request that it has counts as cut.
-    fn abandon(&mut self) -> Progress {
+    /// Gives the connection up. Past the shutdown's deadline, its request counts as cut.
+    fn abandon(&mut self) -> Step {
         if self.session.is_busy() && self.server().is_over() {
             self.registry.count_cut(&self.entry);
         }
         self.session.abandon();
         self.registry.server.count(&mut self.session);
-        Progress::Done
+        Step::End
     }
 }
 
-impl<R: ServerRuntime> Future for ConnectionTask<R> {
+/// Reads into the thread's buffer.
+fn receive<S: AsyncSocket>(entry: &ConnectionEntry<S>, buffers: &mut ThreadBuffers) -> io::Result<Transfer> {
+    let count = entry.with_socket(|socket| net::receive(socket, &mut buffers.input))?;
+    Ok(Transfer { count, drained: count < buffers.input.len() && count > 0 })
+}
+
+/// Makes an attempt without asking the runtime. Pending if the attempt would block: then no waker is set.
+fn try_once(attempt: impl FnOnce() -> io::Result<Transfer>) -> Poll<io::Result<usize>> {
+    match attempt() {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
+        result => Poll::Ready(result.map(|transfer| transfer.count)),
+    }
+}
+
+/// Sends a 503, counts it, and closes the writing side.
+fn send_rejection(server: &ServerState, socket: BorrowedFd<'_>) -> io::Result<()> {
+    with_buffers(|buffers| {
+        buffers.refresh(server);
+        let mut session = Session::new();
+        let _ = session.reject(&server.env, &mut buffers.scratch);
+        let sent = net::send(socket, buffers.scratch.out(), true);
+        session.written(*sent.as_ref().unwrap_or(&0), &mut buffers.scratch);
+        server.abandon(&mut session);
+        sent.and_then(|_| net::shut(socket, Shutdown::Write))
+    })
+}
+
+impl<S: AsyncSocket> Future for ConnectionTask<S> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -327,10 +405,10 @@ impl<R: ServerRuntime> Future for ConnectionTask<R> {
     }
 }
 
-impl<R: ServerRuntime> Drop for ConnectionTask<R> {
+impl<S: AsyncSocket> Drop for ConnectionTask<S> {
     fn drop(&mut self) {
         let _ = self.abandon(); // a runtime that ends drops its tasks
-        self.registry.remove(&self.entry, self.rejected || self.state == Mode::Lingering);
+        self.registry.remove(&self.entry, self.mode == Mode::Lingering);
     }
 }
 

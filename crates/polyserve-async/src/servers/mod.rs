@@ -10,14 +10,19 @@
 //!
 //! # Layout
 //!
-//! * `runtime`: what a strategy needs of its runtime, and no more; `tokio_runtime` is tokio's,
-//!   `smol_runtime` that of async-executor and async-io.
-//! * `roll`: every open connection of a run, its deadline, and how a run ends; `place`: one of them.
-//! * `connection`: one connection as a future, over any runtime; `accepting`: where they come from.
-//! * `crew`: threads that run tasks until they are told to end.
+//! The first four share these parts:
+//!
+//! * `async_listener`: a listener whose accepts a task awaits.
+//! * `connection_task`: one connection on our codec, from accept to close.
+//! * `connection_registry`: all open connections of a run, their deadlines, and the end of the run; `connection_entry`:
+//!   one of them.
+//! * `async_socket`: the interface to a runtime's sockets; `tokio_socket` and `smol_socket` implement it.
+//! * `thread_group`: threads that run tasks until they are told to end.
 
 #[cfg(any(feature = "tokio", feature = "smol"))]
-mod accept_loop;
+mod async_listener;
+#[cfg(any(feature = "tokio", feature = "smol"))]
+mod async_socket;
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod connection_entry;
 #[cfg(any(feature = "tokio", feature = "smol"))]
@@ -26,20 +31,18 @@ mod connection_registry;
 mod connection_task;
 #[cfg(feature = "futures")]
 pub mod futures_pool;
-#[cfg(any(feature = "tokio", feature = "smol"))]
-mod server_runtime;
 #[cfg(feature = "smol")]
 pub mod smol;
 #[cfg(feature = "smol")]
-mod smol_io;
+mod smol_socket;
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod thread_group;
 #[cfg(feature = "hyper")]
 pub mod tokio_hyper;
 #[cfg(feature = "tokio")]
-mod tokio_io;
-#[cfg(feature = "tokio")]
 pub mod tokio_per_core;
+#[cfg(feature = "tokio")]
+mod tokio_socket;
 #[cfg(feature = "tokio")]
 pub mod tokio_tcp;
 

@@ -1,32 +1,44 @@
-//! Our codec on smol's parts: a connection is a task of one async-executor, which some threads run, and its socket is
-//! with async-io.
+//! Our codec on smol's parts: a connection is a task of one async-executor, which several threads run. Its socket is
+//! registered with async-io.
 //!
-//! Each thread waits for sockets itself, one of them at a time. async-io has a thread of its own, which starts with the
-//! first socket of a process, stays, and waits only where none of these does.
+//! ```text
+//!   listener ─► accept loop ─► admit ─► spawn ─┐
+//!                                              ▼
+//!   threads ── run ──► executor's queue of tasks: connections
+//!      │                                       ▲
+//!      └─ one at a time ── async-io's poller ──┘ wakes
+//! ```
 //!
-//! Invariant: an idle connection holds no thread and no buffer. Cost: for a request a read and a write, a wait that is
-//! told to the kernel anew, and the executor's one queue; for a connection an accept, a task, and a registration with
-//! the kernel where its first request was not there when it came.
+//! The accept loop is below. The connection loop is
+//! [`ConnectionTask`](super::connection_task::ConnectionTask), which `tokio_tcp` and `tokio_per_core` use too.
 //!
-//! Source: smol's own way to more threads, without its macros. The published comparisons used async-std, which is not
-//! kept up; smol is the successor that it names.
+//! A thread without a task waits for sockets itself, one thread at a time. async-io has another thread, which starts with
+//! the first socket of a process, stays, and waits only if none of these does.
 //!
-//! *Wins when* nothing against `tokio_tcp` that could be measured: on one thread both answer as much in a second of
-//! processor time (0.98 to 1.03 of it on kept connections, 0.93 to 1.02 on short ones), for what the waits cost the
-//! executor saves. *Loses when* there are more threads, which share one queue, and of which one at a time waits for
-//! sockets: with two, on kept connections, 0.76 of it (0.59 to 0.96, on a busy machine).
+//! Invariant: an idle connection holds no thread and no buffer.
+//!
+//! Cost: for a request a read, a write, a system call to wait anew, and the executor's one queue; for a connection an
+//! accept, a task, and a registration with the kernel if its first request was not there when it was accepted.
+//!
+//! Source: smol's documented way to several threads, without its macros. The published comparisons used async-std, which
+//! is not maintained and names smol as its successor.
+//!
+//! *Wins when* memory counts: an idle connection takes 700 bytes, 1 035 with `tokio_tcp`. *Loses when* connections are
+//! kept, because each wait is a system call: on one core 0.73 of `tokio_tcp`'s requests per second of processor time for
+//! GET, 0.69 for PUT, 0.66 pipelined, and 0.97 with a connection for each request. Figures: docs/STRATEGIES.md.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_executor::Executor;
 use polyserve_core::serving::{Bound, bind};
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
 
-use super::accept_loop::{self, AcceptLoop};
+use super::async_listener::AsyncListener;
 use super::connection_registry::ConnectionRegistry;
-use super::smol_io::SmolIo;
+use super::connection_task::ConnectionTask;
+use super::smol_socket::SmolSocket;
 use super::thread_group::ThreadGroup;
 
 /// A server whose connections are tasks of an async-executor.
@@ -37,23 +49,26 @@ pub struct Smol {
 }
 
 impl Smol {
-    /// A server with an executor of its own for each run; `workers` are its threads, the available cores by default.
+    /// A server with an executor of its own for each run. `workers` is the number of its threads, by default the number of
+    /// available cores.
     ///
     /// # Errors
     ///
-    /// Where a limit is none.
+    /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self { config, executor: None })
     }
 
-    /// A server on an executor of yours, which you run for as long as the runs last: until it is run, nobody is served.
-    /// End the runs by awaiting [`Running::drained`]. [`Running::shutdown`] waits, so on a thread that runs the executor
-    /// it may only be called where others do so, too.
+    /// A server on the executor of the caller, who runs it for as long as the runs last: no connection is served while
+    /// the executor is not run.
+    ///
+    /// Await [`Running::drained`] to end a run. [`Running::shutdown`] blocks its thread: call it on a thread that runs the
+    /// executor only if other threads run it too.
     ///
     /// # Errors
     ///
-    /// Where a limit is none, or a number of workers is asked for: you run the executor.
+    /// Returns an error if a limit is zero or out of range, or if `workers` is set: the caller runs the executor.
     pub fn on(executor: Arc<Executor<'static>>, config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         if config.workers.is_some() {
@@ -76,17 +91,31 @@ impl Server for Smol {
         let workers = if self.executor.is_some() { 0 } else { self.config.workers_or(1) };
         for _ in 0..workers {
             let executor = Arc::clone(&executor);
-            // A task that panics is caught by the executor.
-            threads.start(move |told| async_io::block_on(executor.run(told.into_future())))?;
+            // The executor catches the panic of a task.
+            threads.spawn(move |told_to_end| async_io::block_on(executor.run(told_to_end.into_future())))?;
         }
-        let accept_loop =
-            AcceptLoop::new(&registry, &SmolIo(Arc::downgrade(&executor)), listener, 0, accept_loop::spawn_connection)?;
-        executor.spawn(accept_loop.run()).detach();
+        let listener = AsyncListener::new(&registry, listener)?;
+        executor.spawn(accept_loop(listener, Arc::clone(&registry), Arc::downgrade(&executor))).detach();
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
         Running::start("smol-main", local_addr, grace, shutdown, move || {
             let drain = registry.supervise();
-            threads.end(drain.stuck);
+            threads.join(drain.stuck);
             drain
         })
+    }
+}
+
+/// Accepts until a shutdown begins and its backlog is empty. Each connection becomes a task.
+///
+/// An executor owns its tasks, so a task holds it weakly: an executor that its owner has dropped ends.
+async fn accept_loop(
+    mut listener: AsyncListener<SmolSocket>,
+    registry: Arc<ConnectionRegistry<SmolSocket>>,
+    executor: Weak<Executor<'static>>,
+) {
+    while let Some(stream) = listener.accept().await {
+        if let (Some(executor), Some(connection)) = (executor.upgrade(), ConnectionTask::admit(&registry, stream, 0)) {
+            executor.spawn(connection).detach();
+        }
     }
 }

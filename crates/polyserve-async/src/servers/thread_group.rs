@@ -1,7 +1,7 @@
-//! The threads of a run that run tasks: each ends when it is told to, and all are joined within a bound.
+//! Threads that run a server's tasks. Each is told to end, and all are joined within a bound.
 //!
-//! Invariant: a thread that does not end in time, for it is stuck in a service's code, is left behind and waited for by
-//! nobody. Cost: a promise for each thread, at its start and at its end.
+//! Invariant: a thread that does not end in time, because it is stuck in a service's code, is left behind. No thread waits
+//! for it. Cost: a promise for each thread, and a message at its end.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -12,59 +12,59 @@ use polyserve_core::Completer;
 use polyserve_core::answer::{Answer, promise};
 use polyserve_core::serving::SHUTDOWN_SLACK;
 
-/// Some threads. Dropping it tells them to end, and waits for none.
+/// The threads of a run. Dropping the group tells them to end, and waits for none.
 pub(crate) struct ThreadGroup {
     name: &'static str,
     threads: Vec<(Completer<()>, JoinHandle<()>)>,
-    /// Each thread says its number as it ends.
-    started: Sender<usize>,
-    gone: Receiver<usize>,
+    /// Each thread sends its number when it ends.
+    end_sender: Sender<usize>,
+    ends: Receiver<usize>,
 }
 
 impl ThreadGroup {
-    /// Nobody yet; threads are called `name` and their number.
+    /// An empty group. Its threads are called `name` and their number.
     pub(crate) fn new(name: &'static str) -> Self {
-        let (started, gone) = mpsc::channel();
-        Self { name, threads: Vec::new(), started, gone }
+        let (end_sender, ends) = mpsc::channel();
+        Self { name, threads: Vec::new(), end_sender, ends }
     }
 
-    /// Starts a thread that does `work`, which is to return soon after its answer has come.
-    pub(crate) fn start(&mut self, work: impl FnOnce(Answer<()>) + Send + 'static) -> io::Result<()> {
-        let (end, told) = promise(());
+    /// Starts a thread that calls `work` with an answer. `work` is to return soon after the answer has come.
+    pub(crate) fn spawn(&mut self, work: impl FnOnce(Answer<()>) + Send + 'static) -> io::Result<()> {
+        let (completer, told_to_end) = promise(());
         let number = self.threads.len();
-        let notice = EndNotice { number, gone: self.started.clone() };
+        let notice = EndNotice { number, sender: self.end_sender.clone() };
         let thread = thread::Builder::new().name(format!("{}-{number}", self.name)).spawn(move || {
-            let _leaving = notice; // dropped however the work ends
-            work(told);
+            let _notice = notice; // dropped however the work ends
+            work(told_to_end);
         })?;
-        self.threads.push((end, thread));
+        self.threads.push((completer, thread));
         Ok(())
     }
 
-    /// Ends the threads and joins all but those that are stuck, which are so many; waits [`SHUTDOWN_SLACK`] at the most.
-    pub(crate) fn end(self, stuck: u64) {
-        let (ends, handles): (Vec<_>, Vec<_>) = self.threads.into_iter().unzip();
-        drop(ends); // a promise that is dropped is kept
+    /// Tells the threads to end, and joins all but the `stuck` ones. Waits at most [`SHUTDOWN_SLACK`].
+    pub(crate) fn join(self, stuck: u64) {
+        let (completers, handles): (Vec<_>, Vec<_>) = self.threads.into_iter().unzip();
+        drop(completers); // a promise whose completer is dropped is kept
         let mut handles: Vec<_> = handles.into_iter().map(Some).collect();
         let deadline = Instant::now() + SHUTDOWN_SLACK;
         for _ in 0..handles.len().saturating_sub(usize::try_from(stuck).unwrap_or(usize::MAX)) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(number) = self.gone.recv_timeout(left) else { break };
+            let Ok(number) = self.ends.recv_timeout(left) else { break };
             if let Some(thread) = handles.get_mut(number).and_then(Option::take) {
-                let _ = thread.join(); // a panic of a task is the runtime's own
+                let _ = thread.join(); // the panic of a task was reported when it happened
             }
         }
     }
 }
 
-/// Says that a thread ends.
+/// Sends a thread's number when it is dropped.
 struct EndNotice {
     number: usize,
-    gone: Sender<usize>,
+    sender: Sender<usize>,
 }
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        let _ = self.gone.send(self.number); // nobody may be left to hear it
+        let _ = self.sender.send(self.number); // fails if the group was dropped
     }
 }

@@ -8,11 +8,10 @@ use polyserve_core::service::Echo;
 use polyserve_core::{Answer, Reply, Request, ServerConfig, Service};
 use tokio::runtime::Builder;
 
-use super::super::connection_registry::Admission;
-use super::super::tokio_io::TokioIo;
+use super::super::tokio_socket::TokioSocket;
 use super::*;
 
-/// Never answers.
+/// A service that never answers.
 struct Silent;
 
 impl Service for Silent {
@@ -21,43 +20,48 @@ impl Service for Silent {
     }
 }
 
-type Served = (Arc<ConnectionRegistry<TokioIo>>, Arc<ConnectionEntry<TokioIo>>, ConnectionTask<TokioIo>, TcpStream);
+/// A connection on the server's side, and its client.
+struct Pair {
+    registry: Arc<ConnectionRegistry<TokioSocket>>,
+    entry: Arc<ConnectionEntry<TokioSocket>>,
+    connection: ConnectionTask<TokioSocket>,
+    client: TcpStream,
+}
 
-fn connect(service: Arc<dyn Service>, config: &ServerConfig) -> Served {
+fn connect(service: Arc<dyn Service>, config: &ServerConfig) -> Pair {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (socket, _) = listener.accept().unwrap();
     socket.set_nonblocking(true).unwrap();
-    let registry = ConnectionRegistry::<TokioIo>::new(ServerState::new(service, config), 0);
-    let Admission::Served(entry) = registry.admit(socket, 0) else { panic!("there is room") };
-    let connection = ConnectionTask::new(Arc::clone(&registry), Arc::clone(&entry), false);
-    (registry, entry, connection, client)
+    let registry = ConnectionRegistry::new(ServerState::new(service, config), 0);
+    let connection = ConnectionTask::admit(&registry, socket, 0).unwrap();
+    Pair { registry, entry: Arc::clone(&connection.entry), connection, client }
 }
 
-/// The deadline was looked at only when nothing more was there to read: refused clients that kept sending kept their
-/// connections, twelve of them for as long as they wanted, and a drain waited for them.
+/// The deadline was judged only when the socket was empty. Refused clients that kept sending kept their connections for as
+/// long as they wanted, and a drain waited for them.
 #[test]
 fn a_client_that_goes_on_sending_is_not_read_for_ever() {
     let config = ServerConfig::default().with(|config| config.linger_timeout = Duration::ZERO);
-    let (_roll, entry, mut connection, mut client) = connect(Arc::new(Echo), &config);
+    let Pair { registry: _registry, entry, mut connection, mut client } = connect(Arc::new(Echo), &config);
     client.set_nonblocking(true).unwrap();
     let _ = client.write(b"G@T / HTTP/1.1\r\n\r\n").unwrap();
     while client.write(&[b'x'; 64 * 1024]).is_ok() {}
     let runtime = Builder::new_current_thread().enable_io().build().unwrap();
     runtime.block_on(poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);
-        cx.waker().wake_by_ref(); // for nobody looks at the registry here
+        cx.waker().wake_by_ref(); // no main thread sweeps the registry here
         polled
     }));
     let rest = entry.with_socket(|socket| net::receive(socket, &mut [0; 16]));
     assert!(rest.is_ok_and(|count| count > 0), "all that was sent was read");
 }
 
-/// A request that the main thread counted as cut was counted again by its own task, where that came to it only then:
-/// `cut` said up to twice as many as there were.
+/// A request that the main thread had counted as cut was counted again by its own task, if that ran only then: `cut` was up
+/// to twice the number of requests.
 #[test]
 fn a_request_is_cut_once() {
-    let (registry, entry, mut connection, mut client) = connect(Arc::new(Silent), &ServerConfig::default());
+    let Pair { registry, entry, mut connection, mut client } = connect(Arc::new(Silent), &ServerConfig::default());
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let runtime = Builder::new_current_thread().enable_io().build().unwrap();
     runtime.block_on(poll_fn(|cx| {
@@ -72,4 +76,25 @@ fn a_request_is_cut_once() {
     assert_eq!(registry.supervise().cut, 1);
     drop(connection);
     assert_eq!(registry.server.drained(0).cut, 1);
+}
+
+/// After the process was stopped for longer than a timeout, a request that had arrived in time was not served: the task was
+/// woken for its deadline before the runtime had looked at the socket.
+#[test]
+fn what_is_in_the_socket_is_read_before_a_timeout_is_judged() {
+    let config = ServerConfig::default().with(|config| config.idle_timeout = Duration::ZERO);
+    let Pair { registry, entry, mut connection, mut client } = connect(Arc::new(Echo), &config);
+    let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+    // The runtime polls its sockets only when this future is pending.
+    runtime.block_on(poll_fn(|cx| {
+        assert!(Pin::new(&mut connection).poll(cx).is_pending(), "the idle connection waits");
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let socket = TcpStream::from(entry.with_socket(|socket| socket.try_clone_to_owned()).unwrap());
+        while socket.peek(&mut [0]).is_err() {
+            std::thread::yield_now();
+        }
+        let _ = Pin::new(&mut connection).poll(cx);
+        Poll::Ready(())
+    }));
+    assert_eq!(registry.server.drained(0).answered, 1);
 }

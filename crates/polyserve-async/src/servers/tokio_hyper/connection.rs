@@ -30,7 +30,7 @@ use super::output::{self, Output};
 use super::refusal;
 use crate::servers::connection_entry::ConnectionEntry;
 use crate::servers::connection_task::ConnectionTask as Departing;
-use crate::servers::tokio_io::TokioIo;
+use crate::servers::tokio_socket::TokioSocket;
 
 /// What answers the requests of one connection.
 pub(crate) trait Answers:
@@ -66,7 +66,7 @@ pub(crate) struct Connection<S: Answers> {
     unsent: Option<Box<Output>>,
     /// hyper is done; whether to linger.
     end: Option<bool>,
-    departing: Option<Box<Departing<TokioIo>>>,
+    departing: Option<Box<Departing<TokioSocket>>>,
     /// It speaks another protocol, and this serves it.
     other: Option<BoxFuture<()>>,
     waker: Option<Waker>,
@@ -130,7 +130,7 @@ impl<S: Answers> Connection<S> {
         &self.shared().roll.server
     }
 
-    fn place(&self) -> &ConnectionEntry<TokioIo> {
+    fn place(&self) -> &ConnectionEntry<TokioSocket> {
         &self.line.place
     }
 

@@ -17,7 +17,7 @@ use polyserve_core::net;
 
 use super::line::{Line, Stage};
 use super::output::Buffers;
-use crate::servers::server_runtime::{AsyncSocket as _, Direction, Transfer};
+use crate::servers::async_socket::{AsyncSocket as _, Direction, Transfer};
 
 /// One connection's.
 pub(crate) struct Io {

@@ -18,11 +18,11 @@ use polyserve_core::sync::lock;
 use super::output::{Buffers, Output};
 use crate::servers::connection_entry::ConnectionEntry;
 use crate::servers::connection_registry::ConnectionRegistry;
-use crate::servers::tokio_io::TokioIo;
+use crate::servers::tokio_socket::TokioSocket;
 
 /// What all connections of a run share.
 pub(crate) struct Shared {
-    pub(super) roll: Arc<ConnectionRegistry<TokioIo>>,
+    pub(super) roll: Arc<ConnectionRegistry<TokioSocket>>,
     pub(super) builder: http1::Builder,
     pub(super) server_header: Option<HeaderValue>,
     /// Serves a connection that begins with HTTP/2's preface, where that is asked for; the bytes were read already.
@@ -61,7 +61,7 @@ impl Stage {
 /// One connection's line.
 pub(crate) struct Line {
     pub(super) shared: Arc<Shared>,
-    pub(super) place: Arc<ConnectionEntry<TokioIo>>,
+    pub(super) place: Arc<ConnectionEntry<TokioSocket>>,
     state: Mutex<State>,
 }
 
@@ -163,7 +163,7 @@ impl Tally {
 }
 
 impl Line {
-    pub(super) fn new(shared: Arc<Shared>, place: Arc<ConnectionEntry<TokioIo>>) -> Arc<Self> {
+    pub(super) fn new(shared: Arc<Shared>, place: Arc<ConnectionEntry<TokioSocket>>) -> Arc<Self> {
         let state = State {
             stage: Stage::Idle,
             requests: 0,

@@ -45,7 +45,7 @@ mod response;
 mod streaming;
 
 use std::io as std_io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -62,10 +62,10 @@ pub use self::streaming::RequestBody;
 use self::answering::Answering;
 use self::connection::{Answers, Connection};
 use self::line::{Line, Shared};
-use super::accept_loop::AcceptLoop;
-use super::connection_registry::ConnectionRegistry;
-use super::tokio_io::TokioIo;
-use super::tokio_tcp;
+use super::async_listener::AsyncListener;
+use super::connection_registry::{Admission, ConnectionRegistry};
+use super::connection_task::ConnectionTask;
+use super::tokio_socket::{OwnedRuntime, TokioSocket, given_or_owned};
 
 /// A server whose connections are hyper's, each a task of a tokio runtime.
 #[derive(Clone, Debug)]
@@ -167,11 +167,19 @@ impl TokioHyper {
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
         let roll = ConnectionRegistry::new(server, 1);
-        let (own, handle) = tokio_tcp::runtime(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
+        let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
         let shared = Shared { http2: self.http2(&handle), ..shared(&roll, &self.config) };
-        start(&handle, &roll, listener, Arc::new(shared), answers)?;
+        let listener = {
+            let _context = handle.enter();
+            AsyncListener::new(&roll, listener)?
+        };
+        drop(handle.spawn(accept_loop(listener, Arc::new(shared), answers, handle.clone())));
         let (grace, shutdown) = (self.config.drain_grace, roll.server.shutdown.clone());
-        Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || tokio_tcp::end(&roll, own))
+        Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || {
+            let drain = roll.supervise();
+            owned.map(OwnedRuntime::shut_down);
+            drain
+        })
     }
 }
 
@@ -196,7 +204,7 @@ impl Server for TokioHyper {
     }
 }
 
-fn shared(roll: &Arc<ConnectionRegistry<TokioIo>>, config: &ServerConfig) -> Shared {
+fn shared(roll: &Arc<ConnectionRegistry<TokioSocket>>, config: &ServerConfig) -> Shared {
     let mut builder = http1::Builder::new();
     builder
         .half_close(true)
@@ -215,20 +223,25 @@ fn shared(roll: &Arc<ConnectionRegistry<TokioIo>>, config: &ServerConfig) -> Sha
     }
 }
 
-fn start<A: Answers>(
-    handle: &Handle,
-    roll: &Arc<ConnectionRegistry<TokioIo>>,
-    listener: TcpListener,
+/// Accepts until a shutdown begins and its backlog is empty. Each connection becomes a task.
+async fn accept_loop<A: Answers>(
+    mut listener: AsyncListener<TokioSocket>,
     shared: Arc<Shared>,
-    answers: impl Fn(&Arc<Line>) -> A + Send + Sync + 'static,
-) -> std_io::Result<()> {
-    let _context = handle.enter();
-    let receive = move |_: &Arc<ConnectionRegistry<TokioIo>>, runtime: &TokioIo, place| {
-        let line = Line::new(Arc::clone(&shared), place);
-        let service = answers(&line);
-        super::server_runtime::ServerRuntime::spawn(runtime, Connection::new(line, service, Bytes::new()));
-    };
-    let accepting = AcceptLoop::new(roll, &TokioIo(handle.clone()), listener, 0, receive)?;
-    drop(handle.spawn(accepting.run()));
-    Ok(())
+    answers: impl Fn(&Arc<Line>) -> A,
+    runtime: Handle,
+) {
+    while let Some(stream) = listener.accept().await {
+        match shared.roll.admit(stream, 0) {
+            Admission::Serve(place) => {
+                let line = Line::new(Arc::clone(&shared), place);
+                let service = answers(&line);
+                drop(runtime.spawn(Connection::new(line, service, Bytes::new())));
+            }
+            rejected => {
+                if let Some(rejected) = ConnectionTask::reject(&shared.roll, rejected) {
+                    drop(runtime.spawn(rejected));
+                }
+            }
+        }
+    }
 }

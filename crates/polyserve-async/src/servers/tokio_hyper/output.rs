@@ -9,7 +9,7 @@ use polyserve_core::http1::date::Date;
 use polyserve_core::net;
 
 use super::line::Line;
-use crate::servers::server_runtime::{AsyncSocket as _, Direction, Transfer};
+use crate::servers::async_socket::{AsyncSocket as _, Direction, Transfer};
 
 /// Bytes read at once.
 const INPUT: usize = 32 * 1024;
