@@ -10,9 +10,8 @@
 //! windows that are twice as large as they must be; [`MOST`] operations in all, and as many steps in all as the limits allow to
 //! one search. Once that is used up the rest is shown as it is.
 
-use super::check::Limits;
 use super::plan::{Register, Window};
-use super::search::{Found, search};
+use super::search::{Found, Limits, search};
 use super::{Did, Operation};
 
 /// What was found.

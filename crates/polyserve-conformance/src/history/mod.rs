@@ -53,6 +53,7 @@ mod check;
 mod http;
 mod json;
 mod minimise;
+mod outcome;
 mod plan;
 mod record;
 mod search;
@@ -66,11 +67,13 @@ use std::fmt;
 
 use polyserve_core::{Put, Removed};
 
-pub use self::check::{GaveUp, Limits, Verdict, check, check_within};
+pub use self::check::{Verdict, check, check_within};
 pub use self::http::record_http;
 pub use self::json::ReadError;
+pub(crate) use self::outcome::judge;
 pub(crate) use self::record::Asker;
 pub use self::record::{Call, Recording, Script, Watch, Wrong, mixed, record_in_process};
+pub use self::search::{GaveUp, Limits};
 pub use self::value::{entity, value_of};
 pub use self::violation::Violation;
 
@@ -220,8 +223,8 @@ impl History {
         keys
     }
 
-    /// How many took each other's time: of every operation, how many others of its key were on their way when it was
-    /// called, summed up. A history without any shows nothing of races.
+    /// The number of overlaps: for each operation, the number of other operations of its key that had begun and not
+    /// returned when it was called. Operations without an answer are not counted.
     pub fn overlaps(&self) -> u64 {
         let mut by_key: Vec<&Operation> = self.operations.iter().collect();
         by_key.sort_unstable_by_key(|operation| (operation.key, operation.called));
@@ -235,5 +238,24 @@ impl History {
             }
         }
         overlaps
+    }
+
+    /// Why this history shows nothing about races, if it does not: it has no operation, most operations have no answer, or
+    /// several clients took part and no two operations of a key overlap.
+    ///
+    /// Such a history is not evidence that a store is linearizable, even if it has an order.
+    pub fn shows_nothing(&self) -> Option<String> {
+        let (operations, unknown) = (self.operations.len(), self.unknown());
+        if operations == 0 {
+            return Some(String::from("the history has no operation"));
+        }
+        if unknown * 2 > operations {
+            return Some(format!("{unknown} of {operations} operations were not answered"));
+        }
+        let mut clients = self.operations.iter().filter(|one| !one.is_unknown()).map(|one| one.process);
+        let first = clients.next();
+        let are_several = clients.any(|client| Some(client) != first);
+        (are_several && self.overlaps() == 0)
+            .then(|| String::from("no two operations of a key overlap: the history shows nothing about races"))
     }
 }

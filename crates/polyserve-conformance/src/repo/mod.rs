@@ -161,11 +161,19 @@ impl RepoSubject {
 
     /// Runs `property` on a fresh repo, on a thread of its own that is left behind where it hangs.
     fn run(&self, property: impl FnOnce(Store) + Send + 'static) -> Outcome {
+        self.run_to_outcome(|store| {
+            property(store);
+            Outcome::Held
+        })
+    }
+
+    /// As `run`, for a property that may find out that it cannot run here.
+    fn run_to_outcome(&self, property: impl FnOnce(Store) -> Outcome + Send + 'static) -> Outcome {
         let (ended, end) = mpsc::channel::<Infallible>();
         let store = Store { repo: (self.make)(), answers: self.answers, patience: self.patience, keys: self.keys };
         let thread = thread::Builder::new().name("property".into()).spawn(move || {
             let _ended = ended; // dropped however the property ends
-            property(store);
+            property(store)
         });
         let thread = thread.expect("a thread can be started");
         let limit = self.patience.saturating_mul(6);
@@ -173,7 +181,7 @@ impl RepoSubject {
             panic!("not done within {limit:?}: an operation hangs");
         }
         match thread.join() {
-            Ok(()) => Outcome::Held,
+            Ok(outcome) => outcome,
             Err(panic) => resume_unwind(panic),
         }
     }

@@ -89,7 +89,7 @@ pub fn run(
     }
     match recording.wrong.first() {
         Some(wrong) => Ok(run.ended(Verdict::WrongAnswer, wrong.to_string())),
-        None => Ok(checked(run, &history, plan.clients > 1, matches!(subject, Subject::Repo(_)))),
+        None => Ok(checked(run, &history)),
     }
 }
 
@@ -124,31 +124,19 @@ fn watched(
     })
 }
 
-/// The verdict on a history. One without operations, in which hardly anybody was answered, or whose clients never met has an
-/// order and shows nothing. Clients in this process may not meet in a short recording, for they do most of it before the last
-/// of them has woken: that is only said.
-fn checked(mut run: Run, history: &History, are_many: bool, in_process: bool) -> Run {
+/// The verdict on a history, by one rule for recordings in this process, over HTTP and from a file: a history that has an
+/// order and shows nothing about races is undecided.
+fn checked(mut run: Run, history: &History) -> Run {
     let start = Instant::now();
     let verdict = check(history);
     run.checked_s = start.elapsed().as_secs_f64();
     match verdict {
         history::Verdict::NotLinearizable(violation) => run.ended(Verdict::NotLinearizable, violation.to_string()),
         history::Verdict::GaveUp(key, why) => run.ended(Verdict::Undecided, format!("key {key}: {why}")),
-        history::Verdict::Linearizable if run.operations == 0 => {
-            run.ended(Verdict::Undecided, String::from("nothing was recorded: there is no operation"))
-        }
-        history::Verdict::Linearizable if run.unknown * 2 > run.operations => {
-            let why = format!("{} of {} operations were not answered", run.unknown, run.operations);
-            run.ended(Verdict::Undecided, why)
-        }
-        history::Verdict::Linearizable if are_many && run.overlaps == 0 => {
-            let verdict = if in_process { Verdict::Linearizable } else { Verdict::Undecided };
-            run.ended(
-                verdict,
-                String::from("no two clients were at one key at the same time: it shows nothing of races"),
-            )
-        }
-        history::Verdict::Linearizable => run.ended(Verdict::Linearizable, String::new()),
+        history::Verdict::Linearizable => match history.shows_nothing() {
+            Some(why) => run.ended(Verdict::Undecided, why),
+            None => run.ended(Verdict::Linearizable, String::new()),
+        },
     }
 }
 
@@ -161,8 +149,5 @@ pub fn check_file(path: &Path) -> Result<Run, ReadError> {
     let history = History::read(BufReader::new(File::open(path)?))?;
     let mut run = Run::new("recorded", &path.display().to_string());
     run.count(&history);
-    let mut clients = history.operations().iter().map(|operation| operation.process);
-    let first = clients.next();
-    let are_many = clients.any(|client| Some(client) != first);
-    Ok(checked(run, &history, are_many, false))
+    Ok(checked(run, &history))
 }

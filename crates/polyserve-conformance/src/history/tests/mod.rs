@@ -5,6 +5,7 @@ mod brute;
 mod by_hand;
 mod form;
 mod made;
+mod overlaps;
 mod unanswered;
 
 use polyserve_core::{Put, Removed};
