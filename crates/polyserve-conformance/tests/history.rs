@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::history::{
-    Call, Did, History, Operation, Recording, Script, Verdict, Watch, check, record_http, record_in_process,
+    Action, Call, CheckVerdict, History, Operation, Recording, Script, Watch, check, record_http, record_in_process,
 };
 use polyserve_conformance::repo::{LaterReference, Reference};
 use polyserve_core::service::{EntityService, Status};
@@ -39,7 +39,7 @@ fn in_order(recording: Recording) -> History {
     assert_eq!(recording.wrong, []);
     let history = History::new(recording.operations).unwrap();
     let verdict = check(&history);
-    assert!(matches!(verdict, Verdict::Linearizable), "{verdict:?}");
+    assert!(matches!(verdict, CheckVerdict::Linearizable), "{verdict:?}");
     history
 }
 
@@ -153,7 +153,7 @@ fn a_removal_that_was_lost_before_the_recording_may_come_in_it() {
     let late = LateRemove { entities: EntityService::new(Reference::default()), asked: AtomicU64::new(0) };
     let history = in_order(recorded(&serving(late, None), 500, PATIENCE));
     let lost: Vec<_> = history.operations().iter().filter(|operation| operation.process >= 4).copied().collect();
-    assert_eq!(lost, [Operation { process: 4, key: -1, did: Did::Remove(None), called: 0, returned: u64::MAX }]);
+    assert_eq!(lost, [Operation { process: 4, key: -1, action: Action::Remove(None), called: 0, returned: u64::MAX }]);
     assert_eq!(history.operations().len(), 501);
 }
 

@@ -70,7 +70,7 @@ impl Group {
 
 /// A named property of whatever listens at an address.
 #[derive(Debug)]
-pub struct Property {
+pub struct AddressProperty {
     /// Its name: `two_hosts_are_refused`.
     pub name: &'static str,
     /// What it is about.
@@ -82,8 +82,8 @@ pub struct Property {
 macro_rules! properties {
     ($($group:ident: $module:ident { $($name:ident,)* })*) => {
         /// Every property, in the order in which they are looked at.
-        pub const PROPERTIES: &[Property] = &[
-            $($(Property { name: stringify!($name), group: Group::$group, run: $module::$name },)*)*
+        pub const PROPERTIES: &[AddressProperty] = &[
+            $($(AddressProperty { name: stringify!($name), group: Group::$group, run: $module::$name },)*)*
         ];
     };
 }
@@ -211,7 +211,7 @@ pub fn check(addr: SocketAddr, patience: Duration) -> AddressReport {
     let until = Instant::now() + WHOLE;
     let patience = patience.min(MOST_PATIENCE);
     let mut report = AddressReport::default();
-    for Property { name, group, run } in PROPERTIES {
+    for AddressProperty { name, group, run } in PROPERTIES {
         if Instant::now() >= until {
             report.not_run.push(Cow::Borrowed(name));
             continue;

@@ -7,7 +7,7 @@ use super::{History, Operation, Violation, minimise};
 /// The result of a check.
 #[derive(Clone, Debug)]
 #[must_use]
-pub enum Verdict {
+pub enum CheckVerdict {
     /// There is an order in which all answers are right.
     Linearizable,
     /// There is no such order. The violation holds a few operations that show it.
@@ -19,36 +19,36 @@ pub enum Verdict {
 /// Checks a history, within the default limits.
 ///
 /// An order alone does not show that operations raced: see [`History::shows_nothing`].
-pub fn check(history: &History) -> Verdict {
+pub fn check(history: &History) -> CheckVerdict {
     check_within(history, &Limits::default())
 }
 
 /// Checks a history. Stops at the first key that has no order.
-pub fn check_within(history: &History, limits: &Limits) -> Verdict {
+pub fn check_within(history: &History, limits: &Limits) -> CheckVerdict {
     let mut operations = history.operations().to_vec();
     operations.sort_unstable_by_key(|operation| (operation.key, operation.called));
     let mut gave_up = None;
     for key in operations.chunk_by(|one, other| one.key == other.key) {
         match one_key(key, limits) {
-            Verdict::Linearizable => {}
-            Verdict::GaveUp(key, why) => gave_up = gave_up.or(Some(Verdict::GaveUp(key, why))),
-            found @ Verdict::NotLinearizable(_) => return found,
+            CheckVerdict::Linearizable => {}
+            CheckVerdict::GaveUp(key, why) => gave_up = gave_up.or(Some(CheckVerdict::GaveUp(key, why))),
+            found @ CheckVerdict::NotLinearizable(_) => return found,
         }
     }
-    gave_up.unwrap_or(Verdict::Linearizable)
+    gave_up.unwrap_or(CheckVerdict::Linearizable)
 }
 
 /// Checks the operations of one key, which are sorted by their calls.
-fn one_key(operations: &[Operation], limits: &Limits) -> Verdict {
+fn one_key(operations: &[Operation], limits: &Limits) -> CheckVerdict {
     let register = Register::new(operations);
     let plan = register.plan(&Window::WHOLE, |_| false);
     match search(&plan, &mut { *limits }) {
-        Found::Order => Verdict::Linearizable,
-        Found::GaveUp(why) => Verdict::GaveUp(operations[0].key, why),
+        Found::Order => CheckVerdict::Linearizable,
+        Found::GaveUp(why) => CheckVerdict::GaveUp(operations[0].key, why),
         Found::Stuck(item) => {
             let stuck = plan.items[item as usize];
             let core = minimise::minimise(&register, stuck.place as usize, stuck.returned, limits);
-            Verdict::NotLinearizable(Box::new(Violation::new(&register, &core)))
+            CheckVerdict::NotLinearizable(Box::new(Violation::new(&register, &core)))
         }
     }
 }

@@ -14,9 +14,9 @@ use polyserve_core::sync::write;
 use polyserve_core::{EntityRef, Put, Removed};
 use serde::Deserialize;
 
-use super::record::{Call, Losses, Recording, Script, Watch, Wrong, nanos};
+use super::record::{Call, Losses, Recording, Script, Watch, WrongAnswer, nanos};
 use super::value::{entity, value_of};
-use super::{Did, Operation, Seen};
+use super::{Action, Operation, ReadValue};
 use crate::client::{Client, Ending, Response};
 
 /// Records `clients` clients of the server at `addr`, each on a connection of its own that it keeps for as long as the server
@@ -24,7 +24,7 @@ use crate::client::{Client, Ending, Response};
 /// a process of its own from `clients` on.
 pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Duration, watch: &Watch) -> Recording {
     let mut recording = Recording::default();
-    let mut cleaner = Talker::new(addr, patience);
+    let mut cleaner = HttpClient::new(addr, patience);
     for key in 0..script.keys {
         if watch.is_stopped() {
             return recording;
@@ -39,8 +39,8 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
         };
         for _ in 0..lost {
             let process = clients.saturating_add(recording.operations.len() as u32);
-            let did = Did::Remove(None);
-            recording.operations.push(Operation { process, key, did, called: 0, returned: u64::MAX });
+            let action = Action::Remove(None);
+            recording.operations.push(Operation { process, key, action, called: 0, returned: u64::MAX });
         }
     }
     drop(cleaner);
@@ -48,7 +48,7 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
     let (next, gate) = (AtomicU64::new(0), RwLock::new(()));
     let start = Instant::now();
     let run = |process: u32| {
-        let (mut talker, mut operations) = (Talker::new(addr, patience), Vec::new());
+        let (mut client, mut operations) = (HttpClient::new(addr, patience), Vec::new());
         if gate.read().is_err() {
             return (operations, None); // there are not as many threads as clients
         }
@@ -58,7 +58,7 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
                 break;
             }
             let (key, call) = script.step(number);
-            match talker.operation(process, key, call, start) {
+            match client.operation(process, key, call, start) {
                 Ok(operation) => operations.push(operation),
                 Err(wrong) => {
                     watch.stop();
@@ -85,14 +85,14 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
 
 /// An entity as the service shows it.
 #[derive(Deserialize)]
-struct Shown {
+struct EntityJson {
     id: i64,
     description: String,
     value: f64,
 }
 
 /// A client.
-struct Talker {
+struct HttpClient {
     addr: SocketAddr,
     patience: Duration,
     kept: Option<Client>,
@@ -102,32 +102,32 @@ struct Talker {
     losses: Losses,
 }
 
-impl Talker {
+impl HttpClient {
     fn new(addr: SocketAddr, patience: Duration) -> Self {
         Self { addr, patience, kept: None, is_wary: false, losses: Losses::default() }
     }
 
     /// Sees that nothing is there; says how many removals of it have lost their answer.
-    fn clean(&mut self, key: i64) -> Result<u32, Wrong> {
+    fn clean(&mut self, key: i64) -> Result<u32, WrongAnswer> {
         let mut lost = 0;
         loop {
             let client = self.connected()?;
-            if let Did::Remove(Some(_)) = self.ask(client, key, Call::Remove)? {
+            if let Action::Remove(Some(_)) = self.ask(client, key, Call::Remove)? {
                 return Ok(lost);
             }
             lost += 1;
         }
     }
 
-    fn operation(&mut self, process: u32, key: i64, call: Call, start: Instant) -> Result<Operation, Wrong> {
+    fn operation(&mut self, process: u32, key: i64, call: Call, start: Instant) -> Result<Operation, WrongAnswer> {
         let client = self.connected()?;
         let called = nanos(start);
-        let did = self.ask(client, key, call)?;
-        Ok(Operation { process, key, did, called, returned: nanos(start) })
+        let action = self.ask(client, key, call)?;
+        Ok(Operation { process, key, action, called, returned: nanos(start) })
     }
 
     /// A connection. That a server takes none for a moment is nobody's fault.
-    fn connected(&mut self) -> Result<Client, Wrong> {
+    fn connected(&mut self) -> Result<Client, WrongAnswer> {
         let deadline = Instant::now() + self.patience;
         loop {
             if let Some(client) = self.kept.take()
@@ -138,7 +138,7 @@ impl Talker {
             match Client::connect(self.addr, self.patience) {
                 Ok(client) => self.kept = Some(client.without_dates()),
                 Err(error) if Instant::now() >= deadline => {
-                    return Err(Wrong(format!("no connection within {:?}: {error}", self.patience)));
+                    return Err(WrongAnswer(format!("no connection within {:?}: {error}", self.patience)));
                 }
                 Err(_) => thread::yield_now(),
             }
@@ -146,7 +146,7 @@ impl Talker {
     }
 
     /// Asks, and keeps the connection where the server does.
-    fn ask(&mut self, mut client: Client, key: i64, call: Call) -> Result<Did, Wrong> {
+    fn ask(&mut self, mut client: Client, key: i64, call: Call) -> Result<Action, WrongAnswer> {
         // A refusal may come before the whole request was sent: what counts is the answer.
         let sent = client.send(&request(key, call));
         let response = match client.receive() {
@@ -164,22 +164,23 @@ impl Talker {
                 self.losses.add(&failure.to_string(), failure.ending == Some(Ending::Silent))?;
                 return Ok(unknown(call));
             }
-            Err(failure) => return Err(Wrong(failure.to_string())),
+            Err(failure) => return Err(WrongAnswer(failure.to_string())),
         };
         self.losses = Losses::default();
-        let did = understood(key, call, &response).map_err(|why| Wrong(format!("{why}\n{}", client.show())))?;
+        let action =
+            understood(key, call, &response).map_err(|why| WrongAnswer(format!("{why}\n{}", client.show())))?;
         if !response.closes() {
             self.kept = Some(client);
         }
-        Ok(did)
+        Ok(action)
     }
 }
 
-fn unknown(call: Call) -> Did {
+fn unknown(call: Call) -> Action {
     match call {
-        Call::Get => Did::Get(None),
-        Call::Put(value) => Did::Put(value, None),
-        Call::Remove => Did::Remove(None),
+        Call::Get => Action::Get(None),
+        Call::Put(value) => Action::Put(value, None),
+        Call::Remove => Action::Remove(None),
     }
 }
 
@@ -205,19 +206,20 @@ fn request(key: i64, call: Call) -> Vec<u8> {
 }
 
 /// What an answer says of the operation.
-fn understood(key: i64, call: Call, response: &Response) -> Result<Did, String> {
+fn understood(key: i64, call: Call, response: &Response) -> Result<Action, String> {
     match (call, response.status) {
-        (Call::Get, 404) => Ok(Did::Get(Some(Seen::Absent))),
+        (Call::Get, 404) => Ok(Action::Get(Some(ReadValue::Absent))),
         (Call::Get, 200) => {
-            let shown: Result<Shown, _> = serde_json::from_slice(&response.body);
-            let Shown { id, description, value } = shown.map_err(|error| format!("a GET shows no entity: {error}"))?;
+            let shown: Result<EntityJson, _> = serde_json::from_slice(&response.body);
+            let EntityJson { id, description, value } =
+                shown.map_err(|error| format!("a GET shows no entity: {error}"))?;
             let value = value_of(key, EntityRef { id, description: &description, value }).map_err(|wrong| wrong.0)?;
-            Ok(Did::Get(Some(Seen::Value(value))))
+            Ok(Action::Get(Some(ReadValue::Value(value))))
         }
-        (Call::Put(value), 201) => Ok(Did::Put(value, Some(Put::Created))),
-        (Call::Put(value), 200) => Ok(Did::Put(value, Some(Put::Replaced))),
-        (Call::Remove, 204) => Ok(Did::Remove(Some(Removed::Removed))),
-        (Call::Remove, 404) => Ok(Did::Remove(Some(Removed::Absent))),
+        (Call::Put(value), 201) => Ok(Action::Put(value, Some(Put::Created))),
+        (Call::Put(value), 200) => Ok(Action::Put(value, Some(Put::Replaced))),
+        (Call::Remove, 204) => Ok(Action::Remove(Some(Removed::Removed))),
+        (Call::Remove, 404) => Ok(Action::Remove(Some(Removed::Absent))),
         (call, status) => Err(format!("the answer to a {call:?} of {key} has the status {status}")),
     }
 }

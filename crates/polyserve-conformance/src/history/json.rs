@@ -9,25 +9,25 @@ use polyserve_core::{Put, Removed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Did, History, MAX_OPERATIONS, Operation, Seen};
+use super::{Action, History, MAX_OPERATIONS, Operation, ReadValue};
 
 /// An operation in a line.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct OperationLine {
     process: u32,
-    op: Op,
+    op: OpField,
     key: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<u64>,
     call: u64,
     #[serde(default, rename = "return", skip_serializing_if = "Option::is_none")]
     returned: Option<u64>,
-    outcome: Outcome,
+    outcome: OutcomeField,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Op {
+enum OpField {
     Get,
     Put,
     Remove,
@@ -35,7 +35,7 @@ enum Op {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Outcome {
+enum OutcomeField {
     Created,
     Replaced,
     Found,
@@ -109,14 +109,14 @@ impl History {
             if line.is_empty() || (operations.is_empty() && is_header(line).map_err(wrong)?) {
                 continue;
             }
-            let line: Line = serde_json::from_slice(line).map_err(|error| wrong(said(&error)))?;
+            let line: OperationLine = serde_json::from_slice(line).map_err(|error| wrong(said(&error)))?;
             if operations.len() == most {
                 return Err(wrong(format!("a history has at most {most} operations")));
             }
             operations.push(line.operation().map_err(wrong)?);
             lines.push(number);
         }
-        Self::new(operations).map_err(|senseless| ReadError::Line(lines[senseless.place], senseless.why))
+        Self::new(operations).map_err(|invalid| ReadError::Line(lines[invalid.place], invalid.why))
     }
 
     /// Writes it, after a header with what `about`, a JSON object, says.
@@ -131,7 +131,7 @@ impl History {
         }
         writeln!(sink, "{header}")?;
         for operation in self.operations() {
-            serde_json::to_writer(&mut sink, &Line::of(operation))?;
+            serde_json::to_writer(&mut sink, &OperationLine::of(operation))?;
             sink.write_all(b"\n")?;
         }
         sink.flush()
@@ -158,19 +158,19 @@ fn is_header(line: &[u8]) -> Result<bool, String> {
     }
 }
 
-impl Line {
+impl OperationLine {
     fn of(operation: &Operation) -> Self {
-        let &Operation { process, key, did, called, returned } = operation;
-        let (op, value, outcome) = match did {
-            Did::Get(Some(Seen::Value(value))) => (Op::Get, Some(value), Outcome::Found),
-            Did::Get(Some(Seen::Absent)) => (Op::Get, None, Outcome::Absent),
-            Did::Get(None) => (Op::Get, None, Outcome::Unknown),
-            Did::Put(value, Some(Put::Created)) => (Op::Put, Some(value), Outcome::Created),
-            Did::Put(value, Some(Put::Replaced)) => (Op::Put, Some(value), Outcome::Replaced),
-            Did::Put(value, None) => (Op::Put, Some(value), Outcome::Unknown),
-            Did::Remove(Some(Removed::Removed)) => (Op::Remove, None, Outcome::Removed),
-            Did::Remove(Some(Removed::Absent)) => (Op::Remove, None, Outcome::Absent),
-            Did::Remove(None) => (Op::Remove, None, Outcome::Unknown),
+        let &Operation { process, key, action, called, returned } = operation;
+        let (op, value, outcome) = match action {
+            Action::Get(Some(ReadValue::Value(value))) => (OpField::Get, Some(value), OutcomeField::Found),
+            Action::Get(Some(ReadValue::Absent)) => (OpField::Get, None, OutcomeField::Absent),
+            Action::Get(None) => (OpField::Get, None, OutcomeField::Unknown),
+            Action::Put(value, Some(Put::Created)) => (OpField::Put, Some(value), OutcomeField::Created),
+            Action::Put(value, Some(Put::Replaced)) => (OpField::Put, Some(value), OutcomeField::Replaced),
+            Action::Put(value, None) => (OpField::Put, Some(value), OutcomeField::Unknown),
+            Action::Remove(Some(Removed::Removed)) => (OpField::Remove, None, OutcomeField::Removed),
+            Action::Remove(Some(Removed::Absent)) => (OpField::Remove, None, OutcomeField::Absent),
+            Action::Remove(None) => (OpField::Remove, None, OutcomeField::Unknown),
         };
         let returned = Some(returned).filter(|_| !operation.is_unknown());
         Self { process, op, key, value, call: called, returned, outcome }
@@ -179,29 +179,33 @@ impl Line {
     fn operation(self) -> Result<Operation, String> {
         let Self { process, op, key, value, call: called, returned, outcome } = self;
         let (name, answer) = (format!("{op:?}").to_lowercase(), format!("{outcome:?}").to_lowercase());
-        let did = match (op, outcome, value) {
-            (Op::Get, Outcome::Found, Some(value)) => Did::Get(Some(Seen::Value(value))),
-            (Op::Get, Outcome::Absent, None) => Did::Get(Some(Seen::Absent)),
-            (Op::Get, Outcome::Unknown, None) => Did::Get(None),
-            (Op::Put, Outcome::Created, Some(value)) => Did::Put(value, Some(Put::Created)),
-            (Op::Put, Outcome::Replaced, Some(value)) => Did::Put(value, Some(Put::Replaced)),
-            (Op::Put, Outcome::Unknown, Some(value)) => Did::Put(value, None),
-            (Op::Remove, Outcome::Removed, None) => Did::Remove(Some(Removed::Removed)),
-            (Op::Remove, Outcome::Absent, None) => Did::Remove(Some(Removed::Absent)),
-            (Op::Remove, Outcome::Unknown, None) => Did::Remove(None),
-            (Op::Put, _, None) | (Op::Get, Outcome::Found, None) => {
+        let action = match (op, outcome, value) {
+            (OpField::Get, OutcomeField::Found, Some(value)) => Action::Get(Some(ReadValue::Value(value))),
+            (OpField::Get, OutcomeField::Absent, None) => Action::Get(Some(ReadValue::Absent)),
+            (OpField::Get, OutcomeField::Unknown, None) => Action::Get(None),
+            (OpField::Put, OutcomeField::Created, Some(value)) => Action::Put(value, Some(Put::Created)),
+            (OpField::Put, OutcomeField::Replaced, Some(value)) => Action::Put(value, Some(Put::Replaced)),
+            (OpField::Put, OutcomeField::Unknown, Some(value)) => Action::Put(value, None),
+            (OpField::Remove, OutcomeField::Removed, None) => Action::Remove(Some(Removed::Removed)),
+            (OpField::Remove, OutcomeField::Absent, None) => Action::Remove(Some(Removed::Absent)),
+            (OpField::Remove, OutcomeField::Unknown, None) => Action::Remove(None),
+            (OpField::Put, _, None) | (OpField::Get, OutcomeField::Found, None) => {
                 return Err(format!("a {name} that was {answer} needs a value"));
             }
-            (Op::Get | Op::Remove, Outcome::Absent | Outcome::Unknown | Outcome::Removed, Some(_)) => {
+            (
+                OpField::Get | OpField::Remove,
+                OutcomeField::Absent | OutcomeField::Unknown | OutcomeField::Removed,
+                Some(_),
+            ) => {
                 return Err(format!("a {name} that was {answer} has no value"));
             }
             _ => return Err(format!("the outcome of a {name} is never {answer}")),
         };
         let returned = match returned {
             Some(returned) => returned,
-            None if matches!(outcome, Outcome::Unknown) => u64::MAX,
+            None if matches!(outcome, OutcomeField::Unknown) => u64::MAX,
             None => return Err(format!("a {name} that was {answer} needs its return")),
         };
-        Ok(Operation { process, key, did, called, returned })
+        Ok(Operation { process, key, action, called, returned })
     }
 }

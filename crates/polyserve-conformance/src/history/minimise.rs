@@ -12,7 +12,7 @@
 
 use super::plan::{Register, Window};
 use super::search::{Found, Limits, search};
-use super::{Did, Operation};
+use super::{Action, Operation};
 
 /// What was found.
 pub(super) struct Core {
@@ -44,7 +44,7 @@ pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &
     let meets = |place: &usize| window.meets(&register.operations[*place]);
     let mut weak = vec![false; register.operations.len()];
     // What only looks goes first: it is easier seen what cannot be by what changes something.
-    let is_get = |place: &usize| matches!(register.operations[*place].did, Did::Get(_));
+    let is_get = |place: &usize| matches!(register.operations[*place].action, Action::Get(_));
     let (gets, others): (Vec<usize>, Vec<usize>) = (0..register.operations.len()).filter(meets).partition(is_get);
     let size = gets.len() + others.len();
     let mut strict = minimiser.leave_out(&window, &mut weak, gets, size);

@@ -10,7 +10,7 @@
 //! correctness condition for concurrent objects", 1990).
 //!
 //! ```
-//! use polyserve_conformance::history::{History, Verdict, check};
+//! use polyserve_conformance::history::{History, CheckVerdict, check};
 //!
 //! // The second client reads an old value after the first one was told that a new one is there.
 //! let text = r#"
@@ -19,7 +19,7 @@
 //! {"process":1,"op":"get","key":1,"value":10,"call":500,"return":600,"outcome":"found"}
 //! "#;
 //! let history = History::read(text.as_bytes())?;
-//! let Verdict::NotLinearizable(violation) = check(&history) else { panic!("it passes") };
+//! let CheckVerdict::NotLinearizable(violation) = check(&history) else { panic!("it passes") };
 //! assert!(violation.to_string().contains("client 1's get saw 10"), "{violation}");
 //! # Ok::<(), polyserve_conformance::history::ReadError>(())
 //! ```
@@ -67,19 +67,19 @@ use std::fmt;
 
 use polyserve_core::{Put, Removed};
 
-pub use self::check::{Verdict, check, check_within};
+pub use self::check::{CheckVerdict, check, check_within};
 pub use self::http::record_http;
 pub use self::json::ReadError;
 pub(crate) use self::outcome::judge;
-pub(crate) use self::record::Asker;
-pub use self::record::{Call, Recording, Script, Watch, Wrong, mixed, record_in_process};
+pub(crate) use self::record::RepoClient;
+pub use self::record::{Call, Recording, Script, Watch, WrongAnswer, mixed, record_in_process};
 pub use self::search::{GaveUp, Limits};
 pub use self::value::{entity, value_of};
 pub use self::violation::Violation;
 
 /// What a get saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum ReadValue {
     /// Nothing was there.
     Absent,
     /// This value was.
@@ -88,9 +88,9 @@ pub enum Seen {
 
 /// What an operation was, and what its answer said; `None` where that was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Did {
+pub enum Action {
     /// A look.
-    Get(Option<Seen>),
+    Get(Option<ReadValue>),
     /// A put of this value.
     Put(u64, Option<Put>),
     /// A removal.
@@ -105,7 +105,7 @@ pub struct Operation {
     /// The id that it was about.
     pub key: i64,
     /// What it was.
-    pub did: Did,
+    pub action: Action,
     /// When it was called: nanoseconds since an instant that all operations of a history share.
     pub called: u64,
     /// When its answer had come. It means nothing where the answer was lost.
@@ -115,7 +115,7 @@ pub struct Operation {
 impl Operation {
     /// Whether its answer was lost.
     pub fn is_unknown(&self) -> bool {
-        matches!(self.did, Did::Get(None) | Did::Put(_, None) | Did::Remove(None))
+        matches!(self.action, Action::Get(None) | Action::Put(_, None) | Action::Remove(None))
     }
 
     /// The last instant at which it may have taken effect.
@@ -124,7 +124,7 @@ impl Operation {
     }
 }
 
-impl fmt::Display for Did {
+impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Get(_) => f.write_str("get"),
@@ -134,15 +134,15 @@ impl fmt::Display for Did {
     }
 }
 
-impl Did {
+impl Action {
     /// What the answer said.
     fn answer(self) -> String {
         match self {
-            Self::Get(Some(Seen::Value(value))) => value.to_string(),
+            Self::Get(Some(ReadValue::Value(value))) => value.to_string(),
             Self::Put(_, Some(Put::Created)) => String::from("created"),
             Self::Put(_, Some(Put::Replaced)) => String::from("replaced"),
             Self::Remove(Some(Removed::Removed)) => String::from("removed"),
-            Self::Get(Some(Seen::Absent)) | Self::Remove(Some(Removed::Absent)) => String::from("absent"),
+            Self::Get(Some(ReadValue::Absent)) | Self::Remove(Some(Removed::Absent)) => String::from("absent"),
             Self::Get(None) | Self::Put(_, None) | Self::Remove(None) => String::from("unknown"),
         }
     }
@@ -159,20 +159,20 @@ pub const MAX_OPERATIONS: usize = 1 << 24;
 
 /// What makes a list of operations no history: the place of the operation, from 0, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Senseless {
+pub struct InvalidHistory {
     /// The operation's place, from 0.
     pub place: usize,
     /// What is wrong.
     pub why: String,
 }
 
-impl fmt::Display for Senseless {
+impl fmt::Display for InvalidHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "operation {}: {}", self.place, self.why)
     }
 }
 
-impl std::error::Error for Senseless {}
+impl std::error::Error for InvalidHistory {}
 
 impl History {
     /// The history of these operations, in any order.
@@ -181,26 +181,26 @@ impl History {
     ///
     /// Where one returns before its call, or was answered at the instant that stands for never; where a value is put twice
     /// under one key, or there are more than [`MAX_OPERATIONS`].
-    pub fn new(operations: Vec<Operation>) -> Result<Self, Senseless> {
+    pub fn new(operations: Vec<Operation>) -> Result<Self, InvalidHistory> {
         let mut put = HashSet::new();
         for (place, operation) in operations.iter().enumerate() {
-            let &Operation { key, did, called, returned, .. } = operation;
-            let senseless = |why| Err(Senseless { place, why });
+            let &Operation { key, action, called, returned, .. } = operation;
+            let invalid = |why| Err(InvalidHistory { place, why });
             if place == MAX_OPERATIONS {
-                return senseless(format!("a history has at most {MAX_OPERATIONS} operations"));
+                return invalid(format!("a history has at most {MAX_OPERATIONS} operations"));
             }
             if !operation.is_unknown() && returned < called {
-                return senseless(format!("it returned at {returned} ns, before its call at {called} ns"));
+                return invalid(format!("it returned at {returned} ns, before its call at {called} ns"));
             }
             if !operation.is_unknown() && returned == u64::MAX {
-                return senseless(format!("it returned at {returned} ns, which stands for never, and has an answer"));
+                return invalid(format!("it returned at {returned} ns, which stands for never, and has an answer"));
             }
-            if let Did::Put(value, _) = did
+            if let Action::Put(value, _) = action
                 && !put.insert((key, value))
             {
                 let why =
                     format!("the value {value} is put under key {key} for the second time, and must tell puts apart");
-                return senseless(why);
+                return invalid(why);
             }
         }
         Ok(Self { operations })

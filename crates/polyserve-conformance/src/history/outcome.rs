@@ -1,6 +1,6 @@
 //! A recorded history as the outcome of a property.
 
-use super::{History, Verdict, check};
+use super::{CheckVerdict, History, check};
 use crate::property::Outcome;
 
 /// Returns [`Outcome::Held`] if the history is linearizable, and [`Outcome::NotRun`] if it shows nothing about races.
@@ -11,8 +11,10 @@ use crate::property::Outcome;
 #[track_caller]
 pub(crate) fn judge(history: &History) -> Outcome {
     match check(history) {
-        Verdict::Linearizable => history.shows_nothing().map_or(Outcome::Held, Outcome::NotRun),
-        Verdict::NotLinearizable(violation) => panic!("not linearizable: {violation}"),
-        Verdict::GaveUp(key, why) => panic!("whether the history of key {key} is linearizable is not known: {why}"),
+        CheckVerdict::Linearizable => history.shows_nothing().map_or(Outcome::Held, Outcome::NotRun),
+        CheckVerdict::NotLinearizable(violation) => panic!("not linearizable: {violation}"),
+        CheckVerdict::GaveUp(key, why) => {
+            panic!("whether the history of key {key} is linearizable is not known: {why}")
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! Three things make the search small, and none changes what has an order:
 //!
 //! * Values are unique. Once a value is the key's, nothing may come in its place until the last get that sees it has been
-//!   called; and a value that no get sees is as good as any: [`State::Present`].
+//!   called; and a value that no get sees is as good as any: [`KeyState::Present`].
 //! * A replacement whose value is not seen changes nothing but such a value: it is a look, which must find something there.
 //! * An operation that may or may not have taken effect matters only where a key is to be there and is not, or the other way
 //!   round; but for a put whose value was seen: that one has taken effect, before the first get that saw it returned.
@@ -15,11 +15,11 @@ use std::collections::HashMap;
 
 use polyserve_core::{Put, Removed};
 
-use super::{Did, Operation, Seen};
+use super::{Action, Operation, ReadValue};
 
 /// What a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum State {
+pub(super) enum KeyState {
     /// Nothing is there.
     Absent,
     /// A value is there that no get which is still to be called sees.
@@ -43,7 +43,7 @@ pub(super) enum Role {
     /// It changes nothing.
     Look(Need),
     /// It finds this, and leaves that.
-    Change(Need, State),
+    Change(Need, KeyState),
     /// It may have put a value that nobody saw.
     MaybePut,
     /// It may have removed.
@@ -79,7 +79,7 @@ pub(super) struct Plan {
     /// The event that is the call of the last get which sees a value, by the value's number.
     pub(super) last_look: Vec<u32>,
     /// What the key may be at the start.
-    pub(super) starts: Vec<State>,
+    pub(super) starts: Vec<KeyState>,
 }
 
 /// Operations of one key, by their calls.
@@ -129,7 +129,7 @@ impl<'a> Register<'a> {
     pub(super) fn new(operations: &'a [Operation]) -> Self {
         let mut puts = HashMap::new();
         for (place, operation) in (0..).zip(operations) {
-            if let Did::Put(value, _) = operation.did {
+            if let Action::Put(value, _) = operation.action {
                 puts.insert(value, place);
             }
         }
@@ -146,7 +146,7 @@ impl<'a> Register<'a> {
         };
         let mut used: HashMap<u64, Used> = HashMap::new();
         for (place, operation) in places() {
-            let Did::Get(Some(Seen::Value(value))) = operation.did else { continue };
+            let Action::Get(Some(ReadValue::Value(value))) = operation.action else { continue };
             if !weak(place) && is_whole(window, operation) {
                 let number = used.len() as u32;
                 let used = used.entry(value).or_insert(Used { number, first_return: u64::MAX });
@@ -165,12 +165,12 @@ impl<'a> Register<'a> {
     }
 
     /// What the key may be when the window begins.
-    fn starts(&self, window: &Window, used: &HashMap<u64, Used>) -> Vec<State> {
-        let Some(from) = window.from else { return vec![State::Absent] };
+    fn starts(&self, window: &Window, used: &HashMap<u64, Used>) -> Vec<KeyState> {
+        let Some(from) = window.from else { return vec![KeyState::Absent] };
         let put_before =
             |value: &u64| self.puts.get(value).is_some_and(|&put| self.operations[put as usize].called < from);
-        let values = used.iter().filter(|(value, _)| put_before(value)).map(|(_, used)| State::Value(used.number));
-        [State::Absent, State::Present].into_iter().chain(values).collect()
+        let values = used.iter().filter(|(value, _)| put_before(value)).map(|(_, used)| KeyState::Value(used.number));
+        [KeyState::Absent, KeyState::Present].into_iter().chain(values).collect()
     }
 }
 
@@ -183,11 +183,11 @@ fn is_whole(window: &Window, operation: &Operation) -> bool {
 fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64, Used>) -> Option<(Role, u64)> {
     let end = operation.end();
     let look = |need| Some((Role::Look(need), end)).filter(|_| strict && is_whole(window, operation));
-    match operation.did {
-        Did::Get(None) => None,
-        Did::Get(Some(Seen::Absent)) | Did::Remove(Some(Removed::Absent)) => look(Need::Absent),
-        Did::Get(Some(Seen::Value(value))) => look(Need::Value(used.get(&value)?.number)),
-        Did::Put(value, put) => {
+    match operation.action {
+        Action::Get(None) => None,
+        Action::Get(Some(ReadValue::Absent)) | Action::Remove(Some(Removed::Absent)) => look(Need::Absent),
+        Action::Get(Some(ReadValue::Value(value))) => look(Need::Value(used.get(&value)?.number)),
+        Action::Put(value, put) => {
             let need = match put {
                 Some(Put::Created) if strict => Need::Absent,
                 Some(Put::Replaced) if strict => Need::Present,
@@ -197,16 +197,16 @@ fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64
                 // It has taken effect before it was seen.
                 (Some(used), Need::Any) => {
                     let by = end.min(used.first_return).max(operation.called);
-                    Some((Role::Change(Need::Any, State::Value(used.number)), by))
+                    Some((Role::Change(Need::Any, KeyState::Value(used.number)), by))
                 }
-                (Some(used), _) => Some((Role::Change(need, State::Value(used.number)), end)),
+                (Some(used), _) => Some((Role::Change(need, KeyState::Value(used.number)), end)),
                 (None, Need::Any) => Some((Role::MaybePut, end)),
-                (None, Need::Absent) => Some((Role::Change(need, State::Present), end)),
+                (None, Need::Absent) => Some((Role::Change(need, KeyState::Present), end)),
                 (None, _) => look(Need::Present),
             }
         }
-        Did::Remove(Some(Removed::Removed)) if strict => Some((Role::Change(Need::Present, State::Absent), end)),
-        Did::Remove(_) => Some((Role::MaybeRemove, end)),
+        Action::Remove(Some(Removed::Removed)) if strict => Some((Role::Change(Need::Present, KeyState::Absent), end)),
+        Action::Remove(_) => Some((Role::MaybeRemove, end)),
     }
 }
 

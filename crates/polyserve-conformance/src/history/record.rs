@@ -13,7 +13,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Answer, EntityRepo, Lookup, RepoError};
 
 use super::value::{entity, value_of};
-use super::{Did, Operation, Seen};
+use super::{Action, Operation, ReadValue};
 use crate::repo::lockstep_within;
 
 /// What is asked.
@@ -29,15 +29,15 @@ pub enum Call {
 
 /// An answer that cannot be, whatever the order: it tells of one operation what a history tells of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong(pub String);
+pub struct WrongAnswer(pub String);
 
-impl fmt::Display for Wrong {
+impl fmt::Display for WrongAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for WrongAnswer {}
 
 /// What the clients of a recording do: half are gets, three in ten are puts, two in ten are removes, of evenly drawn keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub struct Recording {
     /// All operations, also those before the recording ended early.
     pub operations: Vec<Operation>,
     /// The first answers that cannot be, at most one a client; they ended it.
-    pub wrong: Vec<Wrong>,
+    pub wrong: Vec<WrongAnswer>,
     /// How long it took.
     pub took: Duration,
 }
@@ -128,13 +128,13 @@ pub(crate) struct Losses {
 
 impl Losses {
     /// One more; too many make no history.
-    pub(super) fn add(&mut self, why: &str, late: bool) -> Result<(), Wrong> {
+    pub(super) fn add(&mut self, why: &str, late: bool) -> Result<(), WrongAnswer> {
         self.lost += 1;
         self.late += u32::from(late);
         if self.lost < LOST && self.late < LATE {
             return Ok(());
         }
-        Err(Wrong(format!("{} answers were lost one after the other; the last: {why}", self.lost)))
+        Err(WrongAnswer(format!("{} answers were lost one after the other; the last: {why}", self.lost)))
     }
 }
 
@@ -170,7 +170,7 @@ pub(super) fn record_within(
         }
         let first = (step as u64 * u64::from(clients) + client as u64) * BURST;
         let numbers = first..(first + BURST).min(count);
-        let mut asker = Asker { repo: &**repo, patience, watch, losses: *lock(&losses[client]) };
+        let mut asker = RepoClient { repo: &**repo, patience, watch, losses: *lock(&losses[client]) };
         let done = asker.burst(script, numbers, client as u32, start);
         *lock(&losses[client]) = asker.losses;
         match &done {
@@ -198,14 +198,14 @@ pub(super) fn nanos(start: Instant) -> u64 {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A client of a repo.
-pub(crate) struct Asker<'a> {
+pub(crate) struct RepoClient<'a> {
     repo: &'a dyn EntityRepo,
     patience: Duration,
     watch: &'a Watch,
     losses: Losses,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> RepoClient<'a> {
     /// One that has lost nothing.
     pub(crate) fn new(repo: &'a dyn EntityRepo, watch: &'a Watch) -> Self {
         Self { repo, patience: PATIENCE, watch, losses: Losses::default() }
@@ -218,7 +218,7 @@ impl<'a> Asker<'a> {
         numbers: Range<u64>,
         process: u32,
         start: Instant,
-    ) -> Result<Vec<Operation>, Wrong> {
+    ) -> Result<Vec<Operation>, WrongAnswer> {
         let mut operations = Vec::with_capacity(numbers.end.saturating_sub(numbers.start) as usize);
         for number in numbers {
             if self.watch.is_stopped() {
@@ -226,41 +226,41 @@ impl<'a> Asker<'a> {
             }
             let (key, call) = script.step(number);
             let called = nanos(start);
-            let did = self.ask(key, call)?;
-            operations.push(Operation { process, key, did, called, returned: nanos(start) });
+            let action = self.ask(key, call)?;
+            operations.push(Operation { process, key, action, called, returned: nanos(start) });
         }
         Ok(operations)
     }
 
-    fn ask(&mut self, key: i64, call: Call) -> Result<Did, Wrong> {
+    fn ask(&mut self, key: i64, call: Call) -> Result<Action, WrongAnswer> {
         match call {
             Call::Get => {
                 let mut visited = None;
                 let answer = self.repo.get(key, &mut |shown| visited = Some(value_of(key, shown)));
                 let value = match self.settled(answer)? {
-                    None => return Ok(Did::Get(None)),
-                    Some(Lookup::Absent) => return Ok(Did::Get(Some(Seen::Absent))),
+                    None => return Ok(Action::Get(None)),
+                    Some(Lookup::Absent) => return Ok(Action::Get(Some(ReadValue::Absent))),
                     Some(Lookup::Fetched(entity)) => value_of(key, entity.as_ref()),
                     Some(Lookup::Visited) => match visited {
                         Some(value) => value,
-                        None => Err(Wrong(format!("a get of {key} says that it visited, and did not"))),
+                        None => Err(WrongAnswer(format!("a get of {key} says that it visited, and did not"))),
                     },
                 };
-                value.map(|value| Did::Get(Some(Seen::Value(value))))
+                value.map(|value| Action::Get(Some(ReadValue::Value(value))))
             }
             Call::Put(value) => {
                 let answer = self.repo.put(entity(key, value));
-                Ok(Did::Put(value, self.settled(answer)?))
+                Ok(Action::Put(value, self.settled(answer)?))
             }
             Call::Remove => {
                 let answer = self.repo.remove(key);
-                Ok(Did::Remove(self.settled(answer)?))
+                Ok(Action::Remove(self.settled(answer)?))
             }
         }
     }
 
     /// What the answer says; `None` where it is an error, which may have come before the effect or after it, or does not come.
-    fn settled<T>(&mut self, answer: Answer<Result<T, RepoError>>) -> Result<Option<T>, Wrong> {
+    fn settled<T>(&mut self, answer: Answer<Result<T, RepoError>>) -> Result<Option<T>, WrongAnswer> {
         match answer.wait_until(Instant::now() + self.patience) {
             Ok(Ok(said)) => {
                 self.losses = Losses::default();

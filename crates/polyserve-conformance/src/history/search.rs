@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use super::plan::{Need, Plan, Role, State};
+use super::plan::{KeyState, Need, Plan, Role};
 
 /// Why a search was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) enum Found {
 struct Configuration {
     /// Which of those on their way have taken effect, by their slots.
     done: u128,
-    state: State,
+    state: KeyState,
     /// How many puts that may come at any time have taken effect, and removes.
     puts: u32,
     removes: u32,
@@ -178,7 +178,7 @@ impl Search<'_> {
                     return Err(GaveUp::TooManyAtOnce);
                 }
                 self.take(slot as u8, item, role);
-                if let Role::Change(_, state @ State::Value(_)) = role {
+                if let Role::Change(_, state @ KeyState::Value(_)) = role {
                     // A value that is there at the start was put by this one, before the window.
                     let of_it = self.configurations.iter_mut().filter(|configuration| configuration.state == state);
                     of_it.for_each(|configuration| configuration.done |= 1 << slot);
@@ -212,15 +212,15 @@ impl Search<'_> {
             Role::Look(Need::Absent) => Some(&mut self.looks_for_absent),
             Role::Look(Need::Present) => Some(&mut self.looks_for_present),
             Role::Look(_) => Some(&mut self.looks_for_value),
-            Role::Change(_, State::Value(_)) => Some(&mut self.changes_to_value),
+            Role::Change(_, KeyState::Value(_)) => Some(&mut self.changes_to_value),
             _ => None,
         }
     }
 
     fn queue(&mut self, role: Role) -> Option<&mut Vec<u8>> {
         match role {
-            Role::Change(_, State::Present) => Some(&mut self.creates),
-            Role::Change(_, State::Absent) => Some(&mut self.removes),
+            Role::Change(_, KeyState::Present) => Some(&mut self.creates),
+            Role::Change(_, KeyState::Absent) => Some(&mut self.removes),
             Role::MaybePut => Some(&mut self.may_put),
             Role::MaybeRemove => Some(&mut self.may_remove),
             _ => None,
@@ -288,7 +288,7 @@ impl Search<'_> {
     /// What may take effect next. What may or may not have happened does so only where something comes of it: a look finds
     /// what it needs, or a change does.
     fn moves(&self, from: Configuration, target: u128, moved: &mut Vec<Configuration>) {
-        if matches!(from.state, State::Value(_)) {
+        if matches!(from.state, KeyState::Value(_)) {
             return; // a get that sees it is still to be called
         }
         self.changes(from, true, moved);
@@ -304,7 +304,7 @@ impl Search<'_> {
 
     /// Every change that finds what it needs; those that need nothing where `any` is set.
     fn changes(&self, from: Configuration, any: bool, moved: &mut Vec<Configuration>) {
-        let need = if from.state == State::Absent { Need::Absent } else { Need::Present };
+        let need = if from.state == KeyState::Absent { Need::Absent } else { Need::Present };
         for slot in bits(self.changes_to_value & !from.done) {
             if let Role::Change(needed, to) = self.role(slot)
                 && (needed == need || (any && needed == Need::Any))
@@ -313,13 +313,13 @@ impl Search<'_> {
             }
         }
         let (queue, to) = match from.state {
-            State::Absent => (&self.creates, State::Present),
-            State::Present | State::Value(_) => (&self.removes, State::Absent),
+            KeyState::Absent => (&self.creates, KeyState::Present),
+            KeyState::Present | KeyState::Value(_) => (&self.removes, KeyState::Absent),
         };
         moved.extend(first(queue, &from).map(|slot| self.after(from, slot, to)));
     }
 
-    fn after(&self, mut configuration: Configuration, slot: u8, state: State) -> Configuration {
+    fn after(&self, mut configuration: Configuration, slot: u8, state: KeyState) -> Configuration {
         configuration.done |= 1 << slot;
         configuration.state = state;
         self.settle(&mut configuration);
@@ -329,8 +329,10 @@ impl Search<'_> {
     /// What an operation that may have happened makes of it: there where it was not, and the other way round.
     fn turned(&self, from: Configuration) -> Option<Configuration> {
         let (queue, to, used, lasting) = match from.state {
-            State::Absent => (&self.may_put, State::Present, from.puts, self.lasting_puts),
-            State::Present | State::Value(_) => (&self.may_remove, State::Absent, from.removes, self.lasting_removes),
+            KeyState::Absent => (&self.may_put, KeyState::Present, from.puts, self.lasting_puts),
+            KeyState::Present | KeyState::Value(_) => {
+                (&self.may_remove, KeyState::Absent, from.removes, self.lasting_removes)
+            }
         };
         if let Some(slot) = first(queue, &from) {
             return Some(self.after(from, slot, to));
@@ -340,8 +342,8 @@ impl Search<'_> {
         }
         let mut turned = Configuration { state: to, ..from };
         match to {
-            State::Absent => turned.removes += 1,
-            State::Present | State::Value(_) => turned.puts += 1,
+            KeyState::Absent => turned.removes += 1,
+            KeyState::Present | KeyState::Value(_) => turned.puts += 1,
         }
         self.settle(&mut turned);
         Some(turned)
@@ -355,7 +357,7 @@ impl Search<'_> {
 
     /// Lets every look that finds what it needs have its effect, and a value that nobody is to see any more be like others.
     fn settle(&self, configuration: &mut Configuration) {
-        if let State::Value(value) = configuration.state {
+        if let KeyState::Value(value) = configuration.state {
             for slot in bits(self.looks_for_value & !configuration.done) {
                 if self.role(slot) == Role::Look(Need::Value(value)) {
                     configuration.done |= 1 << slot;
@@ -364,11 +366,11 @@ impl Search<'_> {
             if self.plan.last_look[value as usize] > self.now {
                 return;
             }
-            configuration.state = State::Present;
+            configuration.state = KeyState::Present;
         }
         configuration.done |= match configuration.state {
-            State::Absent => self.looks_for_absent,
-            State::Present | State::Value(_) => self.looks_for_present,
+            KeyState::Absent => self.looks_for_absent,
+            KeyState::Present | KeyState::Value(_) => self.looks_for_present,
         };
     }
 }

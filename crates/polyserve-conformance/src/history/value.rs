@@ -2,7 +2,7 @@
 
 use polyserve_core::{Entity, EntityRef};
 
-use super::Wrong;
+use super::WrongAnswer;
 
 /// The entity that a put of `value` under `key` stores: it carries the value in both its parts, and values that follow each
 /// other differ in the description's length.
@@ -16,10 +16,10 @@ pub fn entity(key: i64, value: u64) -> Entity {
 /// # Errors
 ///
 /// Where it has another id, or was put together from two entities.
-pub fn value_of(key: i64, shown: EntityRef<'_>) -> Result<u64, Wrong> {
+pub fn value_of(key: i64, shown: EntityRef<'_>) -> Result<u64, WrongAnswer> {
     let EntityRef { id, description, value: number } = shown;
     if id != key {
-        return Err(Wrong(format!("the entity read under {key} has the id {id}")));
+        return Err(WrongAnswer(format!("the entity read under {key} has the id {id}")));
     }
     let value = number as u64;
     let filler = value as usize % 3 * 40;
@@ -33,7 +33,7 @@ pub fn value_of(key: i64, shown: EntityRef<'_>) -> Result<u64, Wrong> {
         return Ok(value);
     }
     let start: String = description.chars().take(40).collect();
-    Err(Wrong(format!(
+    Err(WrongAnswer(format!(
         "torn: under {key} is a value of {number} with the description {start:?}, of two puts or of none"
     )))
 }

@@ -6,7 +6,7 @@ use polyserve_core::{Put, Removed};
 
 use super::minimise::Core;
 use super::plan::Register;
-use super::{Did, Operation, Seen};
+use super::{Action, Operation, ReadValue};
 
 /// Operations of one key that cannot be ordered.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl Violation {
         let all = register.operations;
         let mut beside: Vec<u32> = Vec::new();
         for &place in &core.places {
-            let Did::Get(Some(Seen::Value(value))) = all[place].did else { continue };
+            let Action::Get(Some(ReadValue::Value(value))) = all[place].action else { continue };
             beside
                 .extend(register.puts.get(&value).filter(|put| core.places.binary_search(&(**put as usize)).is_err()));
         }
@@ -49,23 +49,23 @@ impl Violation {
 
 /// Who did it.
 fn whose(operation: &Operation) -> String {
-    let name = match operation.did {
-        Did::Get(_) => String::from("get"),
-        Did::Put(value, _) => format!("put of {value}"),
-        Did::Remove(_) => String::from("remove"),
+    let name = match operation.action {
+        Action::Get(_) => String::from("get"),
+        Action::Put(value, _) => format!("put of {value}"),
+        Action::Remove(_) => String::from("remove"),
     };
     format!("client {}'s {name}", operation.process)
 }
 
 /// What an operation's answer said, as part of a sentence.
 fn said(operation: &Operation) -> String {
-    match operation.did {
-        Did::Get(Some(Seen::Value(value))) => format!("saw {value}"),
-        Did::Get(_) => String::from("saw nothing"),
-        Did::Put(_, Some(Put::Created)) => String::from("found nothing there, and created"),
-        Did::Put(..) => String::from("found something there, and replaced it"),
-        Did::Remove(Some(Removed::Removed)) => String::from("found something there, and removed it"),
-        Did::Remove(_) => String::from("found nothing there"),
+    match operation.action {
+        Action::Get(Some(ReadValue::Value(value))) => format!("saw {value}"),
+        Action::Get(_) => String::from("saw nothing"),
+        Action::Put(_, Some(Put::Created)) => String::from("found nothing there, and created"),
+        Action::Put(..) => String::from("found something there, and replaced it"),
+        Action::Remove(Some(Removed::Removed)) => String::from("found something there, and removed it"),
+        Action::Remove(_) => String::from("found nothing there"),
     }
 }
 
@@ -74,7 +74,7 @@ fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> S
     // So many were left only where time was up, and every two of them are compared.
     let few = if core.len() > 1000 { &[] } else { core };
     for get in few {
-        let Did::Get(Some(Seen::Value(value))) = get.did else { continue };
+        let Action::Get(Some(ReadValue::Value(value))) = get.action else { continue };
         let saw = format!("{} saw {value}", whose(get));
         let Some(put) = register.puts.get(&value).map(|place| register.operations[*place as usize]) else {
             return format!("{saw}, which nobody has put.");
@@ -101,12 +101,12 @@ fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> S
 /// How `other` shows that the value of `put` was there no more, where it does.
 fn gone_by(register: &Register<'_>, put: &Operation, other: &Operation) -> Option<String> {
     let came_after = |operation: &Operation| operation.called > put.end();
-    match other.did {
-        Did::Put(..) => came_after(other).then(|| format!(", which {} had replaced before it began", whose(other))),
-        Did::Remove(Some(Removed::Removed)) => {
+    match other.action {
+        Action::Put(..) => came_after(other).then(|| format!(", which {} had replaced before it began", whose(other))),
+        Action::Remove(Some(Removed::Removed)) => {
             came_after(other).then(|| format!(", which {} had removed before it began", whose(other)))
         }
-        Did::Get(Some(Seen::Value(value))) => {
+        Action::Get(Some(ReadValue::Value(value))) => {
             let newer = register.operations[*register.puts.get(&value)? as usize];
             came_after(&newer).then(|| format!(" after {} had seen {value}, which was put later", whose(other)))
         }
@@ -123,16 +123,16 @@ impl fmt::Display for Violation {
         rows.sort_by_key(|(operation, _)| (operation.called, operation.end()));
         let start = rows.first().map_or(0, |(operation, _)| operation.called);
         let end = rows.iter().map(|(operation, _)| operation.end()).filter(|end| *end != u64::MAX).max();
-        let line = Line { start, end: end.unwrap_or(start).max(start + 1) };
+        let line = TimeScale { start, end: end.unwrap_or(start).max(start + 1) };
         writeln!(f, "  {:>6}  {:<22}  {:<9}  {:>24}", "client", "operation", "answer", "microseconds")?;
         for (operation, is_core) in rows.iter().take(SHOWN) {
-            let &Operation { process, did, called, .. } = *operation;
+            let &Operation { process, action, called, .. } = *operation;
             let micros = |at: u64| format!("{:.1}", (at.saturating_sub(start)) as f64 / 1e3);
             let end = if operation.is_unknown() { String::new() } else { micros(operation.returned) };
             let time = format!("{}..{end}", micros(called));
             let mark = if *is_core { ' ' } else { '(' };
             let bar = line.bar(operation);
-            let (name, answer) = (did.to_string(), did.answer());
+            let (name, answer) = (action.to_string(), action.answer());
             let row = format!("{mark} {process:>6}  {name:<22}  {answer:<9}  {time:>24}  {bar}");
             writeln!(f, "{}{}", row.trim_end(), if *is_core { "" } else { " )" })?;
         }
@@ -148,12 +148,12 @@ impl fmt::Display for Violation {
 }
 
 /// The time that is shown.
-struct Line {
+struct TimeScale {
     start: u64,
     end: u64,
 }
 
-impl Line {
+impl TimeScale {
     /// An operation's part of it.
     fn bar(&self, operation: &Operation) -> String {
         let length = (self.end - self.start) as f64;

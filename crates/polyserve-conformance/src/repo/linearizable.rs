@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::race::{RACERS, lockstep_within};
 use super::{Answers, RepoSubject};
-use crate::history::{Asker, History, Operation, Script, Watch, judge};
+use crate::history::{History, Operation, RepoClient, Script, Watch, judge};
 use crate::property::Outcome;
 
 /// Operations in all, of so few keys that clients meet.
@@ -26,11 +26,12 @@ pub fn linearizable(subject: &RepoSubject) -> Outcome {
         let (start, steps) = (Instant::now(), OPERATIONS / together / RACERS as u64);
         let steps = lockstep_within(LONGEST, RACERS, steps as usize, |racer, step| {
             let first = (step * RACERS + racer) as u64 * together;
-            let done = Asker::new(&*store.repo, &watch).burst(&script, first..first + together, racer as u32, start);
+            let done =
+                RepoClient::new(&*store.repo, &watch).burst(&script, first..first + together, racer as u32, start);
             done.unwrap_or_else(|wrong| panic!("{wrong}"))
         });
         let operations: Vec<Operation> = steps.into_iter().flatten().flatten().collect();
-        let history = History::new(operations).unwrap_or_else(|senseless| panic!("{senseless}"));
+        let history = History::new(operations).unwrap_or_else(|invalid| panic!("{invalid}"));
         assert_eq!(history.unknown(), 0, "operations that failed, or were not answered");
         judge(&history)
     })

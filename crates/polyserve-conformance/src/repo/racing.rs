@@ -176,7 +176,7 @@ pub fn removes_and_puts_balance(subject: &RepoSubject) -> Outcome {
 /// there.
 pub fn put_is_not_lost_to_a_racing_remove(subject: &RepoSubject) -> Outcome {
     #[derive(Debug, PartialEq)]
-    enum Did {
+    enum RacedStep {
         Put(Put),
         Removed(Removed),
         Saw(Option<u64>),
@@ -186,18 +186,22 @@ pub fn put_is_not_lost_to_a_racing_remove(subject: &RepoSubject) -> Outcome {
         let steps = lockstep(2, 6_000, |racer, step| {
             let id = (step / 3 % 5) as i64;
             match (step % 3, racer) {
-                (0, 0) => Did::Put(store.put(stamped(id, 0))),
-                (1, 0) => Did::Removed(store.remove(id)),
-                (1, 1) => Did::Put(store.put(stamped(id, step as u64))),
-                _ => Did::Saw(store.get(id).map(|entity| stamp(&entity))),
+                (0, 0) => RacedStep::Put(store.put(stamped(id, 0))),
+                (1, 0) => RacedStep::Removed(store.remove(id)),
+                (1, 1) => RacedStep::Put(store.put(stamped(id, step as u64))),
+                _ => RacedStep::Saw(store.get(id).map(|entity| stamp(&entity))),
             }
         });
         for (round, steps) in steps.chunks_exact(3).enumerate() {
             let step = round as u64 * 3 + 1;
-            assert_eq!(steps[1][0], Did::Removed(Removed::Removed), "round {round}: the remove of an id that is there");
+            assert_eq!(
+                steps[1][0],
+                RacedStep::Removed(Removed::Removed),
+                "round {round}: the remove of an id that is there"
+            );
             let left = match steps[1][1] {
-                Did::Put(Put::Created) => Did::Saw(Some(step)),
-                _ => Did::Saw(None),
+                RacedStep::Put(Put::Created) => RacedStep::Saw(Some(step)),
+                _ => RacedStep::Saw(None),
             };
             let [one, other] = &steps[2][..] else { unreachable!("two racers") };
             assert!(*one == left && *other == left, "round {round}: {:?} left {one:?} and {other:?}", steps[1]);

@@ -10,22 +10,22 @@ use std::thread::{self, JoinHandle};
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise};
 
-type Map = HashMap<i64, Entity>;
+type EntityMap = HashMap<i64, Entity>;
 
 /// A map behind a mutex. Answers now.
 #[derive(Default)]
 pub struct Reference {
-    entities: Mutex<Map>,
+    entities: Mutex<EntityMap>,
 }
 
 impl Reference {
     /// The map itself, for repos that are wrong on purpose.
-    pub(crate) fn map(&self) -> MutexGuard<'_, Map> {
+    pub(crate) fn map(&self) -> MutexGuard<'_, EntityMap> {
         lock(&self.entities)
     }
 
     /// The mutex, for those that are wrong about that.
-    pub(crate) fn mutex(&self) -> &Mutex<Map> {
+    pub(crate) fn mutex(&self) -> &Mutex<EntityMap> {
         &self.entities
     }
 }
@@ -65,12 +65,12 @@ pub struct LaterReference {
     owner: Option<JoinHandle<()>>,
 }
 
-type Operation = Box<dyn FnOnce(&mut Map) + Send>;
+type Operation = Box<dyn FnOnce(&mut EntityMap) + Send>;
 
 impl LaterReference {
     fn ask<T: Send + 'static>(
         &self,
-        operation: impl FnOnce(&mut Map) -> T + Send + 'static,
+        operation: impl FnOnce(&mut EntityMap) -> T + Send + 'static,
     ) -> Answer<Result<T, RepoError>> {
         let (completer, answer) = promise(Err(RepoError::Closed));
         if let Some(operations) = &self.operations {
@@ -87,7 +87,7 @@ impl Default for LaterReference {
     fn default() -> Self {
         let (operations, queue) = mpsc::channel::<Operation>();
         let owner = thread::spawn(move || {
-            let mut map = Map::new();
+            let mut map = EntityMap::new();
             queue.into_iter().for_each(|operation| operation(&mut map));
         });
         Self { operations: Some(operations), owner: Some(owner) }

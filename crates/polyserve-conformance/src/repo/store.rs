@@ -54,7 +54,12 @@ impl Store {
     /// Asserts that `id` is there, as `expected` or not at all, bit for bit.
     pub(super) fn expect(&self, id: i64, expected: Option<&Entity>) {
         let found = self.get(id);
-        assert!(same(found.as_ref(), expected), "get({id}) shows {}, not {}", Shown(found.as_ref()), Shown(expected));
+        assert!(
+            same(found.as_ref(), expected),
+            "get({id}) shows {}, not {}",
+            Excerpt(found.as_ref()),
+            Excerpt(expected)
+        );
     }
 }
 
@@ -86,9 +91,9 @@ fn same(one: Option<&Entity>, other: Option<&Entity>) -> bool {
 }
 
 /// An entity in a failure's text, without a megabyte of description.
-struct Shown<'a>(Option<&'a Entity>);
+struct Excerpt<'a>(Option<&'a Entity>);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for Excerpt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(entity) = self.0 else { return f.write_str("nothing") };
         let start: String = entity.description.chars().take(40).collect();

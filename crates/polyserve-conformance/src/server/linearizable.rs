@@ -44,7 +44,7 @@ fn record(subject: &ServerSubject, repo: impl EntityRepo) -> Outcome {
     if let Some(wrong) = recording.wrong.first() {
         panic!("{wrong}");
     }
-    let history = History::new(recording.operations).unwrap_or_else(|senseless| panic!("{senseless}"));
+    let history = History::new(recording.operations).unwrap_or_else(|invalid| panic!("{invalid}"));
     // A server that closes an idle connection for one that waits may close it as its next request arrives.
     let unknown = history.unknown();
     assert!(unknown < history.operations().len() / 2, "{unknown} of {OPERATIONS} operations were not answered");

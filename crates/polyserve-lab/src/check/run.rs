@@ -78,7 +78,7 @@ pub fn run(
     run.interrupted = (done as u64) < plan.operations && recording.wrong.is_empty();
     let history = match History::new(recording.operations) {
         Ok(history) => history,
-        Err(senseless) => return Ok(run.ended(Verdict::Failed, senseless.to_string())),
+        Err(invalid) => return Ok(run.ended(Verdict::Failed, invalid.to_string())),
     };
     run.count(&history);
     if let Some(path) = out {
@@ -131,9 +131,9 @@ fn checked(mut run: Run, history: &History) -> Run {
     let verdict = check(history);
     run.checked_s = start.elapsed().as_secs_f64();
     match verdict {
-        history::Verdict::NotLinearizable(violation) => run.ended(Verdict::NotLinearizable, violation.to_string()),
-        history::Verdict::GaveUp(key, why) => run.ended(Verdict::Undecided, format!("key {key}: {why}")),
-        history::Verdict::Linearizable => match history.shows_nothing() {
+        history::CheckVerdict::NotLinearizable(violation) => run.ended(Verdict::NotLinearizable, violation.to_string()),
+        history::CheckVerdict::GaveUp(key, why) => run.ended(Verdict::Undecided, format!("key {key}: {why}")),
+        history::CheckVerdict::Linearizable => match history.shows_nothing() {
             Some(why) => run.ended(Verdict::Undecided, why),
             None => run.ended(Verdict::Linearizable, String::new()),
         },

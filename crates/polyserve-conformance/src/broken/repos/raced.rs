@@ -12,7 +12,7 @@ use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed
 use super::right;
 use crate::repo::Reference;
 
-type Map = HashMap<i64, Entity>;
+type SharedEntities = HashMap<i64, Entity>;
 
 /// Looks whether an id is known under one lock, and inserts under another: two first puts both say that they created.
 /// Caught by `racing_first_puts_create_exactly_one`.
@@ -35,12 +35,12 @@ impl EntityRepo for LostUpdate {
 /// `no_lost_update`.
 #[derive(Debug, Default)]
 pub struct LostCopy {
-    map: Mutex<Arc<Map>>,
+    map: Mutex<Arc<SharedEntities>>,
 }
 
 impl LostCopy {
-    fn change<T>(&self, change: impl FnOnce(&mut Map) -> T) -> T {
-        let mut copy = Map::clone(&lock(&self.map).clone());
+    fn change<T>(&self, change: impl FnOnce(&mut SharedEntities) -> T) -> T {
+        let mut copy = SharedEntities::clone(&lock(&self.map).clone());
         let changed = change(&mut copy);
         yield_now();
         *lock(&self.map) = Arc::new(copy);
@@ -89,7 +89,7 @@ impl EntityRepo for SwallowedPut {
 #[derive(Debug, Default)]
 pub struct StaleRead {
     right: Reference,
-    copy: RwLock<Map>,
+    copy: RwLock<SharedEntities>,
 }
 
 impl EntityRepo for StaleRead {

@@ -2,7 +2,8 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::io::{self, ErrorKind, Read as _};
+use std::io::Read as _;
+use std::net::Shutdown as Side;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -15,21 +16,21 @@ use polyserve_core::{Answer, Head, Method, Reply, Request};
 use super::Flaw;
 use super::body::Reading;
 use super::head::{Parsed, Refusal, parse};
-use super::sending::Held;
-use super::server_state::{Guest, ServerState, State, TICK};
+use super::sending::Output;
+use super::server_state::{ConnectionState, OpenConnection, ServerState, TICK, is_tick};
 
 /// Serves a connection to its end.
-pub(super) fn serve_connection(server: &ServerState, guest: &Guest) {
-    let mut connection = Connection::new(server, guest);
+pub(super) fn serve_connection(server: &ServerState, open: &OpenConnection) {
+    let mut connection = Connection::new(server, open);
     let end = connection.serve();
-    if connection.flush() && matches!(end, Ended::Answered) {
+    if connection.output.flush() && matches!(end, Ended::Answered) {
         connection.linger();
     }
 }
 
 /// Tells a connection that there is no room.
-pub(super) fn reject(server: &ServerState, guest: &Guest) {
-    let mut connection = Connection::new(server, guest);
+pub(super) fn reject(server: &ServerState, open: &OpenConnection) {
+    let mut connection = Connection::new(server, open);
     let refused = server.refused.fetch_add(1, Ordering::SeqCst);
     if server.has(Flaw::AnswersFewRefusals) && refused >= 256 {
         return;
@@ -38,20 +39,19 @@ pub(super) fn reject(server: &ServerState, guest: &Guest) {
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "There are too many connections.");
         let again = if server.has(Flaw::TurnsAwayForEver) { "X-Again" } else { "Retry-After" };
         let reply = reply.with_header(again, "1").expect("the field is valid");
-        if connection.answer(&reply, &[], false, Some("close")) && connection.flush() {
+        if connection.output.answer(&reply, &[], false, Some("close")) && connection.output.flush() {
             connection.linger();
         }
     }
 }
 
-pub(super) struct Connection<'a> {
-    pub(super) server: &'a ServerState,
-    pub(super) guest: &'a Guest,
-    pub(super) input: Vec<u8>,
-    /// Answers that leave together once nothing more has arrived.
-    pub(super) held: Vec<Held>,
+struct Connection<'a> {
+    server: &'a ServerState,
+    open: &'a OpenConnection,
+    input: Vec<u8>,
+    output: Output<'a>,
     /// The request is a HEAD, as far as it is known.
-    pub(super) to_head: bool,
+    to_head: bool,
     served: u64,
     /// A flaw's: when the first body began.
     first_body: Option<Instant>,
@@ -62,12 +62,12 @@ pub(super) struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    fn new(server: &'a ServerState, guest: &'a Guest) -> Self {
+    fn new(server: &'a ServerState, open: &'a OpenConnection) -> Self {
         Self {
             server,
-            guest,
+            open,
             input: Vec::new(),
-            held: Vec::new(),
+            output: Output::new(server, &open.stream),
             to_head: false,
             served: 0,
             first_body: None,
@@ -78,7 +78,7 @@ impl<'a> Connection<'a> {
 }
 
 /// How a connection ended.
-pub(super) enum Ended {
+enum Ended {
     /// The last answer was sent.
     Answered,
     /// The client is gone, was idle, or was cut.
@@ -87,7 +87,7 @@ pub(super) enum Ended {
 
 /// What a wait for bytes brought.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Got {
+enum Got {
     Bytes,
     End,
     Late,
@@ -95,12 +95,12 @@ pub(super) enum Got {
 }
 
 impl Connection<'_> {
-    pub(super) fn has(&self, flaw: Flaw) -> bool {
+    fn has(&self, flaw: Flaw) -> bool {
         self.server.has(flaw)
     }
 
-    pub(super) fn set(&self, state: State) {
-        *lock(&self.guest.state) = state;
+    fn set(&self, state: ConnectionState) {
+        *lock(&self.open.state) = state;
     }
 
     fn serve(&mut self) -> Ended {
@@ -112,23 +112,23 @@ impl Connection<'_> {
                 if self.has(Flaw::FinishesItsInputFirst) {
                     self.alone = None;
                 }
-                if !self.flush() {
+                if !self.output.flush() {
                     return Ended::Gone;
                 }
                 if self.served > 0 {
-                    self.set(State::Idle);
+                    self.set(ConnectionState::Idle);
                 }
                 match self.fill(Instant::now() + self.server.config.idle_timeout, true) {
                     Got::Bytes => {}
                     Got::Late if self.has(Flaw::ScoldsIdleConnections) => return self.refuse(LATE),
                     Got::End if self.served == 0 && self.has(Flaw::DiesOfAnEmptyConnection) => {
-                        self.server.dead.store(true, Ordering::SeqCst);
+                        self.server.stopped.store(true, Ordering::SeqCst);
                         return Ended::Gone;
                     }
                     Got::End | Got::Late | Got::Gone => return Ended::Gone,
                 }
             }
-            self.set(State::Busy);
+            self.set(ConnectionState::Busy);
             if self.has(Flaw::FinishesItsInputFirst) && self.alone.is_none() {
                 self.alone = Some(lock(&self.server.one_at_a_time));
             }
@@ -145,7 +145,7 @@ impl Connection<'_> {
                         .map_or(self.input.len(), |at| at + 4);
                     self.input.drain(..next);
                     let reply = Reply::problem(refusal.status, refusal.detail);
-                    if !self.answer(&reply, &[], false, Some("close")) {
+                    if !self.output.answer(&reply, &[], false, Some("close")) {
                         return Ended::Gone;
                     }
                 }
@@ -165,12 +165,12 @@ impl Connection<'_> {
         let here = reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
         let asks = head.expects && !here && !self.has(Flaw::NeverContinues);
         if asks && (early.is_none() || self.has(Flaw::AlwaysContinues)) {
-            self.held.push(Held { bytes: b"HTTP/1.1 100 Continue\r\n\r\n".to_vec(), counts: false });
+            self.output.hold_continue();
         }
         let (reply, body) = match early {
             // Where its body ends is nobody's business any more, and so is what follows.
             Some(reply) if !here => {
-                self.answer(&reply, &[], head.is_head(), Some("close"));
+                self.output.answer(&reply, &[], head.is_head(), Some("close"));
                 return Ok(false);
             }
             Some(reply) => (reply, Vec::new()),
@@ -179,7 +179,7 @@ impl Connection<'_> {
                 self.call(&head, &reading.body)?
             }
         };
-        if self.has(Flaw::TakesHalfCloseForClose) && matches!(self.guest.stream.peek(&mut [0]), Ok(0)) {
+        if self.has(Flaw::TakesHalfCloseForClose) && matches!(self.open.stream.peek(&mut [0]), Ok(0)) {
             return Err(Stop::Gone);
         }
         self.served += 1;
@@ -194,7 +194,7 @@ impl Connection<'_> {
             true if head.is_1_0() && !self.has(Flaw::KeepsOldConnectionsSilently) => Some("keep-alive"),
             true => None,
         };
-        let went = self.answer(&reply, &body, head.is_head(), connection);
+        let went = self.output.answer(&reply, &body, head.is_head(), connection);
         if went { Ok(keeps && !self.has(Flaw::ForgetsKeepAlive)) } else { Err(Stop::Gone) }
     }
 
@@ -224,7 +224,7 @@ impl Connection<'_> {
 
     /// Waits for more of a request.
     fn more(&mut self, started: Instant, timeout: Duration) -> Result<(), Stop> {
-        if !self.flush() {
+        if !self.output.flush() {
             return Err(Stop::Gone);
         }
         let drips = self.has(Flaw::DripsKeepItAwake) || self.has(Flaw::DripsHoldTheServer);
@@ -238,13 +238,13 @@ impl Connection<'_> {
 
     /// Reads once. An idle connection may be told to leave, or be closed by a shutdown, but not while there is something
     /// to read.
-    pub(super) fn fill(&mut self, deadline: Instant, idle: bool) -> Got {
+    fn fill(&mut self, deadline: Instant, idle: bool) -> Got {
         let mut buffer = [0; 16 * 1024];
         loop {
             // What has arrived is read before the timeout is judged: this process may have been stopped meanwhile.
             let mut late = Instant::now() >= deadline;
-            let _ = self.guest.stream.set_read_timeout(Some(TICK));
-            match (&self.guest.stream).read(&mut buffer) {
+            let _ = self.open.stream.set_read_timeout(Some(TICK));
+            match (&self.open.stream).read(&mut buffer) {
                 Ok(0) => return if self.server.is_over() { Got::Gone } else { Got::End },
                 Ok(count) => {
                     self.input.extend_from_slice(&buffer[..count]);
@@ -253,7 +253,7 @@ impl Connection<'_> {
                 Err(error) if is_tick(&error) => {}
                 Err(_) => return Got::Gone,
             }
-            let told = self.guest.told_to_leave.load(Ordering::SeqCst) || self.server.shutdown.is_begun();
+            let told = self.open.must_close.load(Ordering::SeqCst) || self.server.shutdown.is_begun();
             if self.server.is_over() || (idle && told) {
                 return Got::Gone;
             }
@@ -273,10 +273,40 @@ impl Connection<'_> {
         Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed.")
     }
 
+    /// Says what is wrong with a request, as the last answer.
+    fn refuse(&mut self, refusal: Refusal) -> Ended {
+        let unknown = [Status::NOT_IMPLEMENTED, Status::VERSION_NOT_SUPPORTED].contains(&refusal.status);
+        let status = if unknown && self.has(Flaw::CallsEverythingBad) { Status::BAD_REQUEST } else { refusal.status };
+        if status == Status::REQUEST_TIMEOUT && self.has(Flaw::ClosesOnLateClients) {
+            return Ended::Gone;
+        }
+        let empty = self.has(Flaw::LeavesErrorsEmpty);
+        let reply = if empty { Reply::empty(status) } else { Reply::problem(status, refusal.detail) };
+        let to_head = self.to_head && !self.has(Flaw::RefusesHeadWithABody);
+        let went = self.output.answer(&reply, &[], to_head, Some("close"));
+        if went && !self.has(Flaw::DoesNotLinger) { Ended::Answered } else { Ended::Gone }
+    }
+
+    /// Closes the writing side, and reads until the client closes or the linger timeout passes: unread bytes would reset
+    /// the connection, and the reset might overtake the answer.
+    fn linger(&mut self) {
+        self.set(ConnectionState::Leaving);
+        let deadline = Instant::now() + self.server.config.linger_timeout;
+        if self.open.stream.shutdown(Side::Write).is_err() {
+            return;
+        }
+        while Instant::now() < deadline && !self.server.is_over() {
+            self.input.clear();
+            if !matches!(self.fill(deadline, false), Got::Bytes) {
+                return;
+            }
+        }
+    }
+
     fn in_service<T>(&self, f: impl FnOnce() -> T) -> T {
-        self.set(State::InService);
+        self.set(ConnectionState::InService);
         let result = f();
-        self.set(State::Busy);
+        self.set(ConnectionState::Busy);
         result
     }
 
@@ -314,7 +344,7 @@ impl Connection<'_> {
 
     fn wait(&mut self, mut answer: Answer<Reply>) -> Result<Reply, Stop> {
         let deadline = Instant::now() + self.server.config.answer_timeout;
-        if !self.flush() {
+        if !self.output.flush() {
             return Err(Stop::Gone);
         }
         loop {
@@ -355,7 +385,3 @@ enum Stop {
 }
 
 const LATE: Refusal = Refusal { status: Status::REQUEST_TIMEOUT, detail: "The request took too long." };
-
-pub(super) fn is_tick(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
-}

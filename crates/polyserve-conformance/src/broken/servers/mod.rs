@@ -12,6 +12,7 @@
 //! `head` and `body` read requests, `connection` is a thread's loop, `sending` its answers, `server` accepts and drains;
 //! `flaw` lists the flaws.
 
+mod accept;
 mod body;
 mod connection;
 mod flaw;
@@ -69,6 +70,6 @@ impl Server for PlainServer {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        server_state::serve(addr, service, &self.config, self.flaw)
+        accept::serve(addr, service, &self.config, self.flaw)
     }
 }

@@ -1,7 +1,7 @@
 //! How a connection's answers leave.
 
 use std::io::Write as _;
-use std::net::{Shutdown as Side, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -9,32 +9,36 @@ use polyserve_core::Reply;
 use polyserve_core::service::Status;
 
 use super::Flaw;
-use super::connection::{Connection, Ended, Got, is_tick};
-use super::head::Refusal;
-use super::server_state::{State, TICK};
+use super::server_state::{ServerState, TICK, is_tick};
 
-/// An answer that is still here.
-pub(super) struct Held {
-    pub(super) bytes: Vec<u8>,
-    pub(super) counts: bool,
+/// An answer that is not sent yet.
+struct Held {
+    bytes: Vec<u8>,
+    counts: bool,
 }
 
 /// Held answers leave when they are larger than this together.
 const HELD: usize = 64 * 1024;
 
-impl Connection<'_> {
-    /// Says what is wrong with a request, as the last answer.
-    pub(super) fn refuse(&mut self, refusal: Refusal) -> Ended {
-        let unknown = [Status::NOT_IMPLEMENTED, Status::VERSION_NOT_SUPPORTED].contains(&refusal.status);
-        let status = if unknown && self.has(Flaw::CallsEverythingBad) { Status::BAD_REQUEST } else { refusal.status };
-        if status == Status::REQUEST_TIMEOUT && self.has(Flaw::ClosesOnLateClients) {
-            return Ended::Gone;
-        }
-        let empty = self.has(Flaw::LeavesErrorsEmpty);
-        let reply = if empty { Reply::empty(status) } else { Reply::problem(status, refusal.detail) };
-        let to_head = self.to_head && !self.has(Flaw::RefusesHeadWithABody);
-        let went = self.answer(&reply, &[], to_head, Some("close"));
-        if went && !self.has(Flaw::DoesNotLinger) { Ended::Answered } else { Ended::Gone }
+/// The answers of one connection that wait to be sent together.
+pub(super) struct Output<'a> {
+    server: &'a ServerState,
+    stream: &'a TcpStream,
+    held: Vec<Held>,
+}
+
+impl<'a> Output<'a> {
+    pub(super) fn new(server: &'a ServerState, stream: &'a TcpStream) -> Self {
+        Self { server, stream, held: Vec::new() }
+    }
+
+    fn has(&self, flaw: Flaw) -> bool {
+        self.server.has(flaw)
+    }
+
+    /// Holds the interim answer that asks for a body.
+    pub(super) fn hold_continue(&mut self) {
+        self.held.push(Held { bytes: b"HTTP/1.1 100 Continue\r\n\r\n".to_vec(), counts: false });
     }
 
     /// Sends an answer, or holds it until what arrived together can leave together; says whether the connection stands.
@@ -106,7 +110,7 @@ impl Connection<'_> {
     /// Writes everything, unless it takes too long; says how much the kernel took.
     fn write(&self, bytes: &[u8]) -> usize {
         let deadline = Instant::now() + self.server.config.write_timeout;
-        let mut stream: &TcpStream = &self.guest.stream;
+        let mut stream = self.stream;
         if self.has(Flaw::LosesBytesOnAShortWrite) {
             let _ = stream.set_nonblocking(true).and_then(|()| stream.write(bytes));
             let _ = stream.set_nonblocking(false);
@@ -126,21 +130,5 @@ impl Connection<'_> {
             }
         }
         bytes.len() - rest.len()
-    }
-
-    /// Closes the writing side, and reads on until the client closes or the time is up: unread bytes would reset the
-    /// connection, and the reset might overtake the answer.
-    pub(super) fn linger(&mut self) {
-        self.set(State::Leaving);
-        let deadline = Instant::now() + self.server.config.linger_timeout;
-        if self.guest.stream.shutdown(Side::Write).is_err() {
-            return;
-        }
-        while Instant::now() < deadline && !self.server.is_over() {
-            self.input.clear();
-            if !matches!(self.fill(deadline, false), Got::Bytes) {
-                return;
-            }
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use polyserve_core::{Put, Removed};
 
-use super::{Did, Draws, History, Operation, Seen, Verdict, cases, check};
+use super::{Action, CheckVerdict, Draws, History, Operation, ReadValue, cases, check};
 
 /// Whether there is an order, by trying all: every operation that is `sure` and may be next, and every other one, which may
 /// be left out and whose answer, if it is `weak`, tells nothing.
@@ -21,7 +21,7 @@ fn has_order(operations: &[Operation], weak: &[bool]) -> bool {
                 && all().all(|other| is_taken(other) || other == i || !is_sure(other) || !after(other))
                 && all().all(|other| !is_taken(other) || !before(other));
             may_be_next
-                && effect(operations[i].did, is_sure(i), state)
+                && effect(operations[i].action, is_sure(i), state)
                     .is_some_and(|state| go_on(operations, weak, taken | (1 << i), state))
         })
     }
@@ -29,15 +29,19 @@ fn has_order(operations: &[Operation], weak: &[bool]) -> bool {
 }
 
 /// What an operation leaves of `state`; `None` where its answer cannot be.
-fn effect(did: Did, is_sure: bool, state: Option<u64>) -> Option<Option<u64>> {
-    let (fits, left) = match did {
-        Did::Get(Some(Seen::Value(value))) => (state == Some(value), state),
-        Did::Get(Some(Seen::Absent)) => (state.is_none(), state),
-        Did::Get(None) => (true, state),
-        Did::Put(value, put) => (put != Some(if state.is_some() { Put::Created } else { Put::Replaced }), Some(value)),
+fn effect(action: Action, is_sure: bool, state: Option<u64>) -> Option<Option<u64>> {
+    let (fits, left) = match action {
+        Action::Get(Some(ReadValue::Value(value))) => (state == Some(value), state),
+        Action::Get(Some(ReadValue::Absent)) => (state.is_none(), state),
+        Action::Get(None) => (true, state),
+        Action::Put(value, put) => {
+            (put != Some(if state.is_some() { Put::Created } else { Put::Replaced }), Some(value))
+        }
         // It says that it changed nothing, and nobody else's answers show it.
-        Did::Remove(Some(Removed::Absent)) if !is_sure => (true, state),
-        Did::Remove(did) => (did != Some(if state.is_some() { Removed::Absent } else { Removed::Removed }), None),
+        Action::Remove(Some(Removed::Absent)) if !is_sure => (true, state),
+        Action::Remove(answer) => {
+            (answer != Some(if state.is_some() { Removed::Absent } else { Removed::Removed }), None)
+        }
     };
     (fits || !is_sure).then_some(left)
 }
@@ -50,24 +54,24 @@ fn nonsense(draws: &mut Draws) -> Vec<Operation> {
         let called = draws.below(14);
         let returned = called + draws.below(8);
         let is_unknown = draws.below(8) == 0;
-        let did = match draws.below(6) {
-            0 => Did::Get(Some(Seen::Absent)),
-            1 | 2 => Did::Get(Some(Seen::Value(1 + draws.below(count)))),
-            3 | 4 => Did::Put(n, Some(if draws.below(2) == 0 { Put::Created } else { Put::Replaced })),
-            _ => Did::Remove(Some(if draws.below(2) == 0 { Removed::Removed } else { Removed::Absent })),
+        let action = match draws.below(6) {
+            0 => Action::Get(Some(ReadValue::Absent)),
+            1 | 2 => Action::Get(Some(ReadValue::Value(1 + draws.below(count)))),
+            3 | 4 => Action::Put(n, Some(if draws.below(2) == 0 { Put::Created } else { Put::Replaced })),
+            _ => Action::Remove(Some(if draws.below(2) == 0 { Removed::Removed } else { Removed::Absent })),
         };
-        operations.push(Operation { process: n as u32, key: 1, did: lost(did, is_unknown), called, returned });
+        operations.push(Operation { process: n as u32, key: 1, action: lost(action, is_unknown), called, returned });
     }
     operations
 }
 
 /// The operation without its answer, where that is lost.
-fn lost(did: Did, is_unknown: bool) -> Did {
-    match did {
-        did if !is_unknown => did,
-        Did::Get(_) => Did::Get(None),
-        Did::Put(value, _) => Did::Put(value, None),
-        Did::Remove(_) => Did::Remove(None),
+fn lost(action: Action, is_unknown: bool) -> Action {
+    match action {
+        action if !is_unknown => action,
+        Action::Get(_) => Action::Get(None),
+        Action::Put(value, _) => Action::Put(value, None),
+        Action::Remove(_) => Action::Remove(None),
     }
 }
 
@@ -76,18 +80,18 @@ fn sensible(draws: &mut Draws) -> Vec<Operation> {
     let (mut state, mut operations) = (None, Vec::new());
     for n in 1..=1 + draws.below(7) {
         let at = n * 10;
-        let did = match draws.below(5) {
-            0 | 1 => Did::Get(Some(state.map_or(Seen::Absent, Seen::Value))),
-            2 | 3 => Did::Put(n, Some(if state.is_some() { Put::Replaced } else { Put::Created })),
-            _ => Did::Remove(Some(if state.is_some() { Removed::Removed } else { Removed::Absent })),
+        let action = match draws.below(5) {
+            0 | 1 => Action::Get(Some(state.map_or(ReadValue::Absent, ReadValue::Value))),
+            2 | 3 => Action::Put(n, Some(if state.is_some() { Put::Replaced } else { Put::Created })),
+            _ => Action::Remove(Some(if state.is_some() { Removed::Removed } else { Removed::Absent })),
         };
         let is_unknown = draws.below(8) == 0;
         // One that lost its answer may not have happened.
         if !is_unknown || draws.below(2) == 0 {
-            state = effect(did, true, state).unwrap();
+            state = effect(action, true, state).unwrap();
         }
         let (called, returned) = (at - draws.below(10).min(at), at + draws.below(40));
-        operations.push(Operation { process: n as u32, key: 1, did: lost(did, is_unknown), called, returned });
+        operations.push(Operation { process: n as u32, key: 1, action: lost(action, is_unknown), called, returned });
     }
     operations
 }
@@ -96,19 +100,19 @@ fn sensible(draws: &mut Draws) -> Vec<Operation> {
 fn mutate(draws: &mut Draws, operations: &mut [Operation]) {
     let count = operations.len() as u64;
     let one = &mut operations[draws.below(count) as usize];
-    match (draws.below(3), one.did) {
+    match (draws.below(3), one.action) {
         (0, _) => one.returned = one.called + draws.below(5),
         (1, _) => (one.called, one.returned) = (one.called + 15, one.returned.max(one.called + 15)),
-        (_, Did::Get(_)) => {
+        (_, Action::Get(_)) => {
             let seen = draws.below(count + 1);
-            one.did = Did::Get(Some(if seen == 0 { Seen::Absent } else { Seen::Value(seen) }));
+            one.action = Action::Get(Some(if seen == 0 { ReadValue::Absent } else { ReadValue::Value(seen) }));
         }
-        (_, Did::Put(value, put)) => {
-            one.did = Did::Put(value, Some(if put == Some(Put::Created) { Put::Replaced } else { Put::Created }));
+        (_, Action::Put(value, put)) => {
+            one.action = Action::Put(value, Some(if put == Some(Put::Created) { Put::Replaced } else { Put::Created }));
         }
-        (_, Did::Remove(did)) => {
-            let other = if did == Some(Removed::Absent) { Removed::Removed } else { Removed::Absent };
-            one.did = Did::Remove(Some(other));
+        (_, Action::Remove(answer)) => {
+            let other = if answer == Some(Removed::Absent) { Removed::Removed } else { Removed::Absent };
+            one.action = Action::Remove(Some(other));
         }
     }
 }
@@ -117,15 +121,15 @@ fn mutate(draws: &mut Draws, operations: &mut [Operation]) {
 fn compared(operations: &[Operation]) -> bool {
     let has = has_order(operations, &vec![false; operations.len()]);
     match check(&History::new(operations.to_vec()).unwrap()) {
-        Verdict::Linearizable => assert!(has, "passes, and has no order: {operations:#?}"),
-        Verdict::NotLinearizable(violation) => {
+        CheckVerdict::Linearizable => assert!(has, "passes, and has no order: {operations:#?}"),
+        CheckVerdict::NotLinearizable(violation) => {
             assert!(!has, "fails, and has an order: {operations:#?}\n{violation}");
             // What is shown has none either, whatever the others did.
             let weak: Vec<bool> = operations.iter().map(|one| !violation.core.contains(one)).collect();
             assert!(!has_order(operations, &weak), "what is shown proves nothing: {operations:#?}\n{violation}");
             assert!(violation.core.iter().all(|one| operations.contains(one)) && !violation.core.is_empty());
         }
-        Verdict::GaveUp(_, why) => panic!("{why}: {operations:#?}"),
+        CheckVerdict::GaveUp(_, why) => panic!("{why}: {operations:#?}"),
     }
     has
 }

@@ -1,6 +1,6 @@
 //! Histories whose verdict one can see.
 
-use super::{History, Operation, Verdict, check, history, operation, passes};
+use super::{CheckVerdict, History, Operation, check, history, operation, passes};
 use crate::history::plan::{Register, Window};
 use crate::history::search::search;
 use crate::history::{GaveUp, Limits, check_within};
@@ -82,7 +82,7 @@ fn what_has_none_fails_and_says_why() {
         ),
     ];
     for (lines, said) in wrong {
-        let Verdict::NotLinearizable(violation) = check(&history(lines)) else { panic!("passes: {lines:?}") };
+        let CheckVerdict::NotLinearizable(violation) = check(&history(lines)) else { panic!("passes: {lines:?}") };
         assert!(violation.to_string().contains(said), "{said:?}\n{violation}");
     }
 }
@@ -121,7 +121,7 @@ fn keys_are_checked_apart() {
         History::new([first, second].concat()).unwrap()
     };
     assert!(passes(&two("1 put 1 created 20..30")));
-    let Verdict::NotLinearizable(violation) = check(&two("1 get 1 20..30")) else { panic!("it passes") };
+    let CheckVerdict::NotLinearizable(violation) = check(&two("1 get 1 20..30")) else { panic!("it passes") };
     assert_eq!((violation.key, violation.core.len()), (-7, 1), "the value 1 is another key's");
 }
 
@@ -139,7 +139,9 @@ fn a_violation_is_small() {
     assert!(passes(&History::new(operations.clone()).unwrap()));
     let stale = operation("2 get 17000 1999980..1999990");
     operations.push(stale);
-    let Verdict::NotLinearizable(violation) = check(&History::new(operations).unwrap()) else { panic!("it passes") };
+    let CheckVerdict::NotLinearizable(violation) = check(&History::new(operations).unwrap()) else {
+        panic!("it passes")
+    };
     assert_eq!((violation.of, violation.core.len()), (40_001, 2), "{violation}");
     assert!(violation.core.contains(&stale), "{violation}");
     let shown = violation.to_string();
@@ -160,14 +162,14 @@ fn cutting_down_takes_no_more_than_a_search() {
     let taken = Limits::default().steps - left.steps;
     let history = History::new(operations).unwrap();
     let shown = |steps: u64| match check_within(&history, &Limits { steps, ..Limits::default() }) {
-        Verdict::NotLinearizable(violation) => violation.core.len(),
+        CheckVerdict::NotLinearizable(violation) => violation.core.len(),
         other => panic!("{other:?}"),
     };
     assert!(taken > 0 && shown(taken) > 100, "{taken} steps show {}", shown(taken));
     assert_eq!(shown(Limits::default().steps), 2);
     assert!(matches!(
         check_within(&history, &Limits { steps: taken - 1, ..Limits::default() }),
-        Verdict::GaveUp(1, GaveUp::TooManySteps)
+        CheckVerdict::GaveUp(1, GaveUp::TooManySteps)
     ));
 }
 
@@ -183,10 +185,10 @@ fn what_is_there_twice_counts_once() {
     let history = History::new(operations).unwrap();
     let within = |configurations| check_within(&history, &Limits { configurations, ..Limits::default() });
     // Half of them are any 5 of 10.
-    assert!(matches!(within(252), Verdict::NotLinearizable(_)));
+    assert!(matches!(within(252), CheckVerdict::NotLinearizable(_)));
     for few in [251, 50, 2] {
         let verdict = within(few);
-        assert!(matches!(verdict, Verdict::GaveUp(1, GaveUp::TooManyConfigurations)), "{few}: {verdict:?}");
+        assert!(matches!(verdict, CheckVerdict::GaveUp(1, GaveUp::TooManyConfigurations)), "{few}: {verdict:?}");
     }
 }
 
@@ -195,13 +197,13 @@ fn what_is_too_much_is_no_verdict() {
     let put = |value: u64, place: u64| operation(&format!("0 put {value} replaced {place}..1000"));
     let crowd: Vec<Operation> =
         (1..=130).flat_map(|n| [put(n, 0), operation(&format!("1 get {n} {}..{}", 2 * n, 1000 + n))]).collect();
-    assert!(matches!(check(&History::new(crowd).unwrap()), Verdict::GaveUp(1, GaveUp::TooManyAtOnce)));
+    assert!(matches!(check(&History::new(crowd).unwrap()), CheckVerdict::GaveUp(1, GaveUp::TooManyAtOnce)));
     // Either put may have been first.
     let lines = ["0 put 1 created 0..10", "1 put 2 replaced 20..100", "2 put 3 replaced 20..110"];
     let few = history(&[&lines[..], &["3 get 2 50..200", "4 get 3 50..200"]].concat());
     let limits = Limits { configurations: 1, ..Limits::default() };
-    assert!(matches!(check_within(&few, &limits), Verdict::GaveUp(1, GaveUp::TooManyConfigurations)));
+    assert!(matches!(check_within(&few, &limits), CheckVerdict::GaveUp(1, GaveUp::TooManyConfigurations)));
     let limits = Limits { steps: 1, ..Limits::default() };
-    assert!(matches!(check_within(&few, &limits), Verdict::GaveUp(1, GaveUp::TooManySteps)));
+    assert!(matches!(check_within(&few, &limits), CheckVerdict::GaveUp(1, GaveUp::TooManySteps)));
     assert!(passes(&few));
 }

@@ -6,7 +6,7 @@ use polyserve_core::EntityRef;
 use serde_json::json;
 
 use super::{History, history};
-use crate::history::{MAX_OPERATIONS, Senseless, entity, value_of};
+use crate::history::{InvalidHistory, MAX_OPERATIONS, entity, value_of};
 
 fn refused(text: &str) -> String {
     History::read(text.as_bytes()).map(|_| ()).unwrap_err().to_string()
@@ -69,7 +69,7 @@ fn what_is_no_history_is_refused_with_its_line() {
     assert!(refused(&" ".repeat(70_000)).contains("longer than"));
     let backwards = history(&["0 get absent 5..6"]).operations()[0];
     let backwards = super::Operation { returned: 4, ..backwards };
-    let Senseless { place, why } = History::new(vec![backwards]).unwrap_err();
+    let InvalidHistory { place, why } = History::new(vec![backwards]).unwrap_err();
     assert!(place == 0 && why.contains("before its call") && MAX_OPERATIONS > 1_000_000);
 }
 

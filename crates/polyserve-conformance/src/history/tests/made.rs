@@ -2,7 +2,7 @@
 
 use polyserve_core::{Put, Removed};
 
-use super::{Did, Draws, History, Operation, Seen, Verdict, check, passes};
+use super::{Action, CheckVerdict, Draws, History, Operation, ReadValue, check, passes};
 
 /// What `clients` clients of one register saw that took effect one after the other at the instants 100, 200, ...; the call
 /// and the return of each lie up to `reach` before and after. Some answers are lost.
@@ -13,27 +13,27 @@ fn made(draws: &mut Draws, count: u64, keys: u64, reach: u64, losses: bool) -> V
         let (at, key) = (reach + n * 100, draws.below(keys));
         let state = &mut states[key as usize];
         let lost = losses && draws.below(200) == 0;
-        let mut did = match draws.below(10) {
-            0..5 => Did::Get(Some(state.map_or(Seen::Absent, Seen::Value))),
-            5..8 => Did::Put(n, Some(if state.is_some() { Put::Replaced } else { Put::Created })),
-            _ => Did::Remove(Some(if state.is_some() { Removed::Removed } else { Removed::Absent })),
+        let mut action = match draws.below(10) {
+            0..5 => Action::Get(Some(state.map_or(ReadValue::Absent, ReadValue::Value))),
+            5..8 => Action::Put(n, Some(if state.is_some() { Put::Replaced } else { Put::Created })),
+            _ => Action::Remove(Some(if state.is_some() { Removed::Removed } else { Removed::Absent })),
         };
         if !lost || draws.below(2) == 0 {
-            match did {
-                Did::Get(_) => {}
-                Did::Put(value, _) => *state = Some(value),
-                Did::Remove(_) => *state = None,
+            match action {
+                Action::Get(_) => {}
+                Action::Put(value, _) => *state = Some(value),
+                Action::Remove(_) => *state = None,
             }
         }
         if lost {
-            did = match did {
-                Did::Get(_) => Did::Get(None),
-                Did::Put(value, _) => Did::Put(value, None),
-                Did::Remove(_) => Did::Remove(None),
+            action = match action {
+                Action::Get(_) => Action::Get(None),
+                Action::Put(value, _) => Action::Put(value, None),
+                Action::Remove(_) => Action::Remove(None),
             };
         }
         let (called, returned) = (at - draws.below(reach + 1), at + draws.below(reach + 1));
-        operations.push(Operation { process: (n % 8) as u32, key: key as i64, did, called, returned });
+        operations.push(Operation { process: (n % 8) as u32, key: key as i64, action, called, returned });
     }
     operations
 }
@@ -68,18 +68,18 @@ fn one_wrong_answer_is_found() {
         for _ in 0..20 {
             let mut operations = made(&mut draws, 5_000, 3, 300, losses);
             let place = 4_000 + draws.below(1_000) as usize;
-            let old = operations[..500].iter().find_map(|one| match one.did {
-                Did::Put(value, Some(_)) if one.key == operations[place].key => Some(value),
+            let old = operations[..500].iter().find_map(|one| match one.action {
+                Action::Put(value, Some(_)) if one.key == operations[place].key => Some(value),
                 _ => None,
             });
-            let seen = Did::Get(Some(Seen::Value(old.unwrap())));
+            let seen = Action::Get(Some(ReadValue::Value(old.unwrap())));
             let (key, returned) = (operations[place].key, operations[place].returned);
             // Where a put takes a get's place, its own value must not be missed.
-            operations.push(Operation { process: 9, key, did: seen, called: operations[place].called, returned });
-            let Verdict::NotLinearizable(violation) = check(&History::new(operations).unwrap()) else {
+            operations.push(Operation { process: 9, key, action: seen, called: operations[place].called, returned });
+            let CheckVerdict::NotLinearizable(violation) = check(&History::new(operations).unwrap()) else {
                 panic!("a value of 3 500 operations ago passes")
             };
-            assert!(violation.core.iter().any(|one| one.did == seen), "{violation}");
+            assert!(violation.core.iter().any(|one| one.action == seen), "{violation}");
             assert!(violation.core.len() <= 8, "{violation}");
         }
     }

@@ -10,7 +10,7 @@ mod unanswered;
 
 use polyserve_core::{Put, Removed};
 
-use super::{Did, History, Operation, Seen, Verdict, check};
+use super::{Action, CheckVerdict, History, Operation, ReadValue, check};
 
 /// An operation of key 1 from a text: `0 put 5 created 10..20`, `1 get 5 30..40`, `1 get absent 30..40`,
 /// `2 remove removed 50..60`; `unknown 50..` for an answer that was lost.
@@ -18,20 +18,20 @@ fn operation(text: &str) -> Operation {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (process, rest) = (words[0].parse().unwrap(), &words[1..words.len() - 1]);
     let (called, returned) = words[words.len() - 1].split_once("..").unwrap();
-    let did = match *rest {
-        ["put", value, "created"] => Did::Put(value.parse().unwrap(), Some(Put::Created)),
-        ["put", value, "replaced"] => Did::Put(value.parse().unwrap(), Some(Put::Replaced)),
-        ["put", value, "unknown"] => Did::Put(value.parse().unwrap(), None),
-        ["get", "absent"] => Did::Get(Some(Seen::Absent)),
-        ["get", "unknown"] => Did::Get(None),
-        ["get", value] => Did::Get(Some(Seen::Value(value.parse().unwrap()))),
-        ["remove", "removed"] => Did::Remove(Some(Removed::Removed)),
-        ["remove", "absent"] => Did::Remove(Some(Removed::Absent)),
-        ["remove", "unknown"] => Did::Remove(None),
+    let action = match *rest {
+        ["put", value, "created"] => Action::Put(value.parse().unwrap(), Some(Put::Created)),
+        ["put", value, "replaced"] => Action::Put(value.parse().unwrap(), Some(Put::Replaced)),
+        ["put", value, "unknown"] => Action::Put(value.parse().unwrap(), None),
+        ["get", "absent"] => Action::Get(Some(ReadValue::Absent)),
+        ["get", "unknown"] => Action::Get(None),
+        ["get", value] => Action::Get(Some(ReadValue::Value(value.parse().unwrap()))),
+        ["remove", "removed"] => Action::Remove(Some(Removed::Removed)),
+        ["remove", "absent"] => Action::Remove(Some(Removed::Absent)),
+        ["remove", "unknown"] => Action::Remove(None),
         _ => panic!("{text}"),
     };
     let returned = if returned.is_empty() { u64::MAX } else { returned.parse().unwrap() };
-    Operation { process, key: 1, did, called: called.parse().unwrap(), returned }
+    Operation { process, key: 1, action, called: called.parse().unwrap(), returned }
 }
 
 fn history(lines: &[&str]) -> History {
@@ -41,9 +41,9 @@ fn history(lines: &[&str]) -> History {
 /// Whether there is an order.
 fn passes(history: &History) -> bool {
     match check(history) {
-        Verdict::Linearizable => true,
-        Verdict::NotLinearizable(_) => false,
-        Verdict::GaveUp(_, why) => panic!("{why}: {history:?}"),
+        CheckVerdict::Linearizable => true,
+        CheckVerdict::NotLinearizable(_) => false,
+        CheckVerdict::GaveUp(_, why) => panic!("{why}: {history:?}"),
     }
 }
 

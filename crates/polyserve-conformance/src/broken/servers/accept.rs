@@ -1,0 +1,246 @@
+//! Accepting and draining.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown as Side, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use polyserve_core::sync::lock;
+use polyserve_core::{Drain, Running, ServerConfig, Service, Shutdown, net};
+
+use super::Flaw;
+use super::connection::{reject, serve_connection};
+use super::server_state::{ConnectionState, OpenConnection, ServerState, TICK};
+
+/// The pause of the accept loop after a connection. It doubles while no connection comes.
+const REST: Duration = Duration::from_millis(1);
+
+/// Answers of every run of every server, for the flaw of one that cannot tell them apart.
+static ALL_ANSWERS: AtomicU64 = AtomicU64::new(0);
+
+pub(super) fn serve(
+    addr: SocketAddr,
+    service: Arc<dyn Service>,
+    config: &ServerConfig,
+    flaw: Option<Flaw>,
+) -> io::Result<Running> {
+    let listener = net::listen(addr, config)?;
+    listener.set_nonblocking(true)?;
+    let local_addr = listener.local_addr()?;
+    let shutdown = Shutdown::new();
+    let server = Arc::new(ServerState {
+        config: config.clone(),
+        flaw,
+        service,
+        shutdown: shutdown.clone(),
+        answered: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+        stopped: AtomicBool::new(false),
+        refused: AtomicU64::new(0),
+        one_at_a_time: Mutex::new(()),
+        started: SystemTime::now(),
+        connections: Mutex::new(HashMap::new()),
+        ended: Condvar::new(),
+    });
+    Running::start("plain-server", local_addr, config.drain_grace, shutdown, move || {
+        let mut acceptor = Acceptor { server, threads: HashMap::new(), next: 0 };
+        acceptor.accept(&listener);
+        let kept = acceptor.close(listener);
+        let drain = acceptor.drain();
+        if drain.stuck > 0 {
+            std::mem::forget(kept);
+        }
+        drain
+    })
+}
+
+/// Who lets connections in, and sees their threads off.
+struct Acceptor {
+    server: Arc<ServerState>,
+    threads: HashMap<u64, JoinHandle<()>>,
+    next: u64,
+}
+
+impl Acceptor {
+    /// Accepts until a shutdown has begun and nobody waits.
+    fn accept(&mut self, listener: &TcpListener) {
+        let mut rest = REST;
+        loop {
+            self.join_ended();
+            let ending = self.server.shutdown.is_begun();
+            let stopped = self.server.stopped.load(Ordering::SeqCst);
+            if ending && (stopped || self.server.has(Flaw::ForgetsTheQueue)) {
+                return;
+            }
+            match listener.accept() {
+                Ok(_) if stopped => {}
+                Ok((stream, _)) => {
+                    rest = REST;
+                    self.admit(stream);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock && ending => return,
+                Err(error) if net::is_connection_error(&error) => {}
+                Err(error) => {
+                    let full = error.kind() != ErrorKind::WouldBlock;
+                    if full && ending && self.server.has(Flaw::DropsTheQueueWithoutDescriptors) {
+                        return;
+                    }
+                    self.server.stopped.fetch_or(full && self.server.has(Flaw::DiesOfFullTables), Ordering::SeqCst);
+                    if !(full && self.server.has(Flaw::SpinsOnFullTables)) {
+                        thread::sleep(rest);
+                        rest = (2 * rest).min(TICK);
+                    }
+                }
+            }
+            if ending && self.deadline() <= Instant::now() {
+                return;
+            }
+        }
+    }
+
+    /// Closes the listener; a flaw keeps it.
+    fn close(&self, listener: TcpListener) -> Option<TcpListener> {
+        if self.server.has(Flaw::KeepsThePort) {
+            std::mem::forget(listener);
+            return None;
+        }
+        self.server.has(Flaw::KeepsThePortWhileStuck).then_some(listener)
+    }
+
+    fn admit(&mut self, stream: TcpStream) {
+        if stream.set_nonblocking(false).is_err() || net::prepare(&stream).is_err() {
+            return;
+        }
+        let room = self.make_room();
+        let server = Arc::clone(&self.server);
+        let open = Arc::new(OpenConnection {
+            stream,
+            state: Mutex::new(ConnectionState::New),
+            must_close: AtomicBool::new(false),
+        });
+        let name = self.next;
+        self.next += 1;
+        if self.server.has(Flaw::LeaksDescriptors) {
+            std::mem::forget(open.stream.try_clone());
+        }
+        if self.server.has(Flaw::LeaksThreads) {
+            // It can still be left: the process's end ends it.
+            thread::spawn(|| {
+                loop {
+                    thread::park();
+                }
+            });
+        }
+        if !room {
+            *lock(&open.state) = ConnectionState::Leaving;
+        }
+        lock(&self.server.connections).insert(name, Arc::clone(&open));
+        let removed = RemoveOnDrop { server: Arc::clone(&server), name };
+        let thread = thread::Builder::new().name("plain-connection".into()).spawn(move || {
+            let _removed = removed;
+            if room {
+                serve_connection(&server, &open);
+            } else {
+                reject(&server, &open);
+            }
+        });
+        if let Ok(thread) = thread {
+            self.threads.insert(name, thread);
+        }
+    }
+
+    /// Whether there is room for one more; an idle connection is closed to make some.
+    fn make_room(&self) -> bool {
+        let mut connections = lock(&self.server.connections);
+        loop {
+            let staying = || connections.values().filter(|open| *lock(&open.state) != ConnectionState::Leaving);
+            if staying().count() < self.server.config.max_connections {
+                return true;
+            }
+            let idle = staying().find(|open| *lock(&open.state) == ConnectionState::Idle);
+            match idle {
+                Some(idle) if !self.server.has(Flaw::KeepsIdleConnections) => {
+                    idle.must_close.store(true, Ordering::SeqCst);
+                }
+                _ => return false,
+            }
+            connections = self.wait(connections);
+        }
+    }
+
+    fn wait<'a>(
+        &self,
+        connections: std::sync::MutexGuard<'a, HashMap<u64, Arc<OpenConnection>>>,
+    ) -> std::sync::MutexGuard<'a, HashMap<u64, Arc<OpenConnection>>> {
+        self.server.ended.wait_timeout(connections, TICK).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn join_ended(&mut self) {
+        let ended: Vec<u64> =
+            self.threads.iter().filter(|(_, thread)| thread.is_finished()).map(|(name, _)| *name).collect();
+        for thread in ended.iter().filter_map(|name| self.threads.remove(name)) {
+            let _ = thread.join();
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        self.server.shutdown.deadline().unwrap_or_else(Instant::now)
+    }
+
+    /// Waits for every connection, cuts them at the deadline, and joins their threads.
+    fn drain(mut self) -> Drain {
+        let server = Arc::clone(&self.server);
+        let mut connections = lock(&server.connections);
+        let patient = server.has(Flaw::SleepsUntilTheDeadline);
+        while (patient || !connections.is_empty())
+            && Instant::now() < self.deadline()
+            && !server.has(Flaw::DoesNotDrain)
+        {
+            connections = self.wait(connections);
+        }
+        server.over.store(true, Ordering::SeqCst);
+        let has_begun =
+            |open: &OpenConnection| matches!(*lock(&open.state), ConnectionState::Busy | ConnectionState::InService);
+        let cut: Vec<u64> = connections.iter().filter(|(_, open)| has_begun(open)).map(|(name, _)| *name).collect();
+        for open in connections.values() {
+            let _ = open.stream.shutdown(Side::Both);
+        }
+        // A thread that is not in foreign code ends at once.
+        let last = Instant::now() + Duration::from_millis(300);
+        let stuck = |connections: &HashMap<u64, Arc<OpenConnection>>| {
+            let in_service = |open: &&Arc<OpenConnection>| *lock(&open.state) == ConnectionState::InService;
+            connections.values().filter(in_service).count()
+        };
+        while connections.len() > stuck(&connections)
+            || (stuck(&connections) > 0 && (Instant::now() < last || server.has(Flaw::WaitsForTheStuck)))
+        {
+            connections = self.wait(connections);
+        }
+        let stuck: Vec<u64> = connections.keys().copied().collect();
+        drop(connections);
+        for (_, thread) in self.threads.drain().filter(|(name, _)| !stuck.contains(name)) {
+            let _ = thread.join();
+        }
+        let answered = server.answered.load(Ordering::SeqCst);
+        ALL_ANSWERS.fetch_add(answered, Ordering::SeqCst);
+        let answered = if server.has(Flaw::SharesCounts) { ALL_ANSWERS.load(Ordering::SeqCst) } else { answered };
+        let cut = if server.has(Flaw::HidesCuts) { 0 } else { cut.iter().filter(|name| !stuck.contains(name)).count() };
+        Drain { answered, cut: cut as u64, stuck: stuck.len() as u64 }
+    }
+}
+
+/// Takes a connection off the list when its thread ends, however it does.
+struct RemoveOnDrop {
+    server: Arc<ServerState>,
+    name: u64,
+}
+
+impl Drop for RemoveOnDrop {
+    fn drop(&mut self) {
+        lock(&self.server.connections).remove(&self.name);
+        self.server.ended.notify_all();
+    }
+}
