@@ -1,6 +1,6 @@
-//! The conformance kit: named properties that every strategy of polyserve must have before it enters a speed table.
+//! The conformance kit: named properties that a strategy of polyserve must have before it enters a speed table.
 //!
-//! A strategy's author adds one line to a test file, and each property becomes a test of its own:
+//! The author of a strategy adds one line to a test file. Each property then becomes a test:
 //!
 //! ```
 //! # use polyserve_conformance::repo::Reference as MyRepo;
@@ -9,16 +9,16 @@
 //! polyserve_conformance::repo_conformance!(my_repo, RepoSubject::new(MyRepo::default));
 //! ```
 //!
-//! The same properties run outside a test harness, from any `main`, with [`property::check`].
+//! [`property::check`] runs the same properties outside a test harness, from any `main`.
 //!
 //! # Layout
 //!
-//! * [`property`]: what a property is, how a list of them runs, and how one runs in a process of its own.
+//! * [`property`]: properties, lists of properties, and properties that need a child process.
 //! * [`repo`], [`executor`], [`server`]: the three kits.
-//! * [`address`]: properties of anything that listens at an address, ours or not.
-//! * [`history`]: what concurrent clients did, recorded and checked for linearizability.
-//! * [`client`]: a plain HTTP client that shows every byte, and shares no code with the servers' codec.
-//! * [`broken`]: strategies that are wrong in one way each; the kit's own tests show that a named property catches each.
+//! * [`address`]: properties of any server that listens at an address.
+//! * [`history`]: recorded operations of concurrent clients, and the check for linearizability.
+//! * [`client`]: a plain HTTP client that shows every byte. It shares no code with the servers' codec.
+//! * [`broken`]: strategies with one flaw each. The kit's own tests show that a named property catches each flaw.
 #![forbid(unsafe_code)]
 
 pub mod address;

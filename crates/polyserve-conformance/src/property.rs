@@ -1,4 +1,4 @@
-//! What a property is, and how a list of them runs.
+//! Properties: what a kit tests, and how a list of properties runs.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -9,13 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a property found out about its subject. One that does not hold panics, and says what it saw.
+/// The result of a property that does not fail. A property that fails panics with what it saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// It holds.
+    /// The property holds.
     Held,
-    /// It could not run here, and why: a feature of the engine or of the kernel is missing.
+    /// The property cannot run here, and why: the engine or the kernel lacks a feature.
     NotRun(String),
 }
 
@@ -24,37 +24,37 @@ pub enum Outcome {
 pub struct Property<S> {
     /// The name of its test.
     pub name: &'static str,
-    /// Looks whether it holds; panics where it does not.
+    /// Tests the property. Panics if it does not hold.
     pub run: fn(&S) -> Outcome,
 }
 
-/// What became of one property.
+/// The verdict on one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds.
+    /// The property holds.
     Held,
-    /// It could not run here, and why.
+    /// The property could not run here, and why.
     NotRun(String),
-    /// It does not hold, and what was seen.
+    /// The property does not hold, and what was seen.
     Broken(String),
 }
 
-/// What became of every property of a list.
+/// The verdicts on every property of a list.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The subject's name.
     pub subject: String,
-    /// Each property by name, in the order they ran.
+    /// The verdict on each property by name, in the order in which they ran.
     pub verdicts: Vec<(&'static str, Verdict)>,
 }
 
 impl Report {
-    /// Whether no property was found broken.
+    /// Returns whether no property is broken.
     pub fn conforms(&self) -> bool {
         self.broken().next().is_none()
     }
 
-    /// The properties that do not hold, and what was seen.
+    /// The broken properties by name, and what was seen.
     pub fn broken(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.verdicts.iter().filter_map(|(name, verdict)| match verdict {
             Verdict::Broken(why) => Some((*name, why.as_str())),
@@ -76,10 +76,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs `properties` on `subject`, one after the other, and reports.
+/// Runs `properties` on `subject`, one after the other, and returns a report.
 ///
-/// A property that needs a process of its own starts this program again with its own arguments; in that process this
-/// function runs that one property and exits. So call it early in `main`, for the same subjects every time.
+/// A property that needs a child process starts this program again with its own arguments. In the child this function
+/// runs that one property and exits. Call it early in `main`, and for the same subjects every time.
 pub fn check<S>(name: &str, subject: &S, properties: &[Property<S>]) -> Report {
     let mut report = Report { subject: name.to_owned(), verdicts: Vec::new() };
     for property in properties {
@@ -105,7 +105,8 @@ pub fn check<S>(name: &str, subject: &S, properties: &[Property<S>]) -> Report {
     report
 }
 
-/// Runs one property as a test. What could not run says so on the real standard error, past the harness's capture.
+/// Runs one property as a test. A property that cannot run prints the reason to the real standard error, which the
+/// harness does not capture.
 #[doc(hidden)]
 pub fn test<S>(module: &str, name: &str, subject: &S, run: fn(&S) -> Outcome) {
     // The harness names tests without their crate.
@@ -144,19 +145,20 @@ fn wanted_child() -> Option<String> {
     std::env::var(CHILD).ok()
 }
 
-/// Runs `body` in a child process, where it can count threads, descriptors and memory. Call it from a property's own
-/// thread, at most once, and do nothing else there.
+/// Runs `body` in a child process, where it can count threads, descriptors and memory.
+///
+/// Call it at most once in a property, from the property's own thread, and do nothing else there.
 ///
 /// # Panics
 ///
-/// Panics with the child's message if the body panics there, and if the child process cannot be started.
+/// Panics with the child's message if `body` panics, and if the child process cannot be started.
 pub fn in_child(body: impl FnOnce()) -> Outcome {
     run_in_child(None, body)
 }
 
-/// Runs `body` in a child process that may open `descriptors` descriptors, neither more nor fewer.
+/// Runs `body` in a child process with a limit of `descriptors` descriptors.
 ///
-/// The outcome is [`Outcome::NotRun`] if this system has no POSIX shell to set the limit, or if its hard limit is lower.
+/// Returns [`Outcome::NotRun`] if this system has no POSIX shell to set the limit, or if its hard limit is lower.
 ///
 /// # Panics
 ///
@@ -185,7 +187,7 @@ fn is_child(here: &Here) -> bool {
     wanted_child().as_deref() == Some(here.path.as_str())
 }
 
-/// The command that starts this program again and runs the present property only.
+/// The command that starts this program again and runs only the current property.
 fn child_command(here: &Here, descriptors: Option<usize>) -> Command {
     let program = std::env::current_exe().expect("this program has a path");
     let mut command = match descriptors {
@@ -253,11 +255,10 @@ pub struct ServingChild {
     pub addr: SocketAddr,
 }
 
-/// Runs `serve` in a child process, and `body` beside it in this process once the child has announced its address.
-/// `descriptors` is the child's limit, if it is to have one of its own.
+/// Runs `serve` in a child process. Once the child has announced its address, runs `body` in this process.
 ///
-/// The child does whatever `serve` does; both closures must have ended well for the property to hold. Call this function
-/// from a property's own thread, at most once, and do nothing else there.
+/// The property holds if neither closure panics. `descriptors` is the child's descriptor limit, if it needs one of its
+/// own. Call this function at most once in a property, from the property's own thread, and do nothing else there.
 ///
 /// # Panics
 ///
@@ -292,7 +293,7 @@ pub fn beside_child(
     });
     let announced = addr.is_some();
     serving.addr = addr.unwrap_or(serving.addr);
-    // What the child prints from now on is read as well, so that it never waits for a reader.
+    // The rest of the output is read as well, so that the child never waits for a reader.
     let rest = std::thread::spawn(move || drop(std::io::copy(&mut out, &mut std::io::sink())));
     let outcome = catch_unwind(AssertUnwindSafe(|| if announced { body(&mut serving) } else { Outcome::Held }));
     drop(serving.child.stdin.take());
@@ -312,7 +313,7 @@ pub fn beside_child(
 }
 
 impl ServingChild {
-    /// Stops the process (SIGSTOP), and returns once it stands still. Returns whether this system can do that.
+    /// Stops the process with SIGSTOP. Returns once the process has stopped, or `false` if this system cannot stop it.
     pub fn stop(&self) -> bool {
         let pid = self.child.id();
         self.signal("STOP") && {
@@ -335,7 +336,7 @@ impl ServingChild {
         }
     }
 
-    /// Lets the process go on (SIGCONT).
+    /// Resumes the process with SIGCONT.
     pub fn resume(&self) {
         self.signal("CONT");
     }
@@ -357,7 +358,7 @@ fn text(panic: &(dyn Any + Send)) -> String {
     polyserve_core::server::panic_text(panic)
 }
 
-/// Lists a kit's properties once: as the constant `PROPERTIES`, and as a macro that makes each a test.
+/// Lists the properties of a kit once. Makes the constant `PROPERTIES`, and a macro that makes each property a test.
 macro_rules! kit {
     ($d:tt $kit:ident :: $macro:ident for $subject:ty, from $make:literal { $($property:ident,)* }) => {
         /// Every property of this kit.

@@ -1,4 +1,4 @@
-//! The one form of a date that RFC 9110 (section 5.6.7) lets a server send.
+//! The only date format that RFC 9110 (section 5.6.7) lets a server send.
 
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -23,7 +23,7 @@ pub(crate) fn imf_fixdate(seconds: u64) -> String {
     format!("{weekday}, {:02} {name} {year} {hour:02}:{minute:02}:{second:02} GMT", day + 1)
 }
 
-/// Seconds since 1970 of a date in that form; `None` where anything about it is wrong, the weekday too.
+/// Parses a date in that format into seconds since 1970. Returns `None` if any part is wrong, also the weekday.
 pub(super) fn parse(text: &str) -> Option<u64> {
     let number = |from: usize, to: usize| -> Option<u64> {
         let digits = text.get(from..to)?;
@@ -39,7 +39,7 @@ pub(super) fn parse(text: &str) -> Option<u64> {
         + (0..month).map(|month| month_length(year, month)).sum::<u64>()
         + day.checked_sub(1)?;
     let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
-    // Writing it back checks the rest: ranges, separators, the weekday, the length.
+    // Formatting it again checks the rest: ranges, separators, the weekday, the length.
     (imf_fixdate(seconds) == text).then_some(seconds)
 }
 

@@ -1,11 +1,13 @@
 //! A plain blocking HTTP/1.1 client that shows every byte.
 //!
-//! It shares no code with the servers' codec, so that the two cannot be wrong in the same way. It sends the bytes that it
-//! is given and nothing else, and it is strict about what comes back: see [`Response`].
+//! It shares no code with the servers' codec, so that both cannot be wrong in the same way. It sends exactly the bytes
+//! that it gets, and parses answers strictly: see [`Response`].
 //!
-//! Invariant: no call lasts longer than the client's patience, and an end of the connection is told apart from a reset
-//! and from silence ([`Ending`]). Cost: two system calls for each read or write, one of them to set the timeout; the start
-//! of everything that was said is kept for the message of a failure.
+//! Invariant: no call lasts longer than the client's patience. A closed connection, a reset and silence are told apart
+//! ([`Ending`]).
+//!
+//! Cost: two system calls for each read or write, one of them to set the timeout. The start of the exchanged bytes is
+//! kept for failure messages.
 //!
 //! ```
 //! use polyserve_conformance::client::Client;
@@ -46,10 +48,10 @@ pub struct Client {
     wants_dates: bool,
 }
 
-/// How a connection ended, or that it did not.
+/// How a connection ended, or that it did not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The server closed its side; everything it sent arrived.
+    /// The server closed its side, and everything that it sent arrived.
     Closed,
     /// The connection was reset.
     Reset,
@@ -57,18 +59,18 @@ pub enum Ending {
     Silent,
 }
 
-/// No answer, or none that can be read.
+/// An answer that is missing, cut off or malformed.
 #[derive(Debug)]
 pub struct Failure {
-    /// How the connection ended; `None` where an answer came and is malformed.
+    /// How the connection ended. `None` if an answer came and is malformed.
     pub ending: Option<Ending>,
-    /// How many bytes of the answer had come.
+    /// The number of bytes of the answer that arrived.
     pub received: usize,
     why: String,
 }
 
 impl Failure {
-    /// Whether the connection ended where an answer may end it: before the answer's first byte.
+    /// Whether the connection ended before the first byte of an answer, where a server may close it.
     pub fn is_clean(&self) -> bool {
         matches!(self.ending, Some(Ending::Closed | Ending::Reset)) && self.received == 0
     }
@@ -82,63 +84,63 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What an answer's head may take at most.
+/// The largest head of an answer, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 
 impl Client {
-    /// Connects; every later call lasts at most `patience`.
+    /// Connects. Every later call lasts at most `patience`.
     ///
     /// # Errors
     ///
-    /// Where the connection is refused or not made within `patience`.
+    /// Returns an error if the connection is refused, or is not made within `patience`.
     pub fn connect(addr: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&addr, patience)?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), wants_dates: true })
     }
 
-    /// This one, but answers without a `Date`, or with a wrong one, are well-formed too.
+    /// The same client, which also accepts answers with a wrong `Date` or none.
     #[must_use]
     pub fn without_dates(mut self) -> Self {
         self.wants_dates = false;
         self
     }
 
-    /// Sends `bytes` as they are.
+    /// Sends `bytes` unchanged.
     ///
     /// # Errors
     ///
-    /// Where the server does not take them; it may have answered all the same.
+    /// Returns an error if the server does not read them in time or has closed. It may have answered already.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.transcript.sent(bytes);
         send(&self.stream, bytes, self.patience)
     }
 
-    /// A second handle that sends, for another thread.
+    /// A second handle, which sends from another thread.
     ///
     /// # Errors
     ///
-    /// Where there is no descriptor left.
+    /// Returns an error if there is no descriptor left.
     pub fn sender(&self) -> io::Result<Sender> {
         Ok(Sender { stream: self.stream.try_clone()?, patience: self.patience })
     }
 
-    /// Tells the server that nothing more will be sent.
+    /// Closes the sending side.
     ///
     /// # Errors
     ///
-    /// Where the connection is gone.
+    /// Returns an error if the connection has ended.
     pub fn half_close(&mut self) -> io::Result<()> {
         self.transcript.note("(half-closed)");
         self.stream.shutdown(Shutdown::Write)
     }
 
-    /// Waits until at least one byte of an answer is there, and leaves it in the socket: a client that is dropped then
-    /// resets the connection.
+    /// Waits for the first byte of an answer and leaves it in the socket. A client that is dropped then resets the
+    /// connection.
     ///
     /// # Errors
     ///
-    /// How the connection ended before.
+    /// Returns how the connection ended if it ended before.
     pub fn peek(&mut self) -> Result<(), Ending> {
         self.stream.set_read_timeout(Some(self.patience)).map_err(|error| ending(&error))?;
         match self.stream.peek(&mut [0]) {
@@ -148,7 +150,7 @@ impl Client {
         }
     }
 
-    /// Whether a byte is there to be read, or the end. Does not wait.
+    /// Whether a byte or the end of the connection can be read now. Does not wait.
     pub fn has_input(&self) -> bool {
         let peeked = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));
         let _ = self.stream.set_nonblocking(false);

@@ -12,7 +12,7 @@ use super::subject::ServerSubject;
 use super::wire::get;
 use crate::property::Outcome;
 
-/// A limit that is none is refused at construction, and the error names the setting.
+/// An invalid limit is refused at construction, and the error names the setting.
 pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
     type Change = fn(&mut ServerConfig);
     let wrong: [(&str, Change); 14] = [
@@ -40,8 +40,8 @@ pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A worker count is honoured where connections are multiplexed, or hold the threads of a pool; a shape that has no choice
-/// refuses one, by name.
+/// A worker count is honoured if connections are multiplexed or hold threads of a pool. Another shape refuses it by
+/// name.
 pub fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> Outcome {
     let made = subject.make(ServerConfig::default().with(|config| config.workers = Some(3)));
     let has_choice = subject.pooled || subject.shape() == Connections::Multiplexed;
@@ -57,7 +57,7 @@ pub fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> Outcome
     Outcome::Held
 }
 
-/// An address that is taken is an error of `serve`, not a panic, and leaves the server usable.
+/// An address in use is an error of `serve`, not a panic, and the server stays usable.
 pub fn a_taken_address_is_an_error(subject: &ServerSubject) -> Outcome {
     let taken = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let addr = taken.local_addr().expect("it is bound");
@@ -67,7 +67,7 @@ pub fn a_taken_address_is_an_error(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A client may connect as soon as `serve` has returned, and the address says where.
+/// A client can connect as soon as `serve` has returned, at the returned address.
 pub fn it_serves_when_serve_returns(subject: &ServerSubject) -> Outcome {
     for _ in 0..10 {
         let live = subject.live(Arc::new(Echo), |_| ());

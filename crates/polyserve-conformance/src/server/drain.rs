@@ -1,4 +1,4 @@
-//! How a server ends where everything has its time: what has begun is served, and nothing is lost.
+//! The drain without a deadline: what has begun is served, and nothing is lost.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::wire::{get, pattern, request, with_body};
 use crate::client::{Client, Ending};
 use crate::property::Outcome;
 
-/// Long enough for a server to do the wrong thing with a shutdown that has begun; the properties hold without it, too.
+/// Long enough for a server to do something wrong in a drain. The properties hold without this pause, too.
 const MEANWHILE: Duration = Duration::from_millis(60);
 
 #[track_caller]
@@ -26,18 +26,18 @@ pub(super) fn check_counts(drain: Drain, answered: u64, cut: u64) {
     assert_eq!((drain.answered, drain.cut, drain.stuck), (answered, cut, 0), "answered, cut, stuck");
 }
 
-/// How a client of the load behaves.
+/// The behaviour of a client of the load.
 #[derive(Clone, Copy, Debug)]
 enum Habit {
-    /// A connection for each request.
+    /// One connection for each request.
     Once,
     /// One connection, one request at a time.
     Kept,
-    /// One connection, requests in batches of this many.
+    /// One connection, requests in batches of this size.
     Pipelined(usize),
 }
 
-/// One client of the load: asks until nobody answers any more. Every answer that begins is whole.
+/// A client of the load. It sends requests until the server ends, and panics if an answer is torn.
 fn ask_until_the_end(addr: SocketAddr, patience: Duration, habit: Habit, answered: &AtomicU64, ending: &AtomicBool) {
     let (fields, batch) = match habit {
         Habit::Once => ("Connection: close\r\n", 1),
@@ -58,7 +58,7 @@ fn ask_until_the_end(addr: SocketAddr, patience: Duration, habit: Habit, answere
                             continue 'connections;
                         }
                     }
-                    // Closed as idle, or still in the kernel's queue when the server ended: not a byte was lost.
+                    // The connection was idle, or still in the kernel's queue when the server ended. No byte was lost.
                     Err(failure) if failure.is_clean() && ending.load(Ordering::SeqCst) => {
                         if TcpStream::connect(addr).is_err() {
                             return;
@@ -74,7 +74,8 @@ fn ask_until_the_end(addr: SocketAddr, patience: Duration, habit: Habit, answere
     }
 }
 
-/// A shutdown under load loses and tears nothing: clients count as many whole answers as the server says, and none is cut.
+/// A shutdown under load loses and tears no answer: the clients count as many whole answers as the server reports, and
+/// none is cut.
 pub fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let (addr, patience) = (live.addr, subject.patience);
@@ -98,7 +99,7 @@ pub fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// `Drain::answered` counts every answer over the server's life, whatever its status and however it was sent.
+/// `Drain::answered` counts every answer in the server's life, whatever its status.
 pub fn every_answer_is_counted(subject: &ServerSubject) -> Outcome {
     let live = super::status_table::entities(subject);
     let mut client = live.client();
@@ -110,7 +111,7 @@ pub fn every_answer_is_counted(subject: &ServerSubject) -> Outcome {
     client.receive_head().expect("HEAD is answered");
     client.ask(&super::wire::put("/", super::status_table::ONE), 201);
     client.ask(&request("OPTIONS", "*", ""), 204);
-    // An interim answer is none, and an answer to what was no request is one.
+    // An interim answer does not count. An answer to an invalid request does.
     client.ask(&request("PUT", "/", "Expect: 100-continue\r\nContent-Length: 2\r\n"), 100);
     client.ask(b"{}", 422);
     client.ask(b"G@T / HTTP/1.1\r\n\r\n", 400);
@@ -120,7 +121,7 @@ pub fn every_answer_is_counted(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A shutdown closes idle connections at once and without a byte, new ones and used ones; it does not wait for them.
+/// A shutdown closes idle connections at once and without a byte, new ones and used ones.
 pub fn a_shutdown_closes_idle_connections(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let count = if subject.shape() == Connections::One { 1 } else { 5 };
@@ -131,19 +132,19 @@ pub fn a_shutdown_closes_idle_connections(subject: &ServerSubject) -> Outcome {
     let silent: Vec<Client> = (0..count).map(|_| live.client()).collect();
     let drain = live.shutdown();
     for client in &mut clients {
-        // On a server of one connection, the silent one that waited may have ended it before.
+        // On a server of one connection, the silent connection that waited may have ended this one before.
         client.expect_end();
     }
     for mut client in silent {
         let (bytes, ending) = client.end();
-        // The kernel resets those that nobody had accepted yet.
+        // The kernel resets connections that were not accepted yet.
         assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", client.show());
     }
     check_counts(drain, count as u64, 0);
     Outcome::Held
 }
 
-/// A request that waits to be accepted when the shutdown begins is served: the server accepts until nothing waits.
+/// The drain serves requests that wait to be accepted when the shutdown begins.
 pub fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
@@ -161,8 +162,8 @@ pub fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) ->
     Outcome::Held
 }
 
-/// A request of which the head has come when the shutdown begins is still read, served, and answered with
-/// `Connection: close`.
+/// The drain reads and serves a request whose head arrived before the shutdown, and the answer says `Connection:
+/// close`.
 pub fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
@@ -178,7 +179,7 @@ pub fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) -> O
     Outcome::Held
 }
 
-/// A request of which only a part of the head has come when the shutdown begins is served as well.
+/// The drain reads and serves a request of which only a part of the head arrived before the shutdown.
 pub fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     for used in [false, true] {
@@ -198,8 +199,7 @@ pub fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A request whose answer is still to come when the shutdown begins is answered, with `Connection: close`; pipelined ones
-/// after it are not torn.
+/// The drain waits for a deferred answer, and the answer says `Connection: close`.
 pub fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     let (patience, gate) = (subject.patience, Gate::new());
     let live = subject.live(gate.clone(), |config| config.drain_grace = patience * 10);
@@ -215,7 +215,7 @@ pub fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcom
     Outcome::Held
 }
 
-/// Requests that have all arrived when the shutdown begins are all answered, also those behind an answer that comes later.
+/// The drain serves all requests that arrived before the shutdown, also those behind a deferred answer.
 pub fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) -> Outcome {
     let (patience, gate) = (subject.patience, Gate::new());
     let live = subject.live(gate.clone(), |config| config.drain_grace = patience * 10);
@@ -241,7 +241,7 @@ pub fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) -> Ou
     Outcome::Held
 }
 
-/// A large answer that is on its way when the shutdown begins arrives whole.
+/// A large answer that is being sent when the shutdown begins arrives whole.
 pub fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     const LENGTH: usize = 20_000_000;
     let patience = subject.patience;

@@ -1,4 +1,4 @@
-//! How a server ends where something has not: what is cut, what is left behind, and what is free afterwards.
+//! The end of a server with unfinished work: what is cut, what is left behind, and what is free afterwards.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use super::wire::{get, request};
 use crate::client::{Client, Ending};
 use crate::property::Outcome;
 
-/// A grace that ends within a property.
+/// A grace that ends within the property.
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Nobody listens any more. A process that another test starts at this moment holds a copy of every descriptor until it is
-/// on its own feet, so that the kernel may be a little late.
+/// Checks that the address is closed. A process that another test starts at this moment holds a copy of every
+/// descriptor until it executes its program, so the kernel may close the listener a little later.
 #[track_caller]
 fn check_nobody_listens(subject: &ServerSubject, addr: SocketAddr) {
     let closed = eventually(subject.patience, || TcpStream::connect(addr).is_err());
     assert!(closed, "somebody still listens");
 }
 
-/// What has not ended at the deadline is cut, counted, and gets no part of an answer: a request without its body, and one
-/// whose answer does not come.
+/// Requests that have not ended at the deadline are cut and counted, and get no part of an answer. Tested with a
+/// request without its body, and with one whose answer does not come.
 pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome {
     let gate = Gate::new();
     let live = subject.live(gate.clone(), |_| ());
@@ -53,8 +53,8 @@ pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// A thread that is stuck in the service's own code at the deadline is left behind and counted, and its socket closed. The
-/// shutdown returns while it is still stuck, and the port is free.
+/// A thread that is stuck in the service at the deadline is left behind and counted, and its socket is closed. The
+/// shutdown returns while the thread is stuck, and the port is free.
 pub fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
     let service = Arc::new(Blocking::default());
     let live = subject.live(service.clone(), |_| ());
@@ -75,7 +75,7 @@ pub fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Requests that wait for the one thread that is stuck are not forgotten: at the deadline their connections end, too.
+/// The connections of requests that wait for a stuck thread end at the deadline.
 pub fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcome {
     let service = Arc::new(Blocking::default());
     let workers = subject.workers_or_pool(1);
@@ -92,7 +92,8 @@ pub fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcom
     assert_eq!(drain.stuck, 1, "{drain}");
     let mut answered = 0;
     for client in &mut waiting {
-        // A server of a thread for each has answered them; the others end without a byte, or are turned away whole.
+        // A server with a thread for each connection has answered. Other connections end without a byte, or with a
+        // refusal.
         let (bytes, ending) = client.end();
         assert_ne!(ending, Ending::Silent, "a connection does not end\n{}", client.show());
         answered += u64::from(!bytes.is_empty());
@@ -101,7 +102,7 @@ pub fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcom
     Outcome::Held
 }
 
-/// After the end nobody listens: the port can be bound again at once, by another run of the same server.
+/// The port is free after the end: another run of the same server binds it at once.
 pub fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome {
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
     let live = subject.serve(&server, Arc::new(Echo));
@@ -116,7 +117,7 @@ pub fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// One server value serves several times, at the same time too, and the runs share nothing: neither counts nor their end.
+/// One server value serves several times, also at the same time. The runs share neither counts nor their end.
 pub fn one_server_serves_several_times(subject: &ServerSubject) -> Outcome {
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
     let (first, second) = (subject.serve(&server, Arc::new(Echo)), subject.serve(&server, Arc::new(Echo)));
@@ -135,7 +136,8 @@ pub fn one_server_serves_several_times(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Dropping a running server is a shutdown with no grace: it returns though an answer is still to come, and nobody listens.
+/// Dropping a running server is a shutdown with no grace: it returns before a deferred answer, and closes the
+/// listener.
 pub fn dropping_it_ends_it(subject: &ServerSubject) -> Outcome {
     let gate = Gate::new();
     let live = subject.live(gate.clone(), |_| ());
@@ -149,7 +151,7 @@ pub fn dropping_it_ends_it(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A server that served nobody ends at once.
+/// A server that has served no request ends at once.
 pub fn an_unused_server_ends(subject: &ServerSubject) -> Outcome {
     check_counts(echo(subject).shutdown(), 0, 0);
     check_counts(echo(subject).begin_drain().wait(), 0, 0);
@@ -157,8 +159,7 @@ pub fn an_unused_server_ends(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Connections that come while the server ends are served or end; none is left open, and the shutdown does not wait for
-/// more of them.
+/// Connections that come while the server ends are served or end. The shutdown does not wait for more of them.
 pub fn connecting_during_the_end_ends_too(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let (addr, patience) = (live.addr, subject.patience);
@@ -171,7 +172,7 @@ pub fn connecting_during_the_end_ends_too(subject: &ServerSubject) -> Outcome {
                 Ok(_) => knocks.push(client),
                 Err(failure) => assert!(failure.is_clean(), "{failure}"),
             }
-            // Old ones are let go, so that descriptors do not run out.
+            // Old connections are closed, so that descriptors do not run out.
             if knocks.len() > 20 {
                 knocks.clear();
             }

@@ -1,4 +1,4 @@
-//! `Expect: 100-continue`: a client that waits to be asked for its body.
+//! `Expect: 100-continue`: a client that waits before it sends its body.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::wire::{check_problem, get, request};
 use crate::client::Client;
 use crate::property::Outcome;
 
-/// A body of five bytes, announced and held back.
+/// A body of five bytes that is announced and held back.
 const EXPECT: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
 
-/// The final answer, of a client that may have been asked for a body that it sent already.
+/// The final answer. An interim 100 may come before it, though the body was sent already.
 #[track_caller]
 fn final_answer(client: &mut Client, status: u16) -> String {
     match client.expect_one_of(&[100, status]) {
@@ -24,7 +24,7 @@ fn final_answer(client: &mut Client, status: u16) -> String {
     }
 }
 
-/// A client that waits gets its `100 Continue`, once, and then the answer; on the same connection again and again.
+/// A client that waits gets one `100 Continue`, and then the answer, several times on one connection.
 pub fn an_expected_continue_comes_before_the_body(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -41,7 +41,7 @@ pub fn an_expected_continue_comes_before_the_body(subject: &ServerSubject) -> Ou
     Outcome::Held
 }
 
-/// A client that does not wait, or has no body to send, gets one final answer all the same.
+/// A client that does not wait, or has no body to send, gets one final answer.
 pub fn a_client_need_not_wait_for_continue(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -55,8 +55,8 @@ pub fn a_client_need_not_wait_for_continue(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Where the head decides already, the final status comes at once and no 100 before it; the body that was held back
-/// is not missed.
+/// If the head already decides, the final status comes at once and no 100 before it. The server does not wait for the
+/// body.
 pub fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for (method, path, fields, status) in [
@@ -71,14 +71,14 @@ pub fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Outcome {
         if response.closes() {
             client.expect_end();
         } else {
-            // It did not end the connection, so it still waits for the body.
+            // The server kept the connection, so it still waits for the body.
             client.ask(&[b"hello".as_slice(), &get("/1")].concat(), 404);
         }
     }
     Outcome::Held
 }
 
-/// A body past the limit is refused when its length is read; no 100 asks for it.
+/// A body past the limit is refused by its length, without a 100.
 pub fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(EntityService::new(MapRepo::default())), |config| config.max_body = 1000);
     let bytes = request("PUT", "/1", "Expect: 100-continue\r\nContent-Length: 1001\r\n");
@@ -96,7 +96,7 @@ pub fn other_expectations_fail(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// HTTP/1.0 knows no interim answers: its `Expect` is ignored, and no 100 is sent.
+/// An `Expect` in HTTP/1.0 is ignored: that version has no interim answers.
 pub fn a_client_of_1_0_gets_no_continue(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();

@@ -1,4 +1,4 @@
-//! How much of a server one client may take while another client waits.
+//! Fairness: how much of a server one client may take while another client waits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -88,10 +88,10 @@ pub fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) 
     Outcome::Held
 }
 
-/// Clients that pipeline many requests with deferred answers do not hold the workers until all are answered: a client that
-/// comes later is answered while most of those requests still wait.
+/// Clients that pipeline many requests with deferred answers do not hold the workers until all are answered. A third
+/// client is answered while most of those requests still wait.
 ///
-/// Two workers, two clients that send 100 requests each in one write, and 50 ms for each answer.
+/// Tested with two workers, two clients that send 100 requests each in one write, and 50 ms for each answer.
 pub fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome {
     const REQUESTS: usize = 100;
     let workers = subject.workers_or_pool(2);
@@ -116,8 +116,8 @@ pub fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome
 
 /// A client that always has a started request does not keep a second client waiting for ever.
 ///
-/// It completes each head in time and sends the start of the next head with it. If the second client needs its thread,
-/// its next answer says `Connection: close`.
+/// The first client completes each head in time, and sends the start of the next head with it. If the second client
+/// needs the first client's thread, the next answer says `Connection: close`.
 pub fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers_or_pool(1);
     let patience = subject.patience;
@@ -147,7 +147,8 @@ pub fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) -> Outcome
     Outcome::Held
 }
 
-/// A head that comes in drips ends at the head timeout, and the client that waited behind it is served.
+/// A head that arrives one byte at a time ends at the head timeout, and the client that waited for its worker is
+/// served.
 pub fn a_dripping_head_leaves_room(subject: &ServerSubject) -> Outcome {
     const HEAD: Duration = Duration::from_millis(300);
     let workers = subject.workers_or_pool(1);

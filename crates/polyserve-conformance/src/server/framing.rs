@@ -1,4 +1,4 @@
-//! Where a request ends: lengths, chunks, and every doubt about them.
+//! The end of a request: lengths, chunks, and messages whose end is in doubt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::property::Outcome;
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
 
-/// Every known method reaches the service, and its body with it.
+/// Every known method reaches the service with its body.
 pub fn every_known_method_reaches_the_service(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -31,7 +31,7 @@ pub fn every_known_method_reaches_the_service(subject: &ServerSubject) -> Outcom
     Outcome::Held
 }
 
-/// Bodies of every size around the sizes of buffers come through, by length and chunked.
+/// Bodies of every size around the sizes of buffers arrive whole, by length and chunked.
 pub fn bodies_of_every_size_come_through(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -47,7 +47,7 @@ pub fn bodies_of_every_size_come_through(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A body of exactly `max_body` is taken; one more byte is 413, announced or chunked, and the connection ends.
+/// A body of exactly `max_body` is accepted. One more byte is 413, by length and chunked, and the connection ends.
 pub fn max_body_is_exact(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.max_body = 20_000);
     let (most, more) = (pattern(20_000), pattern(20_001));
@@ -59,12 +59,12 @@ pub fn max_body_is_exact(subject: &ServerSubject) -> Outcome {
     for chunk in [1_000, 20_001] {
         subject.refused_for_good(&live, &chunked("POST", "/", &more, chunk), &[413]);
     }
-    // The length alone decides: nobody waits for such a body.
+    // The length alone decides: the server does not wait for such a body.
     for length in ["20001", "4294967296", "9223372036854775807", "18446744073709551615"] {
         let fields = format!("Content-Length: {length}\r\n");
         subject.refused_for_good(&live, &request("POST", "/", &fields), &[413]);
     }
-    // Beyond 64 bits a server that reads lengths as numbers may say so.
+    // A length beyond 64 bits may be 400, as a number that the server cannot read.
     let beyond = "Content-Length: 99999999999999999999999999\r\n";
     subject.refused_for_good(&live, &request("POST", "/", beyond), &[413, 400]);
     let none = subject.live(Arc::new(Echo), |config| config.max_body = 0);
@@ -74,7 +74,7 @@ pub fn max_body_is_exact(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A length is digits; anything else is 400, and the connection ends.
+/// A length that is not only digits is 400, and the connection ends.
 pub fn a_length_is_digits(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for length in ["+5", "-5", "0x5", "5, 5", "5,6", "", "5 5", "5a", "a", "5.0", "1e1", "\"5\"", "5;", "-0", "\u{b2}"]
@@ -85,7 +85,7 @@ pub fn a_length_is_digits(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A length that is repeated is taken where both are the same, and is 400 where they differ.
+/// A repeated length is accepted if both are equal, and is 400 if they differ.
 pub fn a_repeated_length_must_agree(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let two = |a, b| {
@@ -98,7 +98,7 @@ pub fn a_repeated_length_must_agree(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A length beside `Transfer-Encoding` is an attempt to smuggle: 400, and the connection ends.
+/// A length beside `Transfer-Encoding` is 400, and the connection ends: it is an attempt to smuggle a request.
 pub fn length_beside_chunked_is_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for fields in [
@@ -117,14 +117,15 @@ pub fn length_beside_chunked_is_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// `chunked` is the only coding, and the last: another before it is 501, anything after it or twice is 400.
+/// `chunked` is the only coding and the last one. Another coding before it is 501. Any coding after it, also `chunked`
+/// twice, is 400.
 pub fn chunked_is_the_only_coding(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let unknown: &[u16] = if subject.deviations.unknown_coding_is_400 { &[400] } else { &[501] };
     for (codings, statuses) in [
         ("gzip, chunked", unknown),
         ("gzip,chunked", unknown),
-        // Of a coding that is not known and not chunked, RFC 9112 says both, in 6.1 and in 6.3.
+        // For an unknown coding without chunked, RFC 9112 allows both, in sections 6.1 and 6.3.
         ("gzip", &[400, 501]),
         ("identity", &[400, 501]),
         ("xchunked", &[400, 501]),
@@ -147,7 +148,7 @@ pub fn chunked_is_the_only_coding(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// HTTP/1.0 knows no transfer codings: 400, and the connection ends.
+/// A transfer coding in HTTP/1.0 is 400, and the connection ends.
 pub fn chunked_is_unknown_to_1_0(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for keep in ["", "Connection: keep-alive\r\n"] {
@@ -161,7 +162,7 @@ pub fn chunked_is_unknown_to_1_0(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Chunk sizes have any case and leading zeros, extensions are skipped and trailers dropped.
+/// Chunk sizes have any case and leading zeros. Extensions are skipped and trailers dropped.
 pub fn chunks_may_carry_more_than_data(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -183,7 +184,7 @@ pub fn chunks_may_carry_more_than_data(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A chunked body that is not one is 400, and the connection ends. A size that is too large may be 413.
+/// An invalid chunked body is 400, and the connection ends. A size that is too large may be 413.
 pub fn broken_chunks_are_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for (body, statuses) in [
@@ -224,7 +225,7 @@ pub fn broken_chunks_are_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A chunk that says it is larger than any body.
+/// A chunk whose size exceeds any body.
 #[track_caller]
 fn too_large_a_chunk(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| {
@@ -240,7 +241,7 @@ fn too_large_a_chunk(subject: &ServerSubject) {
     }
 }
 
-/// Extensions and trailers without end are refused before they end, whatever the limits of head and body.
+/// Endless extensions and trailers are refused before they end, whatever the limits of head and body.
 pub fn what_chunks_carry_is_bounded(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| {
         config.max_head = 2048;
@@ -256,7 +257,7 @@ pub fn what_chunks_carry_is_bounded(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// After any message whose end is in doubt, nothing that follows on its connection is answered.
+/// After a message whose end is in doubt, nothing on its connection is answered.
 pub fn nothing_follows_a_doubtful_message(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let hidden = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -1,4 +1,4 @@
-//! Request lines and header fields: what is one, what is not, and how long they may be.
+//! Request lines and header fields: valid ones, invalid ones, and their limits.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::wire::{get, request};
 use crate::client::shown;
 use crate::property::Outcome;
 
-/// Exactly one valid `Host` makes a request of HTTP/1.1; its name has any case, its value any white space around it.
+/// Exactly one valid `Host` is accepted in HTTP/1.1, with a name in any case and any white space around the value.
 pub fn one_valid_host_is_taken(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -35,7 +35,7 @@ pub fn one_valid_host_is_taken(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// No `Host`, two, or one that names no host are 400.
+/// No `Host`, two of them, or an invalid one is 400.
 pub fn any_other_host_is_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for hosts in [
@@ -64,12 +64,12 @@ pub fn any_other_host_is_refused(subject: &ServerSubject) -> Outcome {
         assert_eq!(response.status, 400, "{}\n{}", shown(bytes.as_bytes()), client.show());
         subject.check_early_problem(&response);
     }
-    // An absolute-form target does not stand in for it.
+    // An absolute-form target does not replace the field.
     subject.refused(&live, b"GET http://a/ HTTP/1.1\r\n\r\n", &[400]);
     Outcome::Held
 }
 
-/// HTTP/1.0 needs no `Host`, but two are wrong there as well.
+/// HTTP/1.0 needs no `Host`. Two of them are 400 there as well.
 pub fn a_request_of_1_0_needs_no_host(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     live.ask(b"GET / HTTP/1.0\r\n\r\n", 200);
@@ -78,7 +78,7 @@ pub fn a_request_of_1_0_needs_no_host(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Every printable byte may stand in a value, and so may bytes above ASCII; values may be empty, names of any token.
+/// Values may hold every printable byte and bytes above ASCII, and may be empty. Names may be any token.
 pub fn any_valid_field_is_taken(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -100,7 +100,7 @@ pub fn any_valid_field_is_taken(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Field lines that are none are 400, and the connection ends: control bytes, bare CR, space before the colon, folding.
+/// Invalid field lines are 400, and the connection ends: control bytes, bare CR, space before the colon, folding.
 pub fn broken_fields_are_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for field in [
@@ -138,7 +138,7 @@ pub fn broken_fields_are_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A line ends with CRLF. LF alone is 400, and the connection ends, unless declared.
+/// A bare LF at the end of a line is 400, and the connection ends, unless the server declares otherwise.
 pub fn a_bare_lf_ends_no_line(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for bytes in [
@@ -156,7 +156,7 @@ pub fn a_bare_lf_ends_no_line(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Request lines that are none are 400, and the connection ends.
+/// Invalid request lines are 400, and the connection ends.
 pub fn broken_request_lines_are_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for line in [
@@ -189,7 +189,7 @@ pub fn broken_request_lines_are_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Versions that are nonsense are 400, the preface of HTTP/2 too, and the connection ends.
+/// Invalid versions and the preface of HTTP/2 are 400, and the connection ends.
 pub fn nonsense_versions_are_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for version in [
@@ -216,7 +216,7 @@ pub fn nonsense_versions_are_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Versions after 1.1 are 505; before 1.0 they are refused one way or the other.
+/// Versions after 1.1 are 505. Versions before 1.0 are 400 or 505.
 pub fn later_versions_are_not_supported(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let statuses: &[u16] = if subject.deviations.later_version_is_400 { &[400] } else { &[505] };
@@ -227,7 +227,7 @@ pub fn later_versions_are_not_supported(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A HEAD that is refused before the service is asked gets no body either.
+/// A HEAD that is refused before the service is called has no body in its answer.
 pub fn a_refused_head_gets_no_body(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for (bytes, status) in [
@@ -248,7 +248,7 @@ pub fn a_refused_head_gets_no_body(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Bytes that are no HTTP at all are 400, and the connection ends.
+/// Bytes that are not HTTP are 400, and the connection ends.
 pub fn garbage_is_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for garbage in [
@@ -267,7 +267,7 @@ pub fn garbage_is_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Methods that are not known are 501, CONNECT and TRACE too; names are case-sensitive.
+/// Unknown methods, CONNECT and TRACE are 501. Method names are case-sensitive.
 pub fn unknown_methods_are_not_implemented(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let statuses: &[u16] = if subject.deviations.unknown_method_is_400 { &[400] } else { &[501] };
@@ -293,7 +293,7 @@ pub fn other_forms_of_target_are_taken(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A head longer than `max_head` is 431, or 414 where its request line alone is, before the head has ended.
+/// A head longer than `max_head` is 431 before it has ended, or 414 if its request line alone is longer.
 pub fn a_head_past_its_limit_is_too_large(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.max_head = 1024);
     let padded = |total: usize| {
@@ -306,7 +306,7 @@ pub fn a_head_past_its_limit_is_too_large(subject: &ServerSubject) -> Outcome {
         let target = format!("/{}", "x".repeat(total));
         subject.refused_for_good(&live, &get(&target), &[414]);
     }
-    // Neither waits for an end that may never come.
+    // The server does not wait for an end that may never come.
     subject.refused_unfinished(&live, &[b"GET /".as_slice(), &[b'x'; 2_000]].concat(), &[414]);
     let endless = [b"GET / HTTP/1.1\r\nHost: a\r\nX: ".as_slice(), &[b'x'; 2_000]].concat();
     subject.refused_unfinished(&live, &endless, &[431]);
@@ -315,7 +315,7 @@ pub fn a_head_past_its_limit_is_too_large(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// The default limits hold: a head of 15 KiB is read, one of 17 KiB is 431.
+/// By default a head of 15 KiB is read and a head of 17 KiB is 431.
 pub fn the_default_head_is_16_kib(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let sized = |kib: usize| request("GET", "/", &format!("X: {}\r\n", "x".repeat(kib * 1024)));

@@ -1,4 +1,4 @@
-//! The bodies of PUT: what is JSON, what is an entity, and that nothing of one is lost.
+//! The bodies of PUT: valid JSON, valid entities, and values that are stored without loss.
 
 use std::sync::Arc;
 
@@ -95,8 +95,8 @@ pub fn a_body_that_is_not_json_is_a_bad_request(subject: &ServerSubject) -> Outc
     Outcome::Held
 }
 
-/// A body that is JSON and no entity is 422, with a problem: a field is missing, twice or of another type, or a number does
-/// not fit.
+/// A body that is JSON and no entity is 422, with a problem: a field is missing, repeated or of another type, or a
+/// number does not fit.
 pub fn json_that_is_no_entity_is_unprocessable(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for body in [
@@ -142,7 +142,7 @@ pub fn json_that_is_no_entity_is_unprocessable(subject: &ServerSubject) -> Outco
     Outcome::Held
 }
 
-/// Any JSON form of an entity is stored: white space, order, escapes, exponents, members that are not known.
+/// Any JSON form of an entity is stored: white space, order, escapes, exponents, unknown members.
 pub fn every_json_form_of_an_entity_is_stored(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for (body, shown) in [
@@ -165,7 +165,7 @@ pub fn every_json_form_of_an_entity_is_stored(subject: &ServerSubject) -> Outcom
     Outcome::Held
 }
 
-/// A million nested brackets cost a 400, not a stack, however they arrive.
+/// A million nested brackets are 400, and do not overflow the stack, however they arrive.
 pub fn a_million_brackets_are_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let open = "[".repeat(1_000_000);
@@ -179,7 +179,7 @@ pub fn a_million_brackets_are_a_bad_request(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// A value comes back bit for bit: integers, the smallest, the largest, and the ones that are hard to read.
+/// A value round-trips bit for bit: integers, the smallest, the largest, and numbers that are hard to parse.
 pub fn a_value_comes_back_bit_for_bit(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let mut values = vec![
@@ -204,7 +204,7 @@ pub fn a_value_comes_back_bit_for_bit(subject: &ServerSubject) -> Outcome {
         f64::MIN,
         f64::EPSILON,
     ];
-    // Any fixed sequence of bits will do; this one is xorshift's.
+    // A fixed sequence of bits, by xorshift.
     let mut bits = 0x9E37_79B9_7F4A_7C15_u64;
     while values.len() < 200 {
         bits ^= bits << 13;
@@ -226,7 +226,7 @@ pub fn a_value_comes_back_bit_for_bit(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A description comes back as it was: quotes, control characters, every plane of Unicode, the empty one, a long one.
+/// A description round-trips: quotes, control characters, every plane of Unicode, the empty one, a long one.
 pub fn a_description_comes_back_whole(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let mut client = live.client();
@@ -250,7 +250,7 @@ pub fn a_description_comes_back_whole(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// No error echoes more than 100 bytes of what was sent, wherever in the request it stood.
+/// No error repeats more than 100 bytes of the request, from any part of it.
 pub fn errors_do_not_echo_the_request(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let z = "z".repeat(5_000);
@@ -271,7 +271,7 @@ pub fn errors_do_not_echo_the_request(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A body of exactly the limit is taken and one byte more is 413, announced by its length or chunked.
+/// A body of exactly the limit is accepted. One more byte is 413, by length and chunked.
 pub fn a_body_past_the_limit_is_too_large(subject: &ServerSubject) -> Outcome {
     let service = Arc::new(EntityService::new(MapRepo::default()));
     let live = subject.live(service, |config| config.max_body = 1000);

@@ -1,4 +1,4 @@
-//! How long a connection lives, who may end it, and what every answer carries.
+//! How long a connection is kept, how it ends, and what every answer carries.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,7 +17,7 @@ pub(super) fn echo(subject: &ServerSubject) -> Live {
     subject.live(Arc::new(Echo), |_| ())
 }
 
-/// A connection of HTTP/1.1 stays open until someone says otherwise, and no answer says otherwise.
+/// A connection of HTTP/1.1 is kept, and no answer says otherwise.
 pub fn a_connection_is_kept_by_default(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -30,7 +30,7 @@ pub fn a_connection_is_kept_by_default(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// `Connection: close` is honoured wherever it stands in the list and whatever its case, and answered in kind.
+/// `Connection: close` ends the connection in any case and anywhere in the list, and the answer repeats it.
 pub fn a_client_may_ask_to_close(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for fields in [
@@ -50,7 +50,7 @@ pub fn a_client_may_ask_to_close(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// What only looks like `close` closes nothing.
+/// A value that only resembles `close` does not end the connection.
 pub fn only_the_word_close_closes(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -87,7 +87,7 @@ pub fn a_connection_of_1_0_closes_by_default(subject: &ServerSubject) -> Outcome
     Outcome::Held
 }
 
-/// A client of HTTP/1.0 that asks for it keeps its connection, and is told so by `Connection: keep-alive`.
+/// A connection of HTTP/1.0 is kept on request, and the answer says `Connection: keep-alive`.
 pub fn a_connection_of_1_0_is_kept_on_request(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -100,7 +100,7 @@ pub fn a_connection_of_1_0_is_kept_on_request(subject: &ServerSubject) -> Outcom
     Outcome::Held
 }
 
-/// With `requests_per_connection`, the last answer says `Connection: close`, and what was sent after it is not answered.
+/// With `requests_per_connection`, the last answer says `Connection: close`, and later requests are not answered.
 pub fn requests_per_connection_are_counted(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.requests_per_connection = 3);
     let one_by_one = |client: &mut Client| {
@@ -140,7 +140,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The `Date` of an answer is the time: it may be a second old, and two more are forgiven to a busy machine.
+/// The `Date` of an answer is at most a second old. Two more seconds are allowed for a busy machine.
 pub fn the_date_is_the_time(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -151,13 +151,13 @@ pub fn the_date_is_the_time(subject: &ServerSubject) -> Outcome {
         assert!(good.contains(&date), "{date} is not in {good:?}, seconds since 1970\n{}", client.show());
     };
     ask();
-    // A clock that stands still shows once more time has passed than is forgiven.
+    // A clock that stands still fails after more time than is allowed.
     let_pass(Duration::from_millis(3_100));
     ask();
     Outcome::Held
 }
 
-/// Answers name no server, unless one is configured.
+/// Answers have no `Server` field, unless one is configured.
 pub fn a_banner_is_shown_when_configured(subject: &ServerSubject) -> Outcome {
     assert_eq!(echo(subject).ask(&get("/"), 200).header("Server"), None);
     let live = subject.live(Arc::new(Echo), |config| config.server_header = Some("kit/1".into()));

@@ -1,4 +1,4 @@
-//! How many connections there may be, and what becomes of the others.
+//! The limit on connections, and the connections past it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::wire::{get, request};
 use crate::client::{Client, Response};
 use crate::property::{Outcome, in_child_with_descriptors};
 
-/// A request of which the server has the head and waits for the body.
+/// A request whose head the server has, and whose body it waits for.
 pub(super) const BODY_AWAITED: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
 
 #[track_caller]
@@ -24,8 +24,10 @@ fn check_turned_away(client: &mut Client, response: &Response) {
     client.expect_end();
 }
 
-/// Over `max_connections` of clients in mid-request a client gets a 503 with `Retry-After` that it can read, and the end of
-/// its connection; those in mid-request go on, and room comes back. A server of one connection lets it wait.
+/// If `max_connections` clients are in mid-request, another client reads a 503 with `Retry-After` and the end of its
+/// connection. The others go on, and later clients are served.
+///
+/// A server of one connection lets the other client wait.
 pub fn connections_past_the_limit_are_turned_away(subject: &ServerSubject) -> Outcome {
     let most = if subject.shape() == Connections::One { 1 } else { 2 };
     let live = subject.live(Arc::new(Echo), |config| config.max_connections = most);
@@ -36,7 +38,7 @@ pub fn connections_past_the_limit_are_turned_away(subject: &ServerSubject) -> Ou
     let mut waiting = Vec::new();
     for silent in [false, false, true, false] {
         let mut client = live.client();
-        // Neither what a client sends nor that it sends nothing keeps it from reading why it is turned away.
+        // The client can read the refusal whether it sends or not.
         let sent = if silent { Ok(()) } else { client.send(&get("/")) };
         if subject.shape() != Connections::One {
             let response = client.receive().unwrap_or_else(|failure| panic!("{failure}"));
@@ -56,8 +58,9 @@ pub fn connections_past_the_limit_are_turned_away(subject: &ServerSubject) -> Ou
     Outcome::Held
 }
 
-/// 1 024 connections past the limit, all at once, can each read a 503 with `Retry-After`, and end without a reset. A server
-/// of one connection lets them wait, and is not tested.
+/// 1 024 connections past the limit at once can each read a 503 with `Retry-After`, and end without a reset.
+///
+/// A server of one connection lets them wait, and is not tested.
 pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome {
     const REFUSED: usize = 1024;
     if subject.shape() == Connections::One {
@@ -71,7 +74,7 @@ pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome 
         }
         let mut refused: Vec<Client> = (0..REFUSED).map(|_| live.client()).collect();
         for client in &mut refused {
-            // The server may have refused this client already: what counts is what the client reads.
+            // The server may have refused this client already. What counts is what the client reads.
             let _ = client.send(&get("/"));
         }
         for (number, client) in refused.iter_mut().enumerate() {
@@ -85,7 +88,7 @@ pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome 
     })
 }
 
-/// A burst of more requests than workers and queue can hold: each is served, or turned away with a 503 and `Retry-After`.
+/// Each request of a burst that exceeds workers and queue is served, or refused with a 503 and `Retry-After`.
 pub fn a_burst_is_served_or_turned_away(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers_or_pool(1);
     let live = subject.live(Arc::new(Sleepy), |config| {
@@ -96,7 +99,7 @@ pub fn a_burst_is_served_or_turned_away(subject: &ServerSubject) -> Outcome {
     let mut clients = Vec::new();
     for _ in 0..16 {
         let mut client = live.client();
-        // One that was turned away already may be gone: what counts is what it can read.
+        // The server may have refused this client already. What counts is what the client reads.
         let _ = client.send(&request("GET", "/20", "Connection: close\r\n"));
         clients.push(client);
     }
@@ -115,7 +118,7 @@ pub fn a_burst_is_served_or_turned_away(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Connections that end make room at once: far more than the limit are served one after the other.
+/// A connection that ends makes room at once: many more connections than the limit are served one after the other.
 pub fn room_comes_back(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.max_connections = 1);
     let deadline = Instant::now() + subject.patience;
@@ -126,7 +129,7 @@ pub fn room_comes_back(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// `defer_accept`, where it is not refused, changes nothing for clients that send.
+/// `defer_accept` changes nothing for clients that send. Not run if the server refuses the setting.
 pub fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcome {
     let config = polyserve_core::ServerConfig::default().with(|config| config.defer_accept = true);
     if let Err(error) = subject.make(config.clone()) {
@@ -147,9 +150,10 @@ pub fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A request that takes its time does not make its connection idle: `max_connections` counts it, and nobody closes it.
+/// A request with a slow answer does not make its connection idle: `max_connections` counts it, and it is not closed.
 ///
-/// It has reached the service before the next one comes. Where several threads accept, that one was first at times.
+/// The request has reached the service before the next client connects. Otherwise a server with several accepting
+/// threads may take the other client first.
 pub fn a_waiting_request_is_not_idle(subject: &ServerSubject) -> Outcome {
     let gate = Gate::new();
     let live = subject.live(gate.clone(), |config| config.max_connections = 1);
@@ -171,7 +175,7 @@ pub fn a_waiting_request_is_not_idle(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Two servers of the same kind, side by side, share nothing that a client could see.
+/// Two servers of the same kind share nothing that a client can see.
 pub fn two_servers_share_nothing(subject: &ServerSubject) -> Outcome {
     let (first, second) = (echo(subject), echo(subject));
     assert_ne!(first.addr, second.addr);

@@ -1,7 +1,7 @@
-//! A server that runs for one property, and is ended whatever happens.
+//! A running server for one property. It always ends.
 //!
-//! Invariant: nothing here waits longer than the subject's patience for the server, so that one that never starts or never
-//! ends fails a property and does not hang the kit.
+//! Invariant: nothing here waits longer than the subject's patience. A server that never starts or never ends fails
+//! the property and does not hang the kit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub(super) struct Live {
 }
 
 impl ServerSubject {
-    /// Starts a server with the default configuration, changed.
+    /// Starts a server with the default configuration after `change`.
     #[track_caller]
     pub(super) fn live(&self, service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Live {
         let config = ServerConfig::default().with(change);
@@ -54,12 +54,12 @@ impl ServerSubject {
         Ok(Live { running: Some(running), addr, patience: self.patience })
     }
 
-    /// Asks for `workers` where the shape has a choice, and connections hold none.
+    /// Returns `workers` if the shape has a worker count and connections hold no worker.
     pub(super) fn workers(&self, workers: usize) -> Option<usize> {
         (self.shape() == Connections::Multiplexed).then_some(workers)
     }
 
-    /// Asks for `workers` where the shape has a choice, also where each connection holds one.
+    /// Returns `workers` if the shape has a worker count, also if each connection holds a worker.
     pub(super) fn workers_or_pool(&self, workers: usize) -> Option<usize> {
         self.workers(workers).or(self.pooled.then_some(workers))
     }
@@ -72,20 +72,20 @@ impl Live {
         Client::connect(self.addr, self.patience).expect("the server accepts connections")
     }
 
-    /// Asks on a connection of its own, which is dropped after it.
+    /// Sends `request` on a new connection and drops the connection after the answer.
     #[track_caller]
     pub(super) fn ask(&self, request: &[u8], status: u16) -> Response {
         self.client().ask(request, status)
     }
 
-    /// Asks on new connections until one is not turned away, and hands out the answer.
+    /// Sends `request` on new connections until one is not refused, and returns the answer.
     #[track_caller]
     pub(super) fn ask_until_served(&self, request: &[u8]) -> Response {
         self.connect_until_served(request).1
     }
 
-    /// Asks on new connections until one is not turned away, and hands it out with the answer: the server may be full for
-    /// the moment, or not know yet that the client which has its answer is idle.
+    /// Sends `request` on new connections until one is not refused, and returns the connection and the answer. The
+    /// server may be full for the moment, or not know yet that a client with its answer is idle.
     #[track_caller]
     pub(super) fn connect_until_served(&self, request: &[u8]) -> (Client, Response) {
         let deadline = Instant::now() + self.patience;
@@ -111,7 +111,7 @@ impl Live {
         drain.expect("the server ends well")
     }
 
-    /// Drains with more grace than patience: a server that waits for its deadline fails.
+    /// Drains with a grace longer than the patience: a server that waits for its deadline fails.
     #[track_caller]
     pub(super) fn shutdown(self) -> Drain {
         let grace = self.patience.saturating_mul(10);
@@ -133,7 +133,7 @@ impl Live {
 }
 
 impl Drop for Live {
-    /// Ends the server with no grace. Whatever a property did, no thread is left behind.
+    /// Ends the server with no grace, so that no thread is left behind.
     fn drop(&mut self) {
         let Some(running) = self.running.take() else { return };
         let patience = if thread::panicking() { self.patience.min(Duration::from_secs(2)) } else { self.patience };
@@ -163,7 +163,7 @@ impl Draining {
     }
 }
 
-/// Does `work` on a thread of its own and waits for it.
+/// Runs `work` on a thread of its own and waits for it.
 #[track_caller]
 pub(super) fn within<T: Send + 'static>(
     patience: Duration,
@@ -188,8 +188,10 @@ pub(super) fn within<T: Send + 'static>(
     }
 }
 
-/// Tries until `reached` holds or `patience` has passed; says whether it held. For what no latch can tell: a socket that
-/// the kernel has not closed yet, a thread that it has not taken from its list.
+/// Polls until `reached` returns true or `patience` has passed. Returns whether it was reached.
+///
+/// It is for events that no latch reports: a socket that the kernel has not closed yet, a thread that is still in its
+/// list.
 pub(super) fn eventually(patience: Duration, mut reached: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;
     loop {

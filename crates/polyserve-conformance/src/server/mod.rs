@@ -1,7 +1,7 @@
-//! The server kit: what goes over the wire, how connections live together, and how a server ends.
+//! The server kit: bytes on the wire, connections beside each other, and the end of a server.
 //!
-//! The properties follow the project's contract, section by section; each starts a server of its own on a free port of the
-//! loopback address, speaks to it in raw bytes, and panics with the bytes that were exchanged where something is wrong.
+//! The properties follow the contract, section by section. Each property starts a server on a free port of the
+//! loopback address and sends raw bytes. A property that fails panics with the bytes that were exchanged.
 //!
 //! As tests, one for each property:
 //!
@@ -13,7 +13,7 @@
 //! # fn main() {}
 //! ```
 //!
-//! At run time, here for a few of them:
+//! At run time, here for a few properties:
 //!
 //! ```
 //! use polyserve_conformance::broken::servers::PlainServer;
@@ -25,7 +25,7 @@
 //! assert!(report.conforms(), "{report}");
 //! ```
 //!
-//! A server that rides on another HTTP implementation declares where it deviates, and the kit expects just that:
+//! A server over another HTTP implementation declares its deviations. The kit expects exactly those:
 //!
 //! ```
 //! # use polyserve_conformance::broken::servers::PlainServer as HyperServer;
@@ -35,13 +35,13 @@
 //!
 //! # Layout
 //!
-//! * What is answered: `status_table`, `json`; to several at once: `linearizable`.
-//! * What is a request: `heads`, `framing`, `splits`, `expect`.
-//! * What becomes of a connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`.
-//! * What becomes of many: `limits`, `shape`.
-//! * How it begins and ends: `construction`, `drain`, `ending`, `resources`.
-//! * What the properties stand on: `subject`, `live` (a server that is ended whatever happens), `wire` (requests as bytes),
-//!   `services` (which wait, fail or write much).
+//! * Answers: `status_table`, `json`; to concurrent clients: `linearizable`.
+//! * Requests: `heads`, `framing`, `strict`, `splits`, `expect`.
+//! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
+//! * Many connections: `limits`, `shape`, `fairness`, `queued`.
+//! * Start and end: `construction`, `drain`, `ending`, `resources`.
+//! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
+//!   wait, fail or write much.
 
 mod construction;
 mod drain;

@@ -1,4 +1,4 @@
-//! A panic is a 500 for that client and nothing else.
+//! Panics in the service: a 500 for that client, and no effect on others.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn panicky(subject: &ServerSubject) -> Live {
     subject.live(Panicky::shared(), |config| config.workers = workers)
 }
 
-/// Asks for `path`, which panics, on a connection that was used before; a 500 comes, and others are still served.
+/// Sends `bytes`, whose service panics, on a used connection. The answer is a 500, and other clients are still served.
 #[track_caller]
 fn check(live: &Live, bytes: &[u8]) {
     let mut client = live.client();
@@ -30,7 +30,7 @@ fn check(live: &Live, bytes: &[u8]) {
     assert_eq!(live.ask(&with_body("POST", "/", "", b"other"), 200).text(), "other");
 }
 
-/// A service that panics in `call` costs its client a 500; what it had written of an answer is gone.
+/// A panic in `call` is a 500. What the service had written of an answer is dropped.
 pub fn a_panic_in_call_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     check(&live, &get("/call"));
@@ -39,13 +39,13 @@ pub fn a_panic_in_call_is_a_500(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A service that panics in `head` costs its client a 500.
+/// A panic in `head` is a 500.
 pub fn a_panic_in_head_is_a_500(subject: &ServerSubject) -> Outcome {
     check(&panicky(subject), &request("POST", "/head", "Expect: 100-continue\r\nContent-Length: 5\r\n"));
     Outcome::Held
 }
 
-/// A `Later` that panics when it is first polled, or when it was woken, costs its client a 500.
+/// A deferred answer that panics is a 500, on its first poll and after a wake.
 pub fn a_panic_in_a_later_answer_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     check(&live, &get("/later"));
@@ -53,7 +53,7 @@ pub fn a_panic_in_a_later_answer_is_a_500(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A `Later` that panics when it is dropped, because it took too long, costs its client no more than the 503.
+/// A deferred answer that times out and panics when it is dropped is still a 503.
 pub fn a_panic_in_a_given_up_answer_is_a_503(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Panicky::shared(), |config| config.answer_timeout = Duration::from_millis(100));
     for _ in 0..3 {
@@ -65,7 +65,7 @@ pub fn a_panic_in_a_given_up_answer_is_a_503(subject: &ServerSubject) -> Outcome
     Outcome::Held
 }
 
-/// A visit that panics under the repo's lock costs its client a 500; the repo goes on.
+/// A visit that panics under the repo's lock is a 500. The repo goes on.
 pub fn a_panic_in_a_visit_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     check(&live, &get("/visit"));
@@ -73,7 +73,7 @@ pub fn a_panic_in_a_visit_is_a_500(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A repo whose own thread panics over a request costs its client a 503 with `Retry-After`.
+/// A panic on the repo's own thread is a 503 with `Retry-After`.
 pub fn a_panic_in_the_repos_thread_is_a_503(subject: &ServerSubject) -> Outcome {
     let live = over(subject, LaterRepo::new());
     live.ask(&put("/", ONE), 201);
@@ -84,7 +84,7 @@ pub fn a_panic_in_the_repos_thread_is_a_503(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// A promise whose completer is dropped is answered: nobody waits for ever.
+/// A promise whose completer is dropped is answered with its default.
 pub fn a_dropped_completer_answers(subject: &ServerSubject) -> Outcome {
     let gate = Gate::new();
     let live = subject.live(gate.clone(), |_| ());
@@ -96,7 +96,7 @@ pub fn a_dropped_completer_answers(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// More panics than workers, one by one and pipelined, leave a server that still serves.
+/// A server still serves after more panics than it has workers, one by one and pipelined.
 pub fn more_panics_than_workers_harm_nobody(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     for n in 0..20 {
@@ -117,7 +117,7 @@ pub fn more_panics_than_workers_harm_nobody(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// A panic whose payload panics when it is dropped costs its client a 500, and no other client anything.
+/// A panic whose payload panics when it is dropped is a 500, and other clients are still served.
 pub fn a_panic_payload_that_panics_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     for path in ["/payload", "/payload-later", "/payload", "/payload-later"] {

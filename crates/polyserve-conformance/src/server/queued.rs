@@ -31,10 +31,12 @@ fn hold(live: &Live, gate: &Gate, count: usize, patience: Duration) -> Vec<Clien
     clients
 }
 
-/// Time in a queue counts towards the head timeout: half a head that has waited longer than the timeout is refused when a
-/// worker takes its connection, and is not given the timeout once more. A whole head that has waited as long is served.
+/// Time in a queue counts towards the head timeout.
 ///
-/// A server that has no queue refuses half a head while the answer of the other client is still held back. A server of one
+/// Half a head that has waited longer than the timeout is refused when a worker takes its connection. It does not get
+/// the timeout a second time. A whole head that has waited as long is served.
+///
+/// A server without a queue refuses half a head while the other client's answer is still held back. A server of one
 /// connection does not know how long the kernel's queue held a connection, so only the whole head is tested there.
 pub fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject) -> Outcome {
     const HEAD: Duration = Duration::from_millis(800);
@@ -73,8 +75,10 @@ pub fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject
     );
 }
 
-/// If a connection waits for a thread when an answer is written, the answer says `Connection: close` and the connection
-/// ends. So a client never finds a connection closed that was to be kept. A multiplexed server keeps the connection.
+/// If a connection waits for a thread when an answer is written, the answer says `Connection: close` and the
+/// connection ends. So a client never loses a connection that it was told to keep.
+///
+/// A multiplexed server keeps the connection.
 pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
     let holds_threads = subject.shape() == Connections::One || subject.pooled;
     let workers = subject.workers_or_pool(1);
@@ -103,7 +107,7 @@ pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Requests that wait behind busy workers when the shutdown begins are served by the drain.
+/// The drain serves requests that wait behind busy workers when the shutdown begins.
 pub fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubject) -> Outcome {
     const WAITING: usize = 20;
     let (patience, gate) = (subject.patience, Gate::new());
@@ -134,8 +138,8 @@ pub fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubj
     Outcome::Held
 }
 
-/// The timeout of a body begins with that body: a request is not judged by the time that the body of an earlier request
-/// took, also if the earlier request was refused by its head.
+/// The timeout of a body begins with that body. The time that an earlier body took does not count, also if the earlier
+/// request was refused by its head.
 pub fn a_body_timeout_begins_with_its_body(subject: &ServerSubject) -> Outcome {
     const BODY: Duration = Duration::from_millis(800);
     const PAUSE: Duration = Duration::from_millis(500);
@@ -170,7 +174,7 @@ pub fn a_body_timeout_begins_with_its_body(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Refuses `/refused` by its head; echoes the path of everything else.
+/// Refuses `/refused` by its head. Echoes every other body.
 struct RefusesByHead;
 
 impl polyserve_core::Service for RefusesByHead {

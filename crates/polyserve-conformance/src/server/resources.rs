@@ -1,4 +1,4 @@
-//! What is left after the end: nothing. Counted in a process of its own.
+//! Resources of a server: threads, descriptors, memory and processor time, counted in a child process.
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _};
@@ -18,7 +18,7 @@ use super::wire::{check_pattern, get, request, with_body};
 use crate::client::Client;
 use crate::property::{ChildSide, Outcome, beside_child, in_child, in_child_with_descriptors};
 
-/// Descriptors that this process may have; a cautious guess where the system does not say.
+/// The number of descriptors that this process may have. A low guess if the system does not tell.
 pub(super) fn descriptor_limit() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
@@ -26,7 +26,7 @@ pub(super) fn descriptor_limit() -> usize {
     soft.and_then(|soft| soft.parse().ok()).unwrap_or(256)
 }
 
-/// Threads and descriptors of this process.
+/// The number of threads and of descriptors of this process.
 fn count() -> io::Result<(usize, usize)> {
     let entries = |path: &str| Ok::<usize, io::Error>(fs::read_dir(path)?.count());
     Ok((entries("/proc/self/task")?, entries("/proc/self/fd")?))
@@ -34,7 +34,7 @@ fn count() -> io::Result<(usize, usize)> {
 
 const NO_PROC: &str = "threads and descriptors are counted in /proc, which this system does not have";
 
-/// Serves in every way that ends differently, and ends.
+/// Starts a server, ends its connections in different ways, and ends it.
 fn serve_and_end(subject: &ServerSubject) {
     let live = echo(subject);
     for _ in 0..50 {
@@ -63,13 +63,13 @@ fn serve_and_end(subject: &ServerSubject) {
     live.drop_it();
 }
 
-/// After the end every thread and every descriptor is gone, whatever the clients did.
+/// No thread and no descriptor is left after the end, whatever the clients did.
 pub fn nothing_is_left_after_the_end(subject: &ServerSubject) -> Outcome {
     if !Path::new("/proc/self/task").exists() {
         return Outcome::NotRun(NO_PROC.into());
     }
     in_child(|| {
-        // These start with their first use, and stay.
+        // The timer's thread starts with its first use, and stays.
         timer::after(Duration::from_millis(1)).wait();
         serve_and_end(subject);
         let before = count().expect("/proc is there");
@@ -85,7 +85,7 @@ pub fn nothing_is_left_after_the_end(subject: &ServerSubject) -> Outcome {
     })
 }
 
-/// While it serves, connections that have ended leave nothing behind.
+/// Connections that have ended leave no thread and no descriptor in a running server.
 pub fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcome {
     if !Path::new("/proc/self/task").exists() {
         return Outcome::NotRun(NO_PROC.into());
@@ -105,7 +105,7 @@ pub fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcome {
         let mut after = before;
         let back = eventually(subject.patience, || {
             after = count().expect("/proc is there");
-            // Connections of the first round may have been counted while they were ending.
+            // Connections of the first round may have been counted while they ended.
             before = (before.0.min(after.0 + 4), before.1.min(after.1 + 4));
             after.0 <= before.0 + 4 && after.1 <= before.1 + 4
         });
@@ -113,18 +113,18 @@ pub fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcome {
     })
 }
 
-/// The number of descriptors in a child process that is to use all of them up.
+/// The descriptor limit of a child process that uses all of them.
 const FEW: usize = 512;
 
-/// Opens files until no descriptor is left but `spare` of them.
+/// Opens files until no more than `spare` descriptors are left.
 fn use_up_descriptors(spare: usize) -> Vec<fs::File> {
     let mut files: Vec<fs::File> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
     files.truncate(files.len().saturating_sub(spare));
     files
 }
 
-/// If descriptors run out, open connections are still served, and new ones once there are descriptors again: the server
-/// neither ends, nor forgets them, nor spins.
+/// A server without a free descriptor still serves its open connections, does not spin, and serves new connections
+/// once there are descriptors again.
 pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outcome {
     if !Path::new("/proc/self/task").exists() {
         return Outcome::NotRun(NO_PROC.into());
@@ -139,7 +139,7 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
         let mut waiting = live.client();
         waiting.send(&get("/")).expect("the kernel takes the request");
         clock.check("running out of descriptors", subject.patience);
-        // A server of one connection closes the idle one, and so has a descriptor for the one that waits.
+        // A server of one connection closes the idle connection, and so has a descriptor for the waiting one.
         for _ in 0..if subject.shape() == Connections::One { 0 } else { 20 } {
             standing.ask(&get("/"), 200);
         }
@@ -152,8 +152,8 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
     })
 }
 
-/// Connections that wait in the kernel's queue because the server has no descriptor for them are served by the drain, once
-/// there are descriptors again: the server accepts until its queue is empty, and does not throw it away.
+/// The drain serves connections that wait in the kernel's queue because the server has no descriptor for them, once
+/// there are descriptors again. The server accepts until the queue is empty.
 pub fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> Outcome {
     const WAITING: usize = 3;
     let patience = subject.patience;
@@ -174,7 +174,7 @@ pub fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> 
         for client in &mut waiting {
             client.send(&get("/")).expect("the kernel takes the request");
         }
-        // The server finds out that it cannot accept.
+        // Time for the server to find out that it cannot accept.
         let_pass(Duration::from_millis(20));
         child.signal_child();
         for client in &mut waiting {
@@ -185,9 +185,12 @@ pub fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> 
     })
 }
 
-/// Waiting costs no processor time, whatever is waited for: a request, the rest of one, an answer to come (of a client that
-/// has half-closed, too), a client that does not read, the end of a client that was refused. Each with a second connection
-/// that waits as well.
+/// Waiting costs no processor time. Tested with a second, idle connection while the server waits for:
+///
+/// * a request, the rest of a head, the rest of a body;
+/// * a deferred answer, also of a client that has half-closed;
+/// * a client that does not read;
+/// * the end of a client that was refused.
 pub fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
     if !Path::new("/proc/self/task").exists() {
         return Outcome::NotRun(NO_PROC.into());
@@ -218,7 +221,7 @@ pub fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
     })
 }
 
-/// The processor time of this process and of its present thread, read without opening anything.
+/// The processor time of this process and of the current thread, read without opening a file.
 struct Clock {
     process: fs::File,
     thread: fs::File,
@@ -230,9 +233,10 @@ impl Clock {
         Self { process: open("/proc/self/stat"), thread: open("/proc/thread-self/stat") }
     }
 
-    /// Spends 200 ms of processor time, and looks what the other threads of this process have spent meanwhile. One that
-    /// spins gets a share like this one's, however busy the machine is; those that wait get nothing, once they have done
-    /// what is to be done.
+    /// Uses 200 ms of processor time, and compares it with what the other threads of this process used meanwhile.
+    ///
+    /// A thread that spins gets a share like this thread's, however busy the machine is. A thread that waits gets
+    /// none.
     #[track_caller]
     fn check(&mut self, what: &str, patience: Duration) {
         const SPENT: u64 = 20;
@@ -252,17 +256,17 @@ impl Clock {
     }
 }
 
-/// User and system time, which the kernel shows in hundredths of a second on every machine.
+/// User and system time. The kernel reports it in hundredths of a second on every machine.
 fn hundredths(mut stat: &fs::File) -> u64 {
     let mut text = String::new();
     stat.rewind().and_then(|()| stat.read_to_string(&mut text)).expect("/proc is there");
-    // The name of the program is in brackets and may contain anything; 12 fields later come the two times.
+    // The program's name is in brackets and may contain any byte. The two times follow it as fields 12 and 13.
     let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
     fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap_or(0)).sum()
 }
 
-/// A client that pipelines and does not read is not served ahead: the server holds a bounded part of its answers, and each
-/// arrives whole when the client reads.
+/// A server holds a bounded part of the answers for a client that pipelines and does not read. Each answer arrives
+/// whole when the client reads.
 pub fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubject) -> Outcome {
     const COUNT: usize = 150;
     const LENGTH: usize = 1_000_000;
@@ -285,14 +289,14 @@ pub fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubject) -> O
     })
 }
 
-/// Memory of this process, in KiB.
+/// The resident memory of this process, in KiB.
 fn resident() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// More connections than the process has descriptors come and go, and the server is as it was.
+/// A server serves more connections in sequence than its process has descriptors.
 pub fn many_connections_come_and_go(subject: &ServerSubject) -> Outcome {
     in_child_with_descriptors(FEW, || {
         let live = subject.live(Arc::new(Echo), |_| ());

@@ -18,7 +18,7 @@ use polyserve_core::{
 
 use super::wire::pattern;
 
-/// Opens once; whoever waits goes on.
+/// A latch that opens once.
 #[derive(Debug, Default)]
 pub(super) struct Latch {
     open: Mutex<bool>,
@@ -31,7 +31,7 @@ impl Latch {
         self.changed.notify_all();
     }
 
-    /// Whether it opened within `patience`.
+    /// Waits for the latch. Returns whether it opened within `patience`.
     pub(super) fn wait(&self, patience: Duration) -> bool {
         let open = lock(&self.open);
         let waited = self.changed.wait_timeout_while(open, patience, |open| !*open);
@@ -57,7 +57,7 @@ fn echo(request: &Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
     Answer::Now(Reply::new(Status::OK, "application/octet-stream", Body::InPlace))
 }
 
-/// Holds the answers to `/hold...` until it is told to give them; echoes everything else.
+/// Holds back the answers to `/hold...` until they are released. Echoes every other body.
 #[derive(Default)]
 pub(super) struct Gate {
     held: Mutex<Vec<(String, Completer<Reply>)>>,
@@ -69,7 +69,7 @@ impl Gate {
         Arc::new(Self::default())
     }
 
-    /// Waits until `count` answers are held.
+    /// Waits until `count` answers are held back.
     #[track_caller]
     pub(super) fn wait_for(&self, count: usize, patience: Duration) {
         let held = lock(&self.held);
@@ -78,18 +78,19 @@ impl Gate {
         assert!(seen >= count, "only {seen} of {count} requests reached the service");
     }
 
-    /// Gives every held answer: the path that was asked for. Says how many were still wanted.
+    /// Releases the answers that are held back: each is the path of its request. Returns how many the server still
+    /// waited for.
     pub(super) fn give_all(&self) -> usize {
         let held = std::mem::take(&mut *lock(&self.held));
         held.into_iter().filter_map(|(path, completer)| completer.complete(text(path)).ok()).count()
     }
 
-    /// Whether the server has given every held answer up.
+    /// Whether the server has dropped every answer that is held back.
     pub(super) fn all_abandoned(&self) -> bool {
         lock(&self.held).iter().all(|(_, completer)| completer.is_abandoned())
     }
 
-    /// Drops every completer, as a repo does whose thread dies.
+    /// Drops every completer, as a repo does if its thread ends.
     pub(super) fn drop_all(&self) {
         drop(std::mem::take(&mut *lock(&self.held)));
     }
@@ -107,14 +108,14 @@ impl Service for Gate {
     }
 }
 
-/// Blocks its caller's thread on `/block`, which no service should do; echoes everything else.
+/// Blocks the caller's thread on `/block`, which no service should do. Echoes every other body.
 #[derive(Default)]
 pub(super) struct Blocking {
     pub(super) inside: Latch,
     pub(super) open: Arc<Latch>,
 }
 
-/// The longest that a blocked thread stays, should nobody open its latch.
+/// The longest time that a thread stays blocked if its latch never opens.
 const AT_MOST: Duration = Duration::from_secs(120);
 
 impl Service for Blocking {
@@ -138,7 +139,7 @@ impl Service for Sleepy {
     }
 }
 
-/// Answers `/n` once it has been polled n more times; each poll wakes its waker before it returns, as a future may.
+/// Answers `/n` once it has been polled n more times. Each poll wakes its waker before it returns, as a future may.
 pub(super) struct Restless;
 
 impl Service for Restless {
@@ -170,7 +171,7 @@ impl Service for Large {
     }
 }
 
-/// Panics where its path says, and echoes everything else.
+/// Panics as its path asks. Echoes every other body.
 pub(super) struct Panicky {
     repo: MapRepo,
 }
@@ -235,7 +236,7 @@ impl Service for Panicky {
     }
 }
 
-/// Entities in a map behind a lock: the reference.
+/// Entities in a map behind a lock.
 #[derive(Debug, Default)]
 pub(super) struct MapRepo {
     entities: Mutex<HashMap<i64, Entity>>,
@@ -265,7 +266,7 @@ impl EntityRepo for MapRepo {
     }
 }
 
-/// A map that only a thread of its own may touch, so that every answer comes later.
+/// A map on a thread of its own, so that every answer is deferred.
 #[derive(Debug)]
 pub(super) struct LaterRepo {
     work: Option<Sender<Work>>,
@@ -274,7 +275,7 @@ pub(super) struct LaterRepo {
 
 type Work = Box<dyn FnOnce(&MapRepo) + Send>;
 
-/// A `get` of this id panics in the repo's own thread; the thread goes on.
+/// A `get` of this id panics on the repo's own thread. The thread goes on.
 pub(super) const PANICS: i64 = -500;
 
 impl LaterRepo {
@@ -331,7 +332,7 @@ impl EntityRepo for LaterRepo {
     }
 }
 
-/// Waits until `instant`: for what only time brings about.
+/// Waits for `duration`, for what only time brings about.
 pub(super) fn let_pass(duration: Duration) {
     timer::at(Instant::now() + duration).wait();
 }

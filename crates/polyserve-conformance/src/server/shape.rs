@@ -1,4 +1,4 @@
-//! What a server's shape promises about connections that wait while others work.
+//! The promises of a server's shape: connections that wait while others work.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,9 +16,11 @@ use super::wire::{get, request, with_body};
 use crate::client::{Client, Ending};
 use crate::property::{Outcome, in_child_with_descriptors};
 
-/// Idle connections hold nobody up. Multiplexed: a thousand of them (as far as descriptors allow) on two workers are served
-/// again and again. One per thread, at `max_connections`, and one: an idle connection is closed, cleanly, once another waits;
-/// of a pool, also where there is room for connections and no thread is free.
+/// Idle connections do not delay others.
+///
+/// * Multiplexed: 1 000 idle connections (fewer if descriptors are few) on two workers are served twice each.
+/// * One per thread, at `max_connections`, and one: an idle connection is closed without a byte once another waits.
+/// * Of a pool: the same if there is room for connections and no thread is free.
 pub fn idle_connections_hold_nobody_up(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers(2);
     match subject.shape() {
@@ -44,8 +46,10 @@ pub fn idle_connections_hold_nobody_up(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// With the defaults' idle timeout of a minute, longer than a kit's patience, only making room lets anybody in.
-/// There is room for `most`, by a change of the configuration.
+/// Tests that idle connections are closed for others. The idle timeout is longer than the patience, so only that makes
+/// room.
+///
+/// `limit` sets the configuration to `most` connections.
 #[track_caller]
 fn idle_makes_room(subject: &ServerSubject, most: usize, limit: impl FnOnce(&mut ServerConfig)) {
     let live = subject.live(Arc::new(Echo), |config| {
@@ -59,7 +63,7 @@ fn idle_makes_room(subject: &ServerSubject, most: usize, limit: impl FnOnce(&mut
     for _ in 0..3 {
         idle.push(live.connect_until_served(&get("/")).0);
     }
-    // As many as made room are closed, each without a byte; the others still serve.
+    // For each connection that came, one was closed without a byte. The others are still served.
     let mut closed = Vec::new();
     let as_many = eventually(subject.patience, || {
         let (ended, open) = idle.drain(..).partition(|client: &Client| client.has_ended());
@@ -76,20 +80,20 @@ fn idle_makes_room(subject: &ServerSubject, most: usize, limit: impl FnOnce(&mut
     }
 }
 
-/// Sends without waiting for answers, until `done`: the server always finds more to read. Counts answers.
+/// Sends without waiting for answers until `done`, so that the server always finds more to read. Counts answers.
 fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
     let mut client = Client::connect(addr, patience).expect("the server accepts connections");
     let mut sender = client.sender().expect("a second handle");
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || {
-            // Long heads are dear to read and cheap to send: the server is behind all the time.
+            // Long heads cost the server more than the client, so the server is always behind.
             let batch = request("GET", "/", &"X-Name: any value, of which the server reads every byte\r\n".repeat(90))
                 .repeat(400);
             while !done.load(Ordering::SeqCst) {
                 sender.send(&batch).expect("the server takes what is sent");
             }
         });
-        // It reads on for as long as it sends, so that nobody waits for it.
+        // Reads for as long as the other thread sends, so that the server never waits for this client.
         while !sending.is_finished() {
             if client.stirs_within(Duration::from_millis(20)) {
                 client.expect(200);
@@ -99,7 +103,7 @@ fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &Atom
     });
 }
 
-/// Asks again and again until `done`, anew on every clean end of its connection. Counts answers.
+/// Sends requests until `done`, and connects again if the connection ends between answers. Counts answers.
 fn insist(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
     while !done.load(Ordering::SeqCst) {
         let mut client = Client::connect(addr, patience).expect("the server accepts connections");
@@ -118,8 +122,10 @@ fn insist(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &Ato
     }
 }
 
-/// While some connections never rest, and always have more to say than the server has read, every other one is served, again
-/// and again. On a server of one connection they rest between requests: it turns to another then.
+/// Connections that always have more input than the server has read do not keep other connections from being served.
+///
+/// On a server of one connection the busy clients pause between requests, and the server turns to another connection
+/// then.
 pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcome {
     let (workers, patience) = (subject.workers(2), subject.patience);
     let one = subject.shape() == Connections::One;
@@ -152,7 +158,7 @@ pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcom
     Outcome::Held
 }
 
-/// Clients at the same time, each with bodies of its own: every answer is the one to its request.
+/// Each of several concurrent clients gets the answers to its own requests.
 pub fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
     const CLIENTS: usize = 12;
     const ROUNDS: usize = 40;
@@ -171,7 +177,7 @@ pub fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
                 let sent = client.send(&with_body("POST", "/", "", body.as_bytes()));
                 match client.receive() {
                     Ok(response) => assert!(response.text() == body, "another body came\n{}", client.show()),
-                    // A server of one connection closes an idle one for another that waits.
+                    // A server of one connection closes an idle connection if another waits.
                     Err(failure) if failure.is_clean() => continue 'connections,
                     Err(failure) => panic!("{failure}"),
                 }
@@ -191,7 +197,7 @@ pub fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Tells the busy ones to stop, also where the property fails.
+/// Stops the busy clients, also if the property fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -200,8 +206,10 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Ten clients that stall within a request do not stop the rest, and are served when they go on. A server of one connection
-/// gets to the rest once the stalled ones have timed out, and so does a pool of fewer threads than stall.
+/// Ten clients that stall within a request do not stop the others, and are served when they go on.
+///
+/// A server of one connection, and a pool with fewer threads than stalled clients, serve the others once the stalled
+/// ones have timed out.
 pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
     if subject.shape() == Connections::One || subject.pooled {
         let live = subject.live(Arc::new(Echo), |config| {
@@ -274,8 +282,10 @@ pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outco
     })
 }
 
-/// Answers that come later hold no worker: with more of them than workers, others are served. Where a worker is declared to
-/// wait, in a pool whose threads connections hold, and on a server of one connection, all are served as answers come.
+/// Deferred answers do not block workers: with more deferred answers than workers, other requests are served.
+///
+/// Three kinds of servers may wait, and answer all requests in the end: a server that declares it, a pool whose
+/// threads connections hold, and a server of one connection.
 pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     const HELD: usize = 10;
     let workers = subject.workers_or_pool(2);
@@ -305,7 +315,7 @@ pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A client that leaves while its answer is still to come costs nobody else anything.
+/// A client that leaves before its deferred answer does not affect other clients.
 pub fn a_client_may_leave_before_its_answer(subject: &ServerSubject) -> Outcome {
     let gate = Gate::new();
     let live = subject.live(gate.clone(), |_| ());

@@ -6,7 +6,7 @@ use super::wire::{chunked, send_parts, with_body};
 use crate::client::shown;
 use crate::property::Outcome;
 
-/// Requests in every framing, and the bodies that their echoes have.
+/// Requests in every framing, and the bodies of their echoes.
 fn samples() -> [(Vec<u8>, &'static [&'static str]); 4] {
     let pair = [with_body("PUT", "/1", "", b"one"), chunked("POST", "/2", b"two, chunked", 5)].concat();
     [
@@ -22,7 +22,7 @@ fn samples() -> [(Vec<u8>, &'static [&'static str]); 4] {
     ]
 }
 
-/// Cut in two anywhere, a request is the same request. Tried at every byte of requests in every framing.
+/// A request that arrives in two parts is the same request. Tried at every byte of requests in every framing.
 pub fn a_request_may_be_split_anywhere(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for (bytes, bodies) in samples() {
@@ -54,7 +54,7 @@ pub fn a_request_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Pieces that end inside the next request: whatever was read too much belongs to it.
+/// Bytes that are read past the end of a request belong to the next request.
 pub fn a_piece_may_end_inside_the_next_request(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let one = with_body("POST", "/", "", b"0123456789");

@@ -12,7 +12,7 @@ use super::wire::{check_problem, get, put, request, send_parts, with_body};
 use crate::client::Response;
 use crate::property::Outcome;
 
-/// Entity 1, as it is stored and shown.
+/// Entity 1, as it is stored and returned.
 pub(super) const ONE: &str = r#"{"id":1,"description":"aZ09","value":60.750847}"#;
 
 /// A server of an empty store.
@@ -26,7 +26,7 @@ pub(super) fn over(subject: &ServerSubject, repo: impl EntityRepo) -> Live {
     subject.live(Arc::new(EntityService::new(repo)), |_| ())
 }
 
-/// A server of a store that has entity 1.
+/// A server of a store with entity 1.
 #[track_caller]
 fn with_one(subject: &ServerSubject) -> Live {
     let live = entities(subject);
@@ -54,7 +54,7 @@ pub fn get_shows_the_entity(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// GET, HEAD and DELETE of an id that is not stored are 404, with a problem.
+/// GET, HEAD and DELETE of an id that is not stored are 404, with a problem body.
 pub fn absent_entities_are_not_found(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for path in ["/2", "/-1", "/0", "/9223372036854775807", "/-9223372036854775808"] {
@@ -67,7 +67,7 @@ pub fn absent_entities_are_not_found(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A segment that is no whole number of 64 bits is 400, with a problem, whatever the method.
+/// A path segment that is not an i64 is 400, with a problem body, whatever the method.
 pub fn a_path_that_is_no_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for path in
@@ -106,7 +106,7 @@ pub fn deeper_paths_are_not_found(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// HEAD has the head of GET, `Content-Length` included, and no body; the connection goes on after it.
+/// HEAD has the head of GET, `Content-Length` included, and no body. The connection goes on after it.
 pub fn head_is_get_without_the_body(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for (path, status) in [("/1", 200), ("/2", 404), ("/x", 400), ("/1/2", 404), ("/", 405)] {
@@ -118,7 +118,7 @@ pub fn head_is_get_without_the_body(subject: &ServerSubject) -> Outcome {
         for name in ["Content-Type", "Allow"] {
             assert_eq!(head.header(name), got.header(name), "{name} of HEAD {path}");
         }
-        // A problem may name the method, so that only an answer's own length is the same.
+        // A problem may name the method, so the lengths are equal only for a 200.
         let same = status != 200 || head.header("Content-Length") == got.header("Content-Length");
         assert!(same, "HEAD {path} says {:?}, GET {:?}", head.headers, got.headers);
         if head.closes() {
@@ -130,7 +130,7 @@ pub fn head_is_get_without_the_body(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// PUT is 201 with `Location` where the entity is new and 200 where it replaced one, both with `Content-Length: 0`.
+/// PUT is 201 with `Location` if the entity is new, and 200 if it replaced one. Both have `Content-Length: 0`.
 pub fn put_creates_and_replaces(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for (target, id) in [("/", 1), ("/2", 2), ("/-3?x", -3), ("/%34", 4), ("http://a/", 5)] {
@@ -243,7 +243,8 @@ pub fn the_published_test_plan_is_served(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// The body of a request that is refused by its head is not taken for a request: it is skipped, or the connection ends.
+/// The body of a request that is refused by its head is never served as a request: it is skipped, or the connection
+/// ends.
 pub fn a_refused_body_is_no_request(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     let body = request("DELETE", "/1", "");
@@ -259,7 +260,7 @@ pub fn a_refused_body_is_no_request(subject: &ServerSubject) -> Outcome {
         bytes.extend([&body[..], b"\r\n0\r\n\r\n"].concat());
         for bytes in [with_body(method, path, fields, &body), bytes] {
             let mut client = live.client();
-            // The head comes first, so that it is refused before its body is there; what follows is a request.
+            // The head is sent first, so that it is refused before its body is there. What follows is a request.
             let head = bytes.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| at + 4);
             send_parts(&mut client, &[&bytes[..head]]);
             let _ = client.send(&[&bytes[head..], &get("/1")].concat());
@@ -280,7 +281,7 @@ pub fn a_refused_body_is_no_request(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// The client of the published experiments is served: `ab`, which speaks HTTP/1.0, with and without `-k`, GET and PUT.
+/// The published client is served: `ab`, which sends HTTP/1.0, with and without `-k`, GET and PUT.
 pub fn the_published_client_is_served(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let with = |first: &str, fields: &str, body: &str| {
@@ -308,7 +309,7 @@ pub fn the_published_client_is_served(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A repo that answers later, from a thread of its own, gives the same statuses and bodies.
+/// A repo that answers later, from a thread of its own, has the same statuses and bodies.
 pub fn a_later_repo_answers_the_same(subject: &ServerSubject) -> Outcome {
     let live = over(subject, LaterRepo::new());
     let mut client = live.client();

@@ -1,4 +1,4 @@
-//! What a client may do to its connection, and what it must not cost others.
+//! What a client may do to its connection without harm to other clients.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::property::Outcome;
 use polyserve_core::service::Echo;
 use std::time::Duration;
 
-/// A client that half-closes after its requests still gets every answer, large and late ones too; then the connection ends.
+/// A client that half-closes after its requests gets every answer, also large and late ones. Then the connection ends.
 pub fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -38,7 +38,7 @@ pub fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) -> Outcome
     Outcome::Held
 }
 
-/// A client that half-closes within a request has its connection ended; at most an error comes before that.
+/// The connection of a client that half-closes within a request ends, with at most an error before that.
 pub fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let body = request("POST", "/", "Content-Length: 10\r\n");
@@ -61,7 +61,7 @@ pub fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Connections that are opened and closed, with no byte sent, harm nobody.
+/// Connections that are opened and closed without a byte do not affect other clients.
 pub fn connections_without_a_request_harm_nobody(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for _ in 0..100 {
@@ -71,7 +71,7 @@ pub fn connections_without_a_request_harm_nobody(subject: &ServerSubject) -> Out
     Outcome::Held
 }
 
-/// Leaves by a reset: an answer waits unread, and the kernel tells the server that it was not wanted.
+/// Resets the connection: an answer is left unread in the socket when it is closed.
 fn reset(live: &Live, request: &[u8], rest: &[u8]) {
     let mut client = live.client();
     client.send(request).expect("the server takes the request");
@@ -79,7 +79,7 @@ fn reset(live: &Live, request: &[u8], rest: &[u8]) {
     let _ = client.send(rest);
 }
 
-/// Clients that reset their connections, between requests and within, harm nobody.
+/// Clients that reset their connections, between requests and within, do not affect other clients.
 pub fn resets_harm_nobody(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let expect = request("POST", "/", "Expect: 100-continue\r\nContent-Length: 1000\r\n");

@@ -1,4 +1,4 @@
-//! How long each step may take, and what ends it.
+//! Timeouts: how long each step may take, and how the connection ends.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use super::wire::{check_problem, get, request};
 use crate::client::Client;
 use crate::property::Outcome;
 
-/// The timeout under test; all others keep their defaults, so that a busy machine does not run into them.
+/// The timeout under test. All others keep their defaults, so that a busy machine does not reach them.
 const SHORT: Duration = Duration::from_millis(300);
 
 impl ServerSubject {
-    /// The client took too long: 408 and the end, or the end alone where that is declared.
+    /// The client reads 408 and the end. A server that declares it closes without an answer.
     #[track_caller]
     fn expect_timeout(&self, client: &mut Client) {
         if self.deviations.timeouts_close_silently {
@@ -27,7 +27,7 @@ impl ServerSubject {
         }
     }
 
-    /// Sends a byte whenever nothing comes, until something does.
+    /// Sends a byte every 20 ms until the server sends something or closes.
     #[track_caller]
     fn drip(&self, client: &mut Client, byte: u8) {
         let deadline = Instant::now() + self.patience;
@@ -38,7 +38,8 @@ impl ServerSubject {
     }
 }
 
-/// A head that is not there in time is 408, and the connection ends; the first request of a connection or a later one.
+/// A head that is not complete in time is 408, and the connection ends, for the first request of a connection and for
+/// a later one.
 pub fn a_slow_head_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
     for bytes in [&b"G"[..], b"GET / HTTP/1.1", b"GET / HTTP/1.1\r\nHost: a\r\n"] {
@@ -53,7 +54,7 @@ pub fn a_slow_head_times_out(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A body that is not there in time is 408, and the connection ends.
+/// A body that is not complete in time is 408, and the connection ends.
 pub fn a_slow_body_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
     let length = request("POST", "/", "Content-Length: 10\r\n");
@@ -66,7 +67,7 @@ pub fn a_slow_body_times_out(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A head that comes in drips is as late as one that does not come.
+/// A head that arrives one byte at a time is 408 at the head timeout.
 pub fn a_dripping_head_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
     let mut client = live.client();
@@ -76,7 +77,7 @@ pub fn a_dripping_head_times_out(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A body that comes in drips is as late as one that does not come.
+/// A body that arrives one byte at a time is 408 at the body timeout.
 pub fn a_dripping_body_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
     let mut client = live.client();
@@ -86,12 +87,11 @@ pub fn a_dripping_body_times_out(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A connection without a request is closed after the idle timeout, and not one byte is sent: a new one, and one that has
-/// been used.
+/// A connection without a request is closed after the idle timeout without a byte, a new connection and a used one.
 pub fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.idle_timeout = SHORT);
     live.client().expect_end();
-    // On a machine that is busy enough, a connection may be idle for too long before its first request.
+    // On a busy machine a connection may be idle for too long before its first request.
     for _ in 0..20 {
         let mut client = live.client();
         let sent = client.send(&get("/"));
@@ -108,7 +108,7 @@ pub fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome
     panic!("of 20 connections each was idle for {SHORT:?} before its first request");
 }
 
-/// An answer that does not come in time is 503, the connection ends, and the service's answer is given up.
+/// An answer that does not come in time is 503, the connection ends, and the server drops the service's answer.
 pub fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
     let gate = Gate::new();
     let live = subject.live(gate.clone(), |config| config.answer_timeout = SHORT);
@@ -121,7 +121,7 @@ pub fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// The service's time counts against no other timeout: not the idle one, nor those of head and body.
+/// The time that the service takes does not count towards the timeouts of idle connections, heads, bodies and writes.
 pub fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Sleepy), |config| {
         config.head_timeout = SHORT;
@@ -145,7 +145,7 @@ pub fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) -> Outcome {
     panic!("of 20 connections each was idle for {SHORT:?} before its first request");
 }
 
-/// A client that does not read its answer is cut after the write timeout, and its place is free for another.
+/// A client that does not read its answer is cut after the write timeout, and another client takes its place.
 pub fn a_client_that_never_reads_is_cut(subject: &ServerSubject) -> Outcome {
     const LENGTH: usize = 64 << 20;
     let live = subject.live(Arc::new(Large), |config| {

@@ -1,4 +1,4 @@
-//! Requests as bytes, and what every error answer must look like.
+//! Requests as bytes, and the form of every error answer.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(super) fn chunked(method: &str, path: &str, body: &[u8], chunk: usize) -> Ve
     bytes
 }
 
-/// `length` bytes in which a lost, repeated or moved byte shows.
+/// `length` bytes that show a lost, repeated or moved byte.
 pub(super) fn pattern(length: usize) -> Vec<u8> {
     // 251 is prime, so that no block of a power of two repeats.
     let cycle: Vec<u8> = (0..251_u8).map(|n| b' ' + n % 90).collect();
@@ -54,7 +54,7 @@ pub(super) fn pattern(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Panics unless `bytes` is the pattern; says where it first differs.
+/// Panics unless `bytes` is the pattern. The message has the first difference.
 #[track_caller]
 pub(super) fn check_pattern(bytes: &[u8], length: usize) {
     let expected = pattern(length);
@@ -64,7 +64,7 @@ pub(super) fn check_pattern(bytes: &[u8], length: usize) {
     }
 }
 
-/// A problem body by RFC 9457, as the service and the codec write it.
+/// Checks a problem body by RFC 9457, as the service and the codec write it.
 #[track_caller]
 pub(super) fn check_problem(response: &Response) {
     let text = response.text();
@@ -79,7 +79,7 @@ pub(super) fn check_problem(response: &Response) {
 }
 
 impl ServerSubject {
-    /// The body of an error that is found before the service is asked.
+    /// Checks the body of an error before the service is called.
     #[track_caller]
     pub(super) fn check_early_problem(&self, response: &Response) {
         if self.deviations.early_errors_are_empty {
@@ -89,7 +89,7 @@ impl ServerSubject {
         }
     }
 
-    /// `bytes` are refused with one of `statuses`; the connection may stay or be closed, as the answer says.
+    /// `bytes` are refused with one of `statuses`. The connection ends if the answer says so.
     #[track_caller]
     pub(super) fn refused(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
         let mut client = live.client();
@@ -102,14 +102,16 @@ impl ServerSubject {
         drop(sent);
     }
 
-    /// `bytes` are refused with one of `statuses`; the answer says that it is the last, and nothing after it is answered.
+    /// `bytes` are refused with one of `statuses`. The answer says that it is the last, and nothing after it is
+    /// answered.
     #[track_caller]
     pub(super) fn refused_for_good(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
-        // What follows would be answered by a server that goes on reading.
+        // A server that goes on reading would answer this request.
         self.refused_unfinished(live, &[bytes, &get("/next")].concat(), statuses);
     }
 
-    /// As [`refused_for_good`](Self::refused_for_good), of a request that does not end: nobody waits for the rest.
+    /// As [`refused_for_good`](Self::refused_for_good), for a request that does not end: the server does not wait for
+    /// the rest.
     #[track_caller]
     pub(super) fn refused_unfinished(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
         let mut client = live.client();
@@ -122,8 +124,8 @@ impl ServerSubject {
     }
 }
 
-/// Sends `bytes` in `parts`, so that the server is likely to see each alone. The pause makes that more likely; nothing
-/// depends on it.
+/// Sends `parts` with a pause between them, so that the server is likely to read each part alone. No result depends on
+/// it.
 #[track_caller]
 pub(super) fn send_parts(client: &mut Client, parts: &[&[u8]]) {
     for (n, part) in parts.iter().enumerate() {

@@ -62,49 +62,49 @@ flaws! {
     NeverContinues, caught by an_expected_continue_comes_before_the_body;
     /// Sends a 100 before it asks whether the head is refused.
     AlwaysContinues, caught by a_refusal_comes_instead_of_continue;
-    /// Leaves a client alone for as long as it likes.
+    /// Has no timeouts for clients.
     HasNoTimeouts, caught by a_slow_head_times_out;
     /// Starts its timeouts again with every byte.
     DripsKeepItAwake, caught by a_dripping_head_times_out;
-    /// Closes on clients that take too long, and does not say why.
+    /// Closes without an answer if a client takes too long.
     ClosesOnLateClients, caught by a_slow_head_times_out;
-    /// Has no body for what it refuses before it asks the service.
+    /// Sends no body with an error before the service is called.
     LeavesErrorsEmpty, caught by garbage_is_refused;
-    /// Says 400 where a method, a coding or a version is not known.
+    /// Answers 400 to an unknown method, coding or version.
     CallsEverythingBad, caught by unknown_methods_are_not_implemented;
-    /// Says 408 to a connection that was merely idle.
+    /// Answers 408 on an idle connection.
     ScoldsIdleConnections, caught by an_idle_connection_is_closed_silently;
-    /// Waits for a later answer without limit.
+    /// Waits for a deferred answer without a limit.
     WaitsForEver, caught by a_slow_answer_times_out;
-    /// Answers a GET as it did the same one before, every other time.
+    /// Repeats the previous answer to a GET of the same target, every other time.
     AnswersFromMemory, caught by linearizable_over_http;
-    /// Polls a later answer once, and does not hear that it came.
+    /// Polls a deferred answer once, and ignores its wake.
     LosesWakes, caught by a_later_repo_answers_the_same;
-    /// Waits without limit for a client to read.
+    /// Waits without a limit for a client to read.
     NeverCutsReaders, caught by a_client_that_never_reads_is_cut;
-    /// Takes the end of a client's requests for the end of the client.
+    /// Closes a connection whose client has half-closed.
     TakesHalfCloseForClose, caught by a_half_closed_client_gets_its_answers;
-    /// Stops accepting after a connection that brought nothing.
+    /// Stops accepting after a connection without a byte.
     DiesOfAnEmptyConnection, caught by connections_without_a_request_harm_nobody;
-    /// Closes after a refusal without reading what was sent: the kernel resets the connection.
+    /// Closes after a refusal without reading the client's bytes, so that the kernel resets the connection.
     DoesNotLinger, caught by a_refusal_survives_unread_input;
     /// Lets a panic end the thread and its connection.
     LetsPanicsThrough, caught by a_panic_in_call_is_a_500;
-    /// Lets a panic in the drop of an answer that it gives up end the connection.
+    /// Lets a panic in the drop of an abandoned answer end the connection.
     LetsDropsPanic, caught by a_panic_in_a_given_up_answer_is_a_503;
-    /// Leaves what a panicking service had written in front of its 500.
+    /// Sends what a panicking service had written before the 500.
     KeepsHalfAnAnswer, caught by a_panic_in_call_is_a_500;
-    /// Turns clients away without saying when to try again.
+    /// Refuses clients without `Retry-After`.
     TurnsAwayForEver, caught by connections_past_the_limit_are_turned_away;
-    /// Leaves clients past the limit without an answer.
+    /// Closes connections past the limit without an answer.
     TurnsAwaySilently, caught by connections_past_the_limit_are_turned_away;
-    /// Does not close an idle connection for one that waits.
+    /// Does not close an idle connection if another one waits.
     KeepsIdleConnections, caught by idle_connections_hold_nobody_up;
     /// Answers one request more than it may.
     MiscountsRequests, caught by requests_per_connection_are_counted;
     /// Sends the date of its start.
     StaleDate, caught by the_date_is_the_time;
-    /// Names itself unasked.
+    /// Sends a `Server` field that is not configured.
     BoastsItsName, caught by a_banner_is_shown_when_configured;
     /// Ends only at the shutdown's deadline.
     SleepsUntilTheDeadline, caught by a_shutdown_closes_idle_connections;
@@ -114,7 +114,7 @@ flaws! {
     TearsAnswers, caught by a_waiting_answer_outlives_the_shutdown;
     /// Closes after the first answer of a drain, whatever has come behind its request.
     DrainsOneAnswer, caught by pipelined_requests_are_served_by_the_drain;
-    /// Does not say that the answer of a drain is the last.
+    /// Does not say `Connection: close` in a drain.
     DrainsWithoutSayingSo, caught by a_request_in_mid_body_outlives_the_shutdown;
     /// Does not count answers to HEAD.
     Truthless, caught by every_answer_is_counted;
@@ -130,15 +130,15 @@ flaws! {
     LeaksThreads, caught by nothing_is_left_after_the_end;
     /// Leaves a descriptor behind for every connection.
     LeaksDescriptors, caught by ended_connections_leave_nothing;
-    /// Stops accepting when the system has no descriptor left.
+    /// Stops accepting if the process has no descriptor left.
     DiesOfFullTables, caught by running_out_of_descriptors_ends_nothing;
-    /// Tries again and again, without a pause, when the system has no descriptor left.
+    /// Accepts again without a pause if the process has no descriptor left.
     SpinsOnFullTables, caught by running_out_of_descriptors_ends_nothing;
-    /// Polls an answer that is to come without a pause.
+    /// Polls a deferred answer without a pause.
     SpinsWhileItWaits, caught by waiting_costs_no_time;
     /// Keeps its listener while a thread is stuck.
     KeepsThePortWhileStuck, caught by a_stuck_thread_is_left_behind;
-    /// Closes its listener at the shutdown's begin, with clients in its queue.
+    /// Closes its listener when the shutdown begins, with clients in its queue.
     ForgetsTheQueue, caught by a_request_in_the_queue_is_served_by_the_drain;
     /// Serves one connection after the other.
     ServesOneAtATime, caught by a_pipelining_client_leaves_room_at_a_full_queue;

@@ -1,11 +1,11 @@
-//! Heads of requests, read from the start again whenever more has come: slow, short, and not the codec's.
+//! Heads of requests. Each read parses the head again from its start: slow, short, and independent of the codec.
 
 use polyserve_core::service::{Header, Method, Status, Version};
 use polyserve_core::{Head, Headers, ServerConfig};
 
 use super::Flaw;
 
-/// A request that is refused before the service is asked. All of them end their connection.
+/// A request that is refused before the service is called. Each refusal ends its connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
     pub(super) status: Status,
@@ -16,14 +16,14 @@ pub(super) fn refuse<T>(status: Status, detail: &'static str) -> Result<T, Refus
     Err(Refusal { status, detail })
 }
 
-/// A head that was understood.
+/// A valid head.
 #[derive(Debug)]
 pub(super) struct Parsed {
     method: Method,
     target: String,
     version: Version,
     fields: Vec<(String, Vec<u8>)>,
-    /// Where it ends.
+    /// The offset of its end.
     pub(super) end: usize,
     pub(super) framing: Framing,
     pub(super) keeps: bool,
@@ -63,7 +63,7 @@ impl Parsed {
     }
 }
 
-/// The head at the start of `input`; `None` while it has not ended.
+/// Parses the head at the start of `input`. Returns `None` if it has not ended.
 pub(super) fn parse(input: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> Result<Option<Parsed>, Refusal> {
     let start = if input.starts_with(b"\r\n") { 2 } else { 0 };
     let mut lines = Vec::new();
@@ -120,7 +120,7 @@ fn too_long<T>(input: &[u8], lines: &[&[u8]], flaw: Option<Flaw>) -> Result<T, R
 /// Longer than any known method.
 const LONG_METHOD: usize = 16;
 
-/// Where the line that begins at `from` ends, its line end included. What cannot stand in a line is refused at once.
+/// Returns the end of the line that begins at `from`, with its line end. Refuses a byte that no line may hold at once.
 fn line(input: &[u8], from: usize, first: bool, flaw: Option<Flaw>) -> Result<Option<usize>, Refusal> {
     for (at, &byte) in input.iter().enumerate().skip(from) {
         let after_cr = at > from && input[at - 1] == b'\r';

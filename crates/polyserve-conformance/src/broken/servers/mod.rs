@@ -1,16 +1,15 @@
-//! A server that is plain and right, and the same one wrong in one way at a time.
+//! A plain server that has every property, and the same server with one flaw.
 //!
-//! [`PlainServer`] gives each connection a thread that looks up from its socket every few milliseconds, to see whether it
-//! is wanted elsewhere. It shares no code with the servers' codec, so that the kit is not only as right as that codec. It
-//! is the slowest server here and is in no table: it is what the kit itself is tested with, and a complete example of what
-//! the contract asks for.
+//! [`PlainServer`] runs a thread for each connection, which checks every few milliseconds whether its connection must
+//! end. It shares no code with the servers' codec, so that the kit does not depend on that codec. It is the slowest
+//! server here and is in no table. The kit is tested with it, and it is a complete example of the contract.
 //!
-//! A [`Flaw`] switches one of its virtues off; the kit's own tests show that a named property catches each.
+//! A [`Flaw`] breaks it in one way. The kit's own tests show that a named property catches each flaw.
 //!
 //! # Layout
 //!
-//! `head` and `body` read requests, `connection` is a thread's loop, `sending` its answers, `server` accepts and drains;
-//! `flaw` lists the flaws.
+//! `head` and `body` read requests. `connection` is a thread's loop, `sending` sends its answers. `accept` accepts and
+//! drains, and `server_state` holds what threads share. `flaw` lists the flaws.
 
 mod accept;
 mod body;
@@ -28,7 +27,7 @@ use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Se
 
 pub use flaw::Flaw;
 
-/// The server of one thread for each connection, right or with one flaw.
+/// A server with one thread for each connection, with one flaw or none.
 #[derive(Debug)]
 pub struct PlainServer {
     config: ServerConfig,
@@ -40,7 +39,7 @@ impl PlainServer {
     ///
     /// # Errors
     ///
-    /// Where a limit is none, or a worker count is asked for: this shape has no choice.
+    /// Returns an error if a limit is invalid, or if a worker count is set: this shape has none.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         match config.workers {

@@ -1,4 +1,4 @@
-//! How a connection's answers leave.
+//! How a connection's answers are sent.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ struct Held {
     counts: bool,
 }
 
-/// Held answers leave when they are larger than this together.
+/// Answers that are held back are sent once they are larger than this together.
 const HELD: usize = 64 * 1024;
 
 /// The answers of one connection that wait to be sent together.
@@ -41,7 +41,8 @@ impl<'a> Output<'a> {
         self.held.push(Held { bytes: b"HTTP/1.1 100 Continue\r\n\r\n".to_vec(), counts: false });
     }
 
-    /// Sends an answer, or holds it until what arrived together can leave together; says whether the connection stands.
+    /// Sends an answer, or holds it back so that answers to requests that arrived together are sent together. Returns
+    /// whether the connection is still open.
     pub(super) fn answer(&mut self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> bool {
         let mut bytes = self.encode(reply, in_place, to_head && !self.has(Flaw::AnswersHeadWithABody), connection);
         if self.has(Flaw::KeepsHalfAnAnswer) && reply.status() == Status::INTERNAL_SERVER_ERROR {
@@ -60,7 +61,7 @@ impl<'a> Output<'a> {
         if large && !self.has(Flaw::BuffersWithoutLimit) { self.flush() } else { true }
     }
 
-    /// Sends what is held and counts what the kernel took; says whether it took everything.
+    /// Sends the answers that are held back, and counts those that the kernel took. Returns whether it took all.
     pub(super) fn flush(&mut self) -> bool {
         if self.held.is_empty() {
             return true;
@@ -107,7 +108,7 @@ impl<'a> Output<'a> {
         bytes
     }
 
-    /// Writes everything, unless it takes too long; says how much the kernel took.
+    /// Writes `bytes` within the write timeout. Returns the number of bytes that the kernel took.
     fn write(&self, bytes: &[u8]) -> usize {
         let deadline = Instant::now() + self.server.config.write_timeout;
         let mut stream = self.stream;

@@ -12,7 +12,7 @@ use polyserve_core::{ServerConfig, Service, Shutdown};
 use super::Flaw;
 use crate::client::imf_fixdate;
 
-/// How long a thread looks away from what it might have to do.
+/// How often a thread checks whether its connection must end.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// What all threads of a run share.
@@ -22,13 +22,13 @@ pub(super) struct ServerState {
     pub(super) service: Arc<dyn Service>,
     pub(super) shutdown: Shutdown,
     pub(super) answered: AtomicU64,
-    /// Work is cut from now on.
+    /// Unfinished work is cut.
     pub(super) over: AtomicBool,
-    /// A flaw's: nothing more is accepted.
+    /// For a flaw: nothing more is accepted.
     pub(super) stopped: AtomicBool,
-    /// A flaw's: the number of refused connections.
+    /// For a flaw: the number of refused connections.
     pub(super) refused: AtomicU64,
-    /// A flaw's: held by the connection that is served.
+    /// For a flaw: locked by the connection that is served.
     pub(super) one_at_a_time: Mutex<()>,
     pub(super) started: SystemTime,
     pub(super) connections: Mutex<HashMap<u64, Arc<OpenConnection>>>,
@@ -36,17 +36,17 @@ pub(super) struct ServerState {
     pub(super) ended: Condvar,
 }
 
-/// A connection, as others see it.
+/// A connection, as other threads see it.
 pub(super) struct OpenConnection {
     pub(super) stream: TcpStream,
     pub(super) state: Mutex<ConnectionState>,
     pub(super) must_close: AtomicBool,
 }
 
-/// What a connection is doing.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionState {
-    /// Accepted, and has not said a word.
+    /// Accepted, and no byte has come.
     New,
     /// Waits for the next request.
     Idle,
@@ -54,7 +54,7 @@ pub(super) enum ConnectionState {
     Busy,
     /// Its thread is in the service's own code.
     InService,
-    /// Has had its last answer.
+    /// Has sent its last answer.
     Leaving,
 }
 
