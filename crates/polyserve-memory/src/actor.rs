@@ -1,37 +1,41 @@
-//! `actor`: each shard of the map belongs to one thread, its *owner*. Operations are messages to it; the answers come
-//! later, by promise.
+//! `actor`: each shard of the map belongs to one thread, its *owner*. Operations are messages to the owner, and are
+//! answered later by a promise.
 //!
 //! Invariants:
 //!
-//! * Only the owner ever touches its entities, so the map needs no lock, and no operation waits for another's lock. A visit
-//!   cannot run there: a get clones the entity and answers `Fetched`.
-//! * A mailbox takes its messages in the order in which they were sent, and an id's messages are all in one mailbox: an id's
-//!   operations take effect in the order in which they were asked.
-//! * A mailbox is bounded. Where it is full the operation is refused with `Overloaded`, and nothing has happened.
-//! * A panic in an owner can only be another's code, a waker that it wakes, or what that waker panicked with, as it is
-//!   dropped. It costs that waker its wake; the answer had been given, and what is queued behind it is served.
-//! * However an owner ends, its mailbox is closed and empty after it: nobody waits for an answer that nobody gives.
-//! * Dropping the repo ends the owners when they have answered what was asked, and joins them. Where it is an owner that
-//!   drops it (a waker may hold the last reference), nobody is joined: no thread can wait for itself, and the others end by
-//!   themselves.
+//! * Only the owner accesses its entities, so the map needs no lock, and no operation waits for another operation's
+//!   lock. A visit cannot run on the owner: a get clones the entity and answers `Fetched`.
+//! * A mailbox delivers its messages in the order in which they were sent, and all messages of an id go to one mailbox.
+//!   So the operations of an id take effect in the order in which they were sent.
+//! * A mailbox is bounded. If it is full, the operation fails with `Overloaded` and has no effect.
+//! * Only foreign code can panic in an owner: a waker that the owner wakes, or the drop of that panic's payload. The
+//!   panic loses that wake. The answer was given before it, and the messages after it are processed.
+//! * However an owner ends, its mailbox is then closed and empty: no operation waits for an answer for ever.
+//! * Dropping the repo ends the owners after they have answered all messages, and joins them. If an owner drops the
+//!   repo (a waker may hold the last reference), no thread is joined: a thread cannot wait for itself, and the others
+//!   end by themselves.
 //!
-//! Cost: two allocations for the promise, a hash, a lock to put a message of 80 bytes into the mailbox, where the owner
-//! takes all that wait there in one go; a second hash and a probe, a lock to keep the promise, one to take what it says;
-//! and the wake of whoever waits. An owner that has run out of messages sleeps, and the first message wakes it, a system call and a switch
-//! of threads; what is sent until it runs comes with that one. It does not spin before it sleeps: the thread that could
-//! send it something may need its core. A get also copies the description. `len` asks every owner, and adds up: exact when
-//! nothing else runs.
+//! Cost: two allocations for the promise, a hash, a lock to put a message of 80 bytes into the mailbox, from which the
+//! owner takes all messages at once. Then a second hash and a probe, two locks of the promise, and the wake of the
+//! waiting thread. A get also copies the description. `len` asks every owner and adds up the counts; it is exact if no
+//! other operation runs.
 //!
-//! The mailbox is a mutex, a ring and a condition variable, not a channel: a channel hands out one message for each
-//! receive, where this hands out all of them for one lock; crossbeam's spins before it parks, and std's bounded one
-//! is received from one by one.
+//! An owner without messages sleeps. The first message wakes it: a system call and a switch of threads, shared by all
+//! messages that are sent until the owner runs. The owner does not spin before it sleeps, because the sender may need
+//! its core.
 //!
-//! Memory: an entity costs what it does in a plain map. A mailbox keeps the room of the most messages that it has ever
-//! held, twice: 3 MB for each owner at most.
+//! The mailbox is a mutex, a ring and a condition variable. A channel returns one message for each receive, while the
+//! mailbox returns all messages for one lock. crossbeam's channel also spins before it parks.
 //!
-//! *Wins when* a shard's operations are long, or must run where they cannot be shared (a library that is not
-//! thread-safe, a file of its own): none ever runs on a caller's thread, and none is ever made to wait for a lock. *Loses
-//! when* operations are short, as they are here: handing one over costs many times what it does.
+//! Memory: an entity costs as much as in a plain map. A mailbox keeps the capacity for the most messages that it ever
+//! held, twice: at most 3 MB for each owner.
+//!
+//! Source: the actor model (Hewitt, Bishop and Steiger, 1973).
+//!
+//! *Wins when* an operation must not run on the caller's thread, for instance in a library that is not thread-safe. No
+//! record measures that. *Loses when* operations are short, as here, because sending a message costs many times the
+//! operation: 0.07 M operations a second at half puts on two threads, `sharded` 11.1
+//! (`docs/results/2026-11-22/stores-workers.jsonl`).
 
 pub(crate) mod mailbox;
 mod sync;
@@ -53,8 +57,8 @@ use polyserve_core::{Answer, Completer, Entity, EntityRef, EntityRepo, Lookup, P
 use self::mailbox::{Mailbox, Refused};
 use crate::hash::IdState;
 
-/// How many operations may wait for one owner, unless told otherwise: more than a server has connections by default.
-const ROOM: NonZeroUsize = NonZeroUsize::new(16 * 1024).unwrap();
+/// The default capacity of a mailbox. It is larger than the default number of connections of a server.
+const DEFAULT_CAPACITY: NonZeroUsize = NonZeroUsize::new(16 * 1024).unwrap();
 
 /// Shards that each belong to one thread.
 pub struct Actor {
@@ -64,52 +68,52 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// An empty repo with an owner for each core, and room for 16 384 operations to wait for each of them, beside as many that
-    /// it has taken and works on.
+    /// Creates an empty repo with an owner for each core. The mailbox of each owner holds 16,384 operations, in
+    /// addition to those that the owner has taken out.
     ///
     /// # Panics
     ///
-    /// Where a thread cannot be started; [`Actor::start`] says so instead.
+    /// Panics if a thread cannot be started. [`Actor::start`] returns an error instead.
     pub fn new() -> Self {
         Self::start().expect("the owners' threads can be started")
     }
 
-    /// As [`Actor::new`].
+    /// Creates the same repo as [`Actor::new`].
     ///
     /// # Errors
     ///
-    /// Where a thread cannot be started.
+    /// Returns an error if a thread cannot be started.
     pub fn start() -> io::Result<Self> {
-        Self::with(NonZeroUsize::new(cores()).unwrap_or(NonZeroUsize::MIN), ROOM)
+        Self::with(NonZeroUsize::new(cores()).unwrap_or(NonZeroUsize::MIN), DEFAULT_CAPACITY)
     }
 
-    /// An empty repo with so many owners, and room for so many operations to wait for each of them, beside as many that it has
-    /// taken and works on.
+    /// Creates an empty repo with `owners` owners. The mailbox of each owner holds `capacity` operations, in addition
+    /// to those that the owner has taken out.
     ///
     /// # Errors
     ///
-    /// Where a thread cannot be started.
-    pub fn with(owners: NonZeroUsize, room: NonZeroUsize) -> io::Result<Self> {
-        let mailboxes = (0..owners.get()).map(|_| Arc::new(Mailbox::new(room.get()))).collect();
+    /// Returns an error if a thread cannot be started.
+    pub fn with(owners: NonZeroUsize, capacity: NonZeroUsize) -> io::Result<Self> {
+        let mailboxes = (0..owners.get()).map(|_| Arc::new(Mailbox::new(capacity.get()))).collect();
         let mut repo = Self { hasher: IdState::default(), mailboxes, owners: Vec::with_capacity(owners.get()) };
         for (number, mailbox) in repo.mailboxes.iter().enumerate() {
             let mailbox = Arc::clone(mailbox);
             let owner = thread::Builder::new().name(format!("owner-{number}"));
-            repo.owners.push(owner.spawn(move || own(&mailbox))?); // on an error the drop ends the others
+            repo.owners.push(owner.spawn(move || run_owner(&mailbox))?); // on an error, dropping `repo` ends the other owners
         }
         Ok(repo)
     }
 
-    /// The mailbox of the owner of `id`.
+    /// Returns the mailbox of the owner of `id`.
     fn mailbox(&self, id: i64) -> &Mailbox<Operation> {
-        // The bits below those seven that the owner's table has its tags of.
+        // The owner's table takes its tags from the upper seven bits, so the owner is chosen by the bits below.
         let (hash, owners) = (self.hasher.hash_one(id) << 7, self.mailboxes.len());
         &self.mailboxes[((u128::from(hash) * owners as u128) >> 64) as usize]
     }
 }
 
 impl Default for Actor {
-    /// As [`Actor::new`].
+    /// Creates the same repo as [`Actor::new`].
     fn default() -> Self {
         Self::new()
     }
@@ -128,19 +132,19 @@ impl Drop for Actor {
     }
 }
 
-/// A promise of what an operation finds.
-type Reply<T> = Completer<Result<T, RepoError>>;
+/// The completer of an operation's answer.
+type ResultCompleter<T> = Completer<Result<T, RepoError>>;
 
 enum Operation {
-    Get(i64, Reply<Lookup>),
-    Put(Entity, Reply<Put>),
-    Remove(i64, Reply<Removed>),
-    Len(Reply<u64>),
+    Get(i64, ResultCompleter<Lookup>),
+    Put(Entity, ResultCompleter<Put>),
+    Remove(i64, ResultCompleter<Removed>),
+    Len(ResultCompleter<u64>),
 }
 
 impl Operation {
-    /// Takes effect and answers. An answer that nobody waits for any more is dropped, and a replaced or removed entity after
-    /// the answer was given.
+    /// Executes the operation and completes its answer. If the answer was abandoned, the result is dropped. A replaced
+    /// or removed entity is dropped after the answer is complete.
     fn run(self, entities: &mut HashMap<i64, Entity, IdState>) {
         match self {
             Self::Get(id, reply) => {
@@ -162,15 +166,15 @@ impl Operation {
     }
 }
 
-/// What an owner does until its mailbox is closed and empty.
-fn own(mailbox: &Mailbox<Operation>) {
-    let mut post = Post { mailbox, batch: VecDeque::new() };
+/// The loop of an owner. It ends when the mailbox is closed and empty.
+fn run_owner(mailbox: &Mailbox<Operation>) {
+    let mut queue = OwnerQueue { mailbox, batch: VecDeque::new() };
     let mut entities = HashMap::default();
-    while post.mailbox.receive(&mut post.batch) {
-        while !post.batch.is_empty() {
-            // One net for many operations; whoever panics has been taken out of the batch.
+    while queue.mailbox.receive(&mut queue.batch) {
+        while !queue.batch.is_empty() {
+            // One `catch_unwind` for many operations. An operation that panics has already left the batch.
             let _ = catch_unwind(AssertUnwindSafe(|| {
-                while let Some(operation) = post.batch.pop_front() {
+                while let Some(operation) = queue.batch.pop_front() {
                     operation.run(&mut entities);
                 }
             }))
@@ -179,38 +183,38 @@ fn own(mailbox: &Mailbox<Operation>) {
     }
 }
 
-/// An owner's mailbox, and what it has taken out of there. Whoever waits for either when the owner ends is told `Closed`.
-struct Post<'a> {
+/// The mailbox of an owner, and the operations taken out of it. When it is dropped, all their answers are `Closed`.
+struct OwnerQueue<'a> {
     mailbox: &'a Mailbox<Operation>,
     batch: VecDeque<Operation>,
 }
 
-impl Drop for Post<'_> {
+impl Drop for OwnerQueue<'_> {
     fn drop(&mut self) {
         let waiting = self.mailbox.end();
         for operation in self.batch.drain(..).chain(waiting) {
-            // Its completer wakes who waits, and that may panic.
+            // Dropping the completer wakes the waiting thread, and that waker may panic.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(operation))).map_err(dispose);
         }
     }
 }
 
-/// Sends an operation to the owner of `mailbox`. Its answer comes later, even where it is refused.
+/// Sends an operation to the owner of `mailbox`. The answer is always `Later`, also if the operation is refused.
 fn ask<T: Send + 'static>(
     mailbox: &Mailbox<Operation>,
-    operation: impl FnOnce(Reply<T>) -> Operation,
+    operation: impl FnOnce(ResultCompleter<T>) -> Operation,
 ) -> Answer<Result<T, RepoError>> {
     let (reply, answer) = promise(Err(RepoError::Closed));
     match mailbox.send(operation(reply)) {
         Ok(()) => answer,
         Err(Refused::Full(_)) => Answer::later(ready(Err(RepoError::Overloaded))),
-        // Its completer is dropped here, and says so.
+        // Its completer is dropped here, which answers `Closed`.
         Err(Refused::Closed(_)) => answer,
     }
 }
 
 impl EntityRepo for Actor {
-    /// Never calls `visit`.
+    /// Answers [`Lookup::Fetched`] and never calls `visit`.
     fn get(&self, id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         ask(self.mailbox(id), |reply| Operation::Get(id, reply))
     }
@@ -236,7 +240,7 @@ impl EntityRepo for Actor {
 }
 
 impl fmt::Debug for Actor {
-    /// Asks nobody, so that it can be printed from anywhere.
+    /// Sends no message, so a repo can be printed anywhere.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Actor").finish_non_exhaustive()
     }
@@ -266,11 +270,11 @@ mod tests {
         let mut poll = |waker: &Waker| Pin::new(&mut panics).poll(&mut Context::from_waker(waker));
         assert!(poll(&Waker::from(Arc::new(Panics))).is_pending());
         let taken = ask(&mailbox, |reply| Operation::Put(Entity::new(1, "one", 1.0), reply));
-        let mut post = Post { mailbox: &mailbox, batch: VecDeque::new() };
-        assert!(mailbox.receive(&mut post.batch));
+        let mut queue = OwnerQueue { mailbox: &mailbox, batch: VecDeque::new() };
+        assert!(mailbox.receive(&mut queue.batch));
         let waiting = ask(&mailbox, Operation::Len);
         let ended = catch_unwind(AssertUnwindSafe(move || {
-            let _post = post;
+            let _queue = queue;
             resume_unwind(Box::new("the owner's panic"));
         }));
         assert!(ended.is_err());
@@ -283,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_dropped_repo_has_joined_its_owners() {
-        let repo = Actor::with(NonZeroUsize::new(3).unwrap(), ROOM).unwrap();
+        let repo = Actor::with(NonZeroUsize::new(3).unwrap(), DEFAULT_CAPACITY).unwrap();
         let mailboxes: Vec<_> = repo.mailboxes.iter().map(Arc::downgrade).collect();
         let put = repo.put(Entity::new(7, "seven", 7.0));
         drop(repo);

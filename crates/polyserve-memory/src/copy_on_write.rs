@@ -1,37 +1,46 @@
-//! `copy_on_write`: readers never wait. Entities lie in small immutable chunks; a write copies one chunk and publishes
-//! the copy with one exchange of a pointer.
+//! `copy_on_write`: readers never wait. Entities lie in small immutable chunks. A write copies one chunk and publishes
+//! the copy by exchanging one pointer.
 //!
-//! Per-chunk copies, not a persistent tree: both publish by one exchange, but a tree's put copies a path, log n nodes
-//! of up to 32 shared pointers each, and its get follows that path. Here the chunks stand in a table that grows by one
-//! chunk at a time (linear hashing: Litwin, VLDB 1980), so that a write copies about two entries, of ten or of ten
-//! million. An operation is done when it answers, so puts answer `Now`; what they wait for is the lock of one shard, held
-//! for the copies of two chunks, and once in a doubling of its table for making that table's new half.
+//! A persistent tree also publishes by one exchange, but its put copies a path of log n nodes, each of up to 32 shared
+//! pointers, and its get follows that path. Here the chunks stand in a table that grows by one chunk at a time (linear
+//! hashing). So a write copies about two entries, of ten or of ten million. A put is complete when it answers, so it
+//! answers `Now`. It waits for the lock of one shard, which is held for the copies of two chunks, and once in a
+//! doubling of the table for allocating the new half.
 //!
 //! Invariants:
 //!
-//! * A published chunk never changes. Entities are shared by all chunks that name them; no description is copied.
-//! * Readers take no lock. What a reader looks at is kept for it by a debt that it writes down in its thread's own
-//!   memory ([`arc_swap`]), and that a writer who takes it out of the table pays.
-//! * Writers of a shard take turns; how they publish a growth so that no reader misses an entity is told in `shard.rs`.
+//! * A published chunk never changes. Entities are shared by all chunks that contain them, and no description is
+//!   copied.
+//! * Readers take no lock. A reader records the chunk that it reads as a debt in its thread's own memory
+//!   ([`arc_swap`]). A writer that takes the chunk out of the table pays the debt by counting the reader's reference.
+//! * Writers of a shard exclude each other. `shard.rs` argues why no reader misses an entity during a growth.
 //!
 //! Cost: a get is one hash, two words of the shard, two exchanges in the thread's own memory, a chunk of about two
-//! entries, and the entity: nothing that readers share is written, and nothing is allocated (arc-swap's record of a
-//! thread, at its first get, is). A put or a remove is a lock, a new chunk of about two entries, each of whose entities is
-//! counted up and, with the old chunk, down again; one exchange; and a look through the debts, nine compare-and-swaps for
-//! each thread that has ever read. A put of a new id copies a second chunk at every second turn, to split it; where the
-//! table of a shard has doubled, one put makes it as large again, empty: 8 bytes for each two entities, 1 MiB where 32
-//! shards hold 10 million. `len` takes every shard's lock, one after the other: exact when nothing else runs. Dropping the
-//! repo looks through the debts for every place of its tables: a quarter of a microsecond an entity.
+//! entries, and the entity. It writes nothing that other readers read, and allocates nothing (except arc-swap's record
+//! of a thread, at its first get).
 //!
-//! Memory: 8 bytes for each two entities in the table, 16 an entity and 16 a chunk in the chunks, and an allocation with a
-//! count for each entity. What is replaced or removed is dropped at once, outside the lock; where a reader still looks at
-//! it, by that reader when it leaves. The table is kept.
+//! A put or a remove is a lock, a new chunk of about two entries, and one exchange. The reference count of each entity
+//! of the chunk is raised and, with the old chunk, lowered. The debts of all readers are checked: nine
+//! compare-and-swaps for each thread that has ever read. Every second put of a new id also splits a chunk. When the
+//! table of a shard has doubled, one put allocates as much again: 8 bytes for each two entities, 1 MiB if 32 shards
+//! hold 10 million.
 //!
-//! *Wins when* reads are nearly all of the load and must not wait for anything: not for a writer, a growth, or a thread that
-//! lost its core within a lock; and where what is removed must be gone, not an epoch later. *Loses when* puts are frequent:
-//! two allocations, and a look at every reader's debts: measured, four to six times a locked map's put. In a large store a
-//! get loses too: table, chunk, entity, description is a pointer more than other maps follow, and beyond the caches it takes
-//! about twice as long as theirs.
+//! `len` takes every shard's lock in turn; it is exact if no other operation runs. Dropping the repo checks the debts
+//! for every slot of its tables: a quarter of a microsecond for each entity.
+//!
+//! Memory: 8 bytes for each two entities in the table, 16 bytes for each entity and for each chunk in the chunks, and
+//! an allocation with a count for each entity. A replaced or removed entity is dropped at once, outside the lock, or by
+//! the last reader that still reads it. The table is kept.
+//!
+//! Source: linear hashing (Litwin, VLDB 1980); the `arc-swap` crate.
+//!
+//! *Wins when* almost all operations are reads of few entities, or of one, and no lock may block them; only `papaya` is
+//! faster, which frees removed entities later. On two threads it does 55.0 M gets a second among 1 000 entities,
+//! `papaya` 59.7, `sharded` 46.8 (`stores-keys.jsonl`), and 99.9 M of one id, `papaya` 144, stores with locks at most
+//! 10.4 (`stores-skew.jsonl`). *Loses when* puts are frequent, which allocate twice and check the debts of all readers:
+//! 2.5 M operations a second at half puts, `sharded` 11.1, `packed` 15.5 (`stores-workers.jsonl`). It loses in a large
+//! store, because table, chunk, entity and description are one pointer more than in other maps: 7.0 M gets a second
+//! among a million, `papaya` 13.9, `sharded` 16.6 (`stores-keys.jsonl`). Records: `docs/results/2026-11-22`, two cores.
 
 pub(crate) mod shard;
 mod sync;
@@ -47,27 +56,28 @@ use triomphe::Arc;
 use self::shard::Shard;
 use crate::hash::IdState;
 
-/// Shards for each core: two writers of different ids seldom meet at one.
+/// Number of shards for each core. Two writers of different ids rarely share a shard.
 const SHARDS_PER_CORE: usize = 16;
-const MOST_SHARDS: usize = 1024;
+const MAX_SHARDS: usize = 1024;
 
 /// Immutable chunks behind pointers.
 pub struct CopyOnWrite {
     hasher: IdState,
-    /// A power of two of them, chosen by the hash's upper bits; the shard goes by the lower ones.
+    /// The shards; their number is a power of two. The upper bits of a hash choose the shard, and the lower bits the
+    /// bucket.
     shards: Box<[CachePadded<Shard>]>,
 }
 
 impl CopyOnWrite {
-    /// An empty repo, in shards for as many cores as there are. A shard takes 1 KiB.
+    /// Creates an empty repo with shards for all cores. A shard takes 1 KiB.
     pub fn new() -> Self {
-        let shards = cores().saturating_mul(SHARDS_PER_CORE).next_power_of_two().min(MOST_SHARDS);
+        let shards = cores().saturating_mul(SHARDS_PER_CORE).next_power_of_two().min(MAX_SHARDS);
         let shards = (0..shards).map(|_| CachePadded::new(Shard::new())).collect();
         Self { hasher: IdState::default(), shards }
     }
 
     fn shard(&self, hash: u64) -> &Shard {
-        // As many upper bits as tell the shards apart: there are at least two.
+        // There are at least two shards, so the shift is less than 64.
         let index = hash >> (u64::BITS - self.shards.len().trailing_zeros());
         &self.shards[index as usize]
     }
@@ -105,7 +115,7 @@ impl EntityRepo for CopyOnWrite {
 }
 
 impl fmt::Debug for CopyOnWrite {
-    /// Takes no lock, so that it can be printed from anywhere.
+    /// Takes no lock, so a repo can be printed anywhere.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CopyOnWrite").finish_non_exhaustive()
     }

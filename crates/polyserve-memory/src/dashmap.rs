@@ -1,18 +1,22 @@
-//! `dashmap`: the [`dashmap`](https://docs.rs/dashmap) crate's map in shards, each behind a reader-writer lock of its
-//! own.
+//! `dashmap`: the map of the [`dashmap`](https://docs.rs/dashmap) crate. It is divided into shards, each behind its own
+//! readers-writer lock.
 //!
-//! Invariant: no guard of the map leaves an operation, so the deadlock that this map is known for, a guard held across
-//! another call (dashmap issues 74, 233 and 369), can only be written by a visit that calls its repo, which the seam
-//! forbids. Its locks know no poison; a visit that panics lets its shard's read lock go while it unwinds.
+//! Invariant: no guard of the map leaves an operation. This map is known for a deadlock: a guard that is held across
+//! another call (dashmap issues 74, 233 and 369). Here only a visit that calls its repo could cause it, which the trait
+//! forbids. The locks do not poison. If a visit panics, its shard's read lock is released.
 //!
-//! Cost: every operation is one hash, one shard's lock and one probe. Operations meet only where their ids share a
-//! shard, of which there are about four times as many as cores. `len` reads every shard's, one after the other. Each
-//! shard grows by itself, so growth stops a fraction of the readers for a fraction of the time. Memory of removed
-//! entries is kept.
+//! Cost: every operation is one hash, one shard's lock and one probe. Operations conflict only if their ids share a
+//! shard; there are about four shards for each core. `len` takes every shard's read lock in turn. Each shard grows
+//! separately, so a growth blocks a fraction of the operations. The memory of removed entries is kept.
 //!
-//! *Wins when* one thread or two read and write different ids and it is in the project already: measured, it is second to
-//! `sharded` or `scc` wherever it is good, by a sixth to a half on two threads, and first nowhere. *Loses when* one id takes
-//! nearly all the load, since one id is one lock, and in memory that is not given back.
+//! Source: the `dashmap` crate.
+//!
+//! *Wins when* one thread reads and writes different ids, but never as the first: 32.4 M gets a second, `std_rwlock`
+//! 34.3, `sharded` 28.0. *Loses when* two threads share it: it does 0.70 of `sharded`'s gets (21.2 M a second), 0.82 of
+//! its operations at half puts, and 0.63 of its inserts and removes (`stores-workers.jsonl`). It loses when one id
+//! takes all reads, because one id is one lock: 10.4 M gets a second, `papaya` 144 (`stores-skew.jsonl`). It keeps
+//! memory: 82.3 bytes an entity after all of ten million were removed, `sharded` 4.9 (`stores-memory.jsonl`). Records:
+//! `docs/results/2026-11-22`, two cores.
 
 use std::fmt;
 
@@ -21,21 +25,21 @@ use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed
 
 use crate::hash::IdState;
 
-/// A map in shards, each behind a lock of its own.
+/// A map in shards, each behind its own lock.
 #[derive(Default)]
 pub struct Dashmap {
     entities: DashMap<i64, Entity, IdState>,
 }
 
 impl Dashmap {
-    /// An empty repo.
+    /// Creates an empty repo.
     pub fn new() -> Self {
         Self::default()
     }
 }
 
 impl EntityRepo for Dashmap {
-    #[allow(clippy::inline_always)] // a caller that knows the type then makes no call, nor does the visit
+    #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let Some(entity) = self.entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
@@ -60,7 +64,7 @@ impl EntityRepo for Dashmap {
 }
 
 impl fmt::Debug for Dashmap {
-    /// Takes no lock, so that it can be printed from anywhere.
+    /// Takes no lock, so a repo can be printed anywhere.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dashmap").finish_non_exhaustive()
     }

@@ -1,45 +1,46 @@
-//! The hasher of every map here: fast on ids, and of no use to a client who chooses them.
+//! The hasher of every map here. It is fast on ids, and a client that chooses ids cannot make them collide.
 //!
-//! An id is hashed in two steps, each with a secret, 320 bits in all, which [`IdState`] has std's SipHash make of its random key
-//! of 128 bits:
+//! An id is hashed in two steps. Each step has a secret, 320 bits in all. [`IdState`] derives the secrets from the
+//! random key of 128 bits of std's SipHash:
 //!
 //! 1. *Multiply-shift* with a product of 128 bits (Dietzfelbinger, "Universal hashing and k-wise independent random
 //!    variables via integer arithmetic without primes", STACS 1996): the upper half of `a * id + b` modulo 2^128.
-//! 2. *A mix* of that half, one to one: its upper bits are folded onto its lower ones, multiplied by an odd number,
-//!    and folded again.
+//! 2. *A mix* of that half, which is a bijection: the upper bits are folded onto the lower ones, multiplied by an odd
+//!    number, and folded again.
 //!
-//! Invariant: the family is strongly universal. Any two ids that were chosen without knowing the secret fall on any two
-//! hashes with the same probability, so that they share any given bits of them exactly as often as by chance. Step 1
-//! has that by the theorem; step 2 keeps it, being one to one. So for *any* set of n ids, the expected number of others
-//! that share an id's bucket, among m, is (n - 1) / m.
+//! Invariant: the family is strongly universal. Two ids that were chosen without knowing the secret get any two hashes
+//! with the same probability. So they share any given bits of their hashes exactly as often as by chance. The theorem
+//! proves it for step 1, and step 2 keeps it, because it is a bijection. So for *any* set of n ids and m buckets, the
+//! expected number of other ids in an id's bucket is (n - 1) / m.
 //!
-//! Step 2 is there for what two at a time does not cover. Step 1 is linear: it lays an arithmetic progression, and ids
-//! 1, 2, 3 are one, evenly around a circle. That is better than chance, except where the step nearly divides the
-//! circle: then the ids stand in few heaps, and one secret in k^2 has a chain of k, some of them of hundreds. Whoever
-//! found two ids that meet would have found a whole progression that does. After the mix no secret of thousands has
-//! a chain that chance would not (the tests count both).
+//! Step 2 covers what pairwise independence does not. Step 1 is linear: it maps an arithmetic progression, such as ids
+//! 1, 2, 3, evenly around a circle. Usually that is better than chance. But if the step of the progression nearly
+//! divides the circle, the ids form a few clusters: one secret in k^2 has a chain of k, and some chains have hundreds.
+//! If two ids of a progression collide, then many do. After the mix no secret of thousands has longer chains than
+//! chance would give (the tests count both).
 //!
-//! What it does not claim: to withstand somebody who learns hashes. Nothing here shows one. Whoever can time single
-//! probes of a table in another process, through a socket, for long enough, has std's SipHash to fear alone.
+//! Limit: the hasher does not withstand an attacker that learns hashes. Nothing in this crate shows a hash. An attacker
+//! that could time single probes of a table in another process, through a socket, for long enough, would be stopped by
+//! std's SipHash only.
 //!
-//! Cost: three multiplications and a few additions and shifts, without a branch. The bench `hash` has it beside std's,
-//! ahash and foldhash. A state is 40 bytes, and each map here holds one of them, however many shards it has.
+//! Cost: three multiplications and a few additions and shifts, without a branch. The bench `hash` compares it with
+//! std's hasher, ahash and foldhash. A state is 40 bytes. Each map here has one, however many shards it has.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Builds [`IdHasher`]s of one secret. Each `default()` draws a new one; a clone has its original's.
+/// Builds [`IdHasher`]s with one secret. Each `default()` draws a new secret; a clone has the secret of its original.
 #[derive(Clone)]
 pub struct IdState {
     /// The multiplier `a`, lower half first.
     multiplier: [u64; 2],
     /// The addend `b`, lower half first.
     addend: [u64; 2],
-    /// What the mix multiplies by: odd, so that the mix is one to one.
+    /// The factor of the mix. It is odd, so the mix is a bijection.
     mixer: u64,
 }
 
 impl IdState {
-    /// The state of these 320 bits.
+    /// Creates a state from a secret of 320 bits.
     fn of(secret: [u64; 5]) -> Self {
         let [a, b, c, d, e] = secret;
         Self { multiplier: [a, b], addend: [c, d], mixer: e | 1 }
@@ -63,19 +64,19 @@ impl BuildHasher for IdState {
 }
 
 impl std::fmt::Debug for IdState {
-    /// Keeps the secret.
+    /// Does not show the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("IdState").finish_non_exhaustive()
     }
 }
 
-/// Both halves as one number.
+/// Joins two halves into one number.
 #[inline]
 fn whole([lower, upper]: [u64; 2]) -> u128 {
     u128::from(upper) << 64 | u128::from(lower)
 }
 
-/// Hashes one id; made by [`IdState`].
+/// Hashes one id. [`IdState`] creates it.
 #[derive(Clone)]
 pub struct IdHasher {
     multiplier: u128,
@@ -84,7 +85,7 @@ pub struct IdHasher {
 }
 
 impl IdHasher {
-    /// The upper half: step 1 alone.
+    /// Returns the upper half: the result of step 1.
     #[inline]
     fn upper(&self) -> u64 {
         (self.sum >> 64) as u64
@@ -109,7 +110,7 @@ impl Hasher for IdHasher {
         self.write_u64(id as u64);
     }
 
-    /// Not used for ids. Words of eight bytes are hashed one after the other.
+    /// Hashes words of eight bytes one after the other. Not used for ids.
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];

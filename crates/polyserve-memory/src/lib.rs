@@ -1,9 +1,9 @@
-//! Entity repos in memory, one locking strategy a file.
+//! Entity repos in memory: one strategy for sharing data in each file.
 //!
-//! All but [`actor`] answer [`Answer::Now`](polyserve_core::Answer::Now), show an entity in place, and allocate nothing
-//! for that; `actor` answers [`Answer::Later`](polyserve_core::Answer::Later), with a copy. All of them move a put's
-//! `String` in, and drop a replaced or removed entity where no lock is held. Where one does otherwise, its module says so:
-//! [`packed`] copies short descriptions. A visit that panics costs its caller that one answer.
+//! All repos but [`actor`] answer [`Answer::Now`](polyserve_core::Answer::Now), show an entity in place, and allocate
+//! nothing for a get. `actor` answers [`Answer::Later`](polyserve_core::Answer::Later) with a copy. All repos move the
+//! `String` of a put in, and drop a replaced or removed entity when no lock is held. A module that does otherwise
+//! states it: [`packed`] copies short descriptions. If a visit panics, only that call fails.
 //!
 //! ```
 //! use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put};
@@ -17,33 +17,35 @@
 //! assert_eq!(length, 5);
 //! ```
 //!
-//! What each wins and loses by is told in its module, and measured by the bench `repos`.
+//! Each module states when its repo wins and when it loses, with the record that shows it.
 //!
 //! # Layout
 //!
 //! * [`std_mutex`]: one lock around one map. The baseline.
-//! * [`std_rwlock`]: one reader-writer lock around one map.
-//! * [`two_level`]: a reader-writer lock around the map and one around each entity.
-//! * [`sharded`]: shards of this crate's own, each a table behind a reader-writer lock.
-//! * [`packed`]: the same shards, with entities packed in pages: the leanest.
-//! * [`dashmap`]: the `dashmap` crate's map in shards, each with a reader-writer lock. Feature `dashmap`, on by
+//! * [`std_rwlock`]: one readers-writer lock around one map.
+//! * [`two_level`]: a readers-writer lock around the map and one around each entity.
+//! * [`sharded`]: shards of this crate's own, each a table behind a readers-writer lock.
+//! * [`packed`]: the same shards, with entities packed in pages. It takes the least memory.
+//! * [`dashmap`]: the `dashmap` crate's map in shards, each behind a readers-writer lock. Feature `dashmap`, on by
 //!   default.
 //! * [`papaya`]: the `papaya` crate's lock-free map. Feature `papaya`, on by default.
-//! * [`scc`]: the `scc` crate's map, a lock for each bucket. Feature `scc`, on by default.
+//! * [`scc`]: the `scc` crate's map, with a lock for each bucket. Feature `scc`, on by default.
 //! * [`copy_on_write`]: immutable chunks behind pointers; readers never wait.
-//! * [`actor`]: each shard belongs to one thread, operations are messages to it.
+//! * [`actor`]: each shard belongs to one thread, and operations are messages to it.
+//! * [`hash`]: the hasher of all of them.
 //!
 //! # What a call costs
 //!
-//! A program that names its repo's type, `EntityService::new(Dashmap::new())`, has `get` compiled into its own code, the visit
-//! too (of [`std_mutex`], [`std_rwlock`], [`sharded`], [`packed`], [`dashmap`] and [`papaya`]; of [`scc`] all but that crate's
-//! own read). Measured, it takes as long as the same map used bare, within 4 %. Behind an `Arc<dyn EntityRepo>`, which is
-//! chosen while the program runs, a get has some twenty instructions more. `polyserve seam` measures both.
+//! If a program names the type of its repo, as in `EntityService::new(Dashmap::new())`, the compiler inlines `get` and
+//! the visit into the program. A get then takes as long as a get of the same map used bare, within 4 %. The exception
+//! is [`scc`], whose own read is not inlined: up to 13 % longer. Behind an `Arc<dyn EntityRepo>`, a get has some twenty
+//! instructions more. The command `polyserve seam` measures both; the record is `docs/results/2026-11-22/seam.jsonl`.
 //!
 //! # Hashing
 //!
-//! Clients choose the ids, so every map here hashes with [`hash::IdState`]: nobody can pick ids that meet in one bucket
-//! and turn a lookup into a walk. It is the same for all of them, or a comparison of locks would become one of hashers.
+//! Clients choose the ids, so every map here hashes with [`hash::IdState`]. A client cannot choose ids that share a
+//! bucket and make lookups slow. All maps use the same hasher, so that a comparison of locks does not become one of
+//! hashers.
 #![forbid(unsafe_code)]
 
 pub mod actor;
@@ -78,7 +80,7 @@ pub use self::std_mutex::StdMutex;
 pub use self::std_rwlock::StdRwlock;
 pub use self::two_level::TwoLevel;
 
-/// That what a put replaces, and what a remove takes out, is handed out whole when no lock is held any more.
+/// Checks that a replaced or removed entity is returned, and that no lock is held when it is.
 #[cfg(test)]
 fn handed_out_whole(
     replace: &dyn Fn(polyserve_core::Entity) -> Option<polyserve_core::Entity>,

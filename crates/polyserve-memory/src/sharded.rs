@@ -1,24 +1,32 @@
-//! `sharded`: a table in shards, each behind a readers-writer lock of its own on cache lines of its own.
+//! `sharded`: a table in shards. Each shard has its own readers-writer lock on its own cache lines.
 //!
 //! Invariants:
 //!
-//! * An id is hashed once for an operation: other bits of that hash choose its shard and its place there.
-//! * An operation holds one lock, and takes no other inside it. What a put replaces or a remove takes out is handed out of
-//!   the lock and dropped after it.
-//! * Nothing unwinds under a write lock. A visit that panics lets its shard's read lock go while it unwinds; these locks
-//!   know no poison.
+//! * An id is hashed once for an operation. Different bits of that hash choose the shard and the bucket.
+//! * An operation holds one lock and takes no other. An entity that is replaced or removed is moved out of the lock and
+//!   dropped afterwards.
+//! * No panic can occur under a write lock. If a visit panics, its shard's read lock is released; these locks do not
+//!   poison.
 //!
-//! Cost: every operation is one hash, one shard's lock (two atomic instructions) and a look into one bucket or two (`table`). An
-//! entity lies in its bucket, so a lookup waits for memory once; in maps whose tags are one array and whose entities are
-//! another it waits twice. Operations meet only where their ids share a shard, of which there are sixteen a core. `len`
-//! takes every shard's lock, one after the other. Each shard grows by itself, so growth stops one shard's operations, for one
-//! shard's share of the time. A shard that is less than an eighth full after a remove shrinks, down to 2 KiB, so that a store
-//! that was large gives its tables back; the work is O(1) a remove, amortised, as growth is for puts.
+//! Cost: every operation is one hash, one shard's lock (two atomic instructions) and an access to one or two buckets
+//! (see `table`). An entity lies in its bucket, so a lookup has one cache miss. A map that keeps tags and entities in
+//! two arrays has two. Operations conflict only if their ids share a shard; there are sixteen shards for each core.
+//! `len` takes every shard's lock in turn.
 //!
-//! *Wins when* there are more entities than the caches hold, and when several cores replace what is there. *Loses when* all
-//! fits the caches and is read by several cores, since a lock's word travels between them, and most where one id takes nearly
-//! all the load; there a map that reads without a lock has the better of it. And when ids are mostly new: tables grow by being
-//! built anew. On one thread it pays for shards that it has no use for.
+//! Each shard grows separately, so a growth blocks the operations of one shard. A shard that is less than an eighth
+//! full after a remove shrinks, down to 2 KiB, so a store that was large frees its tables. Growing and shrinking are
+//! O(1) for each operation, amortised.
+//!
+//! Source: lock striping, as in Java's `ConcurrentHashMap` before version 8; the table is after F14 (see `table`).
+//!
+//! *Wins when* there are more entities than the caches hold: with a million on two threads it does 16.6 M gets a
+//! second, `scc` 15.0, and 7.8 M operations at half puts, `packed` 7.1 (`stores-keys.jsonl`); with ten million 9.95 and
+//! 4.6, `scc` 9.2 and 4.2 (`stores-ten-million.jsonl`). *Loses when* all entities fit the caches and several cores
+//! read: 30.5 M gets a second, `papaya` 35.4 (`stores-workers.jsonl`), and most if one id takes all reads: 9.8 M,
+//! `papaya` 144 (`stores-skew.jsonl`), because the lock's word moves between the cores. It loses when ids are mostly
+//! new, because tables grow by being rebuilt: 6.6 M inserts a second on two threads, `scc` 12.6. On one thread the
+//! shards have no use: 28.0 M gets a second, `std_rwlock` 34.3 (`stores-workers.jsonl`). Records:
+//! `docs/results/2026-11-22`, two cores.
 
 mod table;
 
@@ -36,18 +44,18 @@ pub struct Sharded {
 }
 
 impl Sharded {
-    /// An empty repo: a few KiB of locks for each core.
+    /// Creates an empty repo. It allocates a few KiB of locks for each core.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts `entity` in, and hands out what it replaced, no lock held.
+    /// Stores `entity` and returns the replaced entity. No lock is held when it returns.
     fn replace(&self, entity: Entity) -> Option<Entity> {
         let (hash, shard) = self.entities.of(entity.id);
         shard.write().insert(hash, entity, |id| self.entities.hash(id))
     }
 
-    /// Takes the entity of `id` out, no lock held any more.
+    /// Removes the entity of `id` and returns it. No lock is held when it returns.
     fn take(&self, id: i64) -> Option<Entity> {
         let (hash, shard) = self.entities.of(id);
         shard.write().remove(hash, id, |id| self.entities.hash(id))
@@ -55,7 +63,7 @@ impl Sharded {
 }
 
 impl EntityRepo for Sharded {
-    #[allow(clippy::inline_always)] // a caller that knows the type then makes no call, nor does the visit
+    #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let (hash, shard) = self.entities.of(id);
@@ -81,7 +89,7 @@ impl EntityRepo for Sharded {
 }
 
 impl fmt::Debug for Sharded {
-    /// Takes no lock, so that it can be printed from anywhere.
+    /// Takes no lock, so a repo can be printed anywhere.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sharded").finish_non_exhaustive()
     }
@@ -92,7 +100,7 @@ mod tests {
     use super::*;
     use crate::handed_out_whole;
 
-    /// What a put replaces, and what a remove takes out, is still whole when no lock is held any more.
+    /// A replaced or removed entity is dropped when no lock is held.
     #[test]
     fn an_entity_is_dropped_outside_the_locks() {
         let repo = Sharded::new();
@@ -100,7 +108,7 @@ mod tests {
         handed_out_whole(&|entity| repo.replace(entity), &|id| repo.take(id), &free);
     }
 
-    /// What the header of `shards` says.
+    /// The header of `shards` states this size.
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_shard_is_128_bytes() {

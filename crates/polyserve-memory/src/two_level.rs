@@ -1,26 +1,32 @@
-//! `two_level`: a [`RwLock`] around the map, and one around each entity. The store of the published entity servers,
-//! with its race mended.
+//! `two_level`: a [`RwLock`] around the map, and one around each entity. This is the store of the published entity
+//! servers without their race.
 //!
-//! Three cases, as published: a read takes the map's read lock and the entry's read lock; a put of a known id takes the
-//! map's read lock and the entry's write lock; a put of a new id, and a remove, take the map's write lock.
+//! There are three cases, as published. A get takes the map's read lock and the entry's read lock. A put of a known id
+//! takes the map's read lock and the entry's write lock. A put of a new id, and a remove, take the map's write lock.
 //!
 //! Invariants:
 //!
-//! * An entry is only touched while the map's lock is held, for reading at least. So a remove, which holds it for
-//!   writing, finds nobody inside the entry it takes out, and no put can land in an entry that is no longer in the map.
-//!   No `Arc` is cloned: it is there as published, and lets the map grow by moving pointers instead of entities.
-//! * Whether an id is new is decided again under the map's write lock. The published code looked under one lock and
-//!   inserted under another: of two racing first puts both were "created", and the one that had looked first could win.
-//! * Locks are taken map first, then entry, and an entry's holder takes no other: no cycle, no deadlock. A visit runs
-//!   under both, reading, so that its panic poisons neither.
+//! * An entry is accessed only while the map's lock is held at least for reading. A remove holds it for writing, so no
+//!   other operation is inside the entry that it takes out. A put cannot store into an entry that has left the map. No
+//!   `Arc` is cloned: the `Arc` is there as published, and lets the map grow by moving pointers instead of entities.
+//! * Whether an id is new is checked again under the map's write lock. The published code checked under one lock and
+//!   inserted under another. So of two racing first puts both were "created", and the earlier one could win.
+//! * Locks are taken in the order map, entry, and a thread that holds an entry's lock takes no other. So there is no
+//!   cycle and no deadlock. A visit runs under two read locks, which its panic does not poison.
 //!
-//! Cost: a get, and a put of a known id, is two locks, one hash, one probe and a pointer to follow. Puts of known ids
-//! overlap with each other and with reads of other ids, yet all of them change the map lock's one word twice. A put of
-//! a new id looks twice, and stops everybody while it inserts. `len` is O(1). An entry costs an allocation of its own.
+//! Cost: a get, and a put of a known id, is two locks, one hash, one probe and one pointer to follow. Puts of known ids
+//! overlap with each other and with reads of other ids, but all of them change the word of the map's lock twice. A put
+//! of a new id looks up the id twice, and blocks all other operations while it inserts. `len` is O(1). Each entry is an
+//! allocation.
 //!
-//! *Wins when* known ids are replaced often, from several cores, and visits are long enough for that to overlap: it is ahead of
-//! one lock for all at half gets and half puts. *Loses when* ids are mostly new or removed, or operations are short: two
-//! locks cost more than they let overlap, and every store in shards is ahead of it.
+//! Source: the published entity servers.
+//!
+//! *Wins when* descriptions are large and half of the operations are puts of known ids: at 4 KiB it does 1.66 M
+//! operations a second on two threads, `std_mutex` 1.49, `sharded` 1.25; at 16 KiB 1.42, `sharded` 1.02
+//! (`stores-payload.jsonl`). *Loses when* operations are short, because two locks cost more than their overlap saves:
+//! at 15 bytes it does 5.4 M, ahead of the single locks (4.1 and 3.6) and behind every sharded store (9.1 to 15.5). It
+//! loses when ids are mostly new: 2.6 M inserts a second on two threads, `scc` 12.6 (`stores-workers.jsonl`). Records:
+//! `docs/results/2026-11-22`, 100 000 entities, two cores.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,20 +37,20 @@ use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed
 
 use crate::hash::IdState;
 
-/// A reader-writer lock around the map, and one around each entity.
+/// A readers-writer lock around the map, and one around each entity.
 #[derive(Default)]
 pub struct TwoLevel {
     entries: RwLock<HashMap<i64, Arc<RwLock<Entity>>, IdState>>,
 }
 
 impl TwoLevel {
-    /// An empty repo. Allocates nothing yet.
+    /// Creates an empty repo. It allocates nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Replaces the entity of a known id, under the map's read lock, and hands out the old one, no lock held any more; hands
-    /// the new entity back where the id is not known.
+    /// Replaces the entity of a known id, under the map's read lock, and returns the old entity. No lock is held when
+    /// it returns. If the id is not known, it returns `entity` as an error.
     fn replace(&self, entity: Entity) -> Result<Entity, Entity> {
         let entries = read(&self.entries);
         match entries.get(&entity.id) {
@@ -53,15 +59,15 @@ impl TwoLevel {
         }
     }
 
-    /// Puts in the entity of an id that was not known, under the map's write lock. Where another first put came in between,
-    /// that one came earlier, so its entity is the one that goes: it is handed out, no lock held any more.
+    /// Stores the entity of an id that was not known, under the map's write lock. If another first put was faster, its
+    /// entity is replaced and returned. No lock is held when it returns.
     fn insert(&self, entity: Entity) -> Option<Arc<RwLock<Entity>>> {
         let id = entity.id;
         let fresh = Arc::new(RwLock::new(entity));
         write(&self.entries).insert(id, fresh)
     }
 
-    /// Takes the entry of `id` out, no lock held any more.
+    /// Removes the entry of `id` and returns it. No lock is held when it returns.
     fn take(&self, id: i64) -> Option<Arc<RwLock<Entity>>> {
         write(&self.entries).remove(&id)
     }
@@ -78,7 +84,7 @@ impl EntityRepo for TwoLevel {
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let replaced = match self.replace(entity) {
-            Ok(_replaced) => return Answer::Now(Ok(Put::Replaced)), // dropped here, after the locks
+            Ok(_replaced) => return Answer::Now(Ok(Put::Replaced)), // dropped here, when no lock is held
             Err(entity) => self.insert(entity),
         };
         Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
@@ -95,7 +101,7 @@ impl EntityRepo for TwoLevel {
 }
 
 impl fmt::Debug for TwoLevel {
-    /// Takes no lock, so that it can be printed from anywhere.
+    /// Takes no lock, so a repo can be printed anywhere.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TwoLevel").finish_non_exhaustive()
     }
@@ -105,7 +111,7 @@ impl fmt::Debug for TwoLevel {
 mod tests {
     use super::*;
 
-    /// What a put replaces, and what a remove takes out, is still whole when no lock is held any more.
+    /// A replaced or removed entity is dropped when no lock is held.
     #[test]
     fn an_entity_is_dropped_outside_the_locks() {
         let repo = TwoLevel::new();
@@ -120,7 +126,7 @@ mod tests {
         assert!(repo.insert(numbered(1.0)).is_none() && free());
         let replaced = repo.replace(numbered(2.0));
         assert!(free() && replaced == Ok(numbered(1.0)));
-        let earlier = repo.insert(numbered(3.0)); // as if another first put had come in between
+        let earlier = repo.insert(numbered(3.0)); // as if another first put had been faster
         assert!(free() && is(earlier, 2.0));
         let removed = repo.take(7);
         assert!(free() && is(removed, 3.0));

@@ -1,4 +1,4 @@
-//! What only `actor` can be asked: what happens where its owners' thread is held up, or drops the repo itself.
+//! Tests of `actor` only: an owner is blocked, or drops the repo itself.
 
 use std::any::Any;
 use std::future::IntoFuture;
@@ -15,19 +15,19 @@ use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, RepoError};
 use polyserve_memory::Actor;
 
-/// For what must happen; nothing here waits that long unless it fails.
+/// The timeout of every wait. It passes only if a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A repo with one owner, and room for so many operations.
-fn one_owner(room: usize) -> Actor {
-    Actor::with(NonZeroUsize::MIN, NonZeroUsize::new(room).unwrap()).expect("a thread can be started")
+/// Creates a repo with one owner whose mailbox holds `capacity` operations.
+fn one_owner(capacity: usize) -> Actor {
+    Actor::with(NonZeroUsize::MIN, NonZeroUsize::new(capacity).unwrap()).expect("a thread can be started")
 }
 
 fn put(repo: &Actor, id: i64) -> Answer<Result<Put, RepoError>> {
     repo.put(Entity::new(id, "it", 1.0))
 }
 
-/// A waker that does as it is told, on the thread that wakes: the owner's.
+/// A waker that calls a function on the thread that wakes it, which is the owner's.
 struct Calls<F: Fn() + Send + Sync>(F);
 
 impl<F: Fn() + Send + Sync> Wake for Calls<F> {
@@ -38,15 +38,15 @@ impl<F: Fn() + Send + Sync> Wake for Calls<F> {
 
 type Got = AnswerFuture<Result<Lookup, RepoError>>;
 
-/// Asks for an entity and has the owner call `call` when it has answered. `None`: it has answered already.
+/// Sends a get whose answer makes the owner call `call`. Returns `None` if the answer is there already.
 fn call_when_answered(repo: &Actor, call: impl Fn() + Send + Sync + 'static) -> Option<Got> {
     let mut got = repo.get(0, &mut |_| ()).into_future();
     let waker = Waker::from(Arc::new(Calls(call)));
     Pin::new(&mut got).poll(&mut Context::from_waker(&waker)).is_pending().then_some(got)
 }
 
-/// Holds the owner up, within a waker of somebody else's, until the sender is dropped.
-fn hold_up(repo: &Actor) -> (Sender<()>, Got) {
+/// Blocks the owner in a waker until the returned sender is dropped.
+fn block_owner(repo: &Actor) -> (Sender<()>, Got) {
     loop {
         let (entered, has_entered) = mpsc::channel();
         let (release, released) = mpsc::channel();
@@ -57,7 +57,7 @@ fn hold_up(repo: &Actor) -> (Sender<()>, Got) {
             let _ = held.1.recv();
         };
         if let Some(got) = call_when_answered(repo, hold) {
-            has_entered.recv_timeout(PATIENCE).expect("the owner wakes who waits for it");
+            has_entered.recv_timeout(PATIENCE).expect("the owner wakes the waiting task");
             return (release, got);
         }
     }
@@ -66,7 +66,7 @@ fn hold_up(repo: &Actor) -> (Sender<()>, Got) {
 #[test]
 fn a_full_mailbox_refuses_and_nothing_has_happened() {
     let repo = one_owner(64);
-    let (release, _got) = hold_up(&repo);
+    let (release, _got) = block_owner(&repo);
     let puts: Vec<_> = (0..64).map(|id| put(&repo, id)).collect();
     for refused in [put(&repo, 64), put(&repo, 0)] {
         assert!(matches!(refused.wait(), Err(RepoError::Overloaded)));
@@ -78,16 +78,16 @@ fn a_full_mailbox_refuses_and_nothing_has_happened() {
         assert_eq!(put.wait().expect("there was room for it"), Put::Created);
     }
     assert!(repo.fetch(63).expect("it answers").is_some());
-    assert!(repo.fetch(64).expect("it answers").is_none(), "it was refused");
+    assert!(repo.fetch(64).expect("it answers").is_none(), "the put was refused");
     assert_eq!(repo.len().wait().expect("it answers"), 64);
 }
 
-/// A payload that panics as it is dropped, with another one.
-struct Sour;
+/// A panic payload whose drop panics with another one.
+struct PanicsInDrop;
 
-impl Drop for Sour {
+impl Drop for PanicsInDrop {
     fn drop(&mut self) {
-        resume_unwind(Box::new(Sour));
+        resume_unwind(Box::new(PanicsInDrop));
     }
 }
 
@@ -98,15 +98,15 @@ fn a_waker_that_panics_costs_nobody_an_answer() {
 
 #[test]
 fn a_panic_that_panics_as_it_is_dropped_costs_nobody_an_answer() {
-    panic_costs_nobody_an_answer(|| Box::new(Sour));
+    panic_costs_nobody_an_answer(|| Box::new(PanicsInDrop));
 }
 
 fn panic_costs_nobody_an_answer(payload: fn() -> Box<dyn Any + Send>) {
     let repo = one_owner(64);
     for round in 0..3 {
-        let (release, _got) = hold_up(&repo);
-        let panic = move || resume_unwind(payload()); // past the hook, which would print it
-        let panicked = call_when_answered(&repo, panic).expect("the owner is held up");
+        let (release, _got) = block_owner(&repo);
+        let panic = move || resume_unwind(payload()); // `resume_unwind` skips the panic hook, which would print it
+        let panicked = call_when_answered(&repo, panic).expect("the owner is blocked");
         let behind: Vec<_> = (0..8).map(|id| put(&repo, round * 8 + id)).collect();
         drop(release);
         for put in behind {
@@ -123,17 +123,17 @@ fn panic_costs_nobody_an_answer(payload: fn() -> Box<dyn Any + Send>) {
 #[test]
 fn an_owner_can_drop_the_repo() {
     let repo = Arc::new(one_owner(64));
-    let (release, _got) = hold_up(&repo);
+    let (release, _got) = block_owner(&repo);
     let last = Mutex::new(Some(Arc::clone(&repo)));
     let (dropped, has_dropped) = mpsc::channel();
     let drop_it = move || {
         drop(last.lock().unwrap().take());
         dropped.send(()).unwrap();
     };
-    let _got = call_when_answered(&repo, drop_it).expect("the owner is held up");
+    let _got = call_when_answered(&repo, drop_it).expect("the owner is blocked");
     let behind = put(&repo, 7);
-    drop(repo); // the waker has the last reference now
+    drop(repo); // now the waker has the last reference
     drop(release);
     has_dropped.recv_timeout(PATIENCE).expect("a drop on the owner's thread returns");
-    assert_eq!(behind.wait().expect("it was asked before"), Put::Created);
+    assert_eq!(behind.wait().expect("the put was sent before"), Put::Created);
 }

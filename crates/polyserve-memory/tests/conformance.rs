@@ -1,4 +1,4 @@
-//! Every repo of this crate, held to the kit, and to what this crate promises beyond it.
+//! Every repo of this crate under the conformance kit, and the crate's additional guarantees.
 
 use polyserve_conformance::repo::RepoSubject;
 use polyserve_conformance::repo_conformance;
@@ -26,7 +26,7 @@ repo_conformance!(scc, RepoSubject::new(Scc::new));
 repo_conformance!(copy_on_write, RepoSubject::new(CopyOnWrite::new));
 repo_conformance!(actor, RepoSubject::new(Actor::new).answers_later());
 
-/// Those that answer now.
+/// Returns the repos that answer now.
 fn all() -> Vec<Box<dyn EntityRepo>> {
     vec![
         Box::new(StdMutex::default()),
@@ -44,7 +44,7 @@ fn all() -> Vec<Box<dyn EntityRepo>> {
     ]
 }
 
-/// Where a description lies while it is visited.
+/// Returns the address of a description while it is visited.
 fn shown_at(repo: &dyn EntityRepo, id: i64) -> *const u8 {
     let mut at = std::ptr::null();
     let found = repo.get(id, &mut |entity| at = entity.description.as_ptr()).wait().expect("it answers");
@@ -52,7 +52,7 @@ fn shown_at(repo: &dyn EntityRepo, id: i64) -> *const u8 {
     at
 }
 
-/// Declared differences: a repo, as it prints itself, and the longest description that it copies.
+/// Declared differences: the `Debug` text of a repo, and the maximum length of a description that it copies.
 const COPYING: &[(&str, usize)] = &[("Packed { .. }", Packed::LONGEST_COPIED)];
 
 #[test]
@@ -61,7 +61,7 @@ fn no_description_is_copied() {
         let name = format!("{repo:?}");
         let copied = COPYING.iter().find(|(copying, _)| *copying == name).map(|&(_, longest)| longest);
         for length in [40, 512, 513, 10_000] {
-            // The first is a put of a new id, the second one of a known id.
+            // The first put is of a new id, the second of a known id.
             for value in [1.0, 2.0] {
                 let description = "d".repeat(length);
                 let at = description.as_ptr();
@@ -69,7 +69,7 @@ fn no_description_is_copied() {
                 let shown = shown_at(&repo, length as i64);
                 let moved = copied.is_none_or(|longest| length > longest);
                 assert_eq!(shown == at, moved, "{repo:?} moves a description of {length} bytes in: {moved}");
-                assert_eq!(shown_at(&repo, length as i64), shown, "{repo:?} shows it where it lies, every time");
+                assert_eq!(shown_at(&repo, length as i64), shown, "{repo:?} shows it at the same address every time");
             }
         }
     }
@@ -85,7 +85,7 @@ fn debug_names_the_repo_and_shows_no_entity() {
     }
 }
 
-/// A lock would be taken twice on one thread.
+/// If `Debug` took a lock, the thread would take it twice.
 #[test]
 fn a_repo_can_be_printed_from_its_own_visit() {
     for repo in all() {

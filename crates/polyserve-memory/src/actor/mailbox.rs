@@ -1,11 +1,12 @@
-//! A bounded mailbox: many send, and one receives all that is there in one go.
+//! A bounded mailbox: many threads send, and one receives all waiting messages at once.
 //!
-//! Invariant: the receiver sleeps only where it has seen, under the lock, that nothing waits and nothing is closed; it says
-//! that it sleeps under the same lock, and whoever next sends or closes takes that word back and wakes it. So no message is
-//! left waiting for a sleeper, and a sleeper is woken once, however many are sent until it runs.
+//! Invariant: the receiver sleeps only after it has seen, under the lock, that no message waits and that the mailbox is
+//! open. It sets `asleep` under the same lock. The next thread that sends or closes clears `asleep` and wakes the
+//! receiver. So no message waits for a sleeping receiver, and a sleeping receiver is woken once, however many messages
+//! are sent until it runs.
 //!
-//! Cost: a send is a lock and a move, and for the first one into an empty mailbox whose owner sleeps, a wake. A receive
-//! is a lock and the exchange of two rings, so that both keep their room and nothing is allocated once they have grown.
+//! Cost: a send is a lock and a move, and a wake if the receiver sleeps. A receive is a lock and the exchange of two
+//! rings. Both rings keep their capacity, so nothing is allocated once they have grown.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -13,19 +14,19 @@ use std::mem;
 use super::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 pub(crate) struct Mailbox<M> {
-    state: Mutex<State<M>>,
+    state: Mutex<MailboxState<M>>,
     arrival: Condvar,
-    room: usize,
+    capacity: usize,
 }
 
-struct State<M> {
+struct MailboxState<M> {
     waiting: VecDeque<M>,
-    /// The receiver sleeps, and nobody has woken it yet.
+    /// Whether the receiver sleeps and has not been woken.
     asleep: bool,
     closed: bool,
 }
 
-/// Why a message was not taken; here it is.
+/// The reason why a message was not accepted, with the message.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Refused<M> {
     Full(M),
@@ -33,19 +34,23 @@ pub(crate) enum Refused<M> {
 }
 
 impl<M> Mailbox<M> {
-    /// For `room` messages that wait at a time.
-    pub(crate) fn new(room: usize) -> Self {
-        let state = State { waiting: VecDeque::new(), asleep: false, closed: false };
-        Self { state: Mutex::new(state), arrival: Condvar::new(), room }
+    /// Creates a mailbox that holds `capacity` messages.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let state = MailboxState { waiting: VecDeque::new(), asleep: false, closed: false };
+        Self { state: Mutex::new(state), arrival: Condvar::new(), capacity }
     }
 
-    /// Leaves `message` for the receiver, who gets it after all that were sent before. Never waits for room.
+    /// Sends `message`. The receiver gets it after all messages that were sent before. Never waits for space.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Refused`] if the mailbox is full or closed.
     pub(crate) fn send(&self, message: M) -> Result<(), Refused<M>> {
         let mut state = self.lock();
         if state.closed {
             return Err(Refused::Closed(message));
         }
-        if state.waiting.len() >= self.room {
+        if state.waiting.len() >= self.capacity {
             return Err(Refused::Full(message));
         }
         state.waiting.push_back(message);
@@ -53,8 +58,8 @@ impl<M> Mailbox<M> {
         Ok(())
     }
 
-    /// Waits until there is a message, and moves all that there are into `batch`, which is empty. `false`: the mailbox is
-    /// closed, and no message is left. For one thread alone.
+    /// Waits until there is a message, and moves all messages into `batch`, which must be empty. Returns `false` if the
+    /// mailbox is closed and no message is left. Only one thread may receive.
     pub(crate) fn receive(&self, batch: &mut VecDeque<M>) -> bool {
         let mut state = self.lock();
         while state.waiting.is_empty() {
@@ -64,27 +69,27 @@ impl<M> Mailbox<M> {
             state.asleep = true;
             state = self.arrival.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.asleep = false; // it may have woken by itself
+        state.asleep = false; // it may have woken spuriously
         mem::swap(&mut state.waiting, batch);
         true
     }
 
-    /// Takes no more messages. Those that wait are still received.
+    /// Closes the mailbox. The receiver still gets the waiting messages.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         self.wake(state);
     }
 
-    /// Takes no more messages, and hands out those that wait. For the receiver alone.
+    /// Closes the mailbox and returns the waiting messages. For the receiver only.
     pub(crate) fn end(&self) -> VecDeque<M> {
         let mut state = self.lock();
         state.closed = true;
         mem::take(&mut state.waiting)
     }
 
-    /// Lets the lock go, then wakes the receiver where it sleeps.
-    fn wake(&self, mut state: MutexGuard<'_, State<M>>) {
+    /// Releases the lock, then wakes the receiver if it sleeps.
+    fn wake(&self, mut state: MutexGuard<'_, MailboxState<M>>) {
         let asleep = mem::take(&mut state.asleep);
         drop(state);
         if asleep {
@@ -92,7 +97,7 @@ impl<M> Mailbox<M> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<M>> {
+    fn lock(&self) -> MutexGuard<'_, MailboxState<M>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! All that threads meet at in `actor`: std's, or a model checker's.
+//! The synchronisation primitives of `actor`: those of std, or of a model checker.
 
 pub(super) use std::sync::PoisonError;
 

@@ -1,18 +1,20 @@
-//! One shard: a table of buckets that grows by splitting one bucket at a time, each bucket one published chunk or none.
+//! A shard: a table of buckets that grows by splitting one bucket at a time. Each bucket holds one published chunk, or
+//! none.
 //!
-//! An id belongs to the bucket that [`bucket_of`] names for its hash and the number of buckets in use. Bucket `n` comes
-//! into use by taking a part of the entries of the bucket that they would all have been in with `n` buckets. A writer
-//! does that under the shard's lock, in three steps:
+//! The bucket of an id is [`bucket_of`] its hash and the number of buckets in use. When bucket `n` comes into use, it
+//! gets a part of the entries of one other bucket: the bucket that held all of them while there were `n` buckets. A
+//! writer does that under the shard's lock, in three steps:
 //!
-//! 1. the part that moves is published in bucket `n`, where nobody looks yet;
-//! 2. the number of buckets in use is published as `n + 1`: from now on these ids belong there;
-//! 3. the old bucket is published again, without them.
+//! 1. It publishes the part that moves in bucket `n`, where no reader looks yet.
+//! 2. It publishes `n + 1` as the number of buckets in use. From now on the ids of that part belong to bucket `n`.
+//! 3. It publishes the old bucket again without that part.
 //!
-//! A reader reads the number, then the bucket. What it finds there was right when it loaded the bucket: between steps 2 and
-//! 3 both buckets hold the same entities, for no writer gets in between. Where it finds nothing it reads the number
-//! again: had step 3 come before its load, step 2 would have too, and it would be told another bucket, and look there.
-//! Where it is told the same bucket, the id was not in it. Each such turn needs a split of the very bucket that was looked
-//! at, of which there can be one for each bit of a hash.
+//! A reader reads the number of buckets, then the bucket. An entry that it finds was current when it loaded the bucket:
+//! between steps 2 and 3 both buckets hold the same entities, because no other writer runs. If it finds no entry, it
+//! reads the number again. If step 3 came before its load of the bucket, so did step 2, and the new number sends it to
+//! another bucket, which it then reads. If the number sends it to the same bucket, the id was not in that bucket. Each
+//! repetition needs a split of the very bucket that was read, and there is at most one such split for each bit of a
+//! hash.
 
 use crossbeam_utils::CachePadded;
 use polyserve_core::Entity;
@@ -20,13 +22,13 @@ use triomphe::{Arc, ThinArc};
 
 use super::sync::{AtomicUsize, Mutex, MutexGuard, OnceLock, Ordering, PoisonError, Published};
 
-/// Entities for each bucket in use, before another is taken into use.
+/// Number of entities for each bucket in use at which another bucket comes into use.
 const PER_BUCKET: usize = 2;
-/// Bucket 0 is a segment, and then there are as many buckets in a segment as in all before it.
+/// Number of segments. Bucket 0 is the first segment; each later segment has as many buckets as all before it.
 const SEGMENTS: usize = 32;
-const MOST_BUCKETS: usize = 1 << (SEGMENTS - 1);
+const MAX_BUCKETS: usize = 1 << (SEGMENTS - 1);
 
-/// Immutable, and never empty.
+/// The entries of a bucket. A chunk is immutable and never empty.
 type Chunk = ThinArc<(), Entry>;
 
 #[derive(Clone)]
@@ -36,11 +38,12 @@ struct Entry {
 }
 
 pub(crate) struct Shard {
-    /// How many entities there are. Whoever changes the shard holds it; readers never touch it, nor its cache line.
+    /// The number of entities. Every writer of the shard holds this lock. Readers access neither the lock nor its cache
+    /// line.
     len: CachePadded<Mutex<usize>>,
-    /// How many are in use.
+    /// The number of buckets in use.
     buckets: AtomicUsize,
-    /// What was made stays where it is, so that a reader can go by an old number.
+    /// The buckets. A segment is never moved or freed, so a reader may use an old number of buckets.
     segments: [OnceLock<Box<[Published<Chunk>]>>; SEGMENTS],
 }
 
@@ -53,12 +56,12 @@ impl Shard {
         }
     }
 
-    /// Shows the entity of `id`; whether there is one. Never waits.
+    /// Calls `visit` with the entity of `id`. Returns whether there is one. Never waits.
     pub(crate) fn get(&self, hash: u64, id: i64, visit: impl FnOnce(&Entity)) -> bool {
         let mut index = bucket_of(hash, self.buckets.load(Ordering::Acquire));
         loop {
-            // Nobody has yet stored anything where it is not made: what is in use was made before.
-            let (segment, place) = place_of(index);
+            // A bucket in use is in a segment that exists. If the segment does not exist, nothing is stored there.
+            let (segment, place) = segment_of(index);
             let Some(segment) = self.segments[segment].get() else { return false };
             let chunk = segment[place].load();
             if let Some(entry) = entries(&chunk).iter().find(|entry| entry.id == id) {
@@ -73,13 +76,14 @@ impl Shard {
         }
     }
 
-    /// Stores `entity`; whether it replaced one. `hash_of` hashes the ids of others, where they have to move.
+    /// Stores `entity`. Returns whether it replaced another. `hash_of` hashes the ids of the entities that a growth
+    /// moves.
     pub(crate) fn put(&self, hash: u64, entity: Arc<Entity>, hash_of: impl Fn(i64) -> u64) -> bool {
         self.replace(hash, entity, hash_of).0
     }
 
-    /// As [`put`](Self::put), and the chunks that are outdated by it: with the first dies, unless a reader looks at it, what
-    /// was replaced.
+    /// Does the work of [`put`](Self::put), and also returns the chunks that it made outdated. Dropping the first one
+    /// drops the replaced entity, unless a reader still uses it.
     fn replace(&self, hash: u64, entity: Arc<Entity>, hash_of: impl Fn(i64) -> u64) -> (bool, [Option<Chunk>; 2]) {
         let mut len = self.lock();
         let bucket = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed)));
@@ -94,12 +98,12 @@ impl Shard {
         (replaces, [outdated, split])
     }
 
-    /// Removes the entity of `id`; whether there was one.
+    /// Removes the entity of `id`. Returns whether there was one.
     pub(crate) fn remove(&self, hash: u64, id: i64) -> bool {
         self.take(hash, id).is_some()
     }
 
-    /// Removes the entity of `id`; the chunk that is outdated by it, in which it was.
+    /// Removes the entity of `id`. Returns the outdated chunk, which contains the entity.
     fn take(&self, hash: u64, id: i64) -> Option<Chunk> {
         let mut len = self.lock();
         let bucket = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed)));
@@ -109,27 +113,27 @@ impl Shard {
         outdated
     }
 
-    /// How many entities there are.
+    /// Returns the number of entities.
     pub(crate) fn len(&self) -> usize {
         *self.lock()
     }
 
-    /// Waits for the writer before.
+    /// Takes the writers' lock.
     fn lock(&self) -> MutexGuard<'_, usize> {
         self.len.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes one more bucket into use where there are too few for `len` entities, and hands out the chunk that was split
-    /// for it. For whoever holds the lock.
+    /// Takes one more bucket into use if there are too few for `len` entities. Returns the chunk that was split. The
+    /// caller holds the lock.
     fn grow(&self, len: usize, hash_of: impl Fn(i64) -> u64) -> Option<Chunk> {
         let new = self.buckets.load(Ordering::Relaxed);
-        if len <= new * PER_BUCKET || new == MOST_BUCKETS {
+        if len <= new * PER_BUCKET || new == MAX_BUCKETS {
             return None;
         }
         let old = self.bucket(bucket_of(new as u64, new));
         let (moves, stays): (Vec<_>, Vec<_>) =
             entries(&old.load()).iter().cloned().partition(|entry| bucket_of(hash_of(entry.id), new + 1) == new);
-        let bucket = self.bucket(new); // made before a reader is told of it
+        let bucket = self.bucket(new); // its segment exists before a reader can learn of the bucket
         let splits = !moves.is_empty();
         if splits {
             bucket.swap(chunk(moves));
@@ -138,22 +142,23 @@ impl Shard {
         if splits { old.swap(chunk(stays)) } else { None }
     }
 
-    /// The bucket of that index, for whoever holds the lock. Its segment is made when the first of it comes into use.
+    /// Returns the bucket with this index, and creates its segment if needed. The caller holds the lock.
     fn bucket(&self, index: usize) -> &Published<Chunk> {
-        let (segment, place) = place_of(index);
+        let (segment, place) = segment_of(index);
         let make = || (0..(1_usize << segment).div_ceil(2)).map(|_| Published::empty()).collect();
         &self.segments[segment].get_or_init(make)[place]
     }
 }
 
-/// The segment of a bucket, and its place there: 0, then 1, then 2 and 3, then 4 to 7, and so on.
-fn place_of(index: usize) -> (usize, usize) {
+/// Returns the segment of a bucket and the index in it. The segments hold bucket 0, then 1, then 2 and 3, then 4 to 7,
+/// and so on.
+fn segment_of(index: usize) -> (usize, usize) {
     let segment = (usize::BITS - index.leading_zeros()) as usize;
     (segment, index - (1 << segment >> 1))
 }
 
-/// Which of `buckets` in use an id of that hash belongs to: the one that as many low bits say as tell all of them apart, or
-/// where that is not yet in use, one bit less.
+/// Returns the bucket of a hash if `buckets` are in use. It is given by the low bits of the hash, as many as
+/// distinguish the buckets. If that bucket is not in use yet, it is given by one bit less.
 fn bucket_of(hash: u64, buckets: usize) -> usize {
     let mask = buckets.next_power_of_two() - 1;
     let index = hash as usize & mask;
@@ -164,18 +169,18 @@ fn entries(chunk: &Option<Chunk>) -> &[Entry] {
     chunk.as_ref().map_or(&[], |chunk| &chunk.slice)
 }
 
-/// A copy with `new`, without the entry of its id that was there; and whether one was.
+/// Returns a copy of a chunk with `new` in place of the entry with the same id, and whether there was such an entry.
 fn with(entries: &[Entry], new: Entry) -> (Chunk, bool) {
     let place = entries.iter().position(|entry| entry.id == new.id);
     let at = place.unwrap_or(entries.len());
     let mut new = Some(new);
-    // The new one, and then those before the place and those behind it.
+    // The new entry, then those before its position, then those after it.
     let other = |n: usize| entries[n - usize::from(n <= at)].clone();
     let copied = (0..entries.len().max(at + 1)).map(|n| new.take().unwrap_or_else(|| other(n)));
     (ThinArc::from_header_and_iter((), copied), place.is_some())
 }
 
-/// A copy without the entry of `id`, if there is one.
+/// Returns a copy of a chunk without the entry of `id`, if there is one.
 fn without(entries: &[Entry], id: i64) -> Option<Option<Chunk>> {
     let at = entries.iter().position(|entry| entry.id == id)?;
     let copied = (0..entries.len() - 1).map(|n| entries[n + usize::from(n >= at)].clone());
@@ -194,7 +199,7 @@ mod tests {
         Arc::new(Entity::new(id, "it", 0.0))
     }
 
-    /// Hashes that tell nothing but the id's low bits, to know which bucket is meant.
+    /// The hash of an id is the id, so that a test knows its bucket.
     fn plain(id: i64) -> u64 {
         id as u64
     }
@@ -248,7 +253,7 @@ mod tests {
         assert!(!(0..3_000).any(|id| finds(&shard, id)));
     }
 
-    /// What it guards against: a split published in another order hides for a moment what moves.
+    /// If a split were published in another order, the entries that move would be hidden for a moment.
     #[test]
     fn no_reader_misses_what_moves() {
         const IDS: usize = 20_000;
@@ -266,7 +271,7 @@ mod tests {
                     let mut turn = reader;
                     loop {
                         let known = stored.load(Ordering::Acquire);
-                        // Half of the looks go to the bucket that is split next, or about to be.
+                        // Half of the lookups go to the buckets that are split next.
                         turn += 1;
                         let next = shard.buckets.load(Ordering::Relaxed) + turn / 2 % 4;
                         let id = if turn % 2 == 0 { turn.wrapping_mul(7_919) } else { next } % known.max(1);
@@ -304,7 +309,7 @@ mod tests {
         assert!(Arc::is_unique(&second));
     }
 
-    /// And where no lock is held.
+    /// The outdated chunk is returned when no lock is held.
     #[test]
     fn what_is_outdated_is_handed_out_with_what_dies_in_it() {
         let (shard, hash) = (Shard::new(), plain(7));

@@ -1,7 +1,8 @@
-//! All that threads meet at in `copy_on_write`: std's and arc-swap's, or a model checker's.
+//! The synchronisation primitives of `copy_on_write`: those of std and arc-swap, or of a model checker.
 
-// `OnceLock` is std's under a checker too, for neither has one: making a segment is no step of its own there, and is seen by
-// all at once. That a reader who is told of a bucket also sees its segment is argued in `shard`, not modelled.
+// `OnceLock` is std's under a checker too, because no checker has one. So in a model the creation of a segment is not a separate
+// step, and all threads see it at once. `shard` argues that a reader that learns of a bucket also sees its segment; that is not
+// modelled.
 pub(super) use std::sync::{OnceLock, PoisonError};
 
 pub(super) use polyserve_core::sync::atomic::{AtomicUsize, Ordering};
@@ -15,32 +16,32 @@ mod published {
 
     use arc_swap::{ArcSwapAny, RefCnt};
 
-    /// A place for one shared value, or none, that is read without a lock and exchanged in one step.
+    /// A cell for one shared value, or none. It is read without a lock and exchanged in one step.
     pub(crate) struct Published<T: RefCnt> {
         value: ArcSwapAny<Option<T>>,
     }
 
     impl<T: RefCnt> Published<T> {
-        /// Without a value.
+        /// Creates an empty cell.
         pub(crate) fn empty() -> Self {
             Self { value: ArcSwapAny::new(None) }
         }
 
-        /// What is there now, kept while it is looked at. Never waits.
+        /// Returns the present value and keeps it alive while it is used. Never waits.
         pub(crate) fn load(&self) -> impl Deref<Target = Option<T>> {
             self.value.load()
         }
 
-        /// Publishes `value`, and hands out what was there.
+        /// Publishes `value` and returns the previous value.
         pub(crate) fn swap(&self, value: Option<T>) -> Option<T> {
             self.value.swap(value)
         }
     }
 }
 
-/// What arc-swap promises, for a checker that cannot see into it: a value is a number in a list of all that there were, and
-/// the number is an atomic. A load acquires, an exchange does both; so a reader may find an old value where nothing tells
-/// it of the new one. That values are kept for their readers is not modelled.
+/// The guarantees of arc-swap, for a checker that cannot instrument it. A value is represented by its index in a list
+/// of all values, and the index is an atomic. A load acquires; an exchange acquires and releases. So a reader may see
+/// an old value if nothing orders it after the new one. The lifetime of values is not modelled.
 #[cfg(any(polyserve_loom, polyserve_shuttle))]
 mod published {
     use std::ops::Deref;
@@ -49,7 +50,7 @@ mod published {
 
     pub(crate) struct Published<T> {
         current: AtomicUsize,
-        /// std's: no step of its own.
+        /// std's mutex, so that the checker does not see a step.
         all: std::sync::Mutex<Vec<Option<T>>>,
     }
 

@@ -1,12 +1,12 @@
-//! All secrets but those of `two_states_differ` are seeded, so that what holds today holds tomorrow. Bounds are those that
-//! a truly random function would break less than once in a million runs of a test, seeds drawn anew.
+//! All secrets but those of `two_states_differ` are seeded, so the tests are reproducible. A truly random function,
+//! with a new seed for each run, would break a bound less than once in a million runs of a test.
 
 use super::*;
 
-/// Ids of a shape. Buckets are as many, so that a bucket has one on average.
+/// The number of ids of a shape. There are as many buckets, so a bucket has one id on average.
 const IDS: usize = 1 << 14;
 
-/// A bucket that has more ids than this has them by no chance: Poisson(1) exceeds 13 once in 4 * 10^11.
+/// The bound of a chain. Chance does not exceed it: Poisson(1) exceeds 13 once in 4 * 10^11.
 const LONGEST: u32 = 13;
 
 /// SplitMix64.
@@ -31,14 +31,14 @@ impl Random {
     }
 }
 
-/// Step 1 alone.
+/// The result of step 1.
 fn unmixed(state: &IdState, id: i64) -> u64 {
     let mut hasher = state.build_hasher();
     hasher.write_i64(id);
     hasher.upper()
 }
 
-/// How many of `hashes` fall on each value of the `bits` bits from bit `from` on, counted from the lowest.
+/// Counts the `hashes` for each value of `bits` bits, starting at bit `from` (the lowest bit is 0).
 fn counts(hashes: impl IntoIterator<Item = u64>, from: u32, bits: u32) -> Vec<u32> {
     let mut counts = vec![0; 1 << bits];
     for hash in hashes {
@@ -51,7 +51,7 @@ fn longest(hashes: impl IntoIterator<Item = u64>, bits: u32) -> u32 {
     counts(hashes, 0, bits).into_iter().max().unwrap_or_default()
 }
 
-/// Ids as programs choose them, and as somebody would who knows how tables work.
+/// Ids as programs choose them, and as an attacker would choose them that knows how tables work.
 pub(crate) fn shapes() -> Vec<(String, Vec<i64>)> {
     let ids = || 0..IDS as i64;
     let mut shapes: Vec<(String, Vec<i64>)> = vec![
@@ -80,7 +80,8 @@ pub(crate) fn shapes() -> Vec<(String, Vec<i64>)> {
     shapes
 }
 
-/// The buckets of hashbrown are chosen by the lowest bits, its tags are the upper seven, shards go by those below them.
+/// hashbrown chooses buckets by the lowest bits and tags by the upper seven. Shards are chosen by the bits below those
+/// seven.
 #[test]
 fn every_shape_is_spread_like_chance() {
     let mut random = Random(1);
@@ -100,10 +101,10 @@ fn every_shape_is_spread_like_chance() {
                 shards.iter().all(|count| (8..=124).contains(count)),
                 "{shape}, secret {number}: shards {shards:?}"
             );
-            // Within a shard of sixteen, which has a sixteenth of the ids.
+            // Within one of sixteen shards, which has a sixteenth of the ids.
             let chain = longest(hashes().filter(|hash| hash << 7 >> 60 == 5), 10);
             assert!(chain <= LONGEST, "{shape}, secret {number}: a chain of {chain} in a shard");
-            // A bucket and a tag shared: what a lookup compares in vain. 64 pairs on average.
+            // Ids that share a bucket and a tag, which a lookup compares for nothing. There are 64 pairs on average.
             let mut places: Vec<_> = hashes().map(|hash| hash.rotate_left(7) & 0x1f_ffff).collect();
             places.sort_unstable();
             let pairs: usize = places.chunk_by(PartialEq::eq).map(|met| met.len() * (met.len() - 1) / 2).sum();
@@ -112,7 +113,7 @@ fn every_shape_is_spread_like_chance() {
     }
 }
 
-/// The theorem, for pairs that are as alike as can be: over secrets, they share seven bits once in 128.
+/// The theorem for pairs that differ as little as possible: over all secrets, they share seven bits once in 128.
 #[test]
 fn no_pair_meets_more_often_than_by_chance() {
     let pairs = [(0, 1), (1, 2), (0, i64::MIN), (1, i64::MIN | 1), (-1, 1), (0, 1 << 32), (1 << 62, 1 << 63), (6, 7)];
@@ -147,7 +148,7 @@ fn ids_that_meet_under_a_known_secret_do_not_under_another() {
     }
 }
 
-/// What is worst for a linear hash, and what the mix is for.
+/// The worst case of a linear hash, for which the mix is there.
 #[test]
 fn no_progression_makes_a_chain() {
     let mut random = Random(4);
@@ -162,14 +163,14 @@ fn no_progression_makes_a_chain() {
     assert!(longest_unmixed > 2 * LONGEST, "the mix has nothing to do: without it {longest_unmixed} at most");
 }
 
-/// Two ids that nearly meet before the mix give a progression that does. After it they give nothing, even to whoever
-/// knows the secret of step 1.
+/// Two ids that nearly collide before the mix give a progression that collides. After the mix they do not, even for an
+/// attacker that knows the secret of step 1.
 #[test]
 fn a_pair_that_meets_gives_no_progression() {
     let mut random = Random(5);
     for _ in 0..4 {
         let state = random.state();
-        // How far a step goes round, where the bits that choose a bucket are the hand.
+        // The distance around the circle that one step of the progression covers.
         let from_zero = |step: i64| {
             let turned = whole(state.multiplier).wrapping_mul(step as u128) << 50;
             turned.min(turned.wrapping_neg())

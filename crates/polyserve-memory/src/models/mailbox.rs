@@ -1,4 +1,4 @@
-//! `actor`: its mailbox, and the whole of it with one owner.
+//! Models of `actor`: its mailbox, and the whole store with one owner.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -12,7 +12,7 @@ use super::bounds;
 use crate::Actor;
 use crate::actor::mailbox::{Mailbox, Refused};
 
-/// A receiver of a mailbox with so much room, and all that it receives until the close.
+/// Starts the receiver of a mailbox with capacity `room`. It returns all messages that it receives until the close.
 fn receiver(mailbox: &Arc<Mailbox<(usize, usize)>>, room: usize) -> JoinHandle<Vec<(usize, usize)>> {
     let mailbox = Arc::clone(mailbox);
     thread::spawn(move || {
@@ -25,7 +25,7 @@ fn receiver(mailbox: &Arc<Mailbox<(usize, usize)>>, room: usize) -> JoinHandle<V
     })
 }
 
-/// Two senders, and a close when both have sent: each one's messages come, once and in order.
+/// Two senders, and a close after both have sent: the messages of each arrive once and in order.
 #[test]
 fn what_was_sent_is_received_in_its_senders_order() {
     fn body() {
@@ -47,7 +47,7 @@ fn what_was_sent_is_received_in_its_senders_order() {
     finds(Fault::Notice, DEADLOCK);
 }
 
-/// A close against a send: it is received, or refused.
+/// A close races a send: the message is received, or refused.
 #[test]
 fn a_send_as_it_closes_is_received_or_refused() {
     fn body() {
@@ -69,7 +69,7 @@ fn a_send_as_it_closes_is_received_or_refused() {
     finds(Fault::Notice, DEADLOCK);
 }
 
-/// Room for one, and two who want it: never more than one waits.
+/// Two senders and a capacity of one: at most one message waits.
 #[test]
 fn a_full_mailbox_refuses() {
     fn body() {
@@ -91,7 +91,8 @@ fn a_full_mailbox_refuses() {
     finds(Fault::Notice, DEADLOCK);
 }
 
-/// The whole store with one owner: an id's operations in the order of their asking, from two threads, and its end.
+/// The whole store with one owner and two threads that use it: the operations of an id take effect in the order in
+/// which each thread sent them, and the store ends.
 #[test]
 fn the_store_answers_all_and_ends() {
     fn body() {
@@ -112,7 +113,7 @@ fn the_store_answers_all_and_ends() {
     finds(Fault::Notice, DEADLOCK);
 }
 
-/// Room for one: who finds none is told so, and nothing has happened.
+/// A capacity of one: an operation that finds no space is refused and has no effect.
 #[test]
 fn a_refused_operation_has_not_happened() {
     fn body() {

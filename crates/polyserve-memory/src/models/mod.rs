@@ -1,7 +1,7 @@
-//! What a model checker runs of this crate: `ci/models.sh`; "Model checking" in docs/DESIGN.md.
+//! The models of this crate, which a model checker runs: see `ci/models.sh` and "Model checking" in docs/DESIGN.md.
 //!
-//! loom's, both of them: they are small, and `copy_on_write`'s publication stands on which store a load may see. The whole of
-//! `actor` is run by either.
+//! The publication of `copy_on_write` depends on the store that a load may see, so loom checks it. The mailbox and the
+//! whole of `actor` are checked by loom and by shuttle.
 
 mod mailbox;
 #[cfg(polyserve_loom)]
@@ -9,7 +9,7 @@ mod publication;
 
 use polyserve_core::sync::model::Bounds;
 
-/// A model's bounds with either checker: loom's preemptions, and shuttle's schedules.
+/// Returns the bounds of a model: preemptions for loom, schedules for shuttle.
 fn bounds(loom: [usize; 2], shuttle: [usize; 2]) -> Bounds {
     let [short, deep] = if cfg!(polyserve_loom) { loom } else { shuttle };
     Bounds::new(short, deep)

@@ -1,9 +1,9 @@
-//! `copy_on_write`: how a shard publishes its chunks, and its growth, to readers that take no lock.
+//! Models of `copy_on_write`: a shard publishes its chunks and its growth to readers that take no lock.
 //!
-//! Hashes are the ids themselves, so that a model knows which bucket it is about. Two entities fill a bucket, so the third id
-//! splits bucket 0 into 0 and 1.
+//! The hash of an id is the id, so a model knows its bucket. Two entities fill a bucket, so the third id splits bucket
+//! 0 into 0 and 1.
 //!
-//! Not covered: how a segment is made known. It is in std's `OnceLock`, which loom sees nothing of.
+//! Not covered: the publication of a segment. It uses std's `OnceLock`, which loom does not instrument.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn value(shard: &Shard, id: i64) -> Option<f64> {
     seen
 }
 
-/// The put that splits a bucket, against a reader of an entity that moves, and of one that stays.
+/// A put that splits a bucket races a reader of an entity that moves, and a reader of an entity that stays.
 #[test]
 fn a_growth_hides_nothing_from_a_reader() {
     check("copy_on_write: a growth against two readers", Bounds::new(3, 6), || {
@@ -45,7 +45,7 @@ fn a_growth_hides_nothing_from_a_reader() {
     });
 }
 
-/// Two growths in a row: bucket 2 is split from 0, then 3 from 1, and the entity moves with the second.
+/// Two growths in a row: bucket 2 is split from 0, then 3 from 1. The entity moves with the second.
 #[test]
 fn two_growths_hide_nothing_from_a_reader() {
     check("copy_on_write: two growths against a reader", Bounds::new(3, 6), || {
@@ -59,7 +59,7 @@ fn two_growths_hide_nothing_from_a_reader() {
     });
 }
 
-/// Who reads twice never sees the older value last; and who was told of a put, by whatever way, sees it.
+/// A reader that reads twice never sees the older value last. A thread that knows of a put sees it.
 #[test]
 fn reads_do_not_go_back() {
     check("copy_on_write: puts against a reader that reads twice", Bounds::new(3, 6), || {
@@ -79,7 +79,8 @@ fn reads_do_not_go_back() {
     });
 }
 
-/// Writers of one bucket take turns: neither's put is lost in the other's copy, also where one of them splits it.
+/// Writers of one bucket exclude each other: no put is lost in the copy of another, even if one of them splits the
+/// bucket.
 #[test]
 fn no_put_is_lost_in_anothers_copy() {
     check("copy_on_write: two writers", Bounds::new(3, 6), || {
@@ -97,7 +98,7 @@ fn no_put_is_lost_in_anothers_copy() {
     });
 }
 
-/// A remove against a put and a reader: the reader sees one of the states that there were.
+/// A remove races a put and a reader: the reader sees one of the real states.
 #[test]
 fn a_removed_entity_is_gone_for_good() {
     check("copy_on_write: a remove against a reader", Bounds::new(3, 6), || {

@@ -1,10 +1,12 @@
-//! Records, one behind the other in pages of [`PAGE`] bytes, and descriptions that are too long for that, by themselves.
+//! Records in pages of [`PAGE`] bytes, and descriptions that are too long for a page.
 //!
-//! A record is `id: i64, value: f64, length: u16, room: u16`, little end first, then the description's bytes, and unused
-//! ones up to `room`, a multiple of four. A dead record's length is [`DEAD`]. So a page can be walked from its start.
+//! A record is `id: i64, value: f64, length: u16, capacity: u16` in little-endian order, then the bytes of the
+//! description, then unused bytes up to `capacity`, a multiple of four. The length of a dead record is [`DEAD`]. So a
+//! page can be read from its start, record by record.
 //!
-//! Invariants: a description's bytes are those of one `str`. Records are added to the open page alone; when the next one
-//! does not fit, it is full for ever. A full page with more dead bytes than live ones is in `due` until it is emptied.
+//! Invariants: the bytes of a description are those of one `str`. Records are added to the open page only; when the
+//! next record does not fit, the page is full for ever. A full page with more dead bytes than live ones is in `due`
+//! until it is emptied.
 
 use std::error::Error;
 use std::fmt;
@@ -14,36 +16,38 @@ use std::str;
 use polyserve_core::{Entity, EntityRef};
 use slab::Slab;
 
-/// Bytes of a page.
+/// The size of a page in bytes.
 pub(super) const PAGE: usize = 1 << 14;
 
-/// The longest description in a page: a page that is full wastes less than a record, 3 % of it.
-pub(super) const LONGEST: usize = 512;
+/// The maximum length of a description in a page. A full page wastes less than a record of this length, 3 % of the
+/// page.
+pub(super) const MAX_COPIED: usize = 512;
 
-/// A record without its description.
+/// The length of a record without its description.
 const HEAD: usize = 20;
 
 /// The length of a dead record.
 const DEAD: u16 = u16::MAX;
 
-/// A place is a page's number and a quarter of an offset.
+/// Number of bits for the offset in an address. An address is a page's number and a quarter of an offset.
 const OFFSET_BITS: u32 = PAGE.ilog2() - 2;
 
-/// So many pages can be told apart.
-const MOST: usize = 1 << (u32::BITS - OFFSET_BITS);
+/// The maximum number of pages that addresses can distinguish.
+const MAX_PAGES: usize = 1 << (u32::BITS - OFFSET_BITS);
 
-/// Pages that puts leave, so that what is alive can be moved when they find none. An operation empties two at most: the one
-/// in which a record died, and the open one, where it became full. Each needs one new page before its own is free.
+/// Number of pages that puts do not use. They are for moving live records when there is no other page. An operation
+/// empties at most two pages: the one in which a record died, and the open one if it became full. Each needs a new page
+/// before it is free.
 const RESERVE: usize = 2;
 
-/// A slab with room for so many pages is left as large as it is.
+/// A slab with this capacity or less is not shrunk.
 pub(super) const KEPT: usize = 4;
 
-/// Where a record is.
+/// The address of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u32);
+pub(super) struct Address(u32);
 
-impl Place {
+impl Address {
     fn new(page: usize, offset: usize) -> Self {
         Self((page as u32) << OFFSET_BITS | (offset / 4) as u32)
     }
@@ -59,114 +63,115 @@ impl Place {
     }
 }
 
-/// There is no place for another page.
+/// The error if a shard has no address for another page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the entity's shard is full: it has {MOST} pages of {PAGE} bytes or longer descriptions")
+        write!(f, "the entity's shard is full: it has {MAX_PAGES} pages of {PAGE} bytes or longer descriptions")
     }
 }
 
 impl Error for Full {}
 
-/// A page.
+/// A page of records, or one entity with a long description.
 #[derive(Debug)]
 enum Page {
-    /// Records, and how many of their bytes are dead.
+    /// Records, and the number of their bytes that are dead.
     Records { bytes: Vec<u8>, dead: usize },
-    /// An entity whose description is longer than [`LONGEST`].
+    /// An entity whose description is longer than [`MAX_COPIED`].
     Whole(Entity),
 }
 
 /// The pages of a shard.
 pub(super) struct Pages {
     pages: Slab<Page>,
-    /// The page that records are added to.
+    /// The number of the page that records are added to.
     open: Option<usize>,
-    /// Full pages that are to be emptied.
+    /// The numbers of the full pages that are to be emptied.
     due: Vec<usize>,
-    /// An empty page's bytes, for the next one.
+    /// The buffer of an emptied page, for the next page.
     spare: Option<Vec<u8>>,
-    /// How many pages there may be.
-    most: usize,
-    /// How many have gone since the slab was last made smaller.
+    /// The maximum number of pages.
+    max_pages: usize,
+    /// Number of pages removed since the slab was last shrunk.
     gone: usize,
 }
 
 impl Default for Pages {
     fn default() -> Self {
-        Self::with_most(MOST)
+        Self::with_max_pages(MAX_PAGES)
     }
 }
 
 impl Pages {
-    pub(super) fn with_most(most: usize) -> Self {
-        Self { pages: Slab::new(), open: None, due: Vec::new(), spare: None, most, gone: 0 }
+    pub(super) fn with_max_pages(max_pages: usize) -> Self {
+        Self { pages: Slab::new(), open: None, due: Vec::new(), spare: None, max_pages, gone: 0 }
     }
 
-    /// The id of the record in `place`.
+    /// Returns the id of the record at `address`.
     #[inline]
-    pub(super) fn id(&self, place: Place) -> i64 {
-        match &self.pages[place.page()] {
-            Page::Records { bytes, .. } => Record::at(bytes, place.offset()).id(),
+    pub(super) fn id(&self, address: Address) -> i64 {
+        match &self.pages[address.page()] {
+            Page::Records { bytes, .. } => Record::at(bytes, address.offset()).id(),
             Page::Whole(entity) => entity.id,
         }
     }
 
-    /// The entity in `place`.
+    /// Returns the entity at `address`.
     #[inline]
-    pub(super) fn show(&self, place: Place) -> EntityRef<'_> {
-        match &self.pages[place.page()] {
-            Page::Records { bytes, .. } => Record::at(bytes, place.offset()).entity(),
+    pub(super) fn show(&self, address: Address) -> EntityRef<'_> {
+        match &self.pages[address.page()] {
+            Page::Records { bytes, .. } => Record::at(bytes, address.offset()).entity(),
             Page::Whole(entity) => entity.as_ref(),
         }
     }
 
-    /// Adds an entity. One with a long description is taken, any other is copied and left.
-    pub(super) fn add(&mut self, entity: &mut Entity) -> Result<Place, Full> {
-        let most = self.most.saturating_sub(RESERVE);
-        if entity.description.len() > LONGEST {
-            if self.pages.len() >= most {
+    /// Adds an entity. If its description is long, the entity is moved in; otherwise it is copied.
+    pub(super) fn add(&mut self, entity: &mut Entity) -> Result<Address, Full> {
+        let max_pages = self.max_pages.saturating_sub(RESERVE);
+        if entity.description.len() > MAX_COPIED {
+            if self.pages.len() >= max_pages {
                 return Err(Full);
             }
-            return Ok(Place::new(self.pages.insert(Page::Whole(mem::take(entity))), 0));
+            return Ok(Address::new(self.pages.insert(Page::Whole(mem::take(entity))), 0));
         }
-        self.append(entity.as_ref(), most)
+        self.append(entity.as_ref(), max_pages)
     }
 
-    /// Adds what was in a page that is being emptied.
-    pub(super) fn add_again(&mut self, entity: EntityRef<'_>) -> Place {
+    /// Adds a record of a page that is being emptied.
+    pub(super) fn add_again(&mut self, entity: EntityRef<'_>) -> Address {
         self.append(entity, usize::MAX).expect("there is a reserve of pages")
     }
 
-    fn append(&mut self, entity: EntityRef<'_>, most: usize) -> Result<Place, Full> {
-        let room = entity.description.len().next_multiple_of(4);
-        let number = self.open_page(HEAD + room, most)?;
+    fn append(&mut self, entity: EntityRef<'_>, max_pages: usize) -> Result<Address, Full> {
+        let capacity = entity.description.len().next_multiple_of(4);
+        let number = self.open_page(HEAD + capacity, max_pages)?;
         let Page::Records { bytes, .. } = &mut self.pages[number] else { unreachable!("the open page has records") };
         let offset = bytes.len();
-        bytes.extend_from_slice(&head(entity, room));
+        bytes.extend_from_slice(&head(entity, capacity));
         bytes.extend_from_slice(entity.description.as_bytes());
-        bytes.resize(offset + HEAD + room, 0);
-        Ok(Place::new(number, offset))
+        bytes.resize(offset + HEAD + capacity, 0);
+        Ok(Address::new(number, offset))
     }
 
-    /// The number of a page with `needed` bytes left. The open one is full where it has not that many.
-    fn open_page(&mut self, needed: usize, most: usize) -> Result<usize, Full> {
+    /// Returns the number of a page with `needed` free bytes. If the open page has fewer, it is full, and a new page is
+    /// opened.
+    fn open_page(&mut self, needed: usize, max_pages: usize) -> Result<usize, Full> {
         if let Some(number) = self.open
             && let Page::Records { bytes, dead } = &self.pages[number]
         {
             if bytes.len() + needed <= PAGE {
                 return Ok(number);
             }
-            if self.pages.len() >= most {
+            if self.pages.len() >= max_pages {
                 return Err(Full);
             }
             if mostly_dead(*dead, bytes.len()) {
                 self.due.push(number);
             }
-        } else if self.pages.len() >= most {
+        } else if self.pages.len() >= max_pages {
             return Err(Full);
         }
         let bytes = self.spare.take().unwrap_or_else(|| Vec::with_capacity(PAGE));
@@ -175,21 +180,21 @@ impl Pages {
         Ok(number)
     }
 
-    /// Writes `entity` over the one in `place`, where that has the room for it and not too much. A long description is
-    /// exchanged for the old one. Says whether it did.
-    pub(super) fn write_over(&mut self, place: Place, entity: &mut Entity) -> bool {
+    /// Overwrites the record at `address` with `entity`, if the record's capacity is large enough and not more than
+    /// twice as large. An entity with a long description is swapped with the old one. Returns whether it did so.
+    pub(super) fn write_over(&mut self, address: Address, entity: &mut Entity) -> bool {
         let length = entity.description.len();
-        match &mut self.pages[place.page()] {
-            Page::Whole(old) if length > LONGEST => {
+        match &mut self.pages[address.page()] {
+            Page::Whole(old) if length > MAX_COPIED => {
                 mem::swap(old, entity);
                 true
             }
             Page::Records { bytes, .. } => {
-                let record = &mut bytes[place.offset()..];
-                let room = usize::from(short(record, 18));
-                let fits = length <= room && length.next_multiple_of(4) * 2 >= room;
+                let record = &mut bytes[address.offset()..];
+                let capacity = usize::from(short(record, 18));
+                let fits = length <= capacity && length.next_multiple_of(4) * 2 >= capacity;
                 if fits {
-                    record[..HEAD].copy_from_slice(&head(entity.as_ref(), room));
+                    record[..HEAD].copy_from_slice(&head(entity.as_ref(), capacity));
                     record[HEAD..HEAD + length].copy_from_slice(entity.description.as_bytes());
                 }
                 fits
@@ -198,22 +203,23 @@ impl Pages {
         }
     }
 
-    /// The record in `place` is dead. One with a long description is handed out, to be dropped elsewhere.
-    pub(super) fn end(&mut self, place: Place) -> Option<Entity> {
-        let number = place.page();
+    /// Marks the record at `address` as dead. An entity with a long description is returned, so that the caller drops
+    /// it.
+    pub(super) fn end(&mut self, address: Address) -> Option<Entity> {
+        let number = address.page();
         let Page::Records { bytes, dead } = &mut self.pages[number] else {
-            let Page::Whole(entity) = self.remove(number) else { unreachable!("it was none of records") };
+            let Page::Whole(entity) = self.remove(number) else { unreachable!("the page is not one of records") };
             return Some(entity);
         };
         let before = mostly_dead(*dead, bytes.len());
-        let record = &mut bytes[place.offset()..];
+        let record = &mut bytes[address.offset()..];
         *dead += HEAD + usize::from(short(record, 18));
         record[16..18].copy_from_slice(&DEAD.to_le_bytes());
         if self.open == Some(number) {
             if *dead == bytes.len() {
                 bytes.clear();
                 *dead = 0;
-                self.give_back();
+                self.free_unused();
             }
         } else if !before && mostly_dead(*dead, bytes.len()) {
             self.due.push(number);
@@ -221,7 +227,7 @@ impl Pages {
         None
     }
 
-    /// A full page that is less than half alive, with its records. Its number is not given to another page before it is
+    /// Takes the records of a full page that is less than half live. The page's number is not reused before the page is
     /// [recycled](Self::recycle).
     pub(super) fn next_to_empty(&mut self) -> Option<Emptied> {
         let number = self.due.pop()?;
@@ -229,7 +235,7 @@ impl Pages {
         Some(Emptied { number, bytes: mem::take(bytes) })
     }
 
-    /// Nothing of the page is needed any more.
+    /// Frees an emptied page.
     pub(super) fn recycle(&mut self, emptied: Emptied) {
         let mut bytes = emptied.bytes;
         bytes.clear();
@@ -240,24 +246,25 @@ impl Pages {
     fn remove(&mut self, number: usize) -> Page {
         let page = self.pages.remove(number);
         self.gone += 1;
-        self.give_back();
+        self.free_unused();
         page
     }
 
-    /// Gives memory back: everything where no record is left, for a page that stays would keep an allocator from giving
-    /// back all that lies below it. Else the slab's, where an eighth of it is in use at most: what is behind the last page,
-    /// which cannot have another number. O(its room), and at least a sixteenth as many pages have gone before: O(1) each.
-    fn give_back(&mut self) {
-        let room = self.pages.capacity();
+    /// Frees memory. If no record is left, it frees everything, because a page that stays would keep an allocator from
+    /// returning the memory below it. Otherwise, if at most an eighth of the slab is in use, it frees the slab behind
+    /// the last page, whose number cannot change. That costs O(capacity), and at least a sixteenth as many pages were
+    /// removed before: O(1) for each.
+    fn free_unused(&mut self) {
+        let capacity = self.pages.capacity();
         let is_empty = |open| matches!(&self.pages[open], Page::Records { bytes, .. } if bytes.is_empty());
         if self.pages.len() == usize::from(self.open.is_some_and(is_empty)) {
-            *self = Self::with_most(self.most);
+            *self = Self::with_max_pages(self.max_pages);
             return;
         }
-        if room <= KEPT || self.pages.len() > (room / 8).max(1) {
+        if capacity <= KEPT || self.pages.len() > (capacity / 8).max(1) {
             return;
         }
-        // The open page needs no number where it is empty.
+        // An empty open page needs no number.
         if let Some(number) = self.open
             && let Page::Records { bytes, .. } = &mut self.pages[number]
             && bytes.is_empty()
@@ -267,7 +274,7 @@ impl Pages {
             self.pages.remove(number);
             self.open = None;
         }
-        if self.gone >= room / 16 {
+        if self.gone >= capacity / 16 {
             self.gone = 0;
             self.pages.shrink_to_fit();
         }
@@ -276,17 +283,17 @@ impl Pages {
 
 #[cfg(test)]
 impl Pages {
-    /// Holds the pages to their invariants, between operations, and counts them.
+    /// Checks the invariants between operations, and returns the number of pages.
     pub(super) fn check(&self) -> usize {
         assert!(self.due.is_empty());
         for (number, page) in &self.pages {
             let Page::Records { bytes, dead } = page else { continue };
             assert!(bytes.len() <= PAGE && bytes.capacity() == PAGE);
-            let alive: usize = Emptied { number, bytes: bytes.clone() }
-                .alive()
-                .map(|(place, ..)| HEAD + usize::from(short(&bytes[place.offset()..], 18)))
+            let live: usize = Emptied { number, bytes: bytes.clone() }
+                .live()
+                .map(|(address, ..)| HEAD + usize::from(short(&bytes[address.offset()..], 18)))
                 .sum();
-            assert_eq!(alive + dead, bytes.len());
+            assert_eq!(live + dead, bytes.len());
             assert!(
                 self.open == Some(number) || !mostly_dead(*dead, bytes.len()),
                 "{dead} of {} bytes dead",
@@ -296,8 +303,8 @@ impl Pages {
         self.pages.len()
     }
 
-    /// For how many pages the slab has room.
-    pub(super) fn room(&self) -> usize {
+    /// Returns the number of pages that the slab has capacity for.
+    pub(super) fn capacity(&self) -> usize {
         self.pages.capacity()
     }
 }
@@ -309,15 +316,15 @@ pub(super) struct Emptied {
 }
 
 impl Emptied {
-    /// The records that are alive: where each is, its id, and all of it.
-    pub(super) fn alive(&self) -> impl Iterator<Item = (Place, i64, EntityRef<'_>)> {
+    /// Returns the live records: the address, the id and the entity of each.
+    pub(super) fn live(&self) -> impl Iterator<Item = (Address, i64, EntityRef<'_>)> {
         let mut at = 0;
         std::iter::from_fn(move || {
             while at < self.bytes.len() {
                 let (offset, record) = (at, Record::at(&self.bytes, at));
                 at += HEAD + usize::from(short(record.0, 18));
                 if record.length() != DEAD {
-                    return Some((Place::new(self.number, offset), record.id(), record.entity()));
+                    return Some((Address::new(self.number, offset), record.id(), record.entity()));
                 }
             }
             None
@@ -325,7 +332,7 @@ impl Emptied {
     }
 }
 
-/// A record and what follows it in its page.
+/// A record, and the bytes after it in its page.
 struct Record<'a>(&'a [u8]);
 
 impl<'a> Record<'a> {
@@ -347,31 +354,31 @@ impl<'a> Record<'a> {
     #[inline]
     fn entity(&self) -> EntityRef<'a> {
         let description = &self.0[HEAD..HEAD + usize::from(self.length())];
-        let description = str::from_utf8(description).expect("a description was a str");
+        let description = str::from_utf8(description).expect("the bytes of a description are those of a str");
         EntityRef { id: self.id(), description, value: f64::from_le_bytes(word(self.0, 8)) }
     }
 }
 
-fn head(entity: EntityRef<'_>, room: usize) -> [u8; HEAD] {
+fn head(entity: EntityRef<'_>, capacity: usize) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     head[..8].copy_from_slice(&entity.id.to_le_bytes());
     head[8..16].copy_from_slice(&entity.value.to_le_bytes());
     head[16..18].copy_from_slice(&(entity.description.len() as u16).to_le_bytes());
-    head[18..].copy_from_slice(&(room as u16).to_le_bytes());
+    head[18..].copy_from_slice(&(capacity as u16).to_le_bytes());
     head
 }
 
 #[inline]
 fn word(bytes: &[u8], at: usize) -> [u8; 8] {
-    *bytes[at..].first_chunk().expect("a record is whole")
+    *bytes[at..].first_chunk().expect("a record is complete")
 }
 
 #[inline]
 fn short(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(*bytes[at..].first_chunk().expect("a record is whole"))
+    u16::from_le_bytes(*bytes[at..].first_chunk().expect("a record is complete"))
 }
 
-/// More dead bytes than live ones.
+/// Whether there are more dead bytes than live ones.
 fn mostly_dead(dead: usize, bytes: usize) -> bool {
     dead * 2 > bytes
 }

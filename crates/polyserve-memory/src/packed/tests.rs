@@ -1,21 +1,25 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-use super::pages::{KEPT, LONGEST, PAGE};
+use super::pages::{KEPT, MAX_COPIED, PAGE};
 use super::*;
 use crate::hash::IdState;
 use crate::hash::tests::Random;
 
-/// A shard by itself, and what it should hold.
+/// A shard, and the content that it should have.
 struct Tried {
-    shard: Shard,
+    shard: PackedShard,
     state: IdState,
     expected: HashMap<i64, (String, u64)>,
 }
 
 impl Tried {
     fn new(pages: Pages) -> Self {
-        Self { shard: Shard { pages, ..Shard::default() }, state: IdState::default(), expected: HashMap::new() }
+        Self {
+            shard: PackedShard { pages, ..PackedShard::default() },
+            state: IdState::default(),
+            expected: HashMap::new(),
+        }
     }
 
     fn put(&mut self, id: i64, length: usize, value: f64) -> Result<Put, Full> {
@@ -33,28 +37,28 @@ impl Tried {
         removed == Removed::Removed
     }
 
-    /// Each entity is there, whole, and no more memory is used than the header promises.
+    /// Checks that each entity is stored correctly, and that no more memory is used than the header states.
     fn check(&self) {
-        assert_eq!(self.shard.places.len(), self.expected.len());
+        assert_eq!(self.shard.addresses.len(), self.expected.len());
         for (&id, (description, value)) in &self.expected {
-            let place = self.shard.find(self.state.hash_one(id), id).expect("it is there");
-            let shown = self.shard.pages.show(place);
+            let address = self.shard.find(self.state.hash_one(id), id).expect("it is there");
+            let shown = self.shard.pages.show(address);
             assert_eq!((shown.id, shown.description, shown.value.to_bits()), (id, description.as_str(), *value));
         }
-        let packed = self.expected.values().filter(|(description, _)| description.len() <= LONGEST);
+        let packed = self.expected.values().filter(|(description, _)| description.len() <= MAX_COPIED);
         let whole = self.expected.len() - packed.clone().count();
-        // Twice the room it needs, at most, for a record; as much again dead; and what does not fit at a page's end.
+        // At most twice the size of each record, as many dead bytes, and the unused end of each page.
         let needed: usize = packed.map(|(description, _)| 20 + 2 * description.len().next_multiple_of(4)).sum();
         let pages = self.shard.pages.check();
-        assert!(pages <= whole + 1 + needed * 2 / (PAGE - LONGEST - 20) + 1, "{pages} pages for {needed} bytes");
+        assert!(pages <= whole + 1 + needed * 2 / (PAGE - MAX_COPIED - 20) + 1, "{pages} pages for {needed} bytes");
     }
 }
 
 #[test]
 fn a_shard_agrees_with_a_map() {
-    // Up to which length, how many ids, puts among a hundred operations.
+    // The maximum length, the number of ids, and the number of puts among a hundred operations.
     for (longest, ids, puts) in
-        [(30, 3000, 60), (30, 3000, 40), (LONGEST as u64, 200, 60), (3 * LONGEST as u64, 100, 70)]
+        [(30, 3000, 60), (30, 3000, 40), (MAX_COPIED as u64, 200, 60), (3 * MAX_COPIED as u64, 100, 70)]
     {
         let mut random = Random(longest + puts);
         let mut tried = Tried::new(Pages::default());
@@ -76,74 +80,74 @@ fn a_shard_agrees_with_a_map() {
         }
         tried.check();
         assert!(tried.shard.pages.check() <= 1, "a page at most is left of an empty shard");
-        assert!(tried.shard.pages.room() <= KEPT, "and no room for those that have gone");
+        assert!(tried.shard.pages.capacity() <= KEPT, "and no room for those that have gone");
     }
 }
 
-/// Long descriptions, each a page by itself.
+/// Long descriptions: each is a page.
 #[test]
 fn a_slab_that_was_large_shrinks() {
     const IDS: i64 = 2000;
     let mut tried = Tried::new(Pages::default());
-    let fill = |tried: &mut Tried| (0..IDS).for_each(|id| assert!(tried.put(id, LONGEST + 1, 0.0).is_ok()));
+    let fill = |tried: &mut Tried| (0..IDS).for_each(|id| assert!(tried.put(id, MAX_COPIED + 1, 0.0).is_ok()));
     fill(&mut tried);
-    assert!(tried.shard.pages.room() >= IDS as usize);
+    assert!(tried.shard.pages.capacity() >= IDS as usize);
     for left in (10..IDS).rev() {
         tried.remove(left);
-        let room = tried.shard.pages.room();
+        let room = tried.shard.pages.capacity();
         assert!(room <= KEPT.max(8 * left as usize + 8), "room for {room} pages, and {left} are there");
     }
     tried.check();
-    // The last page stays to the end: there is nothing behind it to be given back.
+    // The last page stays to the end, so there is nothing behind it that could be freed.
     fill(&mut tried);
     for id in 0..IDS {
         tried.remove(id);
     }
     tried.check();
-    assert!(tried.shard.pages.room() <= KEPT);
+    assert!(tried.shard.pages.capacity() <= KEPT);
     fill(&mut tried);
     tried.check();
 }
 
-/// What the header says of a shard's size.
+/// The size of a shard, as the header states.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_shard_is_256_bytes() {
-    assert_eq!(Shards::<Shard>::EACH, 256);
+    assert_eq!(Shards::<PackedShard>::EACH, 256);
 }
 
 #[test]
 fn a_record_that_fits_is_written_over() {
     let mut tried = Tried::new(Pages::default());
-    let place = |tried: &Tried| tried.shard.find(tried.state.hash_one(7_i64), 7).expect("it is there");
+    let address = |tried: &Tried| tried.shard.find(tried.state.hash_one(7_i64), 7).expect("it is there");
     tried.put(7, 20, 1.0).unwrap();
-    let first = place(&tried);
+    let first = address(&tried);
     for length in [17, 9, 20] {
         tried.put(7, length, 2.0).unwrap();
         tried.check();
-        assert_eq!(place(&tried), first, "{length} bytes have room where 20 were, and fill half of it");
+        assert_eq!(address(&tried), first, "{length} bytes have room where 20 were, and fill half of it");
     }
     tried.put(7, 8, 3.0).unwrap();
     tried.check();
-    assert_ne!(place(&tried), first, "8 bytes leave more than half of 20 unused");
+    assert_ne!(address(&tried), first, "8 bytes leave more than half of 20 unused");
     tried.put(7, 21, 4.0).unwrap();
-    tried.put(7, LONGEST + 1, 5.0).unwrap();
+    tried.put(7, MAX_COPIED + 1, 5.0).unwrap();
     tried.check();
-    let whole = place(&tried);
-    tried.put(7, 10 * LONGEST, 6.0).unwrap();
+    let whole = address(&tried);
+    tried.put(7, 10 * MAX_COPIED, 6.0).unwrap();
     tried.check();
-    assert_eq!(place(&tried), whole, "a long description takes the place of another");
+    assert_eq!(address(&tried), whole, "a long description takes the address of another");
     tried.put(7, 0, 7.0).unwrap();
     tried.check();
 }
 
-/// Records die in the page that they were added to, in a full one, in one that becomes full by the move of another.
+/// Records die in the open page, in a full page, and in a page that becomes full when another page is moved.
 #[test]
 fn what_is_dead_is_at_most_half() {
     let mut tried = Tried::new(Pages::default());
     for id in 0..4000 {
         tried.put(id, 15, 0.0).unwrap();
-        // All but each third die, each while a younger one keeps the page open.
+        // All records but every third die, each while a younger record keeps the page open.
         if id % 3 != 0 {
             tried.remove(id);
         }
@@ -153,7 +157,7 @@ fn what_is_dead_is_at_most_half() {
         tried.remove(id);
     }
     tried.check();
-    // Never the length it had, so that every put leaves a dead record.
+    // The length always changes, so every put leaves a dead record.
     for round in 0..20 {
         for id in (3..4000).step_by(6) {
             tried.put(id, 100 + 200 * (round % 2), f64::from(round as i32)).unwrap();
@@ -165,17 +169,17 @@ fn what_is_dead_is_at_most_half() {
 #[test]
 fn a_full_shard_says_so_and_loses_nothing() {
     const PAGES: usize = 10;
-    let mut tried = Tried::new(Pages::with_most(PAGES));
+    let mut tried = Tried::new(Pages::with_max_pages(PAGES));
     let full = (0..).find(|&id| tried.put(id, 15, 0.0) == Err(Full)).expect("there is no room for all ids");
     assert!(full as usize > (PAGES - 3) * (PAGE / 36), "{full} entities in {PAGES} pages");
     assert!(Full.to_string().contains("full"));
     tried.check();
-    assert_eq!(tried.put(full, LONGEST + 1, 0.0), Err(Full));
+    assert_eq!(tried.put(full, MAX_COPIED + 1, 0.0), Err(Full));
     assert_eq!(tried.put(1, 16, 1.0), Ok(Put::Replaced), "what fits where it was needs no room");
     assert_eq!(tried.put(1, 200, 1.0), Err(Full), "and what does not is refused, with the old one kept");
     tried.check();
     for round in 0..50_i64 {
-        // A full page is given up, the ids of which are far apart.
+        // A full page is emptied whose ids are far apart.
         for id in (round % 5..full).step_by(5) {
             tried.remove(id);
         }
@@ -188,12 +192,11 @@ fn a_full_shard_says_so_and_loses_nothing() {
     }
 }
 
-/// What is taken out is still whole when no lock is held any more. A short one has been copied, and nothing of it is left to
-/// drop.
+/// A removed entity is dropped when no lock is held. A short description was copied, so there is nothing to drop.
 #[test]
 fn a_long_description_is_dropped_outside_the_locks() {
     let repo = Packed::new();
-    let long = |value| Entity::new(7, "d".repeat(LONGEST + 1), value);
+    let long = |value| Entity::new(7, "d".repeat(MAX_COPIED + 1), value);
     let put = |mut entity: Entity| {
         let (hash, shard) = repo.shards.of(7);
         let done = shard.write().put(hash, &mut entity, |id| repo.shards.hash(id));

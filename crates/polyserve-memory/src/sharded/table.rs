@@ -1,21 +1,23 @@
-//! A shard's table: buckets of three entities, each bucket with one byte of every entity's hash, in two cache lines that are
-//! fetched together.
+//! The table of a shard: buckets of three entities. A bucket is two cache lines that are fetched together, and has one
+//! byte of the hash of each entity, the *tag*.
 //!
-//! After F14 (Bronson and Shi, "Open-sourcing F14 for faster, more memory-efficient hash tables", 2019), in small: a bucket
-//! that is full sends an entity on and counts it, and a lookup goes on as long as somebody was sent on. Where to, the tag
-//! says too (double hashing), so that who shares a full bucket does not share the next. A remove takes the counts back, so
-//! nothing is left behind of what is gone. The entities lie in the bucket itself. So a lookup waits for memory once, for both
-//! lines at the same time; where tags and entities are arrays of their own it waits for a tag first, then for the entity.
+//! The table is a small form of F14 (Bronson and Shi, "Open-sourcing F14 for faster, more memory-efficient hash
+//! tables", 2019). If a bucket is full, it sends an entity on to another bucket and counts it. A lookup continues as
+//! long as the count is not 0. The tag also chooses the next bucket (double hashing), so entities that share a full
+//! bucket rarely share the next. A remove lowers the counts again, so removed entities leave no trace.
+//!
+//! The entities lie in the bucket itself, so a lookup waits for memory once, for both lines together. If tags and
+//! entities are two arrays, a lookup waits for a tag first and then for the entity.
 //!
 //! Invariants:
 //!
-//! * A slot is in use exactly where its tag is not 0; one that is not holds `Entity::default()`, which owns no memory.
-//! * Each bucket between the one of an id's hash and the one that it lies in counts it, unless the count has come to [`MANY`],
-//!   where it stays until the table is built anew.
+//! * A slot is in use if and only if its tag is not 0. An unused slot holds `Entity::default()`, which owns no memory.
+//! * Each bucket between the first bucket of an id and the bucket that it lies in counts the entity. A count that has
+//!   reached [`MANY`] stays there until the table is rebuilt.
 //!
-//! Cost: 128 bytes for three slots, of which at most 7/8 are in use, and 7/16 after a growth. Just before a growth a lookup
-//! looks into two buckets where it finds its id and into four where there is none, on average (the tests count); just after
-//! it into hardly more than one.
+//! Cost: 128 bytes for three slots, of which at most 7/8 are in use, and 7/16 after a growth. On average, just before a
+//! growth, a lookup reads two buckets if the id is stored and four if it is not (the tests count them). Just after a
+//! growth it reads hardly more than one.
 
 use std::mem;
 
@@ -24,36 +26,37 @@ use polyserve_sys::prefetch;
 
 use crate::shards::shrunk;
 
-/// Entities of a bucket.
+/// Number of slots of a bucket.
 const SLOTS: usize = 3;
 
-/// Where a bucket's count of those sent on is. Below it, a tag for each slot.
+/// The position of the count in a bucket's word. The bits below it are a tag for each slot.
 const COUNT: u32 = 8 * SLOTS as u32;
 
-/// A count that is not kept any more.
+/// The maximum of a count. A count that has reached it no longer changes.
 const MANY: u32 = u8::MAX as u32;
 
-/// One in each tag's byte.
+/// The number 1 in the byte of each tag.
 const EACH: u32 = 0x01_01_01;
 
-/// Three entities.
+/// Three entities and their tags.
 #[derive(Default)]
 #[repr(C, align(128))]
 struct Bucket {
-    /// The slots' tags, first slot lowest, and how many were sent on.
+    /// The tags of the slots, that of the first slot lowest, and the number of entities that were sent on.
     word: u32,
     slots: [Entity; SLOTS],
 }
 
 impl Bucket {
-    /// The slots that may have this tag: of each the highest bit of its byte. The lowest one has it, those above it perhaps.
+    /// Returns the slots that may have this tag, as the highest bit of the byte of each. The lowest of them has the
+    /// tag; the others may have it.
     #[inline]
     fn tagged(&self, tag: u32) -> u32 {
         let differing = self.word ^ (tag * EACH);
         differing.wrapping_sub(EACH) & !differing & (EACH << 7)
     }
 
-    /// The slot of `id`.
+    /// Returns the slot of `id`.
     #[inline]
     fn find(&self, tag: u32, id: i64) -> Option<usize> {
         let mut tagged = self.tagged(tag);
@@ -67,7 +70,7 @@ impl Bucket {
         None
     }
 
-    /// A slot that is not in use.
+    /// Returns an unused slot.
     #[inline]
     fn free(&self) -> Option<usize> {
         let free = self.tagged(0);
@@ -92,55 +95,55 @@ impl Bucket {
     }
 }
 
-/// Where an entity lies.
+/// The position of an entity in the table.
 #[derive(Clone, Copy)]
-struct Place {
+struct Position {
     bucket: usize,
     slot: usize,
 }
 
-/// Entities by hash and id. Whoever calls hashes; the same id always with the same hash.
+/// Entities by hash and id. The caller hashes, and the hash of an id is always the same.
 #[derive(Default)]
 pub(super) struct Table {
-    /// None, or a power of two of them.
+    /// The buckets. Their number is 0 or a power of two.
     buckets: Box<[Bucket]>,
     len: usize,
 }
 
-/// The tag: of the highest bits, which choose neither bucket nor shard, and never 0.
+/// Returns the tag of a hash. It consists of the highest bits, which choose neither bucket nor shard, and is never 0.
 #[inline]
 fn tag(hash: u64) -> u32 {
     (hash >> 57) as u32 | 0x80
 }
 
 impl Table {
-    /// How many entities there are.
+    /// Returns the number of entities.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// How many there is room for, at 7/8.
-    fn room(buckets: usize) -> usize {
+    /// Returns the number of entities that so many buckets hold when 7/8 of the slots are in use.
+    fn capacity(buckets: usize) -> usize {
         buckets * SLOTS * 7 / 8
     }
 
-    /// The number of a hash's bucket after so many steps; of no bucket where there is none. A stride is odd, so that as many
-    /// steps as there are buckets come to each of them.
+    /// Returns the number of a hash's bucket after `step` steps. It names no bucket if there are none. The stride is
+    /// odd, so the steps reach every bucket.
     #[inline]
     fn number(&self, hash: u64, step: usize) -> usize {
         let stride = 2 * tag(hash) as usize + 1;
         (hash as usize).wrapping_add(step.wrapping_mul(stride)) & self.buckets.len().wrapping_sub(1)
     }
 
-    /// Where `id` lies.
+    /// Returns the position of `id`.
     #[inline]
-    fn place(&self, hash: u64, id: i64) -> Option<Place> {
+    fn position(&self, hash: u64, id: i64) -> Option<Position> {
         for step in 0..self.buckets.len() {
             let number = self.number(hash, step);
             let bucket = &self.buckets[number];
             prefetch(&raw const bucket.slots[SLOTS - 1]); // the second line, while the first is on its way
             if let Some(slot) = bucket.find(tag(hash), id) {
-                return Some(Place { bucket: number, slot });
+                return Some(Position { bucket: number, slot });
             }
             if bucket.sent_on() == 0 {
                 return None;
@@ -152,23 +155,23 @@ impl Table {
     /// The entity of `id`.
     #[inline]
     pub(super) fn find(&self, hash: u64, id: i64) -> Option<&Entity> {
-        let place = self.place(hash, id)?;
+        let place = self.position(hash, id)?;
         Some(&self.buckets[place.bucket].slots[place.slot])
     }
 
-    /// Puts `entity` in, and hands out what it replaced. `hash_of` hashes those that a growth moves.
+    /// Stores `entity` and returns the replaced entity. `hash_of` hashes the entities that a growth moves.
     pub(super) fn insert(&mut self, hash: u64, entity: Entity, hash_of: impl Fn(i64) -> u64) -> Option<Entity> {
-        if let Some(Place { bucket, slot }) = self.place(hash, entity.id) {
+        if let Some(Position { bucket, slot }) = self.position(hash, entity.id) {
             return Some(mem::replace(&mut self.buckets[bucket].slots[slot], entity));
         }
-        if self.len == Self::room(self.buckets.len()) {
+        if self.len == Self::capacity(self.buckets.len()) {
             self.build(self.len + 1, hash_of);
         }
         self.add(hash, entity);
         None
     }
 
-    /// Puts in an entity that is not there; there is room.
+    /// Adds an entity that is not stored. There must be a free slot.
     fn add(&mut self, hash: u64, entity: Entity) {
         for step in 0..self.buckets.len() {
             let number = self.number(hash, step);
@@ -181,12 +184,12 @@ impl Table {
             }
             bucket.count_up();
         }
-        unreachable!("there is room");
+        unreachable!("there is a free slot");
     }
 
-    /// Takes the entity of `id` out, and gives memory back as [`shrunk`] says.
+    /// Removes the entity of `id` and returns it. Frees memory as [`shrunk`] decides.
     pub(super) fn remove(&mut self, hash: u64, id: i64, hash_of: impl Fn(i64) -> u64) -> Option<Entity> {
-        let Place { bucket: last, slot } = self.place(hash, id)?;
+        let Position { bucket: last, slot } = self.position(hash, id)?;
         for step in 0..self.buckets.len() {
             let number = self.number(hash, step);
             if number == last {
@@ -198,21 +201,21 @@ impl Table {
         bucket.word &= !(u32::from(u8::MAX) << (8 * slot));
         let entity = mem::take(&mut bucket.slots[slot]);
         self.len -= 1;
-        if let Some(room) = shrunk(self.len, self.slots()) {
-            self.build(room, hash_of);
+        if let Some(capacity) = shrunk(self.len, self.slots()) {
+            self.build(capacity, hash_of);
         }
         Some(entity)
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub(super) fn slots(&self) -> usize {
         self.buckets.len() * SLOTS
     }
 
-    /// Builds it anew, with room for so many, which are at least those that there are.
+    /// Rebuilds the table with capacity for `entities`, which is at least the present number.
     fn build(&mut self, entities: usize, hash_of: impl Fn(i64) -> u64) {
         let mut buckets = 1;
-        while Self::room(buckets) < entities {
+        while Self::capacity(buckets) < entities {
             buckets *= 2;
         }
         let new: Box<[Bucket]> = (0..buckets).map(|_| Bucket::default()).collect();

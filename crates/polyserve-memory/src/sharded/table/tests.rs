@@ -29,14 +29,14 @@ impl Table {
             }
         }
         assert_eq!(len, self.len);
-        assert!(self.len <= Self::room(self.buckets.len()));
+        assert!(self.len <= Self::capacity(self.buckets.len()));
         for (bucket, sent_on) in self.buckets.iter().zip(sent_on) {
             assert!(bucket.sent_on() == sent_on || bucket.sent_on() == MANY, "{} of {sent_on}", bucket.sent_on());
         }
     }
 }
 
-/// Two lines for three entities: the header says so.
+/// A bucket is two cache lines, as the header states.
 #[test]
 fn a_bucket_is_128_bytes() {
     assert_eq!((size_of::<Bucket>(), align_of::<Bucket>()), (128, 128));
@@ -63,8 +63,8 @@ fn it_is_a_map() {
     }
 }
 
-/// Whatever the hash is worth: ids of one bucket and one tag go on into the next ones, more of them than are counted, and
-/// come out again.
+/// Whatever the hash is worth: ids of one bucket and one tag go on into the next ones, more of them than are counted,
+/// and come out again.
 #[test]
 fn ids_of_one_hash_are_kept_apart() {
     let (mut table, ids) = (Table::default(), 0..1000);
@@ -83,31 +83,31 @@ fn ids_of_one_hash_are_kept_apart() {
     assert_eq!(table.len(), 0);
 }
 
-/// The header's figures, for ids as programs choose them: buckets that a lookup looks into when there is no room left.
+/// The header's figures for ids as programs choose them: the number of buckets that a lookup in a full table reads.
 #[test]
 fn a_full_table_is_not_searched_for_long() {
     let mut random = Random(3);
     for (shape, ids) in shapes() {
         let state = random.state();
-        let (mut table, room) = (Table::default(), Table::room(4096));
+        let (mut table, capacity) = (Table::default(), Table::capacity(4096));
         let hash = |id: i64| state.hash_one(id);
-        for id in &ids[..room] {
+        for id in &ids[..capacity] {
             table.insert(hash(*id), Entity::new(*id, "", 0.0), hash);
         }
-        assert_eq!((table.len(), table.buckets.len()), (room, 4096), "{shape}");
-        let looked_into = |id: i64| {
-            let last = table.place(hash(id), id).map(|place| place.bucket);
+        assert_eq!((table.len(), table.buckets.len()), (capacity, 4096), "{shape}");
+        let buckets_read = |id: i64| {
+            let last = table.position(hash(id), id).map(|position| position.bucket);
             let ends = |at: &usize| Some(*at) == last || (last.is_none() && table.buckets[*at].sent_on() == 0);
             let mut numbers = (0..table.buckets.len()).map(|step| table.number(hash(id), step));
             numbers.position(|at| ends(&at)).unwrap() + 1
         };
-        let mean = |ids: &[i64]| ids.iter().map(|id| looked_into(*id)).sum::<usize>() as f64 / ids.len() as f64;
-        let (found, absent) = (mean(&ids[..room]), mean(&ids[room..]));
+        let mean = |ids: &[i64]| ids.iter().map(|id| buckets_read(*id)).sum::<usize>() as f64 / ids.len() as f64;
+        let (found, absent) = (mean(&ids[..capacity]), mean(&ids[capacity..]));
         assert!(found < 2.0 && absent < 4.0, "{shape}: {found} buckets to find, {absent} to find nothing");
     }
 }
 
-/// Nothing is left of what went through a bucket and is gone, so that a table that lives long does not get slower.
+/// A removed entity leaves no count behind, so a table does not get slower with time.
 #[test]
 fn what_is_gone_leaves_no_count() {
     let mut table = Table::default();
