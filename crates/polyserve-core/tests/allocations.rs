@@ -17,7 +17,7 @@ use repos::MapRepo;
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: localhost:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
 const ENTITY: &str = r#"{"id":1,"description":"a description","value":6.750847}"#;
 
-/// One keep-alive round of a server.
+/// Serves one read of a kept connection.
 fn round(session: &mut Session, scratch: &mut Scratch, env: &Env, bytes: &[u8], status: &[u8]) {
     let want = session.receive(bytes, env, scratch);
     assert_eq!(want, Want::Read(Phase::Idle));
@@ -59,7 +59,7 @@ fn announced(length: usize) -> String {
     format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
 }
 
-/// The buffer of a body whose length is known started empty and doubled its way up: eight allocations here.
+/// The buffer of a body of known length used to start empty and to double: eight allocations for this body.
 #[test]
 fn a_body_in_pieces() {
     const LENGTH: usize = 12 * 1024;
@@ -78,7 +78,7 @@ fn a_body_in_pieces() {
     };
     serve(); // warm
     let formatting = measure(|| drop(announced(LENGTH))).count_total;
-    // The head, the body, and the state of both.
+    // One allocation each for the head, the body, and the state of the pending request.
     assert_eq!(measure(serve).count_total, 3 + formatting);
 }
 

@@ -1,4 +1,4 @@
-//! How large the seams' answers are: what every call through them moves.
+//! The sizes of the answers of repos and services, which every call moves, and of a session.
 #![forbid(unsafe_code)]
 
 use std::mem::size_of;
@@ -14,7 +14,7 @@ const _: () = assert!(size_of::<Answer<Result<Removed, RepoError>>>() <= 24);
 fn the_sizes_are_what_the_docs_say() {
     assert_eq!(size_of::<Answer<Result<Lookup, RepoError>>>(), 40);
     println!("Answer<Reply>: {} bytes, Session: {} bytes", size_of::<Answer<Reply>>(), size_of::<Session>());
-    // A connection at rest is a session and a socket.
+    // An idle connection is a session and a socket.
     assert_eq!(size_of::<Session>(), 144);
     assert_eq!(size_of::<Answer<Reply>>(), 72);
 }

@@ -1,6 +1,7 @@
-//! What `polyserve ladder` builds the codec without is missing there, and only there. The same tests say so of both:
+//! `polyserve ladder` builds the codec without some optimisations. These tests check both builds:
 //!
-//! `RUSTFLAGS='--cfg polyserve_without="pipeline_flush" --cfg polyserve_without="date_cache"' cargo test -p polyserve-core --test without`
+//! `RUSTFLAGS='--cfg polyserve_without="pipeline_flush" --cfg polyserve_without="date_cache"' cargo test -p
+//! polyserve-core --test without`
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -12,7 +13,7 @@ use polyserve_core::service::Welcome;
 const GET: &[u8] = b"GET /welcome HTTP/1.1\r\nHost: a\r\n\r\n";
 const THEN: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
-/// The writes that the answers to three requests leave in.
+/// Returns the writes that contain the answers to three requests.
 fn writes() -> Vec<String> {
     let env = Env::new(Arc::new(Welcome), &ServerConfig::default());
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
@@ -45,7 +46,7 @@ fn answers_leave_together_or_one_by_one() {
 }
 
 #[test]
-fn a_date_is_told_or_looked_up_for_each_answer() {
+fn a_date_is_cached_or_formatted_for_each_answer() {
     let all = writes().concat();
     let told = all.matches(THEN).count();
     assert_eq!(told, if cfg!(polyserve_without = "date_cache") { 0 } else { 3 });

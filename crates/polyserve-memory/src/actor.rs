@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_panics_leaves_nobody_waiting() {
+    fn an_owner_that_panics_answers_all() {
         let mailbox = Mailbox::new(4);
         let mut panics = ask(&mailbox, |reply| Operation::Get(1, reply)).into_future();
         let mut poll = |waker: &Waker| Pin::new(&mut panics).poll(&mut Context::from_waker(waker));

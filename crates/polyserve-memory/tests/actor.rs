@@ -92,16 +92,16 @@ impl Drop for PanicsInDrop {
 }
 
 #[test]
-fn a_waker_that_panics_costs_nobody_an_answer() {
-    panic_costs_nobody_an_answer(|| Box::new("the waker's own panic"));
+fn a_waker_that_panics_loses_no_answer() {
+    panic_loses_no_answer(|| Box::new("the waker's own panic"));
 }
 
 #[test]
-fn a_panic_that_panics_as_it_is_dropped_costs_nobody_an_answer() {
-    panic_costs_nobody_an_answer(|| Box::new(PanicsInDrop));
+fn a_payload_that_panics_in_its_drop_loses_no_answer() {
+    panic_loses_no_answer(|| Box::new(PanicsInDrop));
 }
 
-fn panic_costs_nobody_an_answer(payload: fn() -> Box<dyn Any + Send>) {
+fn panic_loses_no_answer(payload: fn() -> Box<dyn Any + Send>) {
     let repo = one_owner(64);
     for round in 0..3 {
         let (release, _got) = block_owner(&repo);

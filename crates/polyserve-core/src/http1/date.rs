@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_form_is_fixed_and_the_clock_may_say_anything() {
+    fn the_format_is_fixed_for_any_time() {
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
         let mut date = Date::new(at(784_111_777));
         assert_eq!(date.as_str(), "Sun, 06 Nov 1994 08:49:37 GMT");

@@ -279,7 +279,7 @@ mod tests {
 
     /// The result for a prefix changes only at the points that the module header names.
     #[test]
-    fn a_prefix_is_partial_or_says_what_the_whole_says() {
+    fn a_prefix_is_partial_or_has_the_result_of_the_whole() {
         let many = "a:\r\n".repeat(4);
         let long = "x".repeat(200);
         for input in [
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_beyond_the_room_are_the_room() {
+    fn limits_beyond_the_storage_are_capped() {
         let limits = Limits { max_head: usize::MAX, max_headers: usize::MAX, ..LIMITS };
         let with = |count: usize| format!("GET / HTTP/1.0\r\n{}\r\n", "a:\r\n".repeat(count));
         assert!(matches!(outcome(with(MAX_HEADERS).as_bytes(), &limits), Some(Ok(_))));

@@ -1,4 +1,4 @@
-//! A server without a socket: it drives a [`Session`] as the contract of its `Want` says, and keeps what it wrote.
+//! A server without a socket: it drives a [`Session`] by the contract of `Want`, and keeps its output.
 #![allow(dead_code)] // each test binary uses a part of it
 
 use std::task::{Context, Poll, Waker};
@@ -6,35 +6,35 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use polyserve_core::http1::{Env, Scratch, Session, Want};
 
-/// The date of every answer here.
+/// The date of every answer in these tests.
 pub(crate) const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
-/// Says how many of so many bytes the client takes at once.
+/// Returns the number of bytes that the client accepts of a write with so many bytes.
 pub(crate) type Taking = Box<dyn FnMut(usize) -> usize>;
 
-/// One connection, its client's end.
+/// One connection, seen from the client's side.
 pub(crate) struct Wire<'e> {
     pub(crate) session: Session,
     env: &'e Env,
     scratch: Scratch,
     taking: Taking,
     want: Want,
-    /// Everything that was written.
+    /// The bytes that were written.
     pub(crate) out: Vec<u8>,
-    /// How many answers the session counted as written.
+    /// The number of answers that the session counted as written.
     pub(crate) answered: u64,
 }
 
-/// An answer that comes later is polled so often before the wire gives back control.
+/// The number of polls of a deferred answer before a call returns.
 pub(crate) const POLLS: usize = 3;
 
 impl<'e> Wire<'e> {
-    /// A connection to a client that takes all at once.
+    /// Creates a connection to a client that accepts each write completely.
     pub(crate) fn new(env: &'e Env) -> Self {
         Self::taking(env, Box::new(|count| count))
     }
 
-    /// A connection to a client that takes as much as `taking` says, and at least one byte.
+    /// Creates a connection to a client that accepts as many bytes as `taking` returns, and at least one.
     pub(crate) fn taking(env: &'e Env, taking: Taking) -> Self {
         let session = Session::new();
         let want = session.want();
@@ -43,41 +43,41 @@ impl<'e> Wire<'e> {
         wire
     }
 
-    /// Tells the server whether it is draining, and the time.
+    /// Sets whether the server is draining, and the time.
     pub(crate) fn drain(&mut self, draining: bool) {
         self.scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), draining);
     }
 
-    /// Sends `bytes` in one piece; the server does what it can.
+    /// Sends `bytes` in one piece, and lets the server continue until it waits.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Want {
         assert!(matches!(self.want, Want::Read(_)), "the server does not read: it wants {:?}", self.want);
         self.want = self.session.receive(bytes, self.env, &mut self.scratch);
         self.settle()
     }
 
-    /// Sends no more.
+    /// Ends the client's bytes.
     pub(crate) fn end(&mut self) -> Want {
         self.want = self.session.end_of_input();
         self.settle()
     }
 
-    /// The present phase has lasted too long.
+    /// Ends the present phase by its timeout.
     pub(crate) fn time_out(&mut self) -> Want {
         self.want = self.session.time_out(self.env, &mut self.scratch);
         self.settle()
     }
 
-    /// Whether the server has closed the connection, or would as soon as all is written.
+    /// Whether the server has closed the connection, or will when all is written.
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.want, Want::Close { .. })
     }
 
-    /// What was written since the last call, as text.
-    pub(crate) fn said(&mut self) -> String {
+    /// Returns the text that was written since the last call.
+    pub(crate) fn take_output(&mut self) -> String {
         String::from_utf8(std::mem::take(&mut self.out)).expect("answers here are text")
     }
 
-    /// Goes on until the server waits: for bytes, for an answer that does not come, or for nothing any more.
+    /// Continues until the server waits for bytes or for an answer, or has closed the connection.
     pub(crate) fn settle(&mut self) -> Want {
         let mut polls = 0;
         loop {

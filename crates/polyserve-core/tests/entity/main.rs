@@ -1,4 +1,4 @@
-//! The entity service over `Session`: the contract's whole table, byte for byte where it says bytes.
+//! The entity service over `Session`: the whole table of the contract.
 #![forbid(unsafe_code)]
 
 mod repos;
@@ -11,30 +11,30 @@ use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::service::EntityService;
 use polyserve_core::{Entity, EntityRepo, ServerConfig};
 
-use repos::{MapRepo, Sick};
+use repos::{FailingRepo, MapRepo};
 use wire::{DATE, Wire};
 
-/// Entity 1 as it is stored and shown.
+/// Entity 1 in JSON.
 const ONE: &str = r#"{"id":1,"description":"aZ09","value":60.750847}"#;
 
 fn serve(repo: impl EntityRepo) -> Env {
     Env::new(EntityService::shared(repo), &ServerConfig::default())
 }
 
-/// Serves `repo`, and judges the media type of a PUT if `strict`.
+/// Serves `repo`. If `strict`, the media type of a PUT is checked.
 fn serve_with(repo: impl EntityRepo, strict: bool) -> Env {
     let service = EntityService::new(repo).strict_media_type(strict);
     Env::new(std::sync::Arc::new(service), &ServerConfig::default())
 }
 
-/// A store that has entity 1.
+/// Serves a store with entity 1.
 fn with_one() -> Env {
     let repo = MapRepo::default();
     assert!(repo.put(Entity::new(1, "aZ09", 60.750847)).is_now());
     serve(repo)
 }
 
-/// One request's answer.
+/// The answer to one request.
 #[derive(Debug)]
 struct Got {
     status: u16,
@@ -50,7 +50,7 @@ impl Got {
         value
     }
 
-    /// Whether it is a problem that says its status and, in one sentence, what was wrong.
+    /// Checks that the body is a problem with the status and with one sentence that states what was wrong.
     #[track_caller]
     fn check_problem(&self, status: u16) {
         assert_eq!((self.status, self.field("Content-Type")), (status, Some("application/problem+json")), "{self:?}");
@@ -61,13 +61,13 @@ impl Got {
     }
 }
 
-/// Sends one request in one piece, and again byte by byte where the answer is to be the same.
+/// Sends one request in one piece.
 fn ask(env: &Env, bytes: &[u8]) -> Got {
     let mut wire = Wire::new(env);
     let want = wire.send(bytes);
     assert!(matches!(want, Want::Read(_) | Want::Close { .. }), "it answers now");
     let _ = wire.end();
-    let text = wire.said();
+    let text = wire.take_output();
     let (head, body) = text.split_once("\r\n\r\n").expect("there is an answer");
     let mut lines = head.split("\r\n");
     let status = lines.next().unwrap()["HTTP/1.1 ".len()..][..3].parse().unwrap();
@@ -97,9 +97,9 @@ fn get_byte_for_byte() {
     let _ = wire.send(&request("GET", "/1", "", b""));
     let head =
         format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 47\r\nDate: {DATE}\r\n\r\n");
-    assert_eq!(wire.said(), format!("{head}{ONE}"));
+    assert_eq!(wire.take_output(), format!("{head}{ONE}"));
     let _ = wire.send(&request("HEAD", "/1", "", b""));
-    assert_eq!(wire.said(), head);
+    assert_eq!(wire.take_output(), head);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn the_client_of_the_experiments_is_answered_as_it_wants_it() {
             format!("{line} HTTP/1.0\r\n{fields}Host: a\r\nUser-Agent: ApacheBench/2.3\r\nAccept: */*\r\n\r\n")
                 .as_bytes(),
         );
-        wire.said()
+        wire.take_output()
     };
     for (fields, connection) in [("Connection: Keep-Alive\r\n", "keep-alive"), ("", "close")] {
         let expected = format!(
@@ -122,7 +122,7 @@ fn the_client_of_the_experiments_is_answered_as_it_wants_it() {
     }
 }
 
-/// JMeter sends a body that is given as text with `text/plain`, which used to be 415. Entity 1 is there already.
+/// JMeter sends a raw body as `text/plain`, which used to be answered with 415.
 #[test]
 fn the_requests_of_jmeter_are_served() {
     let env = with_one();
@@ -137,9 +137,9 @@ fn the_requests_of_jmeter_are_served() {
     let mut wire = Wire::new(&env);
     for _ in 0..2 {
         assert_eq!(wire.send(put.as_bytes()), Want::Read(Phase::Idle));
-        assert_eq!(wire.said(), format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nDate: {DATE}\r\n\r\n"));
+        assert_eq!(wire.take_output(), format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nDate: {DATE}\r\n\r\n"));
         assert_eq!(wire.send(get.as_bytes()), Want::Read(Phase::Idle));
-        assert!(wire.said().ends_with("\r\n\r\n{\"id\":1,\"description\":\"from JMeter\",\"value\":2.5}"));
+        assert!(wire.take_output().ends_with("\r\n\r\n{\"id\":1,\"description\":\"from JMeter\",\"value\":2.5}"));
     }
     let curl = format!(
         "PUT / HTTP/1.1\r\nHost: 127.0.0.1:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\nContent-Length: {}\r\n\
@@ -295,7 +295,7 @@ fn options_and_what_is_not_allowed() {
     assert_eq!((head.status, head.field("Allow"), head.body.as_str()), (405, Some(root), ""));
 }
 
-/// By default the body decides: it is JSON, or it is a 400.
+/// By default the body decides: if it is not JSON, the answer is 400.
 #[test]
 fn the_media_type_is_not_judged_by_default() {
     let env = serve(MapRepo::default());
@@ -309,7 +309,7 @@ fn the_media_type_is_not_judged_by_default() {
     }
 }
 
-/// An entity is stored as it was meant or not at all: a coding that is not undone is refused, in either mode.
+/// The service does not decode content codings, so it refuses them in either mode.
 #[test]
 fn content_codings() {
     for strict in [false, true] {
@@ -371,11 +371,11 @@ fn media_types() {
         assert_eq!(ask(&env, &request("PUT", "/", &fields, ONE.as_bytes())).status, status, "{media_type:?}");
         status = 200;
     }
-    // Only a body has a type.
+    // Only the type of a body is checked.
     assert_eq!(ask(&env, &request("GET", "/1", "Content-Type: text/plain\r\n", b"")).status, 200);
 }
 
-/// What the head alone decides is answered before the body has come, and the connection lives on.
+/// A request that its head decides is answered before its body arrives, and the connection stays open.
 #[test]
 fn refused_by_the_head_alone() {
     let repo = MapRepo::default();
@@ -392,20 +392,20 @@ fn refused_by_the_head_alone() {
         let mut wire = Wire::new(&env);
         let head = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}Content-Length: 9\r\n\r\n");
         assert!(matches!(wire.send(head.as_bytes()), Want::Read(_)));
-        assert!(wire.said().starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+        assert!(wire.take_output().starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
         let _ = wire.send(b"no entity");
         let _ = wire.send(&request("GET", "/1", "", b""));
-        assert!(wire.said().ends_with(ONE), "after {head}");
+        assert!(wire.take_output().ends_with(ONE), "after {head}");
     }
 }
 
 #[test]
-fn what_a_sick_repo_costs() {
+fn a_failing_repo_is_503_or_500() {
     let retry = |got: &Got| got.field("Retry-After").map(str::to_owned);
-    for (sick, status, retries) in
-        [(Sick::Closed, 503, true), (Sick::Overloaded, 503, true), (Sick::Failing, 500, false)]
+    for (failing, status, retries) in
+        [(FailingRepo::Closed, 503, true), (FailingRepo::Overloaded, 503, true), (FailingRepo::Failing, 500, false)]
     {
-        let env = serve(sick);
+        let env = serve(failing);
         for got in [get(&env, "/1"), put(&env, "/", ONE), ask(&env, &request("DELETE", "/1", "", b""))] {
             got.check_problem(status);
             assert_eq!(retry(&got).as_deref(), retries.then_some("1"));

@@ -35,7 +35,7 @@ impl EntityRepo for MapRepo {
     }
 }
 
-/// A repo that fetches what it shows, and answers later.
+/// A repo that fetches its entities and answers later.
 #[derive(Debug, Default)]
 pub(crate) struct LaterRepo(pub(crate) MapRepo);
 
@@ -61,15 +61,15 @@ impl EntityRepo for LaterRepo {
     }
 }
 
-/// A repo that answers nothing but errors.
+/// A repo that answers errors only.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Sick {
+pub(crate) enum FailingRepo {
     Closed,
     Overloaded,
     Failing,
 }
 
-impl Sick {
+impl FailingRepo {
     fn fail<T>(self) -> Answer<Result<T, RepoError>> {
         Answer::Now(Err(match self {
             Self::Closed => RepoError::Closed,
@@ -79,7 +79,7 @@ impl Sick {
     }
 }
 
-impl EntityRepo for Sick {
+impl EntityRepo for FailingRepo {
     fn get(&self, _id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         self.fail()
     }

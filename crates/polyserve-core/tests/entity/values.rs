@@ -1,4 +1,4 @@
-//! Bodies of PUT: what is no JSON, what is JSON and no entity, and what comes back as it was put.
+//! Bodies of PUT: bodies that are not JSON, JSON that is no entity, and entities that round-trip.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -106,7 +106,7 @@ fn what_is_no_entity_is_422() {
     get(&env, "/1").check_problem(404);
 }
 
-/// How an entity may be written, and how it is shown.
+/// Spellings of an entity, and how the service shows it.
 #[test]
 fn one_entity_many_spellings() {
     let env = serve(MapRepo::default());
@@ -139,7 +139,7 @@ fn one_entity_many_spellings() {
     }
 }
 
-/// Each character of ASCII alone, so that none rides on another's escape.
+/// Each ASCII character by itself, so that no escape of another character hides a fault.
 #[test]
 fn every_character_comes_back() {
     let env = serve(MapRepo::default());
@@ -151,7 +151,7 @@ fn every_character_comes_back() {
     }
 }
 
-/// An integer-valued one too, and whatever the bits.
+/// All values round-trip, including integers and all bit patterns of finite numbers.
 #[test]
 fn a_value_round_trips_bit_for_bit() {
     let env = serve(MapRepo::default());
@@ -198,7 +198,7 @@ fn a_million_brackets_cost_a_400() {
     for depth in [128, 1000, 100_000] {
         put(&env, "/", &nested(depth)).check_problem(400);
     }
-    // Brackets in a text are text.
+    // Brackets in a string do not nest.
     let text = format!(r#"{{"id":2,"description":"{}","value":2}}"#, "[{\\\"".repeat(1000));
     assert_eq!(put(&env, "/", &text).status, 201);
 }

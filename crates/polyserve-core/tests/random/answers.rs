@@ -1,25 +1,26 @@
-//! What is to be answered to what the plain reader read, and whether some bytes are that.
+//! The expected answers to the requests that the plain reader found, and the comparison with the output.
 
 use super::reader::{Fault, Head, Step};
 use super::service::{Call, answer_to, early_status};
 use crate::wire::DATE;
 
-/// What a connection is to see.
+/// The expected output of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
     pub(crate) calls: Vec<Call>,
     pub(crate) answers: Vec<Expect>,
-    /// The server closes before the client does.
+    /// Whether the server closes before the client does.
     pub(crate) closed: bool,
-    /// A refused request asked for `100 Continue`: whether its connection lives on depends on whether the body was there.
+    /// Whether a refused request expects `100 Continue`. Then whether its body had arrived decides whether the
+    /// connection stays open.
     pub(crate) depends_on_arrival: bool,
 }
 
-/// One thing that is sent.
+/// One expected answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     Continue,
-    /// `body`: `None` is a problem that says the status.
+    /// A final answer. If `body` is `None`, the body is a problem with this status.
     Final {
         status: u16,
         body: Option<Vec<u8>>,
@@ -32,7 +33,7 @@ pub(crate) enum Expect {
 pub(crate) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl Expected {
-    /// What follows from `steps`, all of which arrived in one piece, where a connection serves `most` requests.
+    /// Derives the answers from `steps`, which arrive in one piece. A connection serves `most` requests.
     pub(crate) fn of(steps: &[Step], most: u64) -> Self {
         let mut expected = Self::default();
         for step in steps {
@@ -53,7 +54,7 @@ impl Expected {
         if let Some(status) = early {
             let has_body = head.chunked || !body.is_empty();
             self.depends_on_arrival |= head.expects_continue && has_body;
-            // Chunks are never read with their head, so that the head alone decides.
+            // A chunked body is never read together with its head, so the head alone decides.
             let doubt = head.expects_continue && head.chunked;
             return self.answer(head, status, None, doubt, most);
         }
@@ -68,7 +69,7 @@ impl Expected {
     fn cut(&mut self, head: &Head, fault: Fault, most: u64) {
         if let Some(status) = early_status(&head.target) {
             self.answer(head, status, None, head.expects_continue || fault == Fault::TooLarge, most);
-            // What is left of the body is read all the same.
+            // The rest of the body is read nevertheless.
             self.closed |= matches!(fault, Fault::Refused(_));
             return;
         }
@@ -101,7 +102,7 @@ impl Expected {
         self.answers.push(Expect::Final { status, body, head_only: head.method == "HEAD", connection });
     }
 
-    /// Whether `out` is these answers and nothing else.
+    /// Checks that `out` is these answers and nothing else.
     pub(crate) fn check(&self, out: &[u8]) -> Result<(), String> {
         let mut rest = out;
         for (n, expect) in self.answers.iter().enumerate() {
@@ -122,7 +123,7 @@ fn shown(expect: &Expect) -> String {
     text.chars().take(200).collect()
 }
 
-/// Checks the first answer of `out`, and answers what follows it.
+/// Checks the first answer of `out`, and returns the bytes after it.
 fn check_answer<'o>(
     out: &'o [u8],
     status: u16,

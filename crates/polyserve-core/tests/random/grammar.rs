@@ -8,7 +8,7 @@ pub(super) fn is_absolute(target: &str) -> bool {
     authority(&rest.as_bytes()[..end]).is_some_and(|host| !host.is_empty())
 }
 
-/// `host [ ":" port ]` of RFC 3986: the host, where it is valid.
+/// Returns the host of `host [ ":" port ]` (RFC 3986), if it is valid.
 pub(super) fn authority(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
     let (host, port) = match text.rfind(':') {
@@ -37,7 +37,7 @@ fn is_literal(text: &str) -> bool {
         let is_version = !version.is_empty() && version.bytes().all(|b| b.is_ascii_hexdigit());
         return is_version && !address.is_empty() && !address.contains('%') && is_reg_name(&address.replace(':', ""));
     }
-    // A dotted quad at the end stands for two groups.
+    // A dotted quad at the end replaces two groups.
     let text = match text.rsplit_once(':') {
         Some((groups, quad)) if quad.contains('.') => {
             let is_octet =
@@ -60,7 +60,7 @@ fn is_literal(text: &str) -> bool {
     }
 }
 
-/// The bytes of RFC 3986, 2, a `%` only in `"%" HEXDIG HEXDIG`, and no `#`.
+/// Whether all bytes may stand in a URI without a fragment (RFC 3986, 2). A `%` is part of `"%" HEXDIG HEXDIG`.
 pub(super) fn is_uri(target: &[u8]) -> bool {
     let is_hex = |at: usize| target.get(at).is_some_and(u8::is_ascii_hexdigit);
     (0..target.len()).all(|at| match target[at] {

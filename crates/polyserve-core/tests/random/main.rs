@@ -1,17 +1,18 @@
-//! The codec against a plain reading of RFC 9112, on random streams.
+//! The codec is compared with a plain reading of RFC 9112, on random streams.
 //!
-//! Each stream is served three times: in one piece, byte by byte, and split at random places to a client that takes the
-//! answers in random parts. The first is compared with what the plain reader read: the requests that the service saw,
-//! the answers, whether the connection closed. The other two must give the same bytes as the first.
+//! Each stream is served three times: in one piece, byte by byte, and split at random offsets to a client that reads
+//! the answers in random parts. The first run is compared with the result of the plain reader: the requests that the
+//! service received, the answers, and whether the connection closed. The other two runs must give the same bytes as the
+//! first.
 //!
-//! A short run is a test like any other. The full one is a million requests for each of the tests:
+//! By default the run is short. The full run has a million requests for each of the tests:
 //!
 //! ```text
 //! POLYSERVE_CASES=1000000 cargo test --release -p polyserve-core --test random -- --nocapture
 //! ```
 //!
-//! A failure prints its seed, and the shortest stream found that fails so; `POLYSERVE_SEED=... POLYSERVE_CASES=1` runs it
-//! again.
+//! A failure prints its seed and the shortest stream found that fails in the same way. `POLYSERVE_SEED=...
+//! POLYSERVE_CASES=1` runs it again.
 #![forbid(unsafe_code)]
 
 mod answers;
@@ -67,7 +68,7 @@ fn mutated_streams_are_read_as_the_rfc_reads_them() {
     });
 }
 
-/// How many requests a connection serves.
+/// The number of requests that a connection serves.
 fn most(rng: &mut ChaCha8Rng) -> u64 {
     if rng.random_range(0..8) == 0 { rng.random_range(1..5) } else { 0 }
 }
@@ -110,7 +111,7 @@ fn run(name: &str, make: impl Fn(&mut ChaCha8Rng) -> Case) {
     println!("{name}: {requests} requests in {streams} streams, each served three times, in {:.1?}", start.elapsed());
 }
 
-/// The same case, with as much of its stream left out as keeps it failing.
+/// Returns the case with a shorter stream that still fails.
 fn shrunk(case: &Case, seed: u64) -> Case {
     let mut short = Case { stream: case.stream.clone(), ..*case };
     let mut size = short.stream.len() / 2;
@@ -130,7 +131,7 @@ fn shrunk(case: &Case, seed: u64) -> Case {
     short
 }
 
-/// How many requests the stream of `case` holds, or how the codec misread it.
+/// Returns the number of requests in the stream of `case`, or how the codec misread it.
 fn checked(case: &Case, seed: u64) -> Result<u64, String> {
     catch_unwind(AssertUnwindSafe(|| check(case, seed))).unwrap_or_else(|panic| Err(panic_text(panic.as_ref())))
 }
@@ -161,7 +162,7 @@ fn check(case: &Case, seed: u64) -> Result<u64, String> {
     Ok(steps.len() as u64)
 }
 
-/// What came of a connection.
+/// The result of serving a stream.
 struct Served {
     calls: Vec<Call>,
     out: Vec<u8>,
@@ -170,7 +171,7 @@ struct Served {
 }
 
 impl PartialEq for Served {
-    /// Whether a `100 Continue` is sent may depend on how the bytes arrive.
+    /// Removes `100 Continue`, because whether it is sent may depend on the split.
     fn eq(&self, other: &Self) -> bool {
         let same = (&self.calls, self.closed, self.answered) == (&other.calls, other.closed, other.answered);
         same && (self.out == other.out || without_continue(&self.out) == without_continue(&other.out))
@@ -222,7 +223,7 @@ fn serve<'s>(case: &Case, parts: impl Iterator<Item = &'s [u8]>, taking: Taking)
     Served { calls, out: wire.out, closed, answered: wire.answered }
 }
 
-/// A few pieces, of any length.
+/// Splits a stream into a few pieces of any length.
 fn split<'s>(rng: &mut ChaCha8Rng, stream: &'s [u8]) -> Vec<&'s [u8]> {
     let mut cuts: Vec<usize> = (0..rng.random_range(0..8)).map(|_| rng.random_range(0..=stream.len())).collect();
     cuts.sort_unstable();

@@ -1,4 +1,4 @@
-//! Streams that are wrong, or nearly right.
+//! Streams that are malformed, or nearly valid.
 
 use rand::RngExt;
 use rand::seq::IndexedRandom;
@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::reader::Rules;
 
-/// What requests are made of, and what goes wrong in them.
+/// Parts of requests, and typical faults.
 const FRAGMENTS: [&[u8]; 79] = [
     b"\r\n",
     b"\r\n",
@@ -89,7 +89,7 @@ const FRAGMENTS: [&[u8]; 79] = [
     b"+1",
 ];
 
-/// One that is made of fragments only.
+/// Creates a stream of fragments only.
 pub(crate) fn garbage(rng: &mut ChaCha8Rng) -> Vec<u8> {
     let mut stream = Vec::new();
     for _ in 0..rng.random_range(1..25) {
@@ -114,7 +114,7 @@ pub(crate) fn mutate(rng: &mut ChaCha8Rng, stream: &mut Vec<u8>) {
             4 => stream.truncate(at),
             5 => stream.insert(at, rng.random()),
             6 => {
-                // After a line's end, where a fragment that is a line makes the most of it.
+                // A fragment that is a line is inserted after the end of a line.
                 let lf = stream[at..].iter().position(|&b| b == b'\n').map_or(at, |lf| at + lf + 1);
                 let mut fragment = Vec::new();
                 add_fragment(rng, &mut fragment);
@@ -139,7 +139,7 @@ fn add_fragment(rng: &mut ChaCha8Rng, stream: &mut Vec<u8>) {
     }
 }
 
-/// Limits: the default's, or such as streams run into.
+/// Returns the default limits, or limits that streams exceed.
 pub(crate) fn rules(rng: &mut ChaCha8Rng) -> Rules {
     if rng.random_range(0..2) == 0 {
         Rules { max_head: 16 * 1024, max_headers: 100, max_body: 1024 * 1024 }

@@ -1,26 +1,32 @@
-//! A plain reading of RFC 9112, to compare the codec with.
+//! A plain reading of RFC 9112, with which the codec is compared.
 //!
-//! It has the whole stream before it, keeps no state between calls and shares no code with the codec; it is written to
-//! be held against the RFC, not to be fast. Where the RFC leaves a choice, the reading needs a decision:
+//! The reader has the whole stream, keeps no state between calls and shares no code with the codec. It is written to be
+//! compared with the RFC by eye, not to be fast. If the RFC leaves a choice, the reader makes a decision:
 //!
-//! 1. Up to 32 empty lines are skipped before a request line; one more is refused (RFC 9112, 2.2 asks for one at least).
-//! 2. A line is judged when it is whole, but the first 16 bytes of a request line as they come: a method or nothing.
-//!    So a head that never ends is refused for its whole lines, and waited for otherwise.
-//! 3. Of several faults the first is told: the lines' own in their order; then `Host` and `Content-Length`, framing, method,
-//!    target, expectation. Within a field line: form, then number, then line end.
-//! 4. A line whose end is not within the limit is 431; a request line 414, or 501 if its method alone is past the limit.
-//! 5. A target has the bytes of a URI without a fragment, brackets anywhere; what a path is made of is not the codec's business.
-//! 6. `Content-Length: 5, 5` on one line is 400 (RFC 9110, 8.6 allows both); leading zeros are fine, and equal is equal in value.
-//! 7. An empty element in Transfer-Encoding is 400; unknown codings before one last chunked are 501; all else 400.
-//! 8. Empty elements of `Expect` are ignored; any element but `100-continue` is 417, in HTTP/1.0 nothing is.
-//! 9. A port has any number of digits, as in the grammar; a host is never followed by more than that.
-//! 10. A chunk's size has at most 16 digits, zeros included. It is 413 at the digit that makes it too large.
-//! 11. Extensions, their semicolons aside, white space and trailers are bounded together by the head's limit: 431.
-//! 12. `PRI * HTTP/2.0` is 400; other versions of the form digit, dot, digit from 1.2 up are 505, and nothing else is.
+//! 1. Up to 32 empty lines are skipped before a request line; one more is refused. RFC 9112, 2.2, asks for at least
+//!    one.
+//! 2. A line is judged when it is complete. The first 16 bytes of a request line are judged as they arrive: they begin
+//!    with a method, or are refused. So a head that never ends is refused for a fault in its complete lines only.
+//! 3. The first of several faults counts. Faults of lines come first, in the order of the lines. Then come `Host` and
+//!    `Content-Length`, framing, method, target and expectation. Within a field line the order is form, number, line
+//!    end.
+//! 4. A head whose end is not within the limit is 431. If it is the request line, it is 414, or 501 if the method alone
+//!    exceeds the limit.
+//! 5. A target has the bytes of a URI without a fragment; brackets may stand anywhere. The codec does not interpret the
+//!    path.
+//! 6. `Content-Length: 5, 5` on one line is 400, although RFC 9110, 8.6, allows both. Leading zeros are valid, and
+//!    lengths are equal if their values are.
+//! 7. An empty element in Transfer-Encoding is 400. Unknown codings before a single final chunked are 501. All else is
+//!    400.
+//! 8. Empty elements of `Expect` are ignored. Any element but `100-continue` is 417. In HTTP/1.0 the field is ignored.
+//! 9. A port has any number of digits, as in the grammar. Nothing else may follow a host.
+//! 10. A chunk size has at most 16 digits, including zeros. It is 413 at the digit that makes it too large.
+//! 11. Extensions without their semicolons, white space and trailers are bounded together by the limit of a head: 431.
+//! 12. `PRI * HTTP/2.0` is 400. Other versions of the form digit, dot, digit are 505 from 1.2 up, and nothing else is.
 
 use super::grammar::{authority, is_absolute, is_space, is_tchar, is_text, is_uri, trim};
 
-/// The limits.
+/// The limits of a request's size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) max_head: usize,
@@ -28,25 +34,25 @@ pub(crate) struct Rules {
     pub(crate) max_body: usize,
 }
 
-/// One thing that the stream says.
+/// One element of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A request, whole.
+    /// A complete request.
     Request(Head, Vec<u8>),
-    /// A request whose head is whole and whose body is not.
+    /// A request with a complete head and an incomplete body.
     Cut(Head, Fault),
-    /// Something that is refused, with this status.
+    /// Bytes that are refused with this status.
     Refused { status: u16, head_only: bool },
 }
 
-/// Why a body is not whole.
+/// The reason why a body is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The stream ends within it.
+    /// The stream ends within the body.
     Short,
-    /// Its Content-Length is past the limit.
+    /// The Content-Length exceeds the limit.
     TooLarge,
-    /// Its chunks are refused with this status.
+    /// The chunks are refused with this status.
     Refused(u16),
 }
 
@@ -104,7 +110,7 @@ enum Stop {
     Refused(u16),
 }
 
-/// The head's length, the head, and its Content-Length.
+/// Returns the length of the head, the head, and its Content-Length.
 fn read_head(bytes: &[u8], rules: &Rules) -> Result<(usize, Head, u128), Stop> {
     if bytes.is_empty() || bytes == b"\r" {
         return Err(Stop::Short);
@@ -186,7 +192,7 @@ fn field_line(text: &[u8]) -> Result<(String, Vec<u8>), Stop> {
     Ok((String::from_utf8(name.to_vec()).unwrap(), value.to_vec()))
 }
 
-/// What only the whole head shows.
+/// Checks that need the whole head.
 fn judge(method: String, target: String, is_1_0: bool, fields: Vec<(String, Vec<u8>)>) -> Result<(Head, u128), Stop> {
     let all = |name: &str| -> Vec<&[u8]> {
         fields.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice()).collect()
@@ -295,7 +301,7 @@ fn read_chunks(bytes: &[u8], rules: &Rules) -> Result<(usize, Vec<u8>), Fault> {
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// How many more bytes of extensions and trailers may come.
+    /// The number of bytes of extensions and trailers that may still follow.
     room: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What is served: a service that records every request, and answers by what its path begins with.
+//! The service of these tests. It records every request, and the start of a path selects the answer.
 
 use std::future::poll_fn;
 use std::panic::resume_unwind;
@@ -10,7 +10,7 @@ use polyserve_core::{Answer, Method};
 
 use super::reader;
 
-/// A request as the service saw it.
+/// A request as the service received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) method: String,
@@ -20,7 +20,7 @@ pub(crate) struct Call {
     pub(crate) body: Vec<u8>,
 }
 
-/// The status that a path is refused with before its body is read, and its call answered with.
+/// Returns the status with which a path is refused, both before its body is read and by the call.
 pub(crate) fn early_status(target: &str) -> Option<u16> {
     if target.starts_with("/refuse") {
         Some(403)
@@ -31,7 +31,7 @@ pub(crate) fn early_status(target: &str) -> Option<u16> {
     }
 }
 
-/// The status and the body of any other request; `None`: a problem.
+/// Returns the status and the body of any other answer. `None` is a problem.
 pub(crate) fn answer_to(target: &str, method: &str, body: &[u8]) -> (u16, Option<Vec<u8>>) {
     let digest =
         body.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
@@ -46,7 +46,7 @@ pub(crate) fn answer_to(target: &str, method: &str, body: &[u8]) -> (u16, Option
     (200, Some(text))
 }
 
-/// What the service has seen, of requests that are not refused early.
+/// The requests that the service received and did not refuse.
 pub(crate) type Seen = Arc<Mutex<Vec<Call>>>;
 
 /// Records every request.
@@ -88,7 +88,7 @@ impl Service for Recorder {
     }
 }
 
-/// The early refusal of `target`, or a panic; one that the hook does not print.
+/// Returns the refusal of `target`, or panics without a message of the panic hook.
 fn early(target: &str) -> Reply {
     if target.starts_with("/panic") {
         resume_unwind(Box::new("an early panic"));
@@ -96,7 +96,7 @@ fn early(target: &str) -> Reply {
     Reply::problem(Status::FORBIDDEN, "This path is refused.")
 }
 
-/// An answer that comes with the third poll.
+/// An answer that is ready at the third poll.
 fn later(panics: bool, panics_in_drop: bool, text: Vec<u8>) -> Answer<Reply> {
     let bomb = Bomb(panics_in_drop);
     let (mut polls, mut text) = (0, Some(text));
@@ -123,7 +123,7 @@ impl Drop for Bomb {
 }
 
 impl Call {
-    /// The call that a request of this head and body makes.
+    /// The call for a request with this head and body.
     pub(crate) fn of(head: &reader::Head, body: &[u8]) -> Self {
         Self {
             method: head.method.clone(),

@@ -1,4 +1,4 @@
-//! Streams of valid requests, and what a server must see in them.
+//! Streams of valid requests, and what a server must read in them.
 
 use rand::RngExt;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -6,10 +6,10 @@ use rand_chacha::ChaCha8Rng;
 
 use super::reader::Head;
 
-/// A request that was written.
+/// A request that was written into a stream.
 pub(crate) type Written = (Head, Vec<u8>);
 
-/// `count` pipelined requests. One of them may end the connection: then the rest is nobody's.
+/// Creates `count` pipelined requests. If one of them closes the connection, the rest is not served.
 pub(crate) fn stream(rng: &mut ChaCha8Rng, count: usize) -> (Vec<u8>, Vec<Written>) {
     let (mut bytes, mut written, mut open) = (Vec::new(), Vec::new(), true);
     for _ in 0..count {
@@ -105,9 +105,9 @@ fn host(rng: &mut ChaCha8Rng) -> Vec<u8> {
     pick(rng, &hosts).into()
 }
 
-/// Adds Connection fields; says whether the connection lives on.
+/// Adds Connection fields. Returns whether the connection stays open.
 fn connection(rng: &mut ChaCha8Rng, is_1_0: bool, fields: &mut Vec<(&'static str, Vec<u8>)>) -> bool {
-    // Each with what it says: close, keep-alive.
+    // A value, whether it has `close`, and whether it has `keep-alive`.
     const OPTIONS: [(&str, bool, bool); 8] = [
         ("keep-alive", false, true),
         ("Keep-Alive", false, true),
@@ -120,7 +120,7 @@ fn connection(rng: &mut ChaCha8Rng, is_1_0: bool, fields: &mut Vec<(&'static str
     ];
     let (mut close, mut keep_alive) = (false, false);
     while one_in(rng, 3) {
-        // Seldom a close, or most streams would be short.
+        // A close is rare, or most streams would be short.
         let options = if one_in(rng, 4) { &OPTIONS[..] } else { &OPTIONS[..5] };
         let (text, closes, keeps) = options.choose(rng).copied().unwrap_or_default();
         fields.push(("Connection", text.into()));
@@ -157,7 +157,7 @@ fn other(rng: &mut ChaCha8Rng) -> (&'static str, Vec<u8>) {
     (pick(rng, &NAMES), value[start..end].to_vec())
 }
 
-/// Writes a field in some case, with some white space; answers what a server must see.
+/// Writes a field in some case, with some white space. Returns what a server must read.
 fn write_field(rng: &mut ChaCha8Rng, name: &str, value: &[u8], out: &mut Vec<u8>) -> (String, Vec<u8>) {
     let name: String = match rng.random_range(0..4) {
         0 => name.to_ascii_lowercase(),

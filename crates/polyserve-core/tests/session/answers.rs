@@ -1,4 +1,4 @@
-//! Answers, byte for byte: bodies that are left out, the date, the server_header, a reply's own fields.
+//! Answers byte for byte: bodies that are omitted, the date, the `Server` header, the fields of a reply.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use polyserve_core::{Answer, Request};
 
 use super::support::*;
 
-/// Answers by the path: a status, and where the body is.
+/// Serves a status and a kind of body for each path.
 fn variety(change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> Env {
     let call = |request: &Request<'_>, body: &mut Vec<u8>| {
         body.extend_from_slice(b"in place");
@@ -62,7 +62,7 @@ fn head_has_the_head_of_get() {
 }
 
 #[test]
-fn a_banner_only_where_it_is_configured() {
+fn a_server_header_only_if_it_is_configured() {
     let env = variety(|c| c.server_header = Some("polyserve/0.1 (test)".into()));
     let expected = ok_with("Server: polyserve/0.1 (test)\r\n", "in place");
     assert_eq!(ask(&env, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").0, expected);
@@ -88,7 +88,7 @@ fn the_date_is_that_of_the_last_refresh() {
     }
 }
 
-/// The codec never writes a field that a service could break out of.
+/// A service cannot write a field that ends its line or the head.
 #[test]
 fn a_service_cannot_break_out_of_its_answer() {
     for (name, value) in [

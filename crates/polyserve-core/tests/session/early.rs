@@ -1,4 +1,4 @@
-//! `Expect: 100-continue`, and answers that are given before the body has come.
+//! `Expect: 100-continue`, and answers that are sent before the body has arrived.
 
 use polyserve_core::http1::{Env, Phase, Want};
 use polyserve_core::service::{Head, Reply, Status};
@@ -23,7 +23,7 @@ fn choosy() -> Env {
     }
     let call = |request: &polyserve_core::Request<'_>, body: &mut Vec<u8>| match early(&request.head) {
         Some(refusal) => polyserve_core::Answer::Now(refusal),
-        None => tell(request, body),
+        None => echo(request, body),
     };
     env_by(|_| (), call, early)
 }
@@ -33,7 +33,7 @@ fn forbidden(connection: &str) -> String {
 }
 
 #[test]
-fn who_expects_to_continue_is_told_to() {
+fn a_client_that_expects_to_continue_gets_100() {
     let env = env();
     for (expect, body, sent) in [
         (EXPECT, LENGTH, "hello"),
@@ -43,15 +43,15 @@ fn who_expects_to_continue_is_told_to() {
     ] {
         let mut wire = Wire::new(&env);
         assert_eq!(wire.send(put("/", &[expect, body].concat()).as_bytes()), Want::Read(Phase::Body));
-        assert_eq!(wire.said(), CONTINUE, "{expect:?}");
+        assert_eq!(wire.take_output(), CONTINUE, "{expect:?}");
         assert_eq!(wire.send([sent, NEXT].concat().as_bytes()), Want::Read(Phase::Idle));
-        assert_eq!(wire.said(), ok(&said("PUT", "/", "hello")) + &ok(&said("GET", "/next", "")));
+        assert_eq!(wire.take_output(), ok(&echo_text("PUT", "/", "hello")) + &ok(&echo_text("GET", "/next", "")));
         assert_eq!(wire.answered, 2, "a 100 is no answer");
     }
 }
 
 #[test]
-fn who_does_not_wait_is_not_told() {
+fn a_client_that_does_not_wait_gets_no_100() {
     let env = env();
     for request in [
         put("/", &[EXPECT, LENGTH].concat()) + "hello",
@@ -62,16 +62,16 @@ fn who_does_not_wait_is_not_told() {
         put("/", &["Expect: ,\r\n", LENGTH].concat()) + "hello",
     ] {
         let body = if request.ends_with("hello") { "hello" } else { "" };
-        assert_eq!(ask(&env, request.as_bytes()).0, ok(&said("PUT", "/", body)), "{request}");
+        assert_eq!(ask(&env, request.as_bytes()).0, ok(&echo_text("PUT", "/", body)), "{request}");
     }
-    // One of 1.0 cannot mean it, and whatever it means is ignored.
+    // HTTP/1.0 has no expectations, so the field is ignored.
     for expect in [EXPECT, "Expect: tea\r\n"] {
         let old = format!("PUT / HTTP/1.0\r\n{expect}{LENGTH}\r\n");
         let mut wire = Wire::new(&env);
         assert_eq!(wire.send(old.as_bytes()), Want::Read(Phase::Body));
-        assert_eq!(wire.said(), "");
+        assert_eq!(wire.take_output(), "");
         assert_eq!(wire.send(b"hello"), CLOSE);
-        assert_eq!(wire.said(), ok_with(CLOSES, &said("PUT", "/", "hello")));
+        assert_eq!(wire.take_output(), ok_with(CLOSES, &echo_text("PUT", "/", "hello")));
     }
 }
 
@@ -81,11 +81,11 @@ fn another_expectation_fails() {
     for expect in ["tea", "100-continued", "100-continue, tea", "tea, 100-continue", "100-continue;x", "100"] {
         for body in [LENGTH, CHUNKED, ""] {
             let request = put("/", &[&format!("Expect: {expect}\r\n"), body].concat());
-            let (said, want) = ask(&env, request.as_bytes());
-            assert_eq!((statuses(said.as_bytes()), want), ((vec![417], 1), LINGER), "{request}");
+            let (output, want) = ask(&env, request.as_bytes());
+            assert_eq!((statuses(output.as_bytes()), want), ((vec![417], 1), LINGER), "{request}");
         }
     }
-    // The last of several fields had been the only one to be seen.
+    // Only the last of several fields used to be read.
     let request = put("/", &["Expect: tea\r\n", EXPECT, LENGTH].concat());
     assert_eq!(statuses(ask(&env, request.as_bytes()).0.as_bytes()).0, [417]);
 }
@@ -96,14 +96,18 @@ fn an_early_refusal_then_the_next_request() {
     for (fields, sent) in [(LENGTH, "hello"), (CHUNKED, "5\r\nhello\r\n0\r\nT: v\r\n\r\n")] {
         let mut wire = Wire::new(&env);
         assert_eq!(wire.send(put("/no", fields).as_bytes()), Want::Read(Phase::Body));
-        assert_eq!((wire.said(), wire.answered), (forbidden(""), 1), "before the body");
+        assert_eq!((wire.take_output(), wire.answered), (forbidden(""), 1), "before the body");
         assert!(!wire.session.is_busy(), "it is answered");
         for byte in sent.as_bytes().chunks(1) {
             let _ = wire.send(byte);
         }
-        assert_eq!((wire.said().as_str(), wire.session.want()), ("", Want::Read(Phase::Idle)), "the body is skipped");
+        assert_eq!(
+            (wire.take_output().as_str(), wire.session.want()),
+            ("", Want::Read(Phase::Idle)),
+            "the body is skipped"
+        );
         assert_eq!(wire.send(NEXT.as_bytes()), Want::Read(Phase::Idle));
-        assert_eq!(wire.said(), ok(&said("GET", "/next", "")));
+        assert_eq!(wire.take_output(), ok(&echo_text("GET", "/next", "")));
     }
 }
 
@@ -120,12 +124,12 @@ fn the_body_after_a_refused_body_has_a_deadline_of_its_own() {
     assert_eq!(wire.send(["o", &put("/yes", LENGTH), "hell"].concat().as_bytes()), Want::Read(Phase::Body));
     let next = wire.session.stage();
     assert_ne!(next, refused, "another body, another deadline");
-    // And so has each request after it.
+    // Each later request has its own deadline, too.
     assert_eq!(wire.send(["o", &put("/no", CHUNKED)].concat().as_bytes()), Want::Read(Phase::Body));
     assert_ne!(wire.session.stage(), next);
 }
 
-/// The service decides the same by the head and by the call, so that arrival makes no difference.
+/// The service decides the same by the head and by the call, so the split makes no difference.
 #[test]
 fn an_early_refusal_at_every_split() {
     let env = choosy();
@@ -135,26 +139,26 @@ fn an_early_refusal_at_every_split() {
             let mut wire = Wire::new(&env);
             let _ = wire.send(&stream.as_bytes()[..at]);
             assert_eq!(wire.send(&stream.as_bytes()[at..]), Want::Read(Phase::Idle));
-            assert_eq!(wire.said(), forbidden("") + &ok(&said("GET", "/next", "")), "split at {at}");
+            assert_eq!(wire.take_output(), forbidden("") + &ok(&echo_text("GET", "/next", "")), "split at {at}");
         }
     }
 }
 
-/// Told off in place of `100 Continue`, a client may send the body or not: there is no telling what comes next.
+/// After a refusal in place of `100 Continue`, a client may send the body or not. So the next bytes are ambiguous.
 #[test]
-fn an_early_refusal_of_who_expects_to_continue_closes() {
+fn an_early_refusal_in_place_of_continue_closes() {
     let env = choosy();
     for body in [LENGTH, CHUNKED] {
         let request = put("/no", &[EXPECT, body].concat());
         assert_eq!(ask(&env, request.as_bytes()), (forbidden(CLOSES), LINGER));
     }
-    // With the body there is no doubt.
+    // If the body has arrived, nothing is ambiguous.
     let request = put("/no", &[EXPECT, LENGTH].concat()) + "hello" + NEXT;
-    assert_eq!(ask(&env, request.as_bytes()).0, forbidden("") + &ok(&said("GET", "/next", "")));
+    assert_eq!(ask(&env, request.as_bytes()).0, forbidden("") + &ok(&echo_text("GET", "/next", "")));
 }
 
 #[test]
-fn an_early_refusal_closes_where_the_client_or_the_size_says_so() {
+fn an_early_refusal_closes_if_the_client_or_the_size_requires_it() {
     let env = choosy();
     let closing = put("/no", &["Connection: close\r\n", LENGTH].concat());
     assert_eq!(ask(&env, closing.as_bytes()), (forbidden(CLOSES), LINGER));
@@ -162,7 +166,7 @@ fn an_early_refusal_closes_where_the_client_or_the_size_says_so() {
     assert_eq!(ask(&env, too_large.as_bytes()), (forbidden(CLOSES), LINGER), "the service's refusal goes first");
 }
 
-/// What is wrong in a body that was refused already ends the connection without another answer.
+/// A malformed body that was already refused closes the connection without another answer.
 #[test]
 fn a_malformed_body_after_an_early_refusal() {
     for sent in ["x", "5\r\nhello!", "0\r\n\0", "ffffffff\r\n"] {
@@ -173,9 +177,9 @@ fn a_malformed_body_after_an_early_refusal() {
 }
 
 #[test]
-fn a_head_is_asked_only_where_its_body_is_not_there() {
+fn head_is_called_only_if_the_body_is_incomplete() {
     let head = |_: &Head<'_>| -> Option<Reply> { Some(Reply::problem(Status::FORBIDDEN, "Not here.")) };
-    let env = env_by(|_| (), tell, head);
+    let env = env_by(|_| (), echo, head);
     for request in [put("/", ""), put("/", LENGTH) + "hello", NEXT.to_owned()] {
         assert!(ask(&env, request.as_bytes()).0.starts_with("HTTP/1.1 200 OK\r\n"), "{request}");
     }

@@ -1,4 +1,4 @@
-//! Timeouts, the end of the client's bytes, and being turned away: in each phase.
+//! Timeouts, the end of the client's bytes, and rejection, in each phase.
 
 use polyserve_core::Status;
 use polyserve_core::http1::{Phase, Session, Want};
@@ -11,7 +11,7 @@ const HALF_BODY: &str = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n
 const LATER: &str = "GET /later HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn first() -> String {
-    ok(&said("GET", "/1", ""))
+    ok(&echo_text("GET", "/1", ""))
 }
 
 fn late(status: Status, what: &str) -> String {
@@ -27,7 +27,7 @@ fn an_idle_connection_times_out_silently() {
             assert_eq!(wire.send(sent.as_bytes()), Want::Read(Phase::Idle));
         }
         let expected = if sent.starts_with('G') { first() } else { String::new() };
-        assert_eq!((wire.time_out(), wire.said()), (CLOSE, expected), "after {sent:?}");
+        assert_eq!((wire.time_out(), wire.take_output()), (CLOSE, expected), "after {sent:?}");
     }
 }
 
@@ -39,39 +39,43 @@ fn a_head_or_a_body_that_does_not_come() {
             let mut wire = Wire::new(&env);
             assert_eq!(wire.send([before, sent].concat().as_bytes()), Want::Read(phase));
             let answered = if before.is_empty() { String::new() } else { first() };
-            assert_eq!(wire.said(), answered);
-            assert_eq!((wire.time_out(), wire.said()), (LINGER, late(Status::REQUEST_TIMEOUT, what)), "{sent:?}");
+            assert_eq!(wire.take_output(), answered);
+            assert_eq!(
+                (wire.time_out(), wire.take_output()),
+                (LINGER, late(Status::REQUEST_TIMEOUT, what)),
+                "{sent:?}"
+            );
         }
     }
-    // An answer to HEAD has no body, this one neither.
+    // An answer to HEAD has no body, and neither has this one.
     for sent in ["HEAD / HTTP/1.1\r\n", "HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"] {
         let mut wire = Wire::new(&env);
         let _ = wire.send(sent.as_bytes());
         assert_eq!(wire.time_out(), LINGER);
-        let said = wire.said();
-        assert!(said.starts_with("HTTP/1.1 408 ") && said.ends_with("\r\n\r\n"), "{said}");
+        let output = wire.take_output();
+        assert!(output.starts_with("HTTP/1.1 408 ") && output.ends_with("\r\n\r\n"), "{output}");
     }
 }
 
-/// The answer is given up; what was promised is nobody's.
+/// The answer is abandoned, so the promise can no longer be completed.
 #[test]
 fn an_answer_that_does_not_come() {
     let (env, promised) = env_later(|_| ());
     let mut wire = Wire::new(&env);
     assert_eq!(wire.send([GET, LATER, GET].concat().as_bytes()), Want::Answer);
-    assert_eq!(wire.said(), first());
+    assert_eq!(wire.take_output(), first());
     let expected = late(Status::SERVICE_UNAVAILABLE, "answer");
-    assert_eq!((wire.time_out(), wire.said(), wire.answered), (LINGER, expected, 2));
+    assert_eq!((wire.time_out(), wire.take_output(), wire.answered), (LINGER, expected, 2));
     assert!(!promised.complete("too late"), "nobody waits for it");
 }
 
 #[test]
 fn the_rest_of_a_refused_body_that_does_not_come() {
-    let env = env_by(|_| (), tell, |_| Some(polyserve_core::Reply::problem(Status::FORBIDDEN, "Not here.")));
+    let env = env_by(|_| (), echo, |_| Some(polyserve_core::Reply::problem(Status::FORBIDDEN, "Not here.")));
     let mut wire = Wire::new(&env);
     assert_eq!(wire.send(HALF_BODY.as_bytes()), Want::Read(Phase::Body));
-    assert_eq!(wire.said(), problem_with("", Status::FORBIDDEN, "Not here."));
-    assert_eq!((wire.time_out(), wire.said()), (LINGER, String::new()), "it has its answer");
+    assert_eq!(wire.take_output(), problem_with("", Status::FORBIDDEN, "Not here."));
+    assert_eq!((wire.time_out(), wire.take_output()), (LINGER, String::new()), "it has its answer");
 }
 
 #[test]
@@ -85,12 +89,12 @@ fn the_end_between_requests_or_within_one() {
             let _ = wire.send(sent.as_bytes());
         }
         let expected = if sent == GET { first() } else { String::new() };
-        assert_eq!((wire.end(), wire.said()), (CLOSE, expected), "after {sent:?}");
+        assert_eq!((wire.end(), wire.take_output()), (CLOSE, expected), "after {sent:?}");
         assert!(!wire.session.is_busy());
     }
 }
 
-/// A client that closes its writing side after a request still gets its answer, and those before it.
+/// A client that closes its writing side after a request still gets its answer and the answers before it.
 #[test]
 fn the_end_while_an_answer_is_awaited() {
     let (env, promised) = env_later(|_| ());
@@ -99,11 +103,11 @@ fn the_end_while_an_answer_is_awaited() {
         assert_eq!(wire.send([LATER, after].concat().as_bytes()), Want::Answer);
         assert_eq!(wire.end(), Want::Answer, "it is still owed");
         assert!(promised.complete("x"));
-        assert_eq!((wire.settle(), wire.said()), (CLOSE, expected), "with {after:?} after it");
+        assert_eq!((wire.settle(), wire.take_output()), (CLOSE, expected), "with {after:?} after it");
     }
 }
 
-/// Nobody is there to read on for: a close that would linger does not.
+/// After the end of the client's bytes there is nothing to read, so a close does not linger.
 #[test]
 fn the_end_takes_the_linger_away() {
     let (env, promised) = env_later(|_| ());
@@ -112,7 +116,7 @@ fn the_end_takes_the_linger_away() {
     let _ = wire.end();
     assert!(promised.complete("x"));
     assert_eq!(wire.settle(), CLOSE);
-    assert!(wire.said().contains("HTTP/1.1 400 Bad Request\r\n"));
+    assert!(wire.take_output().contains("HTTP/1.1 400 Bad Request\r\n"));
 }
 
 #[test]
@@ -132,7 +136,7 @@ fn what_comes_after_the_end_is_not_looked_at() {
 }
 
 #[test]
-fn a_full_server_turns_away() {
+fn a_full_server_rejects() {
     let env = env();
     let mut scratch = polyserve_core::http1::Scratch::new();
     scratch.refresh(std::time::UNIX_EPOCH + std::time::Duration::from_secs(784_111_777), false);
@@ -143,7 +147,7 @@ fn a_full_server_turns_away() {
     assert_eq!(String::from_utf8_lossy(scratch.out()), expected);
 }
 
-/// A connection that goes away drops the answer it waited for.
+/// A connection that ends drops the answer that it waits for.
 #[test]
 fn a_dropped_or_abandoned_session_abandons_its_answer() {
     for abandon in [false, true] {

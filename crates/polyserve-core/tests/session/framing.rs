@@ -1,35 +1,36 @@
-//! Where a body ends: by its length, by its chunks, or in doubt.
+//! The end of a body: given by its length, given by its chunks, or ambiguous.
 
 use polyserve_core::http1::{Phase, Want};
 
 use super::support::*;
 
-/// A request with these fields, and what follows its head.
+/// A request with these fields, and the bytes after its head.
 fn post(fields: &str, after: &str) -> Vec<u8> {
     format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n{after}").into_bytes()
 }
 
-/// What proves that a body ended where it should.
+/// A request after the body. Its answer proves that the body ended at the right byte.
 const NEXT: &str = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// The body is `expected`, and the next request is the next request.
+/// Checks that the body is `expected`, and that the next request is answered.
 #[track_caller]
 fn framed(fields: &str, sent: &str, expected: &str) {
     let env = env();
     let bytes = post(fields, &format!("{sent}{NEXT}"));
-    let answers = (ok(&said("POST", "/", expected)) + &ok(&said("GET", "/next", "")), Want::Read(Phase::Idle));
+    let answers =
+        (ok(&echo_text("POST", "/", expected)) + &ok(&echo_text("GET", "/next", "")), Want::Read(Phase::Idle));
     assert_eq!(ask(&env, &bytes), answers, "{fields:?} {sent:?}");
     assert_eq!(ask_slowly(&env, &bytes), answers, "{fields:?} {sent:?} byte by byte");
 }
 
-/// It is refused with `status`, and nothing after it is answered.
+/// Checks that the request is refused with `status`, and that nothing after it is answered.
 #[track_caller]
 fn refused(status: u16, fields: &str, sent: &str) {
     let env = env();
     let bytes = post(fields, &format!("{sent}{NEXT}"));
-    let (said, want) = ask(&env, &bytes);
-    assert_eq!((statuses(said.as_bytes()), want), ((vec![status], 1), LINGER), "{fields:?} {sent:?}: {said}");
-    assert_eq!(ask_slowly(&env, &bytes), (said, want), "{fields:?} {sent:?} byte by byte");
+    let (output, want) = ask(&env, &bytes);
+    assert_eq!((statuses(output.as_bytes()), want), ((vec![status], 1), LINGER), "{fields:?} {sent:?}: {output}");
+    assert_eq!(ask_slowly(&env, &bytes), (output, want), "{fields:?} {sent:?} byte by byte");
 }
 
 #[test]
@@ -48,7 +49,7 @@ fn lengths() {
     }
     refused(400, "Content-Length: 5\r\nContent-Length: 6\r\n", "hello!");
     refused(400, "Content-Length: 0\r\nContent-Length:\r\n", "");
-    // Past 64 bits: one is too large, two that differ are in doubt all the same.
+    // Lengths past 64 bits: one is too large, and two that differ are ambiguous.
     refused(413, "Content-Length: 18446744073709551616\r\n", "");
     refused(413, "Content-Length: 18446744073709551620\r\n", "four"); // 4, were it to wrap
     refused(413, "Content-Length: 99999999999999999999999999\r\n", "");
@@ -125,7 +126,7 @@ fn chunks() {
 
 #[test]
 fn chunks_that_are_none() {
-    // But for one fault, each is a whole body.
+    // Each is a complete body except for one fault.
     for sent in [
         "\r\n0\r\n\r\n",
         ";a\r\n0\r\n\r\n",
@@ -170,7 +171,7 @@ fn chunks_that_are_none() {
     ] {
         refused(400, CHUNKED, sent);
     }
-    // Extensions outside the grammar of RFC 9112, 7.1.1. They used to be skipped unread from their second byte on.
+    // Extensions outside the grammar of RFC 9112, 7.1.1. They used to be accepted from their second byte on.
     for extension in [
         ";bad[=x",
         ";a=\"x",
@@ -208,18 +209,19 @@ fn chunks_that_are_none() {
 fn any_method_may_have_a_body() {
     for method in ["GET", "PUT", "DELETE", "OPTIONS", "PATCH"] {
         let request = format!("{method} /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi{NEXT}");
-        let answers = ok(&said(method, "/x", "hi")) + &ok(&said("GET", "/next", ""));
+        let answers = ok(&echo_text(method, "/x", "hi")) + &ok(&echo_text("GET", "/next", ""));
         assert_eq!(ask(&env(), request.as_bytes()).0, answers);
     }
     let request = format!("HEAD /x HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi{NEXT}");
-    let head = ok(&said("HEAD", "/x", "hi"));
-    let answers = head.strip_suffix(&said("HEAD", "/x", "hi")).unwrap().to_owned() + &ok(&said("GET", "/next", ""));
+    let head = ok(&echo_text("HEAD", "/x", "hi"));
+    let answers =
+        head.strip_suffix(&echo_text("HEAD", "/x", "hi")).unwrap().to_owned() + &ok(&echo_text("GET", "/next", ""));
     assert_eq!(ask(&env(), request.as_bytes()).0, answers);
 }
 
 #[test]
 fn a_refused_body_of_a_head_request_gets_no_body_either() {
-    let (said, want) = ask(&env(), b"HEAD / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx");
-    assert!(said.starts_with("HTTP/1.1 400 ") && said.ends_with("\r\n\r\n"), "{said}");
+    let (output, want) = ask(&env(), b"HEAD / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx");
+    assert!(output.starts_with("HTTP/1.1 400 ") && output.ends_with("\r\n\r\n"), "{output}");
     assert_eq!(want, LINGER);
 }

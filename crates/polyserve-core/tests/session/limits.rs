@@ -1,19 +1,19 @@
-//! Limits: exactly at each, and one past it.
+//! Limits: exactly at the limit, and one past it.
 
 use polyserve_core::Status;
 use polyserve_core::http1::{Env, Phase, Want};
 
 use super::support::*;
 
-/// The same status and connection in one piece and byte by byte.
+/// Checks that the status and the connection are the same in one piece and byte by byte.
 #[track_caller]
 fn check(env: &Env, bytes: &[u8], status: u16) -> String {
-    let (said, want) = ask(env, bytes);
-    let (codes, closes) = statuses(said.as_bytes());
-    assert_eq!((codes, closes), (vec![status], usize::from(status != 200)), "{said}");
+    let (output, want) = ask(env, bytes);
+    let (codes, closes) = statuses(output.as_bytes());
+    assert_eq!((codes, closes), (vec![status], usize::from(status != 200)), "{output}");
     assert_eq!(want, if status == 200 { Want::Read(Phase::Idle) } else { LINGER });
-    assert_eq!(ask_slowly(env, bytes), (said.clone(), want), "byte by byte");
-    said
+    assert_eq!(ask_slowly(env, bytes), (output.clone(), want), "byte by byte");
+    output
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn max_head() {
         check(&env, head(limit).as_bytes(), 200);
         check(&env, head(limit + 1).as_bytes(), 431);
         check(&env, head(limit + 1000).as_bytes(), 431);
-        // A body is not part of it.
+        // The body is not part of the head.
         let with_body = head(limit).replacen("X: xxxxxxxxxxxxxxxxxxx", "Content-Length: 5\r\nX: ", 1);
         assert_eq!(with_body.len(), limit);
         check(&env, (with_body + "hello").as_bytes(), 200);
@@ -36,7 +36,7 @@ fn max_head() {
 fn a_request_line_alone_past_the_limit() {
     let env = env_with(|c| c.max_head = 100);
     let target = |length: usize| format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(length));
-    // The request line takes 16 bytes and the path, the rest 11.
+    // The request line takes 16 bytes and the path; the rest takes 11 bytes.
     check(&env, target(100 - 16 - 11).as_bytes(), 200);
     check(&env, target(100 - 16 - 11 + 1).as_bytes(), 431);
     check(&env, target(100 - 16).as_bytes(), 431);
@@ -50,7 +50,7 @@ fn a_request_line_alone_past_the_limit() {
     assert_eq!(ask(&env, &b"G".repeat(100)).1, Want::Read(Phase::Head));
 }
 
-/// A fault within the limit is told before the limit is.
+/// A fault within the limit is reported before the limit is.
 #[test]
 fn a_fault_before_the_limit() {
     let env = env_with(|c| c.max_head = 100);
@@ -69,7 +69,7 @@ fn max_headers() {
         let fields = |count: usize| format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(count - 1));
         check(&env, fields(limit).as_bytes(), 200);
         check(&env, fields(limit + 1).as_bytes(), 431);
-        // It need not end to be too long.
+        // A head that does not end is also too long.
         let endless = fields(limit + 1);
         check(&env, endless.strip_suffix("\r\n").unwrap().as_bytes(), 431);
     }
@@ -101,7 +101,7 @@ fn too_large() -> String {
     refusal(Status::CONTENT_TOO_LARGE, "The body is larger than this server takes.")
 }
 
-/// A client is told before it has sent what is too much.
+/// A client gets the refusal before it has sent the body that is too large.
 #[test]
 fn too_large_is_told_by_the_head() {
     let env = env();
@@ -113,9 +113,9 @@ fn too_large_is_told_by_the_head() {
     assert_eq!(ask(&env, head.as_bytes()), (too_large(), LINGER));
 }
 
-/// Extensions and trailers have the head's limits.
+/// The limits of a head apply to extensions and trailers.
 #[test]
-fn what_comes_beside_the_chunks_is_bounded() {
+fn extensions_and_trailers_are_bounded() {
     let env = env_with(|c| {
         c.max_head = 100;
         c.max_headers = 3;

@@ -1,4 +1,4 @@
-//! `Session`, byte for byte, without sockets: the contract's HTTP/1.1 section against small services in memory.
+//! `Session` byte for byte, without sockets: the contract's HTTP/1.1 section with small services in memory.
 #![forbid(unsafe_code)]
 
 mod answers;

@@ -1,4 +1,4 @@
-//! Output: bounded, never lost, never repeated, and counted answer by answer.
+//! The output is bounded, never lost and never repeated, and its answers are counted.
 
 use polyserve_core::Answer;
 use polyserve_core::http1::session::OUTPUT_BOUND;
@@ -21,14 +21,14 @@ fn pipelined_answers_leave_together() {
     let (mut session, mut scratch) = (Session::new(), scratch());
     let want = session.receive(&GET.repeat(3), &env, &mut scratch);
     assert_eq!(want, Want::Read(Phase::Idle));
-    assert_eq!(scratch.out(), ok(&said("GET", "/1", "")).repeat(3).as_bytes());
+    assert_eq!(scratch.out(), ok(&echo_text("GET", "/1", "")).repeat(3).as_bytes());
 }
 
-/// The kernel takes the first bytes, then some more, then the rest: at every two places.
+/// The kernel accepts the output in three parts, split at every two offsets.
 #[test]
 fn a_short_write_loses_nothing_and_repeats_nothing() {
     let env = env();
-    let answer = ok(&said("GET", "/1", ""));
+    let answer = ok(&echo_text("GET", "/1", ""));
     let whole = answer.repeat(2);
     let answers_in = |bytes: usize| (bytes / answer.len()) as u64;
     for first in 0..=whole.len() {
@@ -52,12 +52,12 @@ fn a_short_write_loses_nothing_and_repeats_nothing() {
     }
 }
 
-/// Output that comes while an older one is still unsent stays behind it.
+/// Output that is added while older output is unsent is sent after it.
 #[test]
 fn what_is_unsent_comes_first() {
     let env = env();
     let (mut session, mut scratch) = (Session::new(), scratch());
-    let answer = ok(&said("GET", "/1", ""));
+    let answer = ok(&echo_text("GET", "/1", ""));
     let _ = session.receive(GET, &env, &mut scratch);
     session.written(10, &mut scratch);
     let _ = session.receive(GET, &env, &mut scratch);
@@ -75,7 +75,7 @@ fn what_is_unsent_comes_first() {
 #[test]
 fn a_cut_connection_counts_what_was_wholly_written() {
     let env = env();
-    let answer = ok(&said("GET", "/1", "")).len();
+    let answer = ok(&echo_text("GET", "/1", "")).len();
     for (written, count) in [(0, 0), (answer - 1, 0), (answer, 1), (2 * answer + 1, 2)] {
         let (mut session, mut scratch) = (Session::new(), scratch());
         let _ = session.receive(&GET.repeat(3), &env, &mut scratch);
@@ -87,7 +87,7 @@ fn a_cut_connection_counts_what_was_wholly_written() {
     }
 }
 
-/// Answers of `size` bytes of body.
+/// Serves answers with `size` bytes of body.
 fn large(size: usize) -> Env {
     let call = move |_: &polyserve_core::Request<'_>, body: &mut Vec<u8>| {
         body.resize(size, b'.');
@@ -116,7 +116,7 @@ fn gathered_output_is_bounded() {
     assert_eq!(session.take_answered(), 7);
 }
 
-/// The bound is reached in the middle of a body, after an answer that came early, and before a close.
+/// The bound is reached in the middle of a body, after an early answer, and before a close.
 #[test]
 fn the_bound_may_be_reached_anywhere() {
     let env = large(OUTPUT_BOUND);
@@ -124,15 +124,15 @@ fn the_bound_may_be_reached_anywhere() {
     let put = b"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n";
     let mut wire = Wire::new(&env);
     assert_eq!(wire.send(&[GET, put].concat()), Want::Read(Phase::Body));
-    assert_eq!(wire.said(), answer);
+    assert_eq!(wire.take_output(), answer);
     assert_eq!(wire.send(&[&b"0\r\n\r\n"[..], GET, b"GET"].concat()), Want::Read(Phase::Head));
-    assert_eq!(wire.said(), answer.repeat(2));
+    assert_eq!(wire.take_output(), answer.repeat(2));
     assert_eq!(wire.send(b" / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"), CLOSE);
-    assert_eq!(wire.said(), ok_with(CLOSES, &".".repeat(OUTPUT_BOUND)));
+    assert_eq!(wire.take_output(), ok_with(CLOSES, &".".repeat(OUTPUT_BOUND)));
     assert_eq!(wire.answered, 4);
 }
 
-/// Pipelined requests, the bound reached several times, and a client that takes the answers in pieces of every size.
+/// Pipelined requests reach the bound several times, and the client reads the answers in pieces of every size.
 #[test]
 fn every_way_of_writing_gives_the_same_bytes() {
     let env = large(OUTPUT_BOUND / 2);
@@ -140,18 +140,18 @@ fn every_way_of_writing_gives_the_same_bytes() {
     for size in [1, 2, 1000, 4096, OUTPUT_BOUND / 2, OUTPUT_BOUND - 1, OUTPUT_BOUND, 3 * OUTPUT_BOUND] {
         let mut wire = Wire::taking(&env, Box::new(move |count| count.min(size)));
         assert_eq!(wire.send(&GET.repeat(5)), Want::Read(Phase::Idle));
-        assert!(wire.said() == expected, "in pieces of {size}");
+        assert!(wire.take_output() == expected, "in pieces of {size}");
         assert_eq!(wire.answered, 5);
     }
 }
 
-/// Buffers that grew past what is kept are given back, and grow again.
+/// Buffers that grew past the kept capacity are freed, and grow again.
 #[test]
 fn a_large_answer_after_another() {
     let env = large(1 << 20);
     let mut wire = Wire::new(&env);
     for _ in 0..3 {
         let _ = wire.send(GET);
-        assert!(wire.said() == ok(&".".repeat(1 << 20)));
+        assert!(wire.take_output() == ok(&".".repeat(1 << 20)));
     }
 }

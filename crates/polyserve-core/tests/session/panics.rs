@@ -1,4 +1,4 @@
-//! A panic of the service is a 500 for that request and nothing else.
+//! A panic of the service is answered with 500 and affects no other request.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -9,7 +9,7 @@ use polyserve_core::{Answer, Request};
 
 use super::support::*;
 
-/// A panic that the hook does not print.
+/// Panics without a message of the panic hook.
 fn panic(text: &'static str) -> ! {
     resume_unwind(Box::new(text))
 }
@@ -22,7 +22,7 @@ impl Drop for Bomb {
     }
 }
 
-/// Panics where the path says.
+/// Serves a service that panics at the point that the path names.
 fn panicky() -> Env {
     let call = |request: &Request<'_>, body: &mut Vec<u8>| {
         let reply = |text: &str| Reply::new(Status::OK, "text/plain", Body::Owned(text.into()));
@@ -47,7 +47,7 @@ fn panicky() -> Env {
                     pending::<Reply>().await
                 })
             }
-            _ => tell(request, body),
+            _ => echo(request, body),
         }
     };
     env_by(|_| (), call, |head| if head.target == "/head" { panic("in the head") } else { None })
@@ -62,7 +62,7 @@ fn broken(connection: &str) -> String {
 }
 
 fn fine(path: &str) -> String {
-    ok(&said("GET", path, ""))
+    ok(&echo_text("GET", path, ""))
 }
 
 #[test]
@@ -82,9 +82,9 @@ fn before_the_body() {
         let head = format!("PUT /head HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let mut wire = Wire::new(&env);
         assert_eq!(wire.send(head.as_bytes()), Want::Read(Phase::Body));
-        assert_eq!(wire.said(), broken(""));
+        assert_eq!(wire.take_output(), broken(""));
         assert_eq!(wire.send([body, &get("/1")].concat().as_bytes()), Want::Read(Phase::Idle));
-        assert_eq!(wire.said(), fine("/1"), "the body is skipped, the connection lives on");
+        assert_eq!(wire.take_output(), fine("/1"), "the body is skipped, the connection lives on");
     }
     let head = "PUT /head HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
     assert_eq!(ask(&env, head.as_bytes()), (broken(CLOSES), LINGER));
@@ -96,7 +96,7 @@ fn a_close_stays_a_close() {
     assert_eq!(ask(&panicky(), request.as_bytes()), (broken(CLOSES), CLOSE));
 }
 
-/// The future panics as it is given up, by a timeout, by a cut, or with its connection.
+/// The future panics when it is dropped: after a timeout, after a cut, or with its connection.
 #[test]
 fn in_the_drop_of_an_answer_that_is_given_up() {
     let env = panicky();
@@ -107,12 +107,12 @@ fn in_the_drop_of_an_answer_that_is_given_up() {
     };
     let mut wire = waiting();
     assert_eq!(wire.time_out(), LINGER);
-    assert!(wire.said().starts_with("HTTP/1.1 503 "));
+    assert!(wire.take_output().starts_with("HTTP/1.1 503 "));
     waiting().session.abandon();
     drop(waiting());
 }
 
-/// A panic's payload is any value, and dropping it may panic in turn. That ended the thread that served.
+/// A panic's payload is any value, and its drop may panic in turn. That used to end the serving thread.
 #[test]
 fn in_the_drop_of_a_payload() {
     fn panic_with_bomb() -> ! {
@@ -135,7 +135,7 @@ fn in_the_drop_of_a_payload() {
                 reply.take().map_or(std::task::Poll::Pending, std::task::Poll::Ready)
             }))
         }
-        _ => tell(request, body),
+        _ => echo(request, body),
     };
     let env = env_by(|_| (), call, |head| if head.target == "/head" { panic_with_bomb() } else { None });
     for (path, answer) in [("/call", broken("")), ("/poll", broken("")), ("/drop", ok("dropped"))] {
@@ -148,7 +148,7 @@ fn in_the_drop_of_a_payload() {
 
 #[test]
 fn in_the_poll_and_then_in_the_drop() {
-    // Not within the same unwinding, which would abort, but once the poll's panic has been caught.
+    // The second panic comes after the first was caught; two panics in one unwinding would abort.
     struct Twice(bool);
     impl std::future::Future for Twice {
         type Output = Reply;

@@ -1,4 +1,4 @@
-//! How long a connection lives: what the client says, how many requests it serves, and draining.
+//! Persistence: what the client asks for, the maximum number of requests, and draining.
 
 use polyserve_core::http1::{Phase, Want};
 
@@ -6,7 +6,8 @@ use super::support::*;
 
 const KEEPS: &str = "Connection: keep-alive\r\n";
 
-/// One request with these fields, then another; says what is answered, as connection lines, and how it ends.
+/// Sends a request with these fields, then another. Returns the `Connection` lines of the answers, and how the
+/// connection ends.
 fn connection_of(version: &str, fields: &str) -> (Vec<&'static str>, Want) {
     let env = env();
     let request = format!("GET / HTTP/{version}\r\nHost: a\r\n{fields}\r\n");
@@ -42,7 +43,7 @@ fn version_1_1_lives_on_unless_told_otherwise() {
         "Connection: x\r\nConnection: close\r\n",
         "Connection: close\r\nConnection: keep-alive\r\n",
     ] {
-        // Another request was sent already, so that the close must linger.
+        // Another request was already sent, so the close must linger.
         assert_eq!(connection_of("1.1", fields), (vec!["close"], LINGER), "{fields:?}");
     }
 }
@@ -61,11 +62,11 @@ fn version_1_0_ends_unless_told_otherwise() {
     }
 }
 
-/// The client asked for the close and sent nothing after it: it reads the answer, and there is nothing to wait for.
+/// If the client asked for the close and sent nothing after it, the close need not linger.
 #[test]
 fn a_close_that_was_asked_for_does_not_linger() {
     for request in ["GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"] {
-        assert_eq!(ask(&env(), request.as_bytes()), (ok_with(CLOSES, &said("GET", "/", "")), CLOSE));
+        assert_eq!(ask(&env(), request.as_bytes()), (ok_with(CLOSES, &echo_text("GET", "/", "")), CLOSE));
     }
 }
 
@@ -75,26 +76,28 @@ fn requests_per_connection() {
     for most in [1, 2, 5] {
         let env = env_with(|c| c.requests_per_connection = most);
         let (out, want) = ask(&env, get.repeat(8).as_bytes());
-        let body = said("GET", "/", "");
+        let body = echo_text("GET", "/", "");
         assert_eq!((out, want), (ok(&body).repeat(most as usize - 1) + &ok_with(CLOSES, &body), LINGER), "{most}");
     }
     let env = env_with(|c| c.requests_per_connection = 0);
-    assert_eq!(ask(&env, get.repeat(500).as_bytes()).0, ok(&said("GET", "/", "")).repeat(500));
+    assert_eq!(ask(&env, get.repeat(500).as_bytes()).0, ok(&echo_text("GET", "/", "")).repeat(500));
 }
 
 fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
 }
 
-/// Of what has arrived, all is served, and the last answer says that it is the last.
+/// All requests that have arrived are served, and the last answer has `Connection: close`.
 #[test]
 fn draining_closes_after_the_last_request_that_has_arrived() {
     let env = env();
     let mut wire = Wire::new(&env);
     wire.drain(true);
     let want = wire.send([get("/1"), get("/2"), get("/3")].concat().as_bytes());
-    let expected = ok(&said("GET", "/1", "")) + &ok(&said("GET", "/2", "")) + &ok_with(CLOSES, &said("GET", "/3", ""));
-    assert_eq!((wire.said(), want), (expected, LINGER));
+    let expected = ok(&echo_text("GET", "/1", ""))
+        + &ok(&echo_text("GET", "/2", ""))
+        + &ok_with(CLOSES, &echo_text("GET", "/3", ""));
+    assert_eq!((wire.take_output(), want), (expected, LINGER));
 }
 
 #[test]
@@ -106,20 +109,20 @@ fn draining_still_serves_a_request_that_has_begun() {
         let _ = wire.send([&get("/1"), &put[..at]].concat().as_bytes());
         wire.drain(true);
         let want = wire.send(&put.as_bytes()[at..]);
-        let expected = ok(&said("GET", "/1", "")) + &ok_with(CLOSES, &said("PUT", "/2", "hi"));
-        assert_eq!((wire.said(), want), (expected, LINGER), "split at {at}");
+        let expected = ok(&echo_text("GET", "/1", "")) + &ok_with(CLOSES, &echo_text("PUT", "/2", "hi"));
+        assert_eq!((wire.take_output(), want), (expected, LINGER), "split at {at}");
     }
-    // Half of it came with the last one that is answered while draining.
+    // The first part of a request arrives with another request, and both are answered while draining.
     let mut wire = Wire::new(&env);
     wire.drain(true);
     assert_eq!(wire.send([&get("/1"), "GET"].concat().as_bytes()), Want::Read(Phase::Head));
-    assert_eq!(wire.said(), ok(&said("GET", "/1", "")));
+    assert_eq!(wire.take_output(), ok(&echo_text("GET", "/1", "")));
     assert_eq!(wire.send(&get("/2").as_bytes()[3..]), LINGER);
-    assert_eq!(wire.said(), ok_with(CLOSES, &said("GET", "/2", "")));
+    assert_eq!(wire.take_output(), ok_with(CLOSES, &echo_text("GET", "/2", "")));
 }
 
-/// Old clients send an empty line after a body (RFC 9112, 2.2). The answer before it had no `Connection: close`, and the
-/// client's next request met a closed connection.
+/// Old clients send an empty line after a body (RFC 9112, 2.2). The answer before it had no `Connection: close`, and
+/// the client's next request met a closed connection.
 #[test]
 fn an_empty_line_after_the_last_request_is_no_request() {
     let env = env();
@@ -132,7 +135,11 @@ fn an_empty_line_after_the_last_request_is_no_request() {
                 let _ = wire.send(first.as_bytes());
             }
             let want = wire.send([&put[first.len()..], after].concat().as_bytes());
-            assert_eq!((wire.said(), want), (ok_with(CLOSES, &said("PUT", "/2", "hi")), LINGER), "{first:?} {after:?}");
+            assert_eq!(
+                (wire.take_output(), want),
+                (ok_with(CLOSES, &echo_text("PUT", "/2", "hi")), LINGER),
+                "{first:?} {after:?}"
+            );
         }
     }
 }
@@ -146,8 +153,8 @@ fn draining_closes_after_a_later_answer() {
         assert_eq!(wire.send([get("/later"), next].concat().as_bytes()), Want::Answer);
         wire.drain(true);
         assert!(promised.complete("x"));
-        let last = ok_with(CLOSES, &said("GET", after, ""));
+        let last = ok_with(CLOSES, &echo_text("GET", after, ""));
         let expected = if after.starts_with('/') { ok("x") + &last } else { ok_with(CLOSES, "x") };
-        assert_eq!((wire.settle(), wire.said()), (LINGER, expected));
+        assert_eq!((wire.settle(), wire.take_output()), (LINGER, expected));
     }
 }

@@ -1,4 +1,4 @@
-//! Requests are answered in order, one at a time, those too whose answers come later.
+//! Requests are answered in order, one at a time, also if their answers are deferred.
 
 use polyserve_core::http1::{Phase, Want};
 
@@ -12,10 +12,10 @@ fn get(path: &str) -> String {
 fn in_order() {
     let env = env();
     let requests: String = (0..100).map(|n| get(&format!("/{n}"))).collect();
-    let answers: String = (0..100).map(|n| ok(&said("GET", &format!("/{n}"), ""))).collect();
+    let answers: String = (0..100).map(|n| ok(&echo_text("GET", &format!("/{n}"), ""))).collect();
     let mut wire = Wire::new(&env);
     assert_eq!(wire.send(requests.as_bytes()), Want::Read(Phase::Idle));
-    assert_eq!((wire.said(), wire.answered), (answers, 100));
+    assert_eq!((wire.take_output(), wire.answered), (answers, 100));
 }
 
 #[test]
@@ -24,26 +24,27 @@ fn a_later_answer_in_the_middle_holds_the_rest_back() {
     let mut wire = Wire::new(&env);
     let requests = [get("/1"), get("/later"), get("/2"), get("/later"), get("/3")].concat();
     assert_eq!(wire.send(requests.as_bytes()), Want::Answer);
-    assert_eq!((wire.said(), wire.answered), (ok(&said("GET", "/1", "")), 1));
+    assert_eq!((wire.take_output(), wire.answered), (ok(&echo_text("GET", "/1", "")), 1));
     assert_eq!((wire.session.stage(), wire.session.is_busy(), promised.open()), ((1, Phase::Answer), true, 1));
 
     assert!(promised.complete("first"));
     assert_eq!(wire.settle(), Want::Answer);
-    assert_eq!((wire.said(), wire.answered), (ok("first") + &ok(&said("GET", "/2", "")), 3));
+    assert_eq!((wire.take_output(), wire.answered), (ok("first") + &ok(&echo_text("GET", "/2", "")), 3));
     assert_eq!((wire.session.stage(), promised.open()), ((3, Phase::Answer), 1));
 
     assert!(promised.complete("second"));
     assert_eq!(wire.settle(), Want::Read(Phase::Idle));
-    assert_eq!((wire.said(), wire.answered), (ok("second") + &ok(&said("GET", "/3", "")), 5));
+    assert_eq!((wire.take_output(), wire.answered), (ok("second") + &ok(&echo_text("GET", "/3", "")), 5));
     assert_eq!((wire.session.stage(), wire.session.is_busy()), ((5, Phase::Idle), false));
 }
 
-/// Whatever is split where, and however late the answers come.
+/// Every split, and deferred answers that complete after a varying number of polls.
 #[test]
 fn later_answers_and_every_split() {
     let put = "PUT /later HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
     let stream = [get("/later"), get("/1"), put.to_owned(), get("/2"), get("/later")].concat();
-    let expected = [ok("0"), ok(&said("GET", "/1", "")), ok("1"), ok(&said("GET", "/2", "")), ok("2")].concat();
+    let expected =
+        [ok("0"), ok(&echo_text("GET", "/1", "")), ok("1"), ok(&echo_text("GET", "/2", "")), ok("2")].concat();
     for at in 0..=stream.len() {
         let (env, promised) = env_later(|_| ());
         let mut wire = Wire::new(&env);
@@ -58,11 +59,11 @@ fn later_answers_and_every_split() {
                 }
             }
         }
-        assert_eq!((wire.said(), count), (expected.clone(), 3), "split at {at}");
+        assert_eq!((wire.take_output(), count), (expected.clone(), 3), "split at {at}");
     }
 }
 
-/// A body beside a later answer is nobody's: the answer owns its own.
+/// Bytes in the buffer do not belong to a deferred answer, which owns its body.
 #[test]
 fn a_body_beside_a_later_answer_is_dropped() {
     let promised = Promised::default();
@@ -75,10 +76,10 @@ fn a_body_beside_a_later_answer_is_dropped() {
     let mut wire = Wire::new(&env);
     assert_eq!(wire.send(get("/").as_bytes()), Want::Answer);
     assert!(promised.complete("mine"));
-    assert_eq!((wire.settle(), wire.said()), (Want::Read(Phase::Idle), ok("mine")));
+    assert_eq!((wire.settle(), wire.take_output()), (Want::Read(Phase::Idle), ok("mine")));
 }
 
-/// One that has none does not get what an earlier request left in the buffer.
+/// An answer without a body does not get bytes that an earlier request left in the buffer.
 #[test]
 fn a_body_in_place_is_that_of_its_own_request() {
     use polyserve_core::service::{Body, Reply, Status};
@@ -88,16 +89,16 @@ fn a_body_in_place_is_that_of_its_own_request() {
             body.extend_from_slice(b"nobody's");
             polyserve_core::Answer::later(async move { in_place() })
         }
-        _ => tell(request, body),
+        _ => echo(request, body),
     };
     let env = env_by(|_| (), call, move |_| Some(in_place()));
     let put = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n";
     let (out, _) = ask(&env, [&get("/1"), &get("/later"), &get("/1"), put].concat().as_bytes());
-    let told = ok(&said("GET", "/1", ""));
+    let told = ok(&echo_text("GET", "/1", ""));
     assert_eq!(out, [told.as_str(), &ok(""), &told, &ok("")].concat());
 }
 
-/// A stage stays the same while one deadline runs, and is another one for the next request.
+/// A stage stays the same while a deadline runs, and differs for the next request.
 #[test]
 fn stages() {
     let (env, promised) = env_later(|_| ());

@@ -1,37 +1,41 @@
-//! Heads that are refused, and heads that only look so: status, close, and nothing after.
+//! Heads that are refused, with status and close, and similar heads that are valid.
 
 use polyserve_core::http1::{Phase, Want};
 
 use super::support::*;
 
-/// A head after which a server that read on would answer.
+/// The end of a head and another request. A server that continued after a refusal would answer it.
 const NEXT: &[u8] = b"\r\n\r\nGET /next HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// `bytes` are answered with `status` alone and a close, in one piece and byte by byte alike.
+/// Checks that `bytes` are answered with `status` only and a close, in one piece and byte by byte.
 #[track_caller]
 fn refused(status: u16, bytes: &[u8]) {
     let env = env();
-    let (said, want) = ask(&env, &[bytes, NEXT].concat());
+    let (output, want) = ask(&env, &[bytes, NEXT].concat());
     let case = bytes.escape_ascii();
-    assert_eq!((statuses(said.as_bytes()), want), ((vec![status], 1), LINGER), "b\"{case}\" gets {said}");
-    assert_eq!(ask_slowly(&env, &[bytes, NEXT].concat()), (said, want), "b\"{case}\" byte by byte");
+    assert_eq!((statuses(output.as_bytes()), want), ((vec![status], 1), LINGER), "b\"{case}\" gets {output}");
+    assert_eq!(ask_slowly(&env, &[bytes, NEXT].concat()), (output, want), "b\"{case}\" byte by byte");
 }
 
 #[track_caller]
 fn served(bytes: &[u8]) {
     let env = env();
-    let (said, want) = ask(&env, bytes);
+    let (output, want) = ask(&env, bytes);
     let case = bytes.escape_ascii();
-    assert_eq!((statuses(said.as_bytes()), want), ((vec![200], 0), Want::Read(Phase::Idle)), "b\"{case}\" gets {said}");
-    assert_eq!(ask_slowly(&env, bytes), (said, want), "b\"{case}\" byte by byte");
+    assert_eq!(
+        (statuses(output.as_bytes()), want),
+        ((vec![200], 0), Want::Read(Phase::Idle)),
+        "b\"{case}\" gets {output}"
+    );
+    assert_eq!(ask_slowly(&env, bytes), (output, want), "b\"{case}\" byte by byte");
 }
 
-/// A request line with the fields that it needs.
+/// A request with this request line and the fields that it needs.
 fn line(line: &str) -> Vec<u8> {
     format!("{line}\r\nHost: a\r\n\r\n").into_bytes()
 }
 
-/// A request with one more field line, or with other bytes there.
+/// A request with one more field line, or other bytes in its place.
 fn field(field: &[u8]) -> Vec<u8> {
     [b"GET / HTTP/1.1\r\nHost: a\r\n", field, b"\r\n\r\n"].concat()
 }
@@ -113,7 +117,7 @@ fn targets() {
     served(&line("OPTIONS * HTTP/1.1"));
 }
 
-/// Such targets used to reach the service: all printable bytes but `#` were let through.
+/// Such targets used to reach the service: all printable bytes but `#` were accepted.
 #[test]
 fn bytes_that_no_uri_may_hold() {
     for byte in [b'"', b'<', b'>', b'\\', b'^', b'`', b'{', b'|', b'}', b'#', 0x7f, 0x80, 0xff] {
@@ -217,9 +221,9 @@ fn hosts() {
     ] {
         served(format!("GET / HTTP/1.1\r\n{fields}\r\n").as_bytes());
     }
-    // One of 1.0 need not have one, but may not have a wrong one.
-    let (said, _) = ask(&env(), b"GET / HTTP/1.0\r\n\r\n");
-    assert_eq!(statuses(said.as_bytes()).0, [200]);
+    // HTTP/1.0 needs no host, but the host must be valid if there is one.
+    let (output, _) = ask(&env(), b"GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(statuses(output.as_bytes()).0, [200]);
     refused(400, b"GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n");
     refused(400, b"GET / HTTP/1.0\r\nHost: a b\r\n\r\n");
 }
@@ -241,24 +245,24 @@ fn blank_lines_before_a_request_are_skipped_up_to_a_bound() {
         served(&[b"\r\n".repeat(count), line("GET / HTTP/1.1")].concat());
     }
     refused(400, &[b"\r\n".repeat(33), line("GET / HTTP/1.1")].concat());
-    // The bound is for each request.
+    // The bound applies to each request.
     let env = env();
     let mut wire = Wire::new(&env);
     for _ in 0..4 {
         let _ = wire.send(&[b"\r\n".repeat(32), line("GET / HTTP/1.1")].concat());
-        assert_eq!(wire.said(), ok(&said("GET", "/", "")));
+        assert_eq!(wire.take_output(), ok(&echo_text("GET", "/", "")));
     }
 }
 
 #[test]
 fn a_refused_head_request_gets_no_body() {
-    let (said, want) = ask(&env(), b"HEAD / HTTP/1.1\r\n\r\n");
-    assert!(said.starts_with("HTTP/1.1 400 Bad Request\r\n") && said.ends_with("\r\n\r\n"), "{said}");
-    assert_eq!((said.matches("\r\n\r\n").count(), want), (1, LINGER));
+    let (output, want) = ask(&env(), b"HEAD / HTTP/1.1\r\n\r\n");
+    assert!(output.starts_with("HTTP/1.1 400 Bad Request\r\n") && output.ends_with("\r\n\r\n"), "{output}");
+    assert_eq!((output.matches("\r\n\r\n").count(), want), (1, LINGER));
 }
 
 #[test]
 fn a_refusal_says_why() {
-    let (said, _) = ask(&env(), b"GET / HTTP/1.1\r\n\r\n");
-    assert_eq!(said, refusal(polyserve_core::Status::BAD_REQUEST, "The Host header field is missing."));
+    let (output, _) = ask(&env(), b"GET / HTTP/1.1\r\n\r\n");
+    assert_eq!(output, refusal(polyserve_core::Status::BAD_REQUEST, "The Host header field is missing."));
 }

@@ -1,4 +1,4 @@
-//! What the client is told does not depend on how its bytes were split.
+//! The answers do not depend on how the client's bytes were split.
 
 use polyserve_core::Status;
 use polyserve_core::http1::{Phase, Want};
@@ -12,17 +12,17 @@ PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\
 HEAD /4 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n\
 DELETE http://a/5 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
 
-/// A request that is refused, and one that a server would answer that read on.
+/// A request that is refused, and one that must not be answered after it.
 const REFUSED: &[u8] = b"GET /6 HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\nGET /7 HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn answers() -> String {
-    let head = ok_with("Connection: keep-alive\r\n", &said("HEAD", "/4", ""));
+    let head = ok_with("Connection: keep-alive\r\n", &echo_text("HEAD", "/4", ""));
     [
-        ok(&said("GET", "/1", "")),
-        ok(&said("PUT", "/2", "hello")),
-        ok(&said("POST", "/3", "abcde")),
-        head.strip_suffix(&said("HEAD", "/4", "")).unwrap().to_owned(),
-        ok(&said("DELETE", "http://a/5", "")),
+        ok(&echo_text("GET", "/1", "")),
+        ok(&echo_text("PUT", "/2", "hello")),
+        ok(&echo_text("POST", "/3", "abcde")),
+        head.strip_suffix(&echo_text("HEAD", "/4", "")).unwrap().to_owned(),
+        ok(&echo_text("DELETE", "http://a/5", "")),
     ]
     .concat()
 }
@@ -37,7 +37,7 @@ fn served_in(parts: &[&[u8]]) -> (String, Want) {
             break;
         }
     }
-    (wire.said(), want)
+    (wire.take_output(), want)
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn in_three_pieces() {
     for first in 0..=request.len() {
         for second in first..=request.len() {
             let parts = [&request[..first], &request[first..second], &request[second..]];
-            let answer = (ok(&said("POST", "/3", "abc")), Want::Read(Phase::Idle));
+            let answer = (ok(&echo_text("POST", "/3", "abc")), Want::Read(Phase::Idle));
             assert_eq!(served_in(&parts), answer, "split at {first} and {second}");
         }
     }
@@ -83,7 +83,8 @@ fn up_to_a_refusal() {
     }
 }
 
-/// A head that dripped in was looked at only when it had doubled, so that a fault in it was told or not, as it came.
+/// A head that arrived slowly used to be decoded only when its length had doubled. So the split decided whether a fault
+/// was reported.
 #[test]
 fn a_fault_in_a_head_that_never_ends() {
     for (bytes, is_refused) in [
@@ -111,7 +112,7 @@ fn a_fault_in_a_head_that_never_ends() {
                 }
             }
             let _ = wire.end();
-            assert_eq!(wire.said(), whole.0, "b\"{case}\" in pieces of {size}");
+            assert_eq!(wire.take_output(), whole.0, "b\"{case}\" in pieces of {size}");
         }
     }
 }

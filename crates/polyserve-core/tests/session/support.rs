@@ -1,4 +1,4 @@
-//! What these tests share: small services, a connection to one of them, and answers byte for byte.
+//! Shared by these tests: small services, a connection to one of them, and answers byte for byte.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,10 +9,10 @@ use polyserve_core::{Answer, Completer, ServerConfig, promise};
 
 pub(crate) use crate::wire::{DATE, Wire};
 
-/// What a server wants that closes after an answer the client may not expect.
+/// The close after an answer that the client may not expect.
 pub(crate) const LINGER: Want = Want::Close { linger: true };
 
-/// What a server wants that closes as the client asked, or as nobody is there to read.
+/// The close that the client asked for, or that it does not read.
 pub(crate) const CLOSE: Want = Want::Close { linger: false };
 
 /// A service made of two functions.
@@ -35,7 +35,7 @@ where
     }
 }
 
-/// Serves by `call`, within the limits of `change`.
+/// Serves `call` and `head` with a configuration changed by `change`.
 pub(crate) fn env_by(
     change: impl FnOnce(&mut ServerConfig),
     call: impl Fn(&Request<'_>, &mut Vec<u8>) -> Answer<Reply> + Send + Sync + 'static,
@@ -46,29 +46,29 @@ pub(crate) fn env_by(
     Env::new(Arc::new(By { call, head }), &config)
 }
 
-/// Serves what [`said`] says of each request, within the limits of `change`.
+/// Serves [`echo`] with a configuration changed by `change`.
 pub(crate) fn env_with(change: impl FnOnce(&mut ServerConfig)) -> Env {
-    env_by(change, tell, |_| None)
+    env_by(change, echo, |_| None)
 }
 
-/// Serves what [`said`] says of each request.
+/// Serves [`echo`].
 pub(crate) fn env() -> Env {
     env_with(|_| ())
 }
 
-/// Answers a request with its method, target and body.
-pub(crate) fn tell(request: &Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-    let text = said(request.head.method.as_str(), request.head.target, &String::from_utf8_lossy(request.body));
+/// Answers a request with [`echo_text`]: its method, target and body.
+pub(crate) fn echo(request: &Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+    let text = echo_text(request.head.method.as_str(), request.head.target, &String::from_utf8_lossy(request.body));
     body.extend_from_slice(text.as_bytes());
     Answer::Now(Reply::new(Status::OK, "text/plain", Body::InPlace))
 }
 
-/// What [`tell`] tells.
-pub(crate) fn said(method: &str, target: &str, body: &str) -> String {
+/// The body of an answer of [`echo`].
+pub(crate) fn echo_text(method: &str, target: &str, body: &str) -> String {
     format!("{method} {target} [{body}]")
 }
 
-/// A 200 byte for byte; `connection` is its header line, if it has one.
+/// A 200 byte for byte. `connection` is its `Connection` line, if it has one.
 pub(crate) fn ok_with(connection: &str, body: &str) -> String {
     let length = body.len();
     format!(
@@ -76,12 +76,12 @@ pub(crate) fn ok_with(connection: &str, body: &str) -> String {
     )
 }
 
-/// A 200 that lets the connection live on.
+/// A 200 that keeps the connection open.
 pub(crate) fn ok(body: &str) -> String {
     ok_with("", body)
 }
 
-/// The header line of an answer that ends the connection.
+/// The header line of an answer that closes the connection.
 pub(crate) const CLOSES: &str = "Connection: close\r\n";
 
 /// An error byte for byte.
@@ -92,27 +92,29 @@ pub(crate) fn problem_with(connection: &str, status: Status, detail: &str) -> St
     format!("{head}Content-Length: {length}\r\n{connection}Date: {DATE}\r\n\r\n{body}")
 }
 
-/// An error that ends the connection.
+/// An error that closes the connection.
 pub(crate) fn refusal(status: Status, detail: &str) -> String {
     problem_with(CLOSES, status, detail)
 }
 
-/// The statuses of some answers whose bodies hold no status line, and how many of these say that they are the last.
+/// Returns the statuses of answers, and the number of answers with `Connection: close`. No body may contain a status
+/// line.
 pub(crate) fn statuses(out: &[u8]) -> (Vec<u16>, usize) {
     let text = String::from_utf8_lossy(out);
     let codes = text.match_indices("HTTP/1.1 ").map(|(at, line)| text[at + line.len()..][..3].parse().unwrap());
     (codes.collect(), text.matches("\r\nConnection: close\r\n").count())
 }
 
-/// Sends `bytes` in one piece over a new connection, and ends it. What was answered, and what was wanted before the end.
+/// Sends `bytes` in one piece over a new connection, and ends it. Returns the output, and the session's `Want` before
+/// the end.
 pub(crate) fn ask(env: &Env, bytes: &[u8]) -> (String, Want) {
     let mut wire = Wire::new(env);
     let want = wire.send(bytes);
     let _ = wire.end();
-    (wire.said(), want)
+    (wire.take_output(), want)
 }
 
-/// The same, sent byte by byte.
+/// Does the same as [`ask`], but sends byte by byte.
 pub(crate) fn ask_slowly(env: &Env, bytes: &[u8]) -> (String, Want) {
     let mut wire = Wire::new(env);
     let mut want = wire.session.want();
@@ -123,39 +125,39 @@ pub(crate) fn ask_slowly(env: &Env, bytes: &[u8]) -> (String, Want) {
         }
     }
     let _ = wire.end();
-    (wire.said(), want)
+    (wire.take_output(), want)
 }
 
-/// The completers of answers that were promised, in the order of their requests.
+/// The completers of deferred answers, in the order of their requests.
 #[derive(Clone, Default)]
 pub(crate) struct Promised(Arc<Mutex<Vec<Completer<Reply>>>>);
 
 impl Promised {
-    /// Answers later, with what is said by [`complete`](Self::complete).
+    /// Returns a deferred answer, which [`complete`](Self::complete) completes.
     pub(crate) fn answer(&self) -> Answer<Reply> {
         let (completer, answer) = promise(Reply::problem(Status::SERVICE_UNAVAILABLE, "The promise was broken."));
         lock(&self.0).push(completer);
         answer
     }
 
-    /// Completes the oldest promise; false where nobody waits for it any more.
+    /// Completes the oldest promise. Returns false if its answer was abandoned.
     pub(crate) fn complete(&self, text: &str) -> bool {
         let completer = lock(&self.0).remove(0);
         completer.complete(Reply::new(Status::OK, "text/plain", Body::Owned(text.into()))).is_ok()
     }
 
-    /// How many promises are open.
+    /// Returns the number of open promises.
     pub(crate) fn open(&self) -> usize {
         lock(&self.0).len()
     }
 }
 
-/// Serves `/later...` with promises, and anything else like [`env`].
+/// Serves `/later...` with promises, and everything else with [`echo`].
 pub(crate) fn env_later(change: impl FnOnce(&mut ServerConfig)) -> (Env, Promised) {
     let promised = Promised::default();
     let promises = promised.clone();
     let call = move |request: &Request<'_>, body: &mut Vec<u8>| {
-        if request.head.target.starts_with("/later") { promises.answer() } else { tell(request, body) }
+        if request.head.target.starts_with("/later") { promises.answer() } else { echo(request, body) }
     };
     (env_by(change, call, |_| None), promised)
 }

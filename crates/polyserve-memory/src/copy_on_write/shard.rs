@@ -311,7 +311,7 @@ mod tests {
 
     /// The outdated chunk is returned when no lock is held.
     #[test]
-    fn what_is_outdated_is_handed_out_with_what_dies_in_it() {
+    fn an_outdated_chunk_is_returned_with_its_entity() {
         let (shard, hash) = (Shard::new(), plain(7));
         let free = || shard.len.try_lock().is_ok();
         let (first, second) = (entity(7), entity(7));
