@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# The language of the code: no name that was replaced by a standard term, no phrase that hides its noun, and one type for one
+# name in a crate. Prints file:line and the rule, and exits with 1 if a rule is broken.
+# ci/language.sh [--count] [CRATE...]: the crates below by default; --count prints the number of findings of each crate and rule.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+exec perl - "$@" <<'PERL'
+use strict;
+use warnings;
+
+my @crates = qw(polyserve polyserve-core polyserve-sys polyserve-memory polyserve-threadpool polyserve-async
+    polyserve-conformance polyserve-load examples benches);
+my @pages = qw(README.md docs/GLOSSARY.md);
+
+# Names that were replaced. A type of that name is an old name in every crate.
+my %old_types = map { $_ => 1 } qw(House Desk Departures Complaint Waited Intake Lending Seat Guest Lobby Word Crew Member Roll
+    Visit Order Door Gate Room Base Look Place Hall Porter Opening Accepting Line Mark Answering Streaming);
+my %old_names = map { $_ => 1 } qw(last_guests see_off turn_away LAST_GRACE ACCEPT_REST at_once banner lobby bell deafen hear spares
+    rouse house desk departures complaint intake lending seat crew roll door gate hall porter judging draws learn refusal);
+# These are old in one crate only: elsewhere they are the common term.
+my %old_in = (
+    'polyserve-core' => { map { $_ => 1 } qw(give held) },
+    'polyserve-threadpool' => { map { $_ => 1 } qw(word visit base room look place) },
+    'polyserve-async' => { map { $_ => 1 } qw(place line mark opening answering streaming base accepting) },
+    'polyserve-load' => { map { $_ => 1 } qw(script) },
+);
+# Callbacks that stores run on entities are called `visit`, and a pool's queue may be full of work: no rule for those.
+
+my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|nobody|anybody|anyone|so[ ]many|beside|of[ ]it|of[ ]theirs
+    |at[ ]the[ ]most|as[ ]many[ ]as[ ]there[ ]are|where[ ](?:there|none|a|an|it|one))\b/xi;
+
+my $counts = @ARGV && $ARGV[0] eq '--count' && shift @ARGV;
+@crates = @ARGV if @ARGV;
+my (%findings, $total);
+$total = 0;
+
+# found CRATE PLACE RULE TEXT
+sub found {
+    my ($crate, $place, $rule, $text) = @_;
+    $findings{$crate}{$rule}++;
+    $total++;
+    return if $counts;
+    $text =~ s/^\s+|\s+$//g;
+    printf "%s: %s: %s\n", $place, $rule, substr($text, 0, 140);
+}
+
+# prose LINE: what of a line of Rust is for people: its comment, or else its strings. Words in backquotes are code.
+sub prose {
+    my ($line) = @_;
+    my $text = '';
+    while ($line =~ m{\G(?: "((?:[^"\\]|\\.)*)("|$) | (//.*)$ | '(?:[^'\\]|\\.[^']*)' | . )}gxs) {
+        $text .= " $1" if defined $1;
+        $text .= " $3" if defined $3;
+    }
+    $text =~ s/`[^`]*`//g;
+    return $text;
+}
+
+sub source {
+    my ($crate, $file, $types) = @_;
+    open my $in, '<', $file or die "$file: $!";
+    my ($in_tests, $pending) = ($file =~ m{(^|/)tests(/|\.rs$)}, 0);
+    while (my $line = <$in>) {
+        chomp $line;
+        my $place = "$file:$.";
+        my $prose = prose($line);
+        while ($prose =~ /$phrase/g) { found($crate, $place, "phrase \"\L$1\E\"", $line) }
+        (my $code = $line) =~ s{//.*}{};
+        $in_tests = 1 if $pending && $code =~ /^mod \w+ \{/;
+        $pending = $code =~ /^#\[cfg\(.*\btest\b/;
+        if ($code =~ /^\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|union|type) (\w+)/) {
+            my $name = $1;
+            found($crate, $place, "old name \"$name\"", $line) if $old_types{$name};
+            # Associated types are indented; a model of the standard library has the standard library's names.
+            push @{$types->{$name}}, $place
+                if !$in_tests && $file !~ m{/sync/|/sync\.rs$|/tests/} && !($code =~ /^\s+type /);
+        }
+        while ($code =~ /\b(?:fn|mod|const|static) (\w+)\b|^\s*(?:pub(?:\([^)]*\))? )?(\w+): /g) {
+            my $is_old = defined $1 ? $old_names{$1} || $old_in{$crate}{$1} : $old_names{$2};
+            found($crate, $place, "old name \"" . ($1 // $2) . "\"", $line) if $is_old;
+        }
+    }
+}
+
+for my $crate (@crates) {
+    my $top = -d "crates/$crate" ? "crates/$crate" : $crate;
+    my %types;
+    my @files = grep { !m{^benches/(peers|ladder)/} } split /\n/, `git ls-files '$top/*.rs'`;
+    source($crate, $_, \%types) for grep { -e } @files;
+    for my $name (sort keys %types) {
+        my @places = @{$types{$name}};
+        my %in_file = map { s/:\d+$//r => 1 } @places; # one file may define it once for each platform
+        found($crate, $places[0], "type name used twice in a crate \"$name\"", join ', ', @places[1 .. $#places]) if keys %in_file > 1;
+    }
+}
+for my $page (@ARGV ? () : @pages) {
+    next unless open my $in, '<', $page;
+    while (my $line = <$in>) {
+        (my $text = $line) =~ s/`[^`]*`//g;
+        while ($text =~ /$phrase/g) { found($page, "$page:$.", "phrase \"\L$1\E\"", $line) }
+    }
+}
+
+if ($counts) {
+    for my $crate (sort keys %findings) {
+        my %kinds;
+        for my $rule (keys %{$findings{$crate}}) {
+            (my $kind = $rule) =~ s/ "[^"]*"$//;
+            $kinds{$kind} += $findings{$crate}{$rule};
+        }
+        printf "%-24s %s\n", $crate, join ', ', map { "$_: $kinds{$_}" } sort keys %kinds;
+    }
+}
+if ($total) {
+    print STDERR "ci/language.sh: $total findings. Write short sentences with the noun first; docs/GLOSSARY.md has the terms.\n";
+    exit 1;
+}
+PERL
