@@ -78,7 +78,7 @@ fn pool_threads() -> usize {
 fn the_queue_is_bounded_and_who_comes_beyond_it_is_told() {
     let _alone = lock(&ALONE);
     let service = Blocking::new(2);
-    let running = serve(service.clone(), |config| (config.workers, config.queue) = (Some(2), 3));
+    let running = serve(service.clone(), |config| (config.workers, config.queue) = (Some(2), Some(3)));
     let held = [(); 2].map(|()| send(running.local_addr(), "/block"));
     service.meet();
     let (answered, answers) = mpsc::channel();

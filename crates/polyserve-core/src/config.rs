@@ -22,8 +22,9 @@ use std::time::Duration;
 pub struct ServerConfig {
     /// Threads that serve; `None` is the server's own default: the available cores, four times that in pools.
     pub workers: Option<usize>,
-    /// Jobs that may wait for a worker, where the server has a queue. Past it: 503. Default 1 024.
-    pub queue: usize,
+    /// Jobs that may wait for a worker; more are answered 503. `None` is the default: [`DEFAULT_QUEUE`] for a server with a
+    /// queue. A server without a queue refuses a value.
+    pub queue: Option<usize>,
     /// Open connections. Past it: 503 and close. Default 10 000.
     pub max_connections: usize,
     /// The kernel's queue of connections that wait to be accepted. Default 4 096; the kernel has a limit of its own.
@@ -60,7 +61,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             workers: None,
-            queue: 1024,
+            queue: None,
             max_connections: 10_000,
             backlog: 4096,
             head_timeout: Duration::from_secs(10),
@@ -79,6 +80,9 @@ impl Default for ServerConfig {
         }
     }
 }
+
+/// The queue of a server that has one, if none is configured.
+pub const DEFAULT_QUEUE: usize = 1024;
 
 /// The most header fields that can be configured: they are parsed into an array on the stack.
 pub const MAX_HEADERS: usize = 100;
@@ -102,6 +106,35 @@ impl ServerConfig {
         self.workers.unwrap_or_else(|| cores() * per_core)
     }
 
+    /// The number of jobs that may wait: what was configured, else [`DEFAULT_QUEUE`].
+    pub fn queue_or_default(&self) -> usize {
+        self.queue.unwrap_or(DEFAULT_QUEUE)
+    }
+
+    /// Refuses a configured queue. For a server that has none.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [unsupported](ConfigError::unsupported) `queue` if a queue is configured; `server` is the server's name.
+    pub fn refuse_queue(&self, server: &str) -> Result<(), ConfigError> {
+        match self.queue {
+            None => Ok(()),
+            Some(_) => {
+                Err(ConfigError::unsupported("queue", format!("queue cannot be set for {server}: it has no queue")))
+            }
+        }
+    }
+
+    /// Resets the setting `name` to the server's own choice. Returns whether a value was configured. For a program that
+    /// shares one configuration among servers, see [`ConfigError::unsupported_setting`].
+    pub fn reset(&mut self, name: &str) -> bool {
+        match name {
+            "workers" => self.workers.take().is_some(),
+            "queue" => self.queue.take().is_some(),
+            _ => false,
+        }
+    }
+
     /// Checks that every limit is one.
     ///
     /// # Errors
@@ -110,7 +143,7 @@ impl ServerConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let counts = [
             ("workers", self.workers.unwrap_or(1), MAX_WORKERS),
-            ("queue", self.queue, MAX_CONNECTIONS),
+            ("queue", self.queue.unwrap_or(1), MAX_CONNECTIONS),
             ("max_connections", self.max_connections, MAX_CONNECTIONS),
             ("backlog", self.backlog as usize, i32::MAX as usize),
             ("max_headers", self.max_headers, MAX_HEADERS),
@@ -167,12 +200,23 @@ pub fn cores() -> usize {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     why: String,
+    unsupported: Option<&'static str>,
 }
 
 impl ConfigError {
-    /// One that says `why`, naming the setting.
+    /// An error with the text `why`, which names the setting.
     pub fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into() }
+        Self { why: why.into(), unsupported: None }
+    }
+
+    /// The error of a server that does not have the setting `name`, whatever the value. `why` names the setting too.
+    pub fn unsupported(name: &'static str, why: impl Into<String>) -> Self {
+        Self { why: why.into(), unsupported: Some(name) }
+    }
+
+    /// The setting that the server does not have. `None` if the value is wrong.
+    pub fn unsupported_setting(&self) -> Option<&'static str> {
+        self.unsupported
     }
 }
 
@@ -200,11 +244,22 @@ mod tests {
     }
 
     #[test]
+    fn only_a_configured_queue_is_refused() {
+        assert_eq!(ServerConfig::default().refuse_queue("me"), Ok(()));
+        let mut config = ServerConfig::default().with(|c| c.queue = Some(7));
+        let error = config.refuse_queue("me").unwrap_err();
+        assert_eq!(error.unsupported_setting(), Some("queue"));
+        assert!(error.to_string().contains("queue cannot be set for me"), "{error}");
+        assert!(config.reset("queue") && !config.reset("queue") && !config.reset("backlog"));
+        assert_eq!(config, ServerConfig::default());
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         type Change = fn(&mut ServerConfig);
         let wrong: [(&str, Change); 8] = [
             ("workers", |c| c.workers = Some(0)),
-            ("queue", |c| c.queue = 0),
+            ("queue", |c| c.queue = Some(0)),
             ("max_connections", |c| c.max_connections = usize::MAX),
             ("max_headers", |c| c.max_headers = 101),
             ("max_head", |c| c.max_head = 10),

@@ -62,6 +62,8 @@ fn arg(setting: &Setting) -> Arg {
         .help(help)
         .value_name(setting.value_name())
         .help_heading("Server settings");
+    // The flag's name before.
+    let arg = if setting.name() == "server_header" { arg.alias("banner") } else { arg };
     if setting.is_switch() {
         arg.num_args(0..=1).require_equals(true).default_missing_value("true")
     } else {

@@ -68,13 +68,13 @@ pub mod tasks;
 
 pub use polyserve_load::data;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
 use polyserve::ConfigError;
 use polyserve::catalog::{Catalog, UnknownName};
-use polyserve::env::SettingError;
+use polyserve::env::{SettingError, check_variables};
 use tracing_subscriber::filter::LevelFilter;
 
 use commands::{
@@ -168,6 +168,7 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
 
 fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<ExitCode> {
     start_log(cli.log)?;
+    check_variables(std::env::vars_os(), &[])?;
     match &cli.command {
         Command::List => commands::list::run(catalog, cli.json),
         Command::Serve(args) => commands::serve::run(catalog, args, cli.json),
@@ -218,6 +219,7 @@ fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
         (None, _) => LevelFilter::WARN,
     };
     // A program of its own may have started its own log before it called `main`; then that one stays.
-    let _ = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).try_init();
+    let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(std::io::stderr().is_terminal());
+    let _ = log.with_writer(std::io::stderr).try_init();
     Ok(())
 }

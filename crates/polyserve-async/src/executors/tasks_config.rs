@@ -64,7 +64,7 @@ impl From<&ServerConfig> for TasksConfig {
     /// The workers and the queue of a server. If `workers` is not set: one for each core, which suits CPU work and is the
     /// default of the runtimes. A thread pool has four for each core, because its jobs may wait.
     fn from(config: &ServerConfig) -> Self {
-        Self::new(config.workers_or(1)).with(|c| c.queue = config.queue)
+        Self::new(config.workers_or(1)).with(|c| c.queue = config.queue_or_default())
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     fn a_servers_tasks_have_its_workers_and_its_queue() {
         let server = ServerConfig::default().with(|c| {
             c.workers = Some(3);
-            c.queue = 7;
+            c.queue = Some(7);
         });
         assert_eq!(TasksConfig::from(&server), TasksConfig::new(3).with(|c| c.queue = 7));
         assert_eq!(TasksConfig::from(&ServerConfig::default()), TasksConfig::default());

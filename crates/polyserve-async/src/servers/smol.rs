@@ -57,6 +57,7 @@ impl Smol {
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("smol")?;
         Ok(Self { config, executor: None })
     }
 
@@ -71,8 +72,12 @@ impl Smol {
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: the caller runs the executor.
     pub fn on(executor: Arc<Executor<'static>>, config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("smol")?;
         if config.workers.is_some() {
-            return Err(ConfigError::new("workers cannot be set for smol on an executor that others run"));
+            return Err(ConfigError::unsupported(
+                "workers",
+                "workers cannot be set for smol on an executor that others run",
+            ));
         }
         Ok(Self { config, executor: Some(executor) })
     }

@@ -53,6 +53,7 @@ impl TokioPerCore {
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("tokio_per_core")?;
         Ok(Self { config })
     }
 }

@@ -53,6 +53,7 @@ impl TokioTcp {
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("tokio_tcp")?;
         Ok(Self { config, runtime: None })
     }
 
@@ -67,8 +68,12 @@ impl TokioTcp {
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: the runtime has its own threads.
     pub fn on(runtime: Handle, config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("tokio_tcp")?;
         if config.workers.is_some() {
-            return Err(ConfigError::new("workers cannot be set for tokio_tcp on a runtime that has its own"));
+            return Err(ConfigError::unsupported(
+                "workers",
+                "workers cannot be set for tokio_tcp on a runtime that has its own",
+            ));
         }
         Ok(Self { config, runtime: Some(runtime) })
     }

@@ -18,7 +18,7 @@ pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
     let wrong: [(&str, Change); 14] = [
         ("workers", |c| c.workers = Some(0)),
         ("workers", |c| c.workers = Some(usize::MAX)),
-        ("queue", |c| c.queue = 0),
+        ("queue", |c| c.queue = Some(0)),
         ("max_connections", |c| c.max_connections = 0),
         ("backlog", |c| c.backlog = 0),
         ("max_headers", |c| c.max_headers = 0),

@@ -27,9 +27,9 @@ impl Drop for StopOnDrop<'_> {
 
 impl ServerSubject {
     /// The smallest queue if these servers have one, else the default.
-    pub(super) fn smallest_queue(&self) -> usize {
-        let smallest = ServerConfig::default().with(|config| config.queue = 1);
-        if self.make(smallest).is_ok() { 1 } else { ServerConfig::default().queue }
+    pub(super) fn smallest_queue(&self) -> Option<usize> {
+        let smallest = ServerConfig::default().with(|config| config.queue = Some(1));
+        self.make(smallest).is_ok().then_some(1)
     }
 }
 

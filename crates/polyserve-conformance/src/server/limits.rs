@@ -91,9 +91,10 @@ pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome 
 /// Each request of a burst that exceeds workers and queue is served, or refused with a 503 and `Retry-After`.
 pub fn a_burst_is_served_or_turned_away(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers_or_pool(1);
+    let queue = subject.smallest_queue();
     let live = subject.live(Arc::new(Sleepy), |config| {
         config.workers = workers;
-        config.queue = 1;
+        config.queue = queue;
         config.max_connections = 12;
     });
     let mut clients = Vec::new();

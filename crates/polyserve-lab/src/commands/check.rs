@@ -1,5 +1,6 @@
 //! `polyserve check`: whether what concurrent clients see of a server over a repo has an order.
 
+use std::fs::OpenOptions;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,6 +9,7 @@ use polyserve_conformance::history::MAX_OPERATIONS;
 
 use super::entrants::serve;
 use super::load::url::Url;
+use super::room;
 use super::stop;
 use crate::Misuse;
 use crate::check::{Plan, Report, Subject, check_file, run as record};
@@ -72,6 +74,11 @@ impl CheckArgs {
         if self.out.is_some() && subjects.len() > 1 {
             return Err(Misuse(format!("--out takes one history, and {} would be recorded", subjects.len())).into());
         }
+        if let Some(path) = &self.out {
+            // Before the recording, which may take minutes. What is there stays until then.
+            let opened = OpenOptions::new().append(true).create(true).open(path);
+            opened.map_err(|error| Misuse(format!("--out {}: the file cannot be written: {error}", path.display())))?;
+        }
         let plan = Plan { operations: self.ops, clients: self.clients, keys: self.keys, seed: self.seed };
         let stop = stop::on_signal()?;
         let mut progress = Progress::counting(self.ops as usize * subjects.len(), "operations");
@@ -104,10 +111,13 @@ impl CheckArgs {
         }
         let settings = self.config.settings(None)?;
         let mut subjects = Vec::new();
-        for server in self.servers(catalog)? {
-            settings.make(|config| (server.make)(config).map(drop))?;
+        let servers = self.servers(catalog)?;
+        settings.check(&servers)?;
+        for server in servers {
+            let (_, config) = server.fit(&settings.with_pool_size())?;
+            let flags = room::honoured(&config, &self.config.flags());
             subjects.extend(repos.iter().map(|repo| {
-                let launch = serve(&server.name, &repo.name, &self.config.flags(), Vec::new());
+                let launch = serve(&server.name, &repo.name, &flags, Vec::new());
                 Subject::Server { server: server.name.clone(), repo: repo.name.clone(), launch }
             }));
         }

@@ -102,6 +102,7 @@ pub(crate) fn run(
     let bench = args.bench(&available, &settings, stop)?;
     let crowds = args.crowds(&settings)?;
     let servers = args.servers(catalog)?;
+    room::check_flags(&settings, catalog, servers.iter().map(|(server, _)| server.as_str()))?;
     let environment = Environment::of(&available, [&bench.server_cores, &bench.client_cores], args.seed, allocator);
     let header = Header::new(NAME, args.plan(&bench, &crowds, &servers)?, environment);
     let journal = Journal::named(args.out.as_deref(), &args.name, &header)?;
@@ -197,14 +198,12 @@ impl Measuring<'_> {
     ) -> anyhow::Result<(Contestant, Option<String>)> {
         let together = guests.connections + self.bench.connections;
         let entry = self.catalog.server(server)?;
-        let (made, config) = self.settings.make(|config| {
-            let config = roomy(self.settings, config, together).with(|config| {
-                if guests.kind == Kind::Idle && !self.settings.is_given("idle_timeout") {
-                    config.idle_timeout = config.idle_timeout.max(IDLE);
-                }
-            });
-            (entry.make)(&config).map(|made| (made, config))
-        })?;
+        let config = roomy(self.settings, &self.settings.with_pool_size(), together).with(|config| {
+            if guests.kind == Kind::Idle && !self.settings.is_given("idle_timeout") {
+                config.idle_timeout = config.idle_timeout.max(IDLE);
+            }
+        });
+        let (made, config) = entry.fit(&config)?;
         let flags = room::flags(&config, &self.args.config.flags(), &["idle_timeout"]);
         let shape = made.connections();
         let bound = bound(&made, &config, together);

@@ -10,6 +10,7 @@ use polyserve::env::{SETTINGS, Settings};
 use polyserve_load::{Mix, Usage};
 use serde::Serialize;
 
+use super::room;
 use crate::Misuse;
 use crate::compare::contestant::{Contestant, Role, bound, bound_of};
 use crate::compare::ranking::Failed;
@@ -111,19 +112,16 @@ impl Entrants<'_> {
     /// not refuse them.
     pub(crate) fn enter(&self) -> anyhow::Result<(Vec<Contestant>, Vec<Failed>)> {
         let pairs = self.pairs()?;
+        room::check_flags(self.settings, self.catalog, pairs.iter().map(|pair| pair.server.as_str()))?;
         let named = !self.servers.is_empty();
         let mut contestants: Vec<Contestant> = self.reference()?.into_iter().chain(self.foreign_baseline()?).collect();
         let mut refused = Vec::new();
         for (place, pair) in pairs.iter().enumerate() {
-            let config = self.settings.make(|config| {
-                let server = self.catalog.server(&pair.server).map(|entry| (entry.make)(config));
-                server.map_or_else(|_| Ok((None, config.clone())), |made| Ok((Some(made?), config.clone())))
-            });
-            match config {
+            match self.catalog.server(&pair.server)?.fit(&self.settings.with_pool_size()) {
                 Ok((server, config)) => {
-                    let shape = server.as_ref().map(|server| server.connections());
-                    let bound = server.and_then(|server| bound(&server, &config, self.connections));
-                    let launch = serve(&pair.server, &pair.repo, &self.flags, Vec::new());
+                    let shape = Some(server.connections());
+                    let bound = bound(&server, &config, self.connections);
+                    let launch = serve(&pair.server, &pair.repo, &room::honoured(&config, &self.flags), Vec::new());
                     let contestant = Contestant::new(&pair.name(), Role::Ranked, launch);
                     contestants.push(contestant.with(|one| (one.shape, one.bound) = (shape, bound)));
                 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
+use super::room;
 use super::stop;
 use super::times::{SLICES, within};
 use super::workload::misuse;
@@ -206,9 +207,10 @@ impl LadderArgs {
     fn subjects(&self, catalog: &Catalog) -> anyhow::Result<Vec<Subject>> {
         let mut subjects = Vec::new();
         let settings = self.config.settings(None)?;
+        room::check_flags(&settings, catalog, self.servers.iter().map(String::as_str))?;
         for name in self.servers.iter().filter(|name| *name != NONE) {
             let entry = catalog.server(name)?;
-            let server = settings.make(|config| (entry.make)(config))?;
+            let (server, config) = entry.fit(&settings.with_pool_size())?;
             if self.source.is_none() && Catalog::builtin().server(&entry.name).is_err() {
                 let how = "give a --source whose package benches/ladder has it";
                 return Err(Misuse(format!("--servers: what is built has no server {name:?}: {how}")).into());
@@ -217,7 +219,7 @@ impl LadderArgs {
                 let why = "gathers what hyper writes, and no build takes that away: warp stands for hyper";
                 return Err(Misuse(format!("--servers: {ON_HYPER} {why}")).into());
             }
-            let (name, args) = (entry.name.clone(), self.config.flags());
+            let (name, args) = (entry.name.clone(), room::honoured(&config, &self.config.flags()));
             subjects.push(Subject { name, binary: Binary::Serve, args, shape: server.connections() });
         }
         // One program for all.

@@ -1,7 +1,8 @@
 //! Settings under which a server turns nobody away for want of room: for whom a 503 is an error.
 
-use polyserve::ServerConfig;
+use polyserve::catalog::{Catalog, ServerEntry};
 use polyserve::env::{SETTINGS, Settings};
+use polyserve::{ConfigError, Server, ServerConfig};
 
 /// The settings that [`roomy`] may raise.
 const RAISED: [&str; 2] = ["queue", "max_connections"];
@@ -10,7 +11,7 @@ const RAISED: [&str; 2] = ["queue", "max_connections"];
 pub(crate) fn roomy(settings: &Settings, config: &ServerConfig, connections: usize) -> ServerConfig {
     config.clone().with(|config| {
         if !settings.is_given("queue") {
-            config.queue = config.queue.max(connections);
+            config.queue = Some(config.queue_or_default().max(connections));
         }
         if !settings.is_given("max_connections") {
             // One that is closing still counts while its successor opens.
@@ -19,13 +20,58 @@ pub(crate) fn roomy(settings: &Settings, config: &ServerConfig, connections: usi
     })
 }
 
-/// The flags that tell a server of its own process what `config` has room for, and the settings named in `also`; then
-/// those of `given` that say anything else, as they are.
+/// Makes the server with the settings of `config` that it has, see [`ServerEntry::fit`], and with `workers`, if any.
+///
+/// # Errors
+///
+/// Returns the server's error if a value is wrong, or if the server takes no number of workers and `workers` is one.
+pub(crate) fn fitted(
+    entry: &ServerEntry,
+    config: &ServerConfig,
+    workers: Option<usize>,
+) -> Result<(Box<dyn Server>, ServerConfig), ConfigError> {
+    if workers.is_some() {
+        (entry.make)(&ServerConfig::default().with(|config| config.workers = workers))?;
+    }
+    entry.fit(&config.clone().with(|config| config.workers = workers.or(config.workers)))
+}
+
+/// Refuses a flag for a setting that none of the `servers` of the catalog has.
+///
+/// # Errors
+///
+/// Returns the error of one of the servers.
+pub(crate) fn check_flags<'a>(
+    settings: &Settings,
+    catalog: &Catalog,
+    servers: impl IntoIterator<Item = &'a str>,
+) -> Result<(), ConfigError> {
+    let entries: Vec<&ServerEntry> = servers.into_iter().filter_map(|name| catalog.server(name).ok()).collect();
+    settings.check(entries)
+}
+
+/// Whether a server made with the fitted `config` has the setting of `flag`, such as `--queue=7`.
+fn has(config: &ServerConfig, flag: &str) -> bool {
+    match name(flag) {
+        "--workers" => config.workers.is_some(),
+        "--queue" => config.queue.is_some(),
+        _ => true,
+    }
+}
+
+/// Those of the flags `given` that a server made with the fitted `config` has.
+pub(crate) fn honoured(config: &ServerConfig, given: &[String]) -> Vec<String> {
+    given.iter().filter(|flag| has(config, flag)).cloned().collect()
+}
+
+/// The flags that tell a server of its own process what the fitted `config` has room for, and the settings named in
+/// `also`; then those of `given` that say anything else and that the server has.
 pub(crate) fn flags(config: &ServerConfig, given: &[String], also: &[&str]) -> Vec<String> {
     let raised = SETTINGS.iter().filter(|setting| RAISED.contains(&setting.name()) || also.contains(&setting.name()));
-    let ours: Vec<String> = raised.map(|setting| format!("{}={}", setting.flag(), setting.show(config))).collect();
+    let ours = raised.map(|setting| format!("{}={}", setting.flag(), setting.show(config)));
+    let ours: Vec<String> = ours.filter(|flag| has(config, flag)).collect();
     let is_ours = |flag: &str| ours.iter().any(|one| name(one) == name(flag));
-    let others: Vec<String> = given.iter().filter(|flag| !is_ours(flag)).cloned().collect();
+    let others: Vec<String> = honoured(config, given).into_iter().filter(|flag| !is_ours(flag)).collect();
     [ours, others].concat()
 }
 
@@ -45,11 +91,13 @@ mod tests {
         };
         let (free, limited) = (read(None), read(Some("7")));
         let config = roomy(&free, &free.config, 5000);
-        assert_eq!((config.queue, config.max_connections), (5000, 10_000));
+        assert_eq!((config.queue, config.max_connections), (Some(5000), 10_000));
         let config = roomy(&limited, &limited.config, 50_000);
-        assert_eq!((config.queue, config.max_connections), (7, 100_000));
+        assert_eq!((config.queue, config.max_connections), (Some(7), 100_000));
         let given = ["--queue=7", "--max-body=9"].map(String::from);
         assert_eq!(flags(&config, &given, &[]), ["--queue=7", "--max-connections=100000", "--max-body=9"]);
         assert_eq!(flags(&config, &given, &["max_body"]).len(), 3, "it is said once");
+        let config = Catalog::builtin().server("sequential").unwrap().fit(&config).unwrap().1;
+        assert_eq!(flags(&config, &given, &[]), ["--max-connections=100000", "--max-body=9"], "it has no queue");
     }
 }

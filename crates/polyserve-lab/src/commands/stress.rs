@@ -119,10 +119,10 @@ impl StressArgs {
 fn own(catalog: &Catalog, args: &StressArgs, settings: &Settings) -> anyhow::Result<Subject> {
     let (server, repo) = (catalog.server(&args.server)?, catalog.repo(args.repo.as_deref().unwrap_or(REPO))?);
     let groups = usize::from(args.connections) * 3;
-    let config = settings.make(|config| {
-        let config = if args.burst { config.clone() } else { roomy(settings, config, groups) };
-        (server.make)(&config).map(|_| config)
-    })?;
+    settings.make(|config| (server.make)(config).map(drop))?;
+    let config = settings.with_pool_size();
+    let config = if args.burst { config } else { roomy(settings, &config, groups) };
+    let (_, config) = server.fit(&config)?;
     Ok(Contestant { server: server.clone(), repo: repo.clone(), config }.into())
 }
 

@@ -58,8 +58,9 @@ fn entries() -> [ServerEntry; 2] {
 /// Checks what every reference refuses: more than one thread, and a number of requests that it would have to count.
 fn validate(name: &str, config: &ServerConfig) -> Result<(), ConfigError> {
     config.validate()?;
+    config.refuse_queue(name)?;
     if let Some(workers) = config.workers.filter(|workers| *workers != 1) {
-        return Err(ConfigError::new(format!("workers must be 1 for {name}, not {workers}")));
+        return Err(ConfigError::unsupported("workers", format!("workers must be 1 for {name}, not {workers}")));
     }
     match config.requests_per_connection {
         0 | 1 => Ok(()),

@@ -17,6 +17,7 @@ use std::time::Instant;
 use anyhow::{Context as _, anyhow, bail};
 use crossbeam_utils::thread as crossbeam;
 use polyserve::catalog::Catalog;
+use polyserve::config::DEFAULT_QUEUE;
 use polyserve::{Executor, Job, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -63,7 +64,7 @@ impl Runner {
             (Ok(entry), _) => {
                 let config = ServerConfig::default().with(|config| {
                     config.workers = Some(workers);
-                    config.queue = queue.max(config.queue);
+                    config.queue = Some(queue.max(DEFAULT_QUEUE));
                 });
                 Self::Executor((entry.make)(&config)?)
             }

@@ -46,6 +46,14 @@ fn every_repo_is_asked_without_a_server() {
     }
 }
 
+/// It was found out after the whole recording.
+#[test]
+fn a_file_that_cannot_be_written_is_an_error_before_the_recording() {
+    // It would take hours.
+    let error = misused(&["check", "--ops", "100000000", "--out", "/nonexistent/history.jsonl"]);
+    assert!(error.contains("--out /nonexistent/history.jsonl") && error.contains("cannot be written"), "{error}");
+}
+
 /// What was recorded is read back, as any other history is; and a line that cannot be makes it one without an order.
 #[test]
 fn a_recorded_history_is_checked_again() {

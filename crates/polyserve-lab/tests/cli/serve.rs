@@ -116,9 +116,67 @@ fn the_published_pool_size_suits_every_server_and_our_own_does_not() {
             command
         }));
     }
-    let output = polyserve(&["serve", "--server", "sequential"]).env("POLYSERVE_WORKERS", "3").output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("workers must be 1 for sequential"), "{}", text(&output.stderr));
+    let error = misused(&["serve", "--server", "sequential", "--workers", "3"]);
+    assert!(error.contains("workers must be 1 for sequential"), "{error}");
+}
+
+/// `--queue` was ignored by every server without a queue.
+#[test]
+fn a_flag_that_the_server_does_not_have_is_refused() {
+    for server in ["sequential", "thread_per_connection", "tokio_tcp", "tokio_per_core", "tokio_hyper", "smol"] {
+        let error = misused(&["serve", "--server", server, "--queue", "5"]);
+        assert!(error.contains(&format!("queue cannot be set for {server}")), "{error}");
+    }
+    drop(serve(&["--server", "pool_server", "--queue", "5"]));
+    drop(serve(&["--server", "futures_pool", "--queue", "5"]));
+}
+
+/// A variable may be meant for another server, so it is left out with a warning. The log has no colour codes, because its
+/// standard error is no terminal.
+#[test]
+fn a_variable_that_the_server_does_not_have_warns() {
+    for (variable, value) in [("POLYSERVE_QUEUE", "5"), ("POLYSERVE_WORKERS", "3"), ("THREAD_POOL_SIZE", "3")] {
+        let mut command = polyserve(&[&ANY[..], &["--server", "sequential"]].concat());
+        let mut serving = Serving::start({
+            command.env(variable, value).stderr(std::process::Stdio::piped());
+            command
+        });
+        let mut stderr = serving.child.stderr.take().unwrap();
+        serving.signal(Signal::INT);
+        assert!(serving.end().0.success());
+        let mut log = String::new();
+        std::io::Read::read_to_string(&mut stderr, &mut log).unwrap();
+        assert!(log.contains(variable) && log.contains("WARN"), "{log}");
+        assert!(!log.contains('\u{1b}'), "colour codes: {log:?}");
+    }
+}
+
+/// A misspelt variable was ignored.
+#[test]
+fn an_unknown_variable_is_an_error() {
+    for args in [&["list"][..], &["serve"]] {
+        let output = polyserve(args).env("POLYSERVE_QUEU", "5").output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("POLYSERVE_QUEU") && error.contains("did you mean POLYSERVE_QUEUE?"), "{error}");
+    }
+}
+
+#[test]
+fn a_refused_pool_size_is_an_error() {
+    for value in ["0", "many", "100000"] {
+        let output = polyserve(&["serve"]).env("THREAD_POOL_SIZE", value).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("THREAD_POOL_SIZE"), "{}", text(&output.stderr));
+    }
+}
+
+/// The flag's name before.
+#[test]
+fn the_server_header_has_an_alias() {
+    let answer = ask(serve(&["--banner", "me"]).addr, "GET /1 HTTP/1.0\r\n\r\n");
+    assert!(answer.contains("\r\nServer: me\r\n"), "{answer}");
+    assert!(!text(&run(&["serve", "--help"]).stdout).contains("--banner"));
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn stressed(repo: impl Fn() -> Broken + Send + Sync + 'static, mode: Mode, confi
 fn a_burst_may_be_refused() {
     let small = ServerConfig::default().with(|config| {
         config.workers = Some(1);
-        config.queue = 1;
+        config.queue = Some(1);
         config.max_connections = 3;
     });
     let report = stressed(|| How::Slow.over(), Mode::Burst(200, 10), small);

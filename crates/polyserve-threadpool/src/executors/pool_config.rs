@@ -94,7 +94,7 @@ impl PoolConfig {
 impl From<&ServerConfig> for PoolConfig {
     /// The pool of a server: its workers and its queue. If `workers` is not set, four for each core.
     fn from(config: &ServerConfig) -> Self {
-        Self::new(config.workers_or(4)).with(|c| c.queue = Queue::Bounded(config.queue))
+        Self::new(config.workers_or(4)).with(|c| c.queue = Queue::Bounded(config.queue_or_default()))
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     fn a_servers_pool_has_its_workers_and_its_queue() {
         let server = ServerConfig::default().with(|c| {
             c.workers = Some(3);
-            c.queue = 7;
+            c.queue = Some(7);
         });
         let expected = PoolConfig::new(3).with(|c| c.queue = Queue::Bounded(7));
         assert_eq!(PoolConfig::from(&server), expected);

@@ -47,9 +47,12 @@ impl Sequential {
     /// Where a limit is none, or more than one worker is asked for.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("sequential")?;
         match config.workers {
             None | Some(1) => Ok(Self { config }),
-            Some(workers) => Err(ConfigError::new(format!("workers must be 1 for sequential, not {workers}"))),
+            Some(workers) => {
+                Err(ConfigError::unsupported("workers", format!("workers must be 1 for sequential, not {workers}")))
+            }
         }
     }
 }

@@ -88,6 +88,25 @@ impl Entry<MakeServer> {
     }
 }
 
+impl Entry<MakeServer> {
+    /// Makes the server with the settings of `config` that the server has. Resets the others, so that several servers can
+    /// share a configuration. Returns the server and the configuration that it was made with.
+    ///
+    /// # Errors
+    ///
+    /// Returns the server's error if a value is wrong.
+    pub fn fit(&self, config: &ServerConfig) -> Result<(Box<dyn Server>, ServerConfig), ConfigError> {
+        let mut config = config.clone();
+        loop {
+            match (self.make)(&config) {
+                Ok(server) => return Ok((server, config)),
+                Err(error) if error.unsupported_setting().is_some_and(|name| config.reset(name)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
 impl Entry<MakeRepo> {
     /// A repo.
     pub fn repo(

@@ -12,7 +12,7 @@ pub struct UnknownName {
 }
 
 impl UnknownName {
-    pub(super) fn new(kind: &'static str, name: &str, known: Vec<String>) -> Self {
+    pub(crate) fn new(kind: &'static str, name: &str, known: Vec<String>) -> Self {
         Self { kind, name: name.to_owned(), known }
     }
 

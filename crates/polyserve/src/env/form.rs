@@ -16,7 +16,7 @@ pub(super) mod count {
     }
 }
 
-/// A whole number, or the server's own choice.
+/// A whole number. The default is the server's choice.
 pub(super) mod workers {
     pub(crate) const NAME: &str = super::count::NAME;
     pub(crate) const FORM: &str = super::count::FORM;
@@ -27,6 +27,18 @@ pub(super) mod workers {
 
     pub(crate) fn show(value: &Option<usize>) -> String {
         value.map_or("the server's own".into(), |n| n.to_string())
+    }
+}
+
+/// A whole number. The default is [`DEFAULT_QUEUE`](polyserve_core::config::DEFAULT_QUEUE).
+pub(super) mod queue {
+    pub(crate) const NAME: &str = super::count::NAME;
+    pub(crate) const FORM: &str = super::count::FORM;
+
+    pub(crate) use super::workers::parse;
+
+    pub(crate) fn show(value: &Option<usize>) -> String {
+        value.unwrap_or(polyserve_core::config::DEFAULT_QUEUE).to_string()
     }
 }
 

@@ -31,6 +31,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use polyserve_core::config::MAX_WORKERS;
 use polyserve_core::{ConfigError, ServerConfig, net};
 
+use crate::catalog::{ServerEntry, UnknownName};
 pub use setting::{SETTINGS, Setting};
 
 /// Where a server listens that was told nothing: 127.0.0.1:8001.
@@ -61,23 +62,27 @@ pub struct Settings {
     pub pool_size: Option<usize>,
     /// The names of those settings of [`SETTINGS`] that a flag or a `POLYSERVE_...` variable has set.
     pub given: Vec<&'static str>,
+    /// Those of `given` that a flag has set.
+    by_flag: Vec<&'static str>,
 }
 
 impl Settings {
-    /// What this process's environment says.
+    /// Reads the settings from this process's environment.
     ///
     /// # Errors
     ///
-    /// As [`Settings::read`].
+    /// Returns [`SettingError`] as [`Settings::read`] and [`check_variables`] do.
     pub fn from_env() -> Result<Self, SettingError> {
+        check_variables(std::env::vars_os(), &[])?;
         Self::read(|_| None, |variable| std::env::var_os(variable))
     }
 
-    /// What the sources say. `flag` is asked by setting (`head_timeout`, `listen`), `variable` by its full name.
+    /// Reads the settings from `flag` and `variable`. `flag` is called with a setting's name (`head_timeout`, `listen`),
+    /// `variable` with a variable's full name.
     ///
     /// # Errors
     ///
-    /// The first value that does not say what it should, by its source.
+    /// Returns [`SettingError`] for the first value that cannot be used.
     pub fn read(
         flag: impl Fn(&str) -> Option<String>,
         variable: impl Fn(&str) -> Option<OsString>,
@@ -88,11 +93,15 @@ impl Settings {
             config: ServerConfig::default(),
             pool_size: None,
             given: Vec::new(),
+            by_flag: Vec::new(),
         };
         for setting in SETTINGS {
             if let Some(value) = sources.find(setting.name(), &setting.variable())? {
                 apply(setting, &value, &mut settings.config)?;
                 settings.given.push(setting.name());
+                if matches!(value.source, Source::Flag(_)) {
+                    settings.by_flag.push(setting.name());
+                }
             }
         }
         if settings.config.workers.is_none() {
@@ -106,18 +115,58 @@ impl Settings {
         self.given.contains(&name)
     }
 
-    /// Makes a server, or anything else that takes a configuration: with [`pool_size`](Self::pool_size) workers where
-    /// that is honoured, otherwise without.
+    /// The configuration with [`pool_size`](Self::pool_size) as the number of workers, if there is a pool size.
+    pub fn with_pool_size(&self) -> ServerConfig {
+        self.config.clone().with(|config| config.workers = config.workers.or(self.pool_size))
+    }
+
+    /// Makes one server, or anything else that takes a configuration. A variable for a setting that the server does not
+    /// have is left out with a logged warning: the variable may be meant for another server.
     ///
     /// # Errors
     ///
-    /// As `make`, for the configuration without the hint.
+    /// Returns the error of `make` if a value is wrong, or if a flag sets a setting that the server does not have.
     pub fn make<S>(&self, make: impl Fn(&ServerConfig) -> Result<S, ConfigError>) -> Result<S, ConfigError> {
-        let hinted = self.pool_size.map(|workers| self.config.clone().with(|c| c.workers = Some(workers)));
-        match hinted.map(|config| make(&config)) {
-            Some(Ok(made)) => Ok(made),
-            Some(Err(_)) | None => make(&self.config),
+        let mut config = self.with_pool_size();
+        loop {
+            let error = match make(&config) {
+                Ok(made) => return Ok(made),
+                Err(error) => error,
+            };
+            match error.unsupported_setting().filter(|name| !self.by_flag.contains(name)) {
+                Some(name) if config.reset(name) => {
+                    let variable = if self.is_given(name) { setting::variable(name) } else { PUBLISHED_WORKERS.into() };
+                    tracing::warn!(%variable, why = %error, "a setting from the environment is left out");
+                }
+                _ => return Err(error),
+            }
         }
+    }
+
+    /// Checks that each flag applies to at least one of `servers`. A command over several servers then starts each with
+    /// the settings that it has, see [`ServerEntry::fit`].
+    ///
+    /// # Errors
+    ///
+    /// Returns the last server's error if no server has the setting of a flag.
+    pub fn check<'a>(&self, servers: impl IntoIterator<Item = &'a ServerEntry> + Clone) -> Result<(), ConfigError> {
+        for name in &self.by_flag {
+            let mut last = None;
+            for server in servers.clone() {
+                let mut alone = ServerConfig::default();
+                match *name {
+                    "workers" => alone.workers = self.config.workers,
+                    "queue" => alone.queue = self.config.queue,
+                    _ => {}
+                }
+                last = (server.make)(&alone).err().filter(|error| error.unsupported_setting() == Some(name));
+                if last.is_none() {
+                    break;
+                }
+            }
+            last.map_or(Ok(()), Err)?;
+        }
+        Ok(())
     }
 }
 
@@ -162,6 +211,61 @@ impl Sources<'_> {
             _ => Err(value.wrong(format!("is not a number of threads from 1 to {MAX_WORKERS}"))),
         }
     }
+}
+
+/// The project's own variables that are no setting of a server: of its tests, benches and builds.
+const OTHER_VARIABLES: &[&str] = &[
+    LISTEN_VARIABLE,
+    "POLYSERVE_LOG",
+    "POLYSERVE_BENCH_THREADS",
+    "POLYSERVE_BUILT_AS",
+    "POLYSERVE_BUILT_BY",
+    "POLYSERVE_BUILT_FROM",
+    "POLYSERVE_CASES",
+    "POLYSERVE_CONFORMANCE_CHILD",
+    "POLYSERVE_DRAIN_ROUNDS",
+    "POLYSERVE_MODELS",
+    "POLYSERVE_MODEL_FAULT",
+    "POLYSERVE_MODEL_LIMIT",
+    "POLYSERVE_SEED",
+    "POLYSERVE_TEST_WAITS",
+];
+
+/// Variables that have another name now.
+const RENAMED_VARIABLES: &[(&str, &str)] = &[("POLYSERVE_BANNER", "POLYSERVE_SERVER_HEADER")];
+
+/// Checks that every `POLYSERVE_...` variable among `variables` is known: a setting's, the project's own, or one of `more`.
+/// An empty variable counts as none.
+///
+/// # Errors
+///
+/// Returns [`SettingError`] with a suggestion for the first unknown variable.
+pub fn check_variables(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    more: &[&str],
+) -> Result<(), SettingError> {
+    let known = || {
+        let others = OTHER_VARIABLES.iter().chain(more).map(ToString::to_string);
+        SETTINGS.iter().map(Setting::variable).chain(others)
+    };
+    for (name, text) in variables {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("POLYSERVE_")) else { continue };
+        if text.is_empty() || known().any(|known| known == name) {
+            continue;
+        }
+        let renamed = RENAMED_VARIABLES.iter().find(|(old, _)| *old == name).map(|(_, new)| (*new).to_owned());
+        let unknown = UnknownName::new("variable", name, known().collect());
+        let why = match renamed.or_else(|| unknown.suggestion().map(str::to_owned)) {
+            Some(meant) => format!("is unknown; did you mean {meant}?"),
+            None => {
+                let settings: Vec<String> = SETTINGS.iter().map(Setting::variable).collect();
+                format!("is unknown; the settings are {LISTEN_VARIABLE}, {}", settings.join(", "))
+            }
+        };
+        let source = Source::Variable(name.to_owned());
+        return Err(Value { source, text: text.to_string_lossy().into_owned() }.wrong(why));
+    }
+    Ok(())
 }
 
 /// Sets one setting, and checks it alone, so that an error names its source.

@@ -45,7 +45,7 @@ impl Setting {
 
     /// Its environment variable: `POLYSERVE_HEAD_TIMEOUT`.
     pub fn variable(&self) -> String {
-        format!("POLYSERVE_{}", self.name.to_ascii_uppercase())
+        variable(self.name)
     }
 
     /// Its flag: `--head-timeout`.
@@ -72,6 +72,11 @@ impl fmt::Debug for Setting {
     }
 }
 
+/// The variable of the setting `name`.
+pub(super) fn variable(name: &str) -> String {
+    format!("POLYSERVE_{}", name.to_ascii_uppercase())
+}
+
 /// The flag of the setting `name`.
 pub(super) fn flag(name: &str) -> String {
     format!("--{}", name.replace('_', "-"))
@@ -93,7 +98,7 @@ macro_rules! settings {
 
 settings! {
     workers: workers, "Threads that serve";
-    queue: count, "Jobs that may wait for a worker; past it 503";
+    queue: queue, "Jobs that may wait for a worker, if the server has a queue; more are answered 503";
     max_connections: count, "Open connections; past it 503";
     backlog: count, "The kernel's queue of connections that wait to be accepted";
     head_timeout: time, "From a request's first byte to the end of its head; past it 408";

@@ -42,7 +42,7 @@ fn every_setting_sets_its_own_field_and_shows_it() {
         assert_eq!(setting.show(&settings.config), text, "{setting:?}");
         let back = setting.show(&ServerConfig::default());
         let mut config = settings.config;
-        if !["workers", "server_header"].contains(&setting.name()) {
+        if !["workers", "queue", "server_header"].contains(&setting.name()) {
             assert!(setting.set(&mut config, &back), "{setting:?}: {back}");
             assert_eq!(config, ServerConfig::default(), "{setting:?} changes another field too");
         }
@@ -90,7 +90,7 @@ fn errors_name_the_source_the_value_and_what_is_allowed() {
         (&[], &[("POLYSERVE_MAX_BODY", "1kB")], ["POLYSERVE_MAX_BODY", "\"1kB\"", "a number of bytes"]),
         (&[("idle_timeout", "10")], &[], ["--idle-timeout", "\"10\"", "10s"]),
         (&[], &[("POLYSERVE_DEFER_ACCEPT", "2")], ["POLYSERVE_DEFER_ACCEPT", "\"2\"", "true or false"]),
-        (&[], &[("POLYSERVE_BANNER", "a\nb")], ["POLYSERVE_BANNER", "a\\nb", "printable ASCII"]),
+        (&[], &[("POLYSERVE_SERVER_HEADER", "a\nb")], ["POLYSERVE_SERVER_HEADER", "a\\nb", "printable ASCII"]),
         (&[], &[("TCP_ADDRESS", "nonsense")], ["TCP_ADDRESS", "\"nonsense\"", "like 127.0.0.1:8001"]),
         (&[], &[("THREAD_POOL_SIZE", "0")], ["THREAD_POOL_SIZE", "\"0\"", "from 1 to 4096"]),
     ] {
@@ -118,11 +118,73 @@ fn the_published_pool_size_is_a_hint() {
     let pool = |config: &ServerConfig| Ok((config.workers, config.head_timeout));
     let single = |config: &ServerConfig| match config.workers {
         None => Ok((config.workers, config.head_timeout)),
-        Some(_) => Err(ConfigError::new("workers: this server has one")),
+        Some(_) => Err(ConfigError::unsupported("workers", "workers: this server has one")),
     };
     assert_eq!(settings.make(pool), Ok((Some(3), Duration::from_secs(7))));
     assert_eq!(settings.make(single), Ok((None, Duration::from_secs(7))));
 
-    let explicit = read(&[], &[("POLYSERVE_WORKERS", "3")]).unwrap();
-    assert!(explicit.make(single).is_err(), "what was asked for by name is refused, not ignored");
+    let flag = read(&[("workers", "3")], &[]).unwrap();
+    assert!(flag.make(single).is_err(), "what was asked for by a flag is refused, not ignored");
+}
+
+/// A value that the server refuses was dropped without a word, and the server ran with its own number of workers.
+#[test]
+fn a_refused_pool_size_is_an_error() {
+    let settings = read(&[], &[("THREAD_POOL_SIZE", "3")]).unwrap();
+    let most_two = |config: &ServerConfig| match config.workers {
+        Some(workers) if workers > 2 => Err(ConfigError::new("workers must be at most 2")),
+        workers => Ok(workers),
+    };
+    assert_eq!(settings.make(most_two), Err(ConfigError::new("workers must be at most 2")));
+}
+
+/// `POLYSERVE_QUEUE` in the environment is for every server that is started there; a flag is for this one.
+#[test]
+fn a_flag_that_a_server_does_not_have_is_refused_and_a_variable_is_left_out() {
+    let no_queue = |config: &ServerConfig| config.refuse_queue("me").map(|()| config.queue);
+    let variable = read(&[], &[("POLYSERVE_QUEUE", "7")]).unwrap();
+    assert_eq!((variable.config.queue, variable.make(no_queue)), (Some(7), Ok(None)));
+    let flag = read(&[("queue", "7")], &[("POLYSERVE_QUEUE", "8")]).unwrap();
+    let error = flag.make(no_queue).unwrap_err();
+    assert_eq!(error.unsupported_setting(), Some("queue"), "{error}");
+}
+
+/// A flag for several servers was refused by the first that does not have the setting.
+#[cfg(feature = "threadpool")]
+#[test]
+fn a_flag_applies_to_the_servers_that_have_it_and_is_refused_if_none_has() {
+    let catalog = crate::catalog::Catalog::builtin();
+    let [sequential, pool] = ["sequential", "pool_server"].map(|name| catalog.server(name).unwrap());
+    for (flag, value) in [("queue", "7"), ("workers", "3")] {
+        let settings = read(&[(flag, value)], &[]).unwrap();
+        assert_eq!(settings.check([sequential, pool]), Ok(()));
+        let error = settings.check([sequential]).unwrap_err().to_string();
+        assert!(error.contains(flag) && error.contains("sequential"), "{error}");
+        assert_eq!(pool.fit(&settings.config).unwrap().1, settings.config);
+        assert_eq!(sequential.fit(&settings.config).unwrap().1, ServerConfig::default());
+    }
+    assert_eq!(read(&[], &[("POLYSERVE_QUEUE", "7")]).unwrap().check([sequential]), Ok(()));
+}
+
+#[test]
+fn an_unknown_variable_is_an_error_with_a_suggestion() {
+    let check = |variables: Pairs<'_>| {
+        check_variables(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())), &["POLYSERVE_MINE"])
+    };
+    assert_eq!(check(&[("POLYSERVE_QUEUE", "1"), ("POLYSERVE_LISTEN", "x"), ("POLYSERVE_CASES", "1")]), Ok(()));
+    assert_eq!(check(&[("POLYSERVE_MINE", "1"), ("POLYSERVES", "x"), ("POLYSERVE_QUEU", ""), ("PATH", "x")]), Ok(()));
+    for (variable, meant) in [
+        ("POLYSERVE_QUEU", "POLYSERVE_QUEUE"),
+        ("POLYSERVE_HEADTIMEOUT", "POLYSERVE_HEAD_TIMEOUT"),
+        ("POLYSERVE_BANNER", "POLYSERVE_SERVER_HEADER"),
+        ("POLYSERVE_MIN", "POLYSERVE_MINE"),
+    ] {
+        let error = check(&[(variable, "5")]).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("{variable}=\"5\"")) && error.contains(&format!("did you mean {meant}?")),
+            "{error}"
+        );
+    }
+    let error = check(&[("POLYSERVE_ZZZZZZZZZZZZ", "5")]).unwrap_err().to_string();
+    assert!(error.contains("is unknown") && error.contains("POLYSERVE_WORKERS"), "{error}");
 }

@@ -138,7 +138,7 @@ impl Dispatcher {
     /// many wait.
     pub(super) fn enter(&self, stream: TcpStream) -> Result<(), TcpStream> {
         let mut floor = lock(&self.floor);
-        if floor.waiting.len() + floor.guests.len() >= self.threads + self.server.config.queue {
+        if floor.waiting.len() + floor.guests.len() >= self.threads + self.server.config.queue_or_default() {
             return Err(stream);
         }
         floor.waiting.push_back(stream);

@@ -84,6 +84,7 @@ impl TokioHyper {
     /// Where a limit is none.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("tokio_hyper")?;
         Ok(Self::of(config, None))
     }
 
@@ -96,8 +97,12 @@ impl TokioHyper {
     /// Where a limit is none, or a number of workers is asked for: the runtime has its own.
     pub fn on(runtime: Handle, config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("tokio_hyper")?;
         if config.workers.is_some() {
-            return Err(ConfigError::new("workers cannot be set for tokio_hyper on a runtime that has its own"));
+            return Err(ConfigError::unsupported(
+                "workers",
+                "workers cannot be set for tokio_hyper on a runtime that has its own",
+            ));
         }
         Ok(Self::of(config, Some(runtime)))
     }

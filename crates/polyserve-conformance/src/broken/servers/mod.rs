@@ -42,11 +42,13 @@ impl PlainServer {
     /// Returns an error if a limit is invalid, or if a worker count is set: this shape has none.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("this server")?;
         match config.workers {
             None => Ok(Self { config, flaw: None }),
-            Some(workers) => {
-                Err(ConfigError::new(format!("workers cannot be {workers}: each connection has a thread")))
-            }
+            Some(workers) => Err(ConfigError::unsupported(
+                "workers",
+                format!("workers cannot be {workers}: each connection has a thread"),
+            )),
         }
     }
 

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use polyserve::catalog::{Catalog, RepoEntry, ServerEntry};
 use polyserve::env::Settings;
-use polyserve::{ServerConfig, Shutdown};
+use polyserve::{ConfigError, Shutdown};
 
 use super::MatrixArgs;
 use crate::Misuse;
 use crate::commands::entrants::{chosen, serve};
-use crate::commands::room::{flags, roomy};
+use crate::commands::room::{check_flags, fitted, flags, roomy};
 use crate::launch::Launch;
 use crate::launch::go::{self, Module, SERVERS};
 use crate::matrix::claims::{CLASSIC, TWIN};
@@ -65,7 +65,9 @@ impl Field<'_> {
             repos.push(catalog.repo(name)?);
         }
         let mut lines: Vec<Line> = Vec::new();
-        for name in self.servers(catalog) {
+        let servers = self.servers(catalog);
+        check_flags(self.settings, catalog, servers.iter().map(String::as_str))?;
+        for name in servers {
             if name.starts_with(go::PREFIX) {
                 let server = go::Server::named(&name).ok_or_else(|| nobody(&name))?;
                 lines.push(Line::Go(server, pools.to_vec()));
@@ -99,22 +101,17 @@ impl Field<'_> {
         let contestant = self.contestant(&entry.name, &repo.name);
         let room = roomy(self.settings, &self.settings.config, self.most);
         let launch = |workers: Option<usize>| {
-            let mut flags = flags(&room, self.flags, &[]);
+            let (_, config) = fitted(entry, &room, workers)?;
+            let mut flags = flags(&config, self.flags, &[]);
             flags.extend(workers.map(|workers| format!("--workers={workers}")));
-            serve(&entry.name, &repo.name, &flags, Vec::new())
+            Ok::<_, ConfigError>((workers, serve(&entry.name, &repo.name, &flags, Vec::new())))
         };
-        let takes = |workers: Option<usize>| {
-            let config: ServerConfig = room.clone().with(|config| config.workers = workers.or(config.workers));
-            (entry.make)(&config).map(drop)
-        };
-        let sized =
-            pools.iter().filter(|size| takes(Some(**size)).is_ok()).map(|size| (Some(*size), launch(Some(*size))));
-        let sized: Vec<(Option<usize>, Launch)> = sized.collect();
+        let sized: Vec<(Option<usize>, Launch)> = pools.iter().filter_map(|size| launch(Some(*size)).ok()).collect();
         if !sized.is_empty() {
             return Ok(Line::Ours(Entrant { contestant, pools: sized }));
         }
-        match takes(None) {
-            Ok(()) => Ok(Line::Ours(Entrant { contestant, pools: vec![(None, launch(None))] })),
+        match launch(None) {
+            Ok(alone) => Ok(Line::Ours(Entrant { contestant, pools: vec![alone] })),
             Err(error) if !self.args.servers.is_empty() => Err(error.into()),
             Err(error) => Ok(Line::Refuses(left_out(contestant, &error.to_string()))),
         }

@@ -66,6 +66,7 @@ impl Field<'_> {
         let (mut entrants, mut failed) = (Vec::new(), Vec::new());
         let named = self.named()?;
         let servers = if named.is_empty() { self.catalog.servers().iter().collect() } else { named };
+        self.settings.check(servers.iter().copied())?;
         for entry in servers {
             let (shape, alone) = match self.entrant(entry, None, requests) {
                 Ok(entered) => entered,
@@ -129,12 +130,11 @@ impl Field<'_> {
         let Self { flags: given, settings, experiment, .. } = self;
         let Experiment { connections, wait, every, .. } = experiment;
         let config = roomy(settings, &settings.config, *connections).with(|config| {
-            config.workers = workers.or(config.workers);
             if !settings.is_given("answer_timeout") {
                 config.answer_timeout = config.answer_timeout.max(*wait * 2);
             }
         });
-        let server = (entry.make)(&config)?;
+        let (server, config) = room::fitted(entry, &config, workers)?;
         let shape = server.connections();
         let waiting = match shape {
             _ if !entry.promises.iter().any(|promise| promise == HOLDS_A_WORKER) => None,

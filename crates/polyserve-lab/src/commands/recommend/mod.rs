@@ -252,9 +252,8 @@ fn contestant(
     candidate: &Candidate,
 ) -> anyhow::Result<Contestant> {
     let Workload { connections, wait_ms, .. } = *workload;
-    let config = roomy(settings, &settings.config, connections)
-        .with(|config| config.workers = candidate.workers.or(config.workers));
-    let server = (catalog.server(&candidate.server)?.make)(&config)?;
+    let room = roomy(settings, &settings.config, connections);
+    let (server, config) = room::fitted(catalog.server(&candidate.server)?, &room, candidate.workers)?;
     let mut flags = room::flags(&config, &[], &[]);
     flags.extend(candidate.workers.map(|workers| format!("--workers={workers}")));
     if wait_ms > 0.0 {

@@ -106,6 +106,7 @@ impl Field<'_> {
             let full = |name: &String| Ok(catalog.server(name)?.name.clone());
             args.servers.iter().map(full).collect::<anyhow::Result<Vec<_>>>()?
         };
+        room::check_flags(self.settings, catalog, servers.iter().map(String::as_str))?;
         let (mut jobs, mut not_run) = (Vec::new(), Vec::new());
         for server in &servers {
             for repo in self.repos(&REPOS)? {
@@ -131,12 +132,10 @@ impl Field<'_> {
     /// A server at a place, with settings under which all its connections are served; or why it is not measured there.
     fn server(&self, server: &str, repo: &str, place: &Place) -> anyhow::Result<Result<Launch, String>> {
         let entry = self.catalog.server(server)?;
-        let made = self.settings.make(|config| {
-            let config = roomy(self.settings, config, place.connections)
-                .with(|config| config.workers = place.workers.or(config.workers));
-            (entry.make)(&config).map(|made| (made, config))
-        });
-        let (made, config) = match made {
+        let room = roomy(self.settings, &self.settings.with_pool_size(), place.connections);
+        // The number of workers of a flag is for the servers that take one.
+        let swept = place.workers.filter(|_| place.workers != self.settings.config.workers);
+        let (made, config) = match room::fitted(entry, &room, swept) {
             Ok(made) => made,
             Err(error) => return Ok(Err(error.to_string())),
         };

@@ -82,9 +82,11 @@ impl LeaderFollowers {
     /// Where a limit is none, or a number of workers is asked for: there are as many as connections.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("leader_followers")?;
         match config.workers {
             None => Ok(Self { config }),
-            Some(_) => Err(ConfigError::new(
+            Some(_) => Err(ConfigError::unsupported(
+                "workers",
                 "workers cannot be set for leader_followers, which has one for each connection: set max_connections",
             )),
         }
