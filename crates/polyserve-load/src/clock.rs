@@ -9,18 +9,18 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use crate::error::LoadError;
 use crate::load::CpuOf;
 
-/// Monotonic time in nanoseconds, since the machine started.
+/// Returns the monotonic time since the machine started, in nanoseconds.
 #[inline]
 pub(crate) fn now() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// Processor time of this thread, user and system, in nanoseconds.
+/// Returns the processor time of this thread, user and system, in nanoseconds.
 pub(crate) fn thread_cpu() -> u64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// Processor time of this process, in nanoseconds.
+/// Returns the processor time of this process, in nanoseconds.
 pub(crate) fn own_cpu() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
 }
@@ -30,12 +30,12 @@ fn nanoseconds(time: Timespec) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// `time` in nanoseconds; 584 years at most.
+/// Returns `time` in nanoseconds, at most 584 years.
 pub(crate) fn of(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The clock of another process's processor time. It keeps time to the nanosecond, and may be read for any process.
+/// The processor-time clock of a process. Its resolution is a nanosecond, and it is readable for any process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process(ProcessClock);
 
@@ -47,28 +47,28 @@ impl Process {
         clock.read().map(|_| clock).ok_or_else(none)
     }
 
-    /// Its processor time in nanoseconds; `None` once the process is gone.
+    /// Returns the processor time in nanoseconds, or `None` if the process has ended.
     pub(crate) fn read(self) -> Option<u64> {
         let time = self.0.now().ok()?;
         u64::try_from(Duration::from(time).as_nanos()).ok()
     }
 }
 
-/// Whose processor time is read.
+/// The source of the server's processor time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Meter {
-    Nobody,
+    None,
     Process(Process),
     Own,
 }
 
-/// When it was, and the server's processor time then.
+/// The monotonic time, and the server's processor time at that time.
 pub(crate) type Reading = (u64, Option<u64>);
 
 impl Meter {
     pub(crate) fn new(cpu: CpuOf) -> Result<Self, LoadError> {
         Ok(match cpu {
-            CpuOf::Nobody => Self::Nobody,
+            CpuOf::Unknown => Self::None,
             CpuOf::Process(id) => Self::Process(Process::new(id)?),
             CpuOf::Own => Self::Own,
         })
@@ -76,7 +76,7 @@ impl Meter {
 
     pub(crate) fn read(self) -> Reading {
         let cpu = match self {
-            Self::Nobody => None,
+            Self::None => None,
             Self::Process(clock) => clock.read(),
             Self::Own => Some(own_cpu()),
         };

@@ -1,11 +1,11 @@
-//! Entity test data: a pure function of seed, id and draw, so that a client knows what it must find without storing it.
+//! Entity test data: a pure function of seed, id and draw. So a client can compute the expected entity without storing it.
 //!
-//! As published: a description of 15 random alphanumeric characters, and a value u x 10^k with u in [0, 1) and k drawn
-//! from 0, 1, 2 and 3, of 6 decimals.
+//! The form is the published one: a description of 15 random alphanumeric characters, and a value u x 10^k with 6 decimals,
+//! u in [0, 1), and k from 0, 1, 2 and 3.
 //!
-//! Invariant: the same arguments give the same row, in every version and on every machine; the tests pin some. Hence
-//! the ChaCha8 keystream is read by this module's own arithmetic: the ranges and seeds of a random-number library may
-//! change with its version. Cost: one or two cipher blocks and one allocation a row, about 0.3 us.
+//! Invariant: the same arguments give the same row in every version and on every machine; tests pin some rows. Therefore
+//! the module reads the ChaCha8 keystream by its own arithmetic: the ranges and seeds of a random-number library may
+//! change with the library's version. Cost: one or two cipher blocks and one allocation a row, about 0.3 us.
 
 use polyserve_core::Entity;
 use rand_chacha::ChaCha8Rng;
@@ -18,10 +18,10 @@ pub struct Data {
     description: usize,
 }
 
-/// Which of an id's rows: every id has three.
+/// The rows of an id: every id has three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Draw {
-    /// The one that it is created with.
+    /// The row that creates the entity.
     New,
     /// The first update.
     FirstUpdate,
@@ -29,7 +29,7 @@ pub enum Draw {
     SecondUpdate,
 }
 
-/// An entity, and its value's exact decimals.
+/// An entity, and the exact decimals of its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The entity.
@@ -42,28 +42,28 @@ const DESCRIPTION: usize = 15;
 const MILLION: u64 = 1_000_000;
 
 impl Data {
-    /// The rows of `seed`.
+    /// Creates the rows of `seed`.
     pub fn new(seed: u64) -> Self {
         Self { seed, description: DESCRIPTION }
     }
 
-    /// These rows, but with descriptions of so many characters. Those of 15 are as published.
+    /// Returns these rows with descriptions of the given length. The published length is 15.
     #[must_use]
     pub fn with_description(self, characters: usize) -> Self {
         Self { description: characters, ..self }
     }
 
-    /// How many characters a description has.
+    /// Returns the number of characters of a description.
     pub fn description(&self) -> usize {
         self.description
     }
 
-    /// The seed.
+    /// Returns the seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The row of `id`.
+    /// Returns the row of `id`.
     pub fn row(&self, id: i64, draw: Draw) -> Row {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&self.seed.to_le_bytes());
@@ -74,24 +74,24 @@ impl Data {
             (0..self.description).map(|_| char::from(CHARACTERS[below(&mut random, 62) as usize])).collect();
         let power = u32::try_from(below(&mut random, 4)).expect("below 4");
         let millionths = below(&mut random, MILLION * 10_u64.pow(power));
-        // Both are exact, so the quotient is the double nearest to the decimal: what a parser makes of it.
+        // Both are exact, so the quotient is the double nearest to the decimal: the same double as a parser returns.
         let value = millionths as f64 / MILLION as f64;
         Row { entity: Entity { id, description, value }, millionths }
     }
 }
 
 impl Row {
-    /// The value, as it is written: `60.750847`.
+    /// Returns the value as text: `60.750847`.
     pub fn value_text(&self) -> String {
         format!("{}.{:06}", self.millionths / MILLION, self.millionths % MILLION)
     }
 
-    /// A line of CSV, without its end: `1,"aZ09...",60.750847`.
+    /// Returns a line of CSV without the line break: `1,"aZ09...",60.750847`.
     pub fn to_csv(&self) -> String {
         format!("{},\"{}\",{}", self.entity.id, self.entity.description, self.value_text())
     }
 
-    /// As JSON: `{"id":1,"description":"aZ09...","value":60.750847}`.
+    /// Returns the entity as JSON: `{"id":1,"description":"aZ09...","value":60.750847}`.
     pub fn to_json(&self) -> String {
         // Neither the description nor the decimals need escaping.
         let (Entity { id, description, .. }, value) = (&self.entity, self.value_text());
@@ -99,7 +99,7 @@ impl Row {
     }
 }
 
-/// A number below `bound`. Its bias is below 2^-40 for the bounds used here.
+/// Returns a number below `bound`. The bias is below 2^-40 for the bounds used here.
 fn below(random: &mut ChaCha8Rng, bound: u64) -> u64 {
     let wide = u128::from(random.next_u64()) * u128::from(bound);
     (wide >> 64) as u64

@@ -1,21 +1,21 @@
-//! Which key is asked for next: uniform, by Zipf's law, or one hot key alone.
+//! The distribution of keys: uniform, Zipf's law, or a single hot key.
 //!
-//! Invariant: one number of 64 bits draws one key, by this module's own integer arithmetic, so that a seed gives the
-//! same keys in every version. Zipf's law is a table of aliases (Vose, 1991): eight bytes a key, and one comparison a
-//! draw whatever the exponent.
+//! Invariant: one 64-bit number draws one key, by the integer arithmetic of this module. So a seed gives the same keys in
+//! every version. Zipf's law uses an alias table (Vose, 1991): eight bytes a key, and one comparison a draw for any
+//! exponent.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How often each key is asked for.
+/// The distribution of the requested keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Dist {
-    /// All keys alike.
+    /// Every key has the same probability.
     #[default]
     Uniform,
-    /// The key `k`, from 0, in proportion to `1 / (k + 1)` to this power: 0.99 is usual.
+    /// Key `k`, counted from 0, has a probability in proportion to `1 / (k + 1)` to this power. A usual power is 0.99.
     Zipf(f64),
-    /// One key takes everything: the key 0.
+    /// Every request has the key 0.
     Hot,
 }
 
@@ -55,14 +55,14 @@ impl Dist {
     }
 }
 
-/// Draws keys below a bound.
+/// A sampler of keys below a bound.
 #[derive(Debug)]
 pub struct Picker {
     keys: u32,
     aliases: Option<Vec<Slot>>,
 }
 
-/// A slot of the table: its own key up to the threshold, and the alias beyond.
+/// A slot of the alias table: the slot's own key below the threshold, else the alias.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     threshold: u32,
@@ -70,7 +70,7 @@ struct Slot {
 }
 
 impl Picker {
-    /// Draws of `keys` keys, at least one. Zipf's law takes a table of eight bytes a key.
+    /// Creates a sampler of `keys` keys, at least one. Zipf's law allocates eight bytes a key.
     pub fn new(keys: u32, dist: Dist) -> Self {
         let (drawn, aliases) = match dist {
             Dist::Uniform => (keys, None),
@@ -80,10 +80,10 @@ impl Picker {
         Self { keys: drawn, aliases }
     }
 
-    /// The key that `random`, all of whose bits count, draws.
+    /// Returns the key for `random`. All 64 bits must be random.
     pub fn pick(&self, random: u64) -> u32 {
         let wide = u128::from(random) * u128::from(self.keys);
-        // The whole part is below `keys`; what follows the point is uniform still.
+        // The integer part is below `keys`. The fraction is uniform.
         let (slot, rest) = ((wide >> 64) as u32, (wide as u64 >> 32) as u32);
         match self.aliases.as_ref().and_then(|table| table.get(slot as usize)) {
             Some(entry) if rest >= entry.threshold => entry.alias,
@@ -92,7 +92,7 @@ impl Picker {
     }
 }
 
-/// Vose's table: every slot holds the same weight, made of at most two keys.
+/// Builds Vose's table. Every slot has the same weight, which at most two keys share.
 fn aliases(keys: u32, power: f64) -> Vec<Slot> {
     let mut weights: Vec<f64> = (1..=keys).map(|rank| f64::from(rank).powf(-power)).collect();
     let mean = weights.iter().sum::<f64>() / f64::from(keys);

@@ -1,24 +1,24 @@
-//! Why there is no report.
+//! The errors of a load that could not run.
 
 use std::fmt;
 use std::io;
 
-/// Why a load could not be run. What goes wrong with single requests is in the report.
+/// Why a load could not run. Failures of single requests are in the report.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// A setting asks for what cannot be done.
+    /// A setting is out of range.
     Setting(String),
-    /// The system refuses what the client itself needs.
+    /// A system call of the client failed.
     System {
-        /// What was tried.
+        /// The call or the resource.
         what: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The server does not do what has to be done before the load: the text says what it did.
+    /// The server failed in the preparation of the load. The text describes the failure.
     Server(String),
-    /// It was stopped before the load began.
+    /// The load was stopped before its first request.
     Stopped,
 }
 
@@ -27,7 +27,7 @@ impl LoadError {
         Self::Setting(why.into())
     }
 
-    /// For `map_err`: what was tried. Nothing is allocated unless it failed.
+    /// Makes the argument of `map_err`. Allocates only if there is an error.
     pub(crate) fn system<E: Into<io::Error>>(what: &str) -> impl FnOnce(E) -> Self {
         move |source| Self::System { what: what.to_owned(), source: source.into() }
     }

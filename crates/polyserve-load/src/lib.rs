@@ -1,39 +1,44 @@
 //! A load generator for HTTP/1.1 servers that verifies every answer.
 //!
-//! [`run`](run()) puts a [`Load`] on a server and answers with a [`Report`]: closed loop or at a fixed rate, over kept
-//! connections, pipelined, or with a connection for every request. It is the instrument by which strategies are
-//! compared, so it costs as little as it can: a batch of requests is one write, one read, its share of one
-//! `epoll_wait`, one reading of the clock, and comparisons of bytes.
+//! [`run`](run()) sends a [`Load`] to a server and returns a [`Report`]. A load is a closed loop or has a fixed rate. It
+//! uses kept connections, pipelined connections, or a connection for every request.
+//!
+//! Strategies are compared by means of this crate, so its own cost is low. A batch of requests costs one write, one read,
+//! a share of one `epoll_wait`, one clock reading, and comparisons of bytes.
 //!
 //! # Layout
 //!
-//! * [`load`], [`traffic`], [`dist`], [`data`]: what is asked, and how.
-//! * `draws`, `script`: which request comes next; requests as bytes, and the answers that they may get.
-//! * `answer`: an answer as it arrives, at any split, against what is expected.
+//! * [`load`], [`traffic`], [`mix`], [`dist`], [`data`]: the requests of a load, and when they are sent.
+//! * `rows`: the JSON rows of the entities. `request_stream`: the order of the requests.
+//! * `encoded_requests`: requests as bytes, and the expected answers. `discover`: an answer that is not known yet.
+//! * `answer`: compares an answer with the expected one while it arrives, at any split.
 //! * `client`: one thread's loop over its connections.
-//! * [`run`](mod@run), [`prefill`](mod@prefill): threads, and what surrounds them.
-//! * [`report`], [`error`]: what comes out.
+//! * [`run`](mod@run), [`prefill`](mod@prefill): the threads of a load, and its preparation.
+//! * [`report`], [`error`]: the results.
 #![forbid(unsafe_code)]
 
 mod answer;
 mod client;
 mod clock;
 pub mod data;
+mod discover;
 pub mod dist;
-mod draws;
+mod encoded_requests;
 pub mod error;
-mod learn;
 pub mod load;
+pub mod mix;
 pub mod prefill;
 pub mod report;
+mod request_stream;
+mod rows;
 pub mod run;
-mod script;
 pub mod traffic;
 
 pub use dist::{Dist, Picker};
 pub use error::LoadError;
 pub use load::{CpuOf, Load, Pace, Span, Usage};
+pub use mix::Mix;
 pub use prefill::{prefill, prefill_for};
 pub use report::{Failures, Parts, Progress, Report};
 pub use run::run;
-pub use traffic::{Exchange, Mix, Traffic};
+pub use traffic::{Exchange, Traffic};

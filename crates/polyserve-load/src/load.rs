@@ -1,4 +1,4 @@
-//! What a load is: where, how much, in what way, for how long.
+//! The settings of a load.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use polyserve_core::Shutdown;
 use crate::error::LoadError;
 use crate::traffic::Traffic;
 
-/// A load, as [`run`](crate::run()) takes it.
+/// The settings of a load, for [`run`](crate::run()).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Load {
@@ -16,89 +16,90 @@ pub struct Load {
     pub target: SocketAddr,
     /// The `Host` field of every request. Default: the target.
     pub host: String,
-    /// Connections at a time, over all threads. Default 64.
+    /// Simultaneous connections of all threads. Default 64.
     pub connections: usize,
     /// Client threads, each with its share of the connections. Default 1.
     pub threads: usize,
-    /// The cores that threads are pinned to, in turn. Default none: they are not pinned. A thread that has a core does
-    /// not sleep through the last 50 us before a request is due, in an open loop: to be woken takes about as long.
+    /// The cores that threads are pinned to, in turn. Default none: threads are not pinned. In an open loop, a pinned thread
+    /// stays awake for the last 50 us before a request is due, because a wake-up takes about as long.
     pub cores: Vec<usize>,
     /// When requests are sent. Default: closed loop.
     pub pace: Pace,
     /// How connections are used. Default: kept, one request at a time.
     pub usage: Usage,
-    /// Whether a server that was told `Connection: close` must say in its answer that it closes, and close: an answer that
-    /// does not say so counts as wrong too. Default: no, this end closes then.
+    /// Whether the answer to `Connection: close` must announce the close, and the server must close. An answer without the
+    /// announcement then counts as wrong. Default false: the client closes.
     pub must_close: bool,
-    /// What is asked.
+    /// The requests.
     pub traffic: Traffic,
-    /// How long the same load runs before it counts. Default none.
+    /// The time that the load runs before the counted span. Default none.
     pub warm_up: Duration,
-    /// What counts. Default 10 s.
+    /// The counted span. Default 10 s.
     pub span: Span,
-    /// How long a connect, an answer or a server's close may take; then it is a failure, and the connection is replaced. After
-    /// a span's end it is waited so long too, but at most 2 s; in open loop so long for what is yet to be sent, and then
-    /// for its answers. Default 10 s.
+    /// The max time for a connect, an answer or a server's close. After it the request fails and the connection is replaced.
+    ///
+    /// After the end of the span, the client waits as long for answers, but at most 2 s. In an open loop it first waits as
+    /// long for the requests that are not sent yet. Default 10 s.
     pub patience: Duration,
-    /// Whose processor time is reported as the server's. Default nobody's.
+    /// The source of the server's processor time. Default unknown.
     pub cpu: CpuOf,
-    /// Ends the load early, once it has begun: the report has what was measured until then.
+    /// Ends the load early. The report has the measurements until then.
     pub stop: Shutdown,
 }
 
 /// When requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Closed loop: a connection asks again as soon as it has its answers.
+    /// Closed loop: a connection sends the next requests as soon as it has all answers.
     Closed,
-    /// Open loop: so many requests a second over all connections, evenly spaced, whatever the server does. One that
-    /// finds no free connection waits for one, after the end of the span too, and its latency counts from when it was due.
+    /// Open loop: this number of requests a second over all connections, evenly spaced, whatever the server does. A request
+    /// without a free connection waits for one, also after the end of the span. Its latency counts from its due time.
     Rate(f64),
 }
 
 /// How connections are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// A connection for as many requests as the server lets it.
+    /// A connection is used until the server closes it.
     KeepAlive {
-        /// How many requests are sent at once, in one write; 1 is one at a time.
+        /// The number of requests in one write; 1 is no pipelining.
         pipeline: usize,
     },
-    /// Every request on a connection of its own; it says `Connection: close`. A server whose answer says so too is waited
-    /// for to close; where it does not say so, this end closes.
+    /// Every request has its own connection and `Connection: close`. If the answer announces the close, the client waits for
+    /// the server's close; else the client closes.
     Close,
 }
 
-/// What counts.
+/// The counted span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// So long.
+    /// A span of time.
     Time(Duration),
-    /// So many requests.
+    /// A number of requests.
     Requests(u64),
 }
 
-/// Whose processor time is the server's.
+/// The source of the server's processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuOf {
-    /// It is not known.
-    Nobody,
-    /// That of the process of this id.
+    /// The processor time is not known.
+    Unknown,
+    /// The process with this id.
     Process(u32),
-    /// That of this process, without the client's threads: the server runs in it.
+    /// This process without the client's threads: the server runs in this process.
     Own,
 }
 
-/// The most requests that are sent at once.
-pub(crate) const MOST_PIPELINED: usize = 1024;
-/// The most connections, and the most threads.
-const MOST_CONNECTIONS: usize = 1_000_000;
-const MOST_THREADS: usize = 1024;
-/// The longest time of any kind.
+/// The max number of requests in one write.
+pub(crate) const MAX_PIPELINED: usize = 1024;
+/// The max numbers of connections and threads.
+const MAX_CONNECTIONS: usize = 1_000_000;
+const MAX_THREADS: usize = 1024;
+/// The max value of any time.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Load {
-    /// A closed loop of 64 kept connections for 10 seconds.
+    /// Creates a closed loop of 64 kept connections for 10 seconds.
     pub fn new(target: SocketAddr, traffic: Traffic) -> Self {
         Self {
             target,
@@ -113,26 +114,26 @@ impl Load {
             warm_up: Duration::ZERO,
             span: Span::Time(Duration::from_secs(10)),
             patience: Duration::from_secs(10),
-            cpu: CpuOf::Nobody,
+            cpu: CpuOf::Unknown,
             stop: Shutdown::new(),
         }
     }
 
-    /// This load, changed.
+    /// Returns this load, changed.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
     }
 
-    /// Whether it can be run; [`run`](crate::run()) asks this too.
+    /// Checks the settings. [`run`](crate::run()) checks them too.
     ///
     /// # Errors
     ///
-    /// [`LoadError::Setting`], which names the setting and its bounds.
+    /// Returns [`LoadError::Setting`], which names the setting and its bounds.
     pub fn validate(&self) -> Result<(), LoadError> {
-        within("connections", self.connections, MOST_CONNECTIONS)?;
-        within("threads", self.threads, MOST_THREADS)?;
+        within("connections", self.connections, MAX_CONNECTIONS)?;
+        within("threads", self.threads, MAX_THREADS)?;
         if self.threads > self.connections {
             let (threads, connections) = (self.threads, self.connections);
             return no(format!("{threads} threads share {connections} connections: there must be one for each"));
@@ -143,7 +144,7 @@ impl Load {
             return no(format!("rate {rate} is not between 0.001 and 1e9 requests a second"));
         }
         if let Usage::KeepAlive { pipeline } = self.usage {
-            within("pipeline", pipeline, MOST_PIPELINED)?;
+            within("pipeline", pipeline, MAX_PIPELINED)?;
         }
         match self.span {
             Span::Time(time) if time.is_zero() || time > LONGEST => {

@@ -1,4 +1,4 @@
-//! What must be stored before entities can be asked for.
+//! The storing of entities before a load.
 
 use std::net::SocketAddr;
 
@@ -7,21 +7,21 @@ use crate::load::{Load, Span, Usage};
 use crate::run::run;
 use crate::traffic::Traffic;
 
-/// Puts every key's first row, pipelined over one connection, each answer verified. Nothing is to be done for other
-/// traffic. Answers how many were put.
+/// Stores the first row of every key by pipelined PUTs on one connection, and verifies each answer. Returns the number of
+/// stored rows: 0 if the traffic is no entities.
 ///
 /// # Errors
 ///
-/// [`LoadError::Server`] where the server does not take one of them.
+/// Returns [`LoadError::Server`] if the server fails to store a row.
 pub fn prefill(target: SocketAddr, host: &str, traffic: &Traffic) -> Result<u64, LoadError> {
     prefill_for(&Load::new(target, traffic.clone()).with(|load| load.host = host.to_owned()))
 }
 
-/// [`prefill()`] for a load: with its target, host and traffic, its patience, and until it is stopped.
+/// Does [`prefill()`] for a load, with the target, host, traffic, patience and stop of the load.
 ///
 /// # Errors
 ///
-/// As those of [`prefill()`]; [`LoadError::Stopped`] where the load was stopped meanwhile.
+/// Returns the errors of [`prefill()`], and [`LoadError::Stopped`] if the load was stopped meanwhile.
 pub fn prefill_for(load: &Load) -> Result<u64, LoadError> {
     let Some((filling, keys)) = load.traffic.filling() else { return Ok(0) };
     let stop = &load.stop;

@@ -1,4 +1,4 @@
-//! What was measured.
+//! The results of a load.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,90 +8,91 @@ use hdrhistogram::Histogram;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How far a load is.
+/// The progress of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Whether it does not count yet.
+    /// Whether the load is in its warm-up.
     pub warming: bool,
-    /// Since the first request.
+    /// The time since the first request.
     pub elapsed: Duration,
-    /// Which part of the whole, warm-up and span, is over: 0 to 1.
+    /// The finished share of warm-up and span: 0 to 1.
     pub share: f64,
-    /// Right answers so far, those of the warm-up too.
+    /// Right answers so far, including the warm-up.
     pub answered: u64,
     /// Failures so far.
     pub failed: u64,
-    /// The clock and the processor time of [`Load::cpu`](crate::Load::cpu), where there is one: what lies between two of them is
-    /// what they tell.
+    /// The monotonic time and the processor time of [`Load::cpu`](crate::Load::cpu), if known. Only the difference of two
+    /// readings has a meaning.
     pub server_cpu: Option<(Duration, Duration)>,
 }
 
-/// What a load has measured.
+/// The measurements of a load.
 #[derive(Clone, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Right answers within the counted span. Of a span of time these are all that came within it; of a span of
-    /// requests, those to its requests.
+    /// Right answers in the counted span. For a span of time: all answers that arrived within the span. For a span of
+    /// requests: the answers to the requests of the span.
     pub answered: u64,
-    /// Right answers to requests of a span of time that came after its end; their latency counts.
+    /// Right answers to requests of a span of time that arrived after its end. Their latency counts.
     pub answered_late: u64,
-    /// What failed, whenever it was.
+    /// The failures of the whole run.
     pub failed: Failures,
-    /// What the first failure was, with at most 200 bytes of the answer.
+    /// A description of the first failure, with at most 200 bytes of the answer.
     pub first_failure: Option<String>,
-    /// How long the counted span was, in seconds as JSON.
+    /// The length of the counted span. JSON: in seconds.
     #[serde(serialize_with = "seconds")]
     pub elapsed: Duration,
     /// Bytes written in the counted span.
     pub bytes_sent: u64,
     /// Bytes read in the counted span.
     pub bytes_received: u64,
-    /// Connections of the whole run.
+    /// Connections opened in the whole run.
     pub connections_opened: u64,
-    /// Those of them that followed one that the server had closed between requests.
+    /// Opened connections that replaced one that the server had closed between requests.
     pub reconnects: u64,
-    /// Requests that were sent again: the server had closed a kept connection before a byte of their answer.
+    /// Requests that were sent again, because the server had closed a kept connection before the first byte of the answer.
     pub retried: u64,
-    /// Latencies in nanoseconds of the requests begun in the span: from the send in closed loop, from when the request
-    /// was due in open loop; there those without an answer in time are among them, with the time that they have waited.
+    /// Latencies of the requests begun in the span, in nanoseconds. A closed loop counts from the send, an open loop from
+    /// the due time. An open loop includes requests without an answer in time, with the time that they have waited.
     #[serde(serialize_with = "quantiles")]
     pub latency: Histogram<u64>,
     /// `closed loop` or `intended start`.
     pub latency_kind: &'static str,
-    /// Open loop: how late, in nanoseconds, the client itself sent what was due and had a free connection. A connection
-    /// counts as free from when its answer may have been there, not from when the client read it.
+    /// Open loop: the delay of due requests that the client itself caused, in nanoseconds, if a connection was free. A
+    /// connection counts as free from when its answer may have arrived, not from when the client read it.
     #[serde(serialize_with = "maybe_quantiles")]
     pub lateness: Option<Histogram<u64>>,
-    /// Where every request has a connection of its own: the two parts of its time there.
+    /// If every request has its own connection: the two parts of the request's time.
     pub parts: Option<Parts>,
-    /// Open loop: due within the span and never sent, not even after its end, for want of a free connection.
+    /// Open loop: requests due in the span that were never sent, because no connection was free until the end of the wait.
     pub unsent: u64,
-    /// Begun within the span and not answered when a load that was stopped early gave up. Without a stop they are timeouts.
+    /// Requests begun in the span without an answer when a stopped load ended. Without a stop they count as timeouts.
     pub unfinished: u64,
     /// Processor time of the client's threads.
     #[serde(serialize_with = "seconds")]
     pub client_cpu: Duration,
-    /// Processor time of the server, where it is known.
+    /// Processor time of the server, if known.
     #[serde(serialize_with = "maybe_seconds")]
     pub server_cpu: Option<Duration>,
-    /// What of it the client spent awake with nothing to do, so as not to be late for the next request.
+    /// The part of `client_cpu` that the client stayed awake without work, so as to send the next request in time.
     #[serde(serialize_with = "seconds")]
     pub client_spinning: Duration,
-    /// The client's processor time, without what it was only awake, as a share of its threads' time: at 1 it was saturated.
+    /// `client_cpu` without `client_spinning`, as a share of the time of the client's threads. At 1 the client is saturated.
     pub client_busy: f64,
     /// The server's processor time in cores.
     pub server_busy: Option<f64>,
 }
 
-/// Where the time goes of a request that has a connection of its own, of right answers begun in the span: with what an
-/// answer may wait for in the client, from when it has arrived until it is read. In nanoseconds.
+/// The two parts of the time of a request with its own connection, in nanoseconds. For right answers to requests begun in
+/// the span. An answer that waits in the socket until the client reads it is included.
 #[derive(Clone, Serialize)]
 #[non_exhaustive]
 pub struct Parts {
-    /// From when connecting began until the connection was established, as far as this end knows: it has taken the request.
+    /// From the start of the connect until the connection is established, as far as the client knows: the socket has taken
+    /// the request.
     #[serde(serialize_with = "quantiles")]
     pub connect: Histogram<u64>,
-    /// From then until the answer's last byte was read.
+    /// From there until the last byte of the answer is read.
     #[serde(serialize_with = "quantiles")]
     pub processing: Histogram<u64>,
 }
@@ -103,7 +104,7 @@ impl Parts {
 }
 
 impl fmt::Debug for Parts {
-    /// How many there are: a histogram's own form is thousands of counts.
+    /// Shows the number of samples: a histogram's own form is thousands of counts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts").field("count", &self.connect.len()).finish_non_exhaustive()
     }
@@ -113,20 +114,20 @@ impl fmt::Debug for Parts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failures {
-    /// Answers that are not HTTP, or not the one expected, or bytes that nobody asked for.
+    /// Answers that are not HTTP or not the expected one, and bytes that answer no request.
     pub wrong: u64,
-    /// Answers of another status than expected, by status.
+    /// Answers with an unexpected status, by status.
     #[serde(deserialize_with = "statuses")]
     pub status: BTreeMap<u16, u64>,
-    /// Answers that took longer than the client's patience.
+    /// Requests without an answer within the client's patience.
     pub timeouts: u64,
-    /// Connections that could not be opened when a request wanted one.
+    /// Requests for which no connection could be opened.
     pub connect: u64,
-    /// Connections that ended before the whole answer.
+    /// Requests on a connection that ended before the complete answer.
     pub broken: u64,
 }
 
-/// The keys of JSON are texts, which serde reads as numbers only where the map stands alone, not in a line with more fields.
+/// Parses the keys, which JSON has as strings: serde reads them as numbers only if the map is the whole document.
 fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16, u64>, D::Error> {
     let texts = BTreeMap::<String, u64>::deserialize(deserializer)?;
     let number = |text: String| text.parse().map_err(serde::de::Error::custom);
@@ -134,12 +135,12 @@ fn statuses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<u16, 
 }
 
 impl Failures {
-    /// All of them.
+    /// Returns the number of all failures.
     pub fn total(&self) -> u64 {
         self.wrong + self.status.values().sum::<u64>() + self.timeouts + self.connect + self.broken
     }
 
-    /// Adds what another thread has counted.
+    /// Adds the counts of another thread.
     pub fn add(&mut self, other: &Self) {
         self.wrong += other.wrong;
         self.timeouts += other.timeouts;
@@ -152,24 +153,24 @@ impl Failures {
 }
 
 impl Report {
-    /// Right answers a second.
+    /// Returns the right answers per second.
     pub fn per_second(&self) -> f64 {
         ratio(self.answered, self.elapsed)
     }
 
-    /// Right answers for each second of the server's processor time.
+    /// Returns the right answers per second of the server's processor time.
     pub fn per_server_cpu_second(&self) -> Option<f64> {
         self.server_cpu.map(|cpu| ratio(self.answered, cpu))
     }
 
-    /// Whether something was answered, and nothing failed.
+    /// Whether at least one request was answered and none failed.
     pub fn is_clean(&self) -> bool {
         self.answered + self.answered_late > 0 && self.failed.total() == 0
     }
 }
 
 impl fmt::Debug for Report {
-    /// As its JSON: a histogram's own form is thousands of counts.
+    /// Shows the JSON: a histogram's own form is thousands of counts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
@@ -214,7 +215,7 @@ impl Serialize for Quantiles<'_> {
     }
 }
 
-/// A histogram from 1 ns to ten minutes, of three digits.
+/// Creates a histogram from 1 ns to ten minutes with three digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are valid")
 }

@@ -1,4 +1,5 @@
-//! A load from its first connection to its report: threads, their common start, and what is read at the span's ends.
+//! The run of a load, from its first connection to its report: the threads, their common start, and the readings at the
+//! ends of the span.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -8,59 +9,61 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::client::{Client, Ended, Seat, Shown, Tally, Times};
+use crate::client::{Client, FinishedClient, Tally, ThreadContext, ThreadCounters, Times};
 use crate::clock::{self, Meter, Reading};
+use crate::discover;
+use crate::encoded_requests::EncodedRequests;
 use crate::error::LoadError;
-use crate::learn;
 use crate::load::{CpuOf, Load, Pace, Span, Usage};
 use crate::report::{Failures, Parts, Progress, Report, histogram};
-use crate::script::Script;
 
-/// Runs `load`: opens its connections, warms up, measures. Calls `on_progress` about ten times a second.
+/// Runs `load`: opens the connections, warms up, measures. Calls `on_progress` about ten times a second.
 ///
-/// It lasts as long as its warm-up and its span, and at most the client's patience before and after. Costs the memory
-/// of its connections, about 300 bytes each here and more in the system, and 1 MB a thread.
+/// The run takes the warm-up and the span, and at most the client's patience before and after.
 ///
 /// # Errors
 ///
-/// Where it cannot be run at all; what goes wrong with single requests is in the report.
+/// Returns a [`LoadError`] if the load cannot run. Failures of single requests are in the report.
+///
+/// # Cost
+///
+/// About 300 bytes a connection in the client, more in the system, and 1 MB a thread.
 pub fn run(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report, LoadError> {
     load.validate()?;
-    let load = &*match learn::learned(load)? {
+    let load = &*match discover::discovered(load)? {
         Some(traffic) => Cow::Owned(load.clone().with(|load| load.traffic = traffic)),
         None => Cow::Borrowed(load),
     };
-    let script = Script::new(&load.traffic, &load.host, load.usage == Usage::Close);
+    let requests = EncodedRequests::new(&load.traffic, &load.host, load.usage == Usage::Close);
     let meter = Meter::new(load.cpu)?;
-    let shown: Vec<Shown> = (0..load.threads).map(|_| Shown::default()).collect();
+    let counters: Vec<ThreadCounters> = (0..load.threads).map(|_| ThreadCounters::default()).collect();
     let (clients, watch) = thread::scope(|scope| {
         let (events, news) = mpsc::channel();
         let (mut threads, mut starts) = (Vec::new(), Vec::new());
-        for (thread, shown) in shown.iter().enumerate() {
+        for (thread, counters) in counters.iter().enumerate() {
             let (start, times) = mpsc::channel();
-            let (script, events) = (script.clone(), events.clone());
-            // The first thread reads the server's clock beside its own. Nobody else need be woken for it, on a core that
-            // the client may have to itself.
+            let (requests, events) = (requests.clone(), events.clone());
+            // The first thread also reads the server's clock: no other thread must wake up for it on the client's core.
             let meter = (thread == 0).then_some(meter);
-            let body = move || client(load, script, Seat { thread, shown, meter }, &times, &events);
+            let body = move || client(load, requests, ThreadContext { thread, counters, meter }, &times, &events);
             let builder = thread::Builder::new().name(format!("load-{thread}"));
             threads.push(builder.spawn_scoped(scope, body).map_err(LoadError::system("a client thread"))?);
             starts.push(start);
         }
         drop(events);
         for _ in &threads {
-            // A thread that has failed says why when it is joined.
-            if news.recv() != Ok(News::Ready) {
+            // The join returns the error of a failed thread.
+            if news.recv() != Ok(ThreadEvent::Ready) {
                 starts.clear();
                 break;
             }
         }
         let times = times(load);
         for start in &starts {
-            // One that is gone has failed, and says so below.
+            // A thread that has ended has failed. Its error is returned below.
             let _ = start.send(times);
         }
-        let watch = Watch { load, times, shown: &shown, meter, end: None }.until_done(&news, on_progress);
+        let watch = Monitor { load, times, counters: &counters, meter, end: None }.until_done(&news, on_progress);
         let clients = threads.into_iter().map(joined).collect::<Result<Vec<_>, LoadError>>()?;
         Ok::<_, LoadError>((clients, watch))
     })?;
@@ -78,35 +81,37 @@ fn times(load: &Load) -> Times {
     Times { start, counted, end }
 }
 
-/// What a client thread says.
+/// An event of a client thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
-    /// Its connections are open.
+enum ThreadEvent {
+    /// The connections are open.
     Ready,
 }
 
-/// A client thread; without times the load does not take place.
+/// The body of a client thread. Returns `None` if the start is cancelled.
 fn client(
     load: &Load,
-    script: Script,
-    seat: Seat<'_>,
+    requests: EncodedRequests,
+    context: ThreadContext<'_>,
     times: &Receiver<Times>,
-    events: &Sender<News>,
-) -> Result<Option<Ended>, LoadError> {
-    if let Some(&core) = load.cores.get(seat.thread % load.cores.len().max(1)) {
+    events: &Sender<ThreadEvent>,
+) -> Result<Option<FinishedClient>, LoadError> {
+    if let Some(&core) = load.cores.get(context.thread % load.cores.len().max(1)) {
         let mut set = CpuSet::new();
         set.set(core);
         sched_setaffinity(None, &set).map_err(LoadError::system(&format!("core {core}")))?;
     }
-    let mut client = Client::new(load, script, seat.thread)?;
+    let mut client = Client::new(load, requests, context.thread)?;
     client.ramp_up(load)?;
-    // Where nobody listens any more, the load does not take place.
-    let _ = events.send(News::Ready);
+    // An error means that the load is cancelled; then the receive fails too.
+    let _ = events.send(ThreadEvent::Ready);
     let Ok(times) = times.recv() else { return Ok(None) };
-    client.run(load, seat, times).map(Some)
+    client.run(load, context, times).map(Some)
 }
 
-fn joined(thread: ScopedJoinHandle<'_, Result<Option<Ended>, LoadError>>) -> Result<Ended, LoadError> {
+fn joined(
+    thread: ScopedJoinHandle<'_, Result<Option<FinishedClient>, LoadError>>,
+) -> Result<FinishedClient, LoadError> {
     match thread.join() {
         Ok(Ok(Some(client))) => Ok(client),
         Ok(Err(error)) => Err(error),
@@ -115,22 +120,22 @@ fn joined(thread: ScopedJoinHandle<'_, Result<Option<Ended>, LoadError>>) -> Res
     }
 }
 
-/// What the starting thread sees of a load.
+/// The starting thread's view of a load.
 #[derive(Debug)]
-struct Watch<'a> {
+struct Monitor<'a> {
     load: &'a Load,
     times: Times,
-    shown: &'a [Shown],
+    counters: &'a [ThreadCounters],
     meter: Meter,
-    /// When all is done.
+    /// The reading after the last thread has ended.
     end: Option<Reading>,
 }
 
-/// Between two calls of progress.
+/// The time between two calls of `on_progress`.
 const STEP: u64 = 100_000_000;
 
-impl Watch<'_> {
-    fn until_done(mut self, news: &Receiver<News>, on_progress: &mut dyn FnMut(&Progress)) -> Self {
+impl Monitor<'_> {
+    fn until_done(mut self, news: &Receiver<ThreadEvent>, on_progress: &mut dyn FnMut(&Progress)) -> Self {
         let mut next = self.times.start + STEP;
         loop {
             let patience = Duration::from_nanos(next.saturating_sub(clock::now()));
@@ -138,7 +143,7 @@ impl Watch<'_> {
             let now = clock::now();
             if self.load.stop.is_begun() && now < self.times.end {
                 self.times.end = now;
-                self.shown.iter().for_each(|shown| shown.stop_at(now));
+                self.counters.iter().for_each(|counters| counters.stop_at(now));
             }
             if is_done {
                 self.end = Some(self.meter.read());
@@ -152,9 +157,11 @@ impl Watch<'_> {
     }
 
     fn progress(&self, now: u64) -> Progress {
-        let sum = |count: fn(&Shown) -> u64| self.shown.iter().map(count).sum();
-        let (answered, failed) =
-            (sum(|shown| shown.answered.load(Ordering::Relaxed)), sum(|shown| shown.failed.load(Ordering::Relaxed)));
+        let sum = |count: fn(&ThreadCounters) -> u64| self.counters.iter().map(count).sum();
+        let (answered, failed) = (
+            sum(|counters| counters.answered.load(Ordering::Relaxed)),
+            sum(|counters| counters.failed.load(Ordering::Relaxed)),
+        );
         let elapsed = now.saturating_sub(self.times.start);
         let share = match self.load.span {
             Span::Time(time) => elapsed as f64 / clock::of(self.load.warm_up.saturating_add(time)) as f64,
@@ -213,7 +220,7 @@ impl Watch<'_> {
 
     fn add_server(&self, tallies: &[&Tally], report: &mut Report) {
         let [from, to] = tallies.first().map_or([None; 2], |tally| tally.server);
-        // A span of requests ends with the last thread's.
+        // A span of requests ends with the last thread.
         let (Some((from, Some(before))), Some((to, Some(after)))) = (from, to.or(self.end)) else { return };
         let own = if self.load.cpu == CpuOf::Own { clock::of(report.client_cpu) } else { 0 };
         let cpu = after.saturating_sub(before).saturating_sub(own);
@@ -235,7 +242,7 @@ fn add(report: &mut Report, tally: &Tally) {
     report.unfinished += tally.unfinished;
     report.client_cpu += Duration::from_nanos(tally.cpu);
     report.client_spinning += Duration::from_nanos(tally.spinning);
-    // All have the same bounds, so that adding cannot fail.
+    // All histograms have the same bounds, so `add` cannot fail.
     report.latency.add(&tally.latency).expect("equal bounds");
     if let (Some(sum), Some(lateness)) = (&mut report.lateness, &tally.lateness) {
         sum.add(lateness).expect("equal bounds");

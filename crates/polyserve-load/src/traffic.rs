@@ -1,19 +1,17 @@
-//! What is asked and what must be answered.
+//! The requests of a load, and the right answers.
 //!
-//! Invariant: what a load may ask, and every answer that would be right, is fixed before it starts; which of it is
-//! asked next is a function of the seed and the thread alone. Cost: the rows of all keys lie one after the other in one
-//! buffer, about 65 bytes each; a request is drawn in about 10 ns.
+//! Invariant: the possible requests and all right answers are fixed before the load starts. The order is a function of
+//! the seed and the thread. Cost: the rows of all keys are in one buffer, about 65 bytes each.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::data::{Data, Draw};
 use crate::dist::{Dist, Picker};
-use crate::draws::{Entities, Rows};
 use crate::error::LoadError;
+use crate::mix::Mix;
+use crate::rows::{Entities, Rows};
 
-/// Requests with the answers that they must get, and the order in which they are drawn. Clones share them.
+/// Requests, their right answers, and their order. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct Traffic {
     pub(crate) plan: Arc<Plan>,
@@ -26,11 +24,11 @@ pub(crate) enum Plan {
     Entities(Entities),
     /// Exchanges in turn.
     Exchanges(Vec<Exchange>),
-    /// One request whose answer is not known yet.
+    /// One request. Its answer is not known yet.
     Unknown(Exchange),
 }
 
-/// A request, and what may be answered to it.
+/// A request, and its right answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exchange {
@@ -40,46 +38,39 @@ pub struct Exchange {
     pub target: String,
     /// Header fields, without `Host`, `Content-Length` and `Connection`.
     pub headers: Vec<(String, String)>,
-    /// The body, if there is one.
+    /// The body, if any.
     pub body: Option<Vec<u8>>,
-    /// The statuses that are right: any one of them.
+    /// The right statuses. An answer has one of these.
     pub statuses: Vec<u16>,
-    /// The answer's bodies that are right: any one of them, to the byte. 32 at most; empty for a HEAD.
+    /// The right bodies, at most 32. An answer has exactly one of these; the body of a HEAD is empty.
     pub answers: Vec<Vec<u8>>,
 }
 
-/// Weights of reading and writing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mix {
-    /// Of GETs.
-    pub get: u32,
-    /// Of PUTs.
-    pub put: u32,
-}
-
-/// How many answers may be right.
-pub(crate) const MOST_ANSWERS: usize = 32;
-/// The most rows that are kept: about 0.7 GB.
-const MOST_ROWS: u64 = 10_000_000;
-/// The most bytes of rows that are kept, and what a row has beside its description, at most.
-const MOST_BYTES: u64 = 1_500_000_000;
+/// The max number of right bodies.
+pub(crate) const MAX_ANSWERS: usize = 32;
+/// The max number of rows: about 0.7 GB.
+const MAX_ROWS: u64 = 10_000_000;
+/// The max total size of the rows, and the max size of a row without its description, in bytes.
+const MAX_BYTES: u64 = 1_500_000_000;
 const ROW: u64 = 85;
 
 impl Traffic {
-    /// GETs of the ids `0..keys` and PUTs to them. Every id must have been put once: [`prefill`](crate::prefill()).
+    /// GETs and PUTs of the ids `0..keys`. Every id must be stored before: [`prefill`](crate::prefill()).
     ///
-    /// A PUT puts one of the id's two updates; a GET must find the row that the id was created with, or where there are
-    /// PUTs one of the updates; it must be one of these where it is sent after a PUT of the id was acknowledged. `seed` decides the order; the rows are `data`'s.
+    /// A PUT stores one of the two updates of the id. A GET must return the first row, or an update if the mix has PUTs. A
+    /// GET that is sent after an acknowledged PUT of the id must return an update. `seed` decides the order. The rows are
+    /// those of `data`.
     ///
     /// # Errors
     ///
-    /// [`LoadError::Setting`] where there are no keys, too many, or no weight.
+    /// Returns [`LoadError::Setting`] if the number of keys is 0 or too large, if both weights are 0, or if the
+    /// distribution is invalid.
     pub fn entities(data: &Data, keys: u64, dist: Dist, mix: Mix, seed: u64) -> Result<Self, LoadError> {
         let draws: &[Draw] = match mix.put {
             0 => &[Draw::New],
             _ => &[Draw::New, Draw::FirstUpdate, Draw::SecondUpdate],
         };
-        let most = MOST_ROWS.min(MOST_BYTES / (data.description() as u64 + ROW)) / draws.len() as u64;
+        let most = MAX_ROWS.min(MAX_BYTES / (data.description() as u64 + ROW)) / draws.len() as u64;
         let bounded = u32::try_from(keys).ok().filter(|keys| *keys > 0 && u64::from(*keys) <= most);
         let keys = bounded.ok_or_else(|| LoadError::setting(format!("keys {keys} is not between 1 and {most}")))?;
         if u64::from(mix.get) + u64::from(mix.put) == 0 {
@@ -92,12 +83,12 @@ impl Traffic {
         Ok(Self::of(Plan::Entities(Entities { rows, picker: Picker::new(keys, dist), keys, mix, seed })))
     }
 
-    /// One request over and over. Its answer is learned before the load from one request more: it must be a 2xx, and all
-    /// others must be the same, but that a PUT may answer 200, 201 and 204 in turn.
+    /// One request, repeated. One more request before the load discovers the answer, which must be a 2xx. All other answers
+    /// must be the same, except that the statuses of a PUT may be any of 200, 201 and 204.
     ///
     /// # Errors
     ///
-    /// [`LoadError::Setting`] where it is no request.
+    /// Returns [`LoadError::Setting`] if the request is not valid.
     pub fn one(method: &str, target: &str, body: Option<&[u8]>, content_type: Option<&str>) -> Result<Self, LoadError> {
         let mut exchange = Exchange::new(method, target);
         exchange.headers.extend(content_type.map(|value| ("Content-Type".to_owned(), value.to_owned())));
@@ -106,11 +97,11 @@ impl Traffic {
         Ok(Self::of(Plan::Unknown(exchange)))
     }
 
-    /// These exchanges in turn; each thread begins at its share of the list.
+    /// These exchanges, in turn. Each thread starts at its share of the list.
     ///
     /// # Errors
     ///
-    /// [`LoadError::Setting`] where there are none, or one is no request or has no right answer.
+    /// Returns [`LoadError::Setting`] if the list is empty, or if an exchange is not valid or has no right answer.
     pub fn expecting(exchanges: Vec<Exchange>) -> Result<Self, LoadError> {
         exchanges.iter().try_for_each(|exchange| exchange.validate(false))?;
         if exchanges.is_empty() || u32::try_from(exchanges.len()).is_err() {
@@ -123,7 +114,7 @@ impl Traffic {
         Self { plan: Arc::new(plan), is_filling: false }
     }
 
-    /// For entities: PUTs of every key's first row in turn, and how many there are.
+    /// For entities: returns PUTs of the first row of every key, in turn, and the number of keys.
     pub(crate) fn filling(&self) -> Option<(Self, u64)> {
         match &*self.plan {
             Plan::Entities(entities) => {
@@ -133,7 +124,7 @@ impl Traffic {
         }
     }
 
-    /// Where the answer is not known yet: the request.
+    /// Returns the request if its answer is not known yet.
     pub(crate) fn unknown(&self) -> Option<&Exchange> {
         match &*self.plan {
             Plan::Unknown(exchange) => Some(exchange),
@@ -143,7 +134,7 @@ impl Traffic {
 }
 
 impl Exchange {
-    /// A request without a body, to which a 200 without a body is right.
+    /// Creates a request without a body. The right answer is a 200 without a body.
     pub fn new(method: &str, target: &str) -> Self {
         Self {
             method: method.into(),
@@ -155,7 +146,7 @@ impl Exchange {
         }
     }
 
-    /// This exchange, changed.
+    /// Returns this exchange, changed.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
@@ -179,8 +170,8 @@ impl Exchange {
         if let Some((name, _)) = headers.iter().find(|(name, _)| ours(name)) {
             return no(format!("the header field {name} is the load's own"));
         }
-        if !is_unknown && (statuses.is_empty() || answers.is_empty() || answers.len() > MOST_ANSWERS) {
-            return no(format!("{method} {target} needs a right status, and 1 to {MOST_ANSWERS} right bodies"));
+        if !is_unknown && (statuses.is_empty() || answers.is_empty() || answers.len() > MAX_ANSWERS) {
+            return no(format!("{method} {target} needs a right status, and 1 to {MAX_ANSWERS} right bodies"));
         }
         Ok(())
     }
@@ -190,81 +181,12 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-impl FromStr for Mix {
-    type Err = String;
-
-    /// `get=95,put=5`; what is not named has no weight.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let no = || format!("{text:?} is no mix like get=95,put=5");
-        let (mut get, mut put) = (None, None);
-        for part in text.split(',') {
-            let (name, weight) = part.split_once('=').ok_or_else(no)?;
-            let weight: u32 = weight.parse().map_err(|_| no())?;
-            let place = match name {
-                "get" => &mut get,
-                "put" => &mut put,
-                _ => return Err(no()),
-            };
-            if place.replace(weight).is_some() {
-                return Err(no());
-            }
-        }
-        let mix = Self { get: get.unwrap_or(0), put: put.unwrap_or(0) };
-        if mix == (Self { get: 0, put: 0 }) { Err(no()) } else { Ok(mix) }
-    }
-}
-
-impl fmt::Display for Mix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "get={},put={}", self.get, self.put)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draws::Ask;
-    use std::collections::HashMap;
 
     fn entities(keys: u64, mix: &str, seed: u64) -> Traffic {
         Traffic::entities(&Data::new(1), keys, Dist::Uniform, mix.parse().unwrap(), seed).unwrap()
-    }
-
-    fn drawn(traffic: &Traffic, thread: usize, count: usize) -> Vec<Ask> {
-        let mut draws = traffic.draws(thread, 4);
-        (0..count).map(|_| draws.next()).collect()
-    }
-
-    #[test]
-    fn a_seed_and_a_thread_give_one_sequence() {
-        let asks = |seed, thread| drawn(&entities(1_000, "get=1,put=1", seed), thread, 500);
-        assert_eq!(asks(7, 0), asks(7, 0));
-        assert!(asks(7, 0) != asks(8, 0) && asks(7, 0) != asks(7, 1));
-    }
-
-    /// Exact counts of one seed, within five standard deviations of the weights.
-    #[test]
-    fn a_mix_is_kept_to() {
-        let mut counts: HashMap<&str, u32> = HashMap::new();
-        for ask in drawn(&entities(10, "get=95,put=5", 0), 0, 100_000) {
-            let name = match ask {
-                Ask::Get(key) => {
-                    assert!(key < 10);
-                    "get"
-                }
-                Ask::Put(key, draw) => {
-                    assert!(key < 10);
-                    ["", "first", "second"][draw as usize]
-                }
-                Ask::GetUpdated(_) | Ask::Fixed(_) => panic!("neither is drawn"),
-            };
-            *counts.entry(name).or_default() += 1;
-        }
-        assert!(counts["get"].abs_diff(95_000) < 350, "{counts:?}");
-        assert!(counts["first"].abs_diff(2_500) < 250 && counts["second"].abs_diff(2_500) < 250, "{counts:?}");
-        let only = |mix| drawn(&entities(10, mix, 0), 0, 1_000).iter().all(|ask| matches!(ask, Ask::Get(_)));
-        assert!(only("get=1") && !only("get=1,put=1"));
-        assert!(drawn(&entities(10, "put=1", 0), 0, 1_000).iter().all(|ask| matches!(ask, Ask::Put(..))));
     }
 
     #[test]
@@ -281,15 +203,6 @@ mod tests {
             assert_eq!(row["value"].as_f64().unwrap().to_bits(), entity.value.to_bits());
         }
         assert!(rows.get(3, 0).is_none() && rows.get(0, 3).is_none());
-    }
-
-    #[test]
-    fn exchanges_come_in_turn_and_threads_begin_apart() {
-        let all = (0..8).map(|i| Exchange::new("GET", &format!("/{i}"))).collect();
-        let traffic = Traffic::expecting(all).unwrap();
-        let fixed = |asks: &[u32]| asks.iter().map(|at| Ask::Fixed(*at)).collect::<Vec<_>>();
-        assert_eq!(drawn(&traffic, 0, 9), fixed(&[0, 1, 2, 3, 4, 5, 6, 7, 0]));
-        assert_eq!(drawn(&traffic, 3, 3), fixed(&[6, 7, 0]));
     }
 
     #[test]

@@ -1,30 +1,30 @@
-//! A chunked body, piece by piece.
+//! A parser of chunked bodies.
 
 use super::Wrong;
 
-/// Where a chunked body is.
+/// The state of a chunked body.
 #[derive(Debug, Default)]
 pub(crate) enum Chunks {
     #[default]
     Size,
     Data(u64),
-    /// The end of a chunk's line.
+    /// The line break after a chunk's data.
     End,
     Trailer,
     Over,
 }
 
-/// The longest line, of a size or a trailer.
+/// The max length of a size line or a trailer line.
 const LONGEST: usize = 8 << 10;
 
 impl Chunks {
-    /// Whether the last chunk and all trailers are over.
+    /// Whether the last chunk and all trailers are complete.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Over)
     }
 
-    /// Takes one step of `bytes`: the piece of the body in it, perhaps none, and how much was used. `None` where there
-    /// is too little for a step.
+    /// Parses one step of `bytes`. Returns the piece of the body, which may be empty, and the number of used bytes. Returns
+    /// `None` if a step needs more bytes.
     pub(crate) fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(&'a [u8], usize)>, Wrong> {
         match self {
             Self::Size => {
@@ -66,7 +66,7 @@ impl Chunks {
     }
 }
 
-/// The first line without its end, and its length with it.
+/// Returns the first line without its line break, and its length with the line break.
 fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Wrong> {
     match memchr::memchr(b'\n', bytes) {
         Some(end) => match bytes.get(..end).and_then(|line| line.strip_suffix(b"\r")) {

@@ -1,74 +1,74 @@
-//! Heads of answers: parsed once, known again by their bytes.
+//! A cache of parsed answer heads.
 //!
-//! Invariant: a head is taken for a known one only where all its bytes are the same, but for the 29 of the `Date`
-//! field's value, and those are a date still. Cost of a known head: two comparisons, and a check of the date when it
-//! changes. The memory is a ring of 32 heads, so a server that never says the same twice costs a parse each time.
+//! Invariant: a head is taken from the cache only if all its bytes are the same, except for the 29 bytes of the `Date`
+//! value, which must still be a date. Cost of a cached head: two comparisons, and a check of the date when it changes. The
+//! cache is a ring of 32 heads, so a server that never repeats a head costs a parse for each answer.
 
 use super::Wrong;
 
-/// What a head says.
+/// The parsed fields of a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parsed {
     pub(crate) status: u16,
     pub(crate) framing: Framing,
-    /// Whether the server closes after this answer.
+    /// Whether the server closes the connection after this answer.
     pub(crate) closes: bool,
 }
 
-/// Where the body ends.
+/// How the end of the body is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Framing {
     Length(u64),
     Chunked,
-    /// With the connection.
+    /// The body ends with the connection.
     #[default]
     UntilEnd,
 }
 
-/// The heads that were seen last.
+/// The cache of heads.
 #[derive(Debug)]
 pub(crate) struct Heads {
     known: Vec<Known>,
-    /// For lengths of bodies, the head that came last: an index into `known`.
+    /// The last head for each length of a body, modulo [`HINTS`]: an index into `known`.
     likely: [u8; HINTS],
-    /// The head that was found last: an index into `known`.
+    /// The last head: an index into `known`.
     last: usize,
-    /// Which of a full ring is replaced next.
+    /// The entry of the full ring that was replaced last.
     oldest: usize,
-    /// The date that was checked last.
+    /// The last checked date.
     date: [u8; DATE],
 }
 
 #[derive(Debug)]
 struct Known {
     bytes: Vec<u8>,
-    /// Where the date begins, if there is one.
+    /// The offset of the date, if any.
     date: Option<usize>,
     parsed: Parsed,
 }
 
 const HINTS: usize = 256;
-const MOST_KNOWN: usize = 32;
-const MOST_FIELDS: usize = 96;
-/// The longest head.
+const MAX_KNOWN: usize = 32;
+const MAX_FIELDS: usize = 96;
+/// The max length of a head.
 const LONGEST: usize = 64 << 10;
 const DATE: usize = 29;
 
 impl Default for Heads {
     fn default() -> Self {
-        Self { known: Vec::with_capacity(MOST_KNOWN), likely: [0; HINTS], last: 0, oldest: 0, date: [0; DATE] }
+        Self { known: Vec::with_capacity(MAX_KNOWN), likely: [0; HINTS], last: 0, oldest: 0, date: [0; DATE] }
     }
 }
 
 impl Heads {
-    /// The head that `bytes` begin with, and its length, where it is the one that came last with a body of this length.
+    /// Returns the head at the start of `bytes` and its length, if it is the last one with a body of this length.
     #[inline]
     pub(crate) fn likely(&mut self, bytes: &[u8], length: usize) -> Option<(Parsed, usize)> {
         let at = usize::from(self.likely[length % HINTS]);
         self.known.get(at)?.compare(bytes, &mut self.date)
     }
 
-    /// The head that `bytes` begin with, and its length; `None` where it is not complete.
+    /// Returns the head at the start of `bytes` and its length, or `None` if the head is not complete.
     pub(crate) fn find(&mut self, bytes: &[u8]) -> Result<Option<(Parsed, usize)>, Wrong> {
         let order = std::iter::once(self.last).chain(0..self.known.len());
         for at in order {
@@ -79,11 +79,11 @@ impl Heads {
         }
         let Some((parsed, length, date)) = parse(bytes)? else { return Ok(None) };
         let known = Known { bytes: bytes.get(..length).unwrap_or_default().to_vec(), date, parsed };
-        let at = if self.known.len() < MOST_KNOWN {
+        let at = if self.known.len() < MAX_KNOWN {
             self.known.push(known);
             self.known.len() - 1
         } else {
-            self.oldest = (self.oldest + 1) % MOST_KNOWN;
+            self.oldest = (self.oldest + 1) % MAX_KNOWN;
             self.known[self.oldest] = known;
             self.oldest
         };
@@ -125,7 +125,7 @@ impl Known {
     }
 }
 
-/// Whether it has the form `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Whether `text` has the form `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn is_date(text: &[u8]) -> bool {
     const DAYS: [&[u8]; 7] = [b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun"];
     const MONTHS: [&[u8]; 12] =
@@ -141,9 +141,9 @@ fn is_date(text: &[u8]) -> bool {
 
 type Found = (Parsed, usize, Option<usize>);
 
-/// Parses a head: what it says, its length, and where its date is.
+/// Parses a head. Returns the fields, the length, and the offset of the date.
 fn parse(bytes: &[u8]) -> Result<Option<Found>, Wrong> {
-    let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut response = httparse::Response::new(&mut fields);
     let length = match response.parse(bytes) {
         Ok(httparse::Status::Complete(length)) if length <= LONGEST => length,
@@ -210,14 +210,14 @@ mod tests {
         let later = String::from_utf8_lossy(HEAD).replace("Sun, 06 Nov 1994 08:49:37", "Mon, 07 Dec 2026 00:00:00");
         assert_eq!(heads.find(later.as_bytes()).unwrap().unwrap(), first);
         assert_eq!(heads.known.len(), 1);
-        // No date is a head that was never seen.
+        // A head without a valid date is a new head.
         let odd = String::from_utf8_lossy(HEAD).replace("08:49:37", "08-49-37");
         assert_eq!(heads.find(odd.as_bytes()).unwrap().unwrap(), first);
         assert_eq!((heads.known.len(), heads.known[1].date), (2, None));
         assert_eq!(heads.find(&HEAD[..HEAD.len() - 6]).unwrap(), None);
     }
 
-    /// Any byte but the date's that differs must be seen: the head is parsed anew, and says what it says.
+    /// A head that differs in any byte outside the date must be parsed again.
     #[test]
     fn a_head_that_differs_is_never_taken_for_a_known_one() {
         let head = &HEAD[..HEAD.len() - 5];
@@ -242,7 +242,7 @@ mod tests {
             let (parsed, _) = heads.find(head.as_bytes()).unwrap().unwrap();
             assert_eq!(parsed.framing, Framing::Length(length));
         }
-        assert_eq!(heads.known.len(), MOST_KNOWN);
+        assert_eq!(heads.known.len(), MAX_KNOWN);
     }
 
     #[test]

@@ -1,44 +1,44 @@
-//! An answer as it arrives, at any split, against what is expected. No socket, no clock.
+//! A reader that compares an answer with the expected one while it arrives, at any split. It has no socket and no clock.
 //!
-//! Invariant: an answer is right only where its status is expected, its framing valid, and its body one of the expected
-//! ones to the last byte. Cost: for a head that was seen before, a comparison of its bytes; for a body, one comparison
-//! with each body that may be right. Nothing is allocated and no body is kept.
+//! Invariant: an answer is right only if its status is expected, its framing is valid, and its body is exactly one of the
+//! expected ones. Cost: one comparison of the bytes for a known head, and one comparison with each expected body. The
+//! reader does not allocate, and keeps no body.
 
 mod chunks;
 mod heads;
 
 pub(crate) use heads::Heads;
 
-use crate::script::Expected;
+use crate::encoded_requests::Expected;
 use chunks::Chunks;
 use heads::{Framing, Parsed};
 
-/// How much of a wrong answer is shown.
-const SHOWN: usize = 200;
-/// How many right bodies' lengths are tried for the likely head, before all heads are.
-const MOST_GUESSES: u32 = 4;
-/// How many interim heads may come before an answer.
-const MOST_INTERIM: u8 = 8;
-/// The largest body that is learned.
-const MOST_LEARNED: usize = 64 << 20;
+/// The max number of bytes of a wrong answer in an error message.
+const MAX_EXCERPT: usize = 200;
+/// The max number of expected bodies that are tried for the likely head, before all heads are searched.
+const MAX_GUESSES: u32 = 4;
+/// The max number of interim heads before an answer.
+const MAX_INTERIM: u8 = 8;
+/// The max size of a discovered body.
+const MAX_DISCOVERED: usize = 64 << 20;
 
-/// Reads answers, one after the other.
+/// A reader of consecutive answers.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     stage: Stage,
-    /// Interim heads, such as `100 Continue`, in a row.
+    /// The number of consecutive interim heads, such as `100 Continue`.
     interim: u8,
-    /// What the head said.
+    /// The current head.
     head: Parsed,
     unexpected: bool,
-    /// The expected bodies, by bit, that agree with what has come so far.
+    /// One bit for each expected body that agrees with the received part.
     alive: u32,
-    /// How much of the body has come.
+    /// The number of received bytes of the body.
     at: usize,
-    /// The body, where it is to be learned.
-    learned: Vec<u8>,
-    /// The beginning of what was not expected.
-    shown: Vec<u8>,
+    /// The body, if it is to be discovered.
+    discovered: Vec<u8>,
+    /// The beginning of the body of an unexpected answer.
+    excerpt: Vec<u8>,
 }
 
 #[derive(Debug, Default)]
@@ -50,16 +50,16 @@ enum Stage {
     UntilEnd,
 }
 
-/// Where an answer is.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It goes on.
+    /// The answer is not complete.
     More,
-    /// It is complete.
+    /// The answer is complete.
     Done {
-        /// Whether the server closes the connection after it.
+        /// Whether the server closes the connection after the answer.
         closes: bool,
-        /// Its status, where that was not expected; its body was not looked at.
+        /// Its status, where that was not expected; its body was not polled_at at.
         unexpected: Option<u16>,
     },
 }
@@ -70,40 +70,40 @@ pub(crate) struct Wrong(pub(crate) String);
 
 impl Wrong {
     fn at(what: &str, bytes: &[u8]) -> Self {
-        Self(format!("{what}: {}", show(bytes)))
+        Self(format!("{what}: {}", excerpt(bytes)))
     }
 }
 
-/// At most 200 bytes, printable.
-pub(crate) fn show(bytes: &[u8]) -> String {
-    let shown = bytes.get(..SHOWN).unwrap_or(bytes);
+/// Returns the first 200 bytes in printable form.
+pub(crate) fn excerpt(bytes: &[u8]) -> String {
+    let shown = bytes.get(..MAX_EXCERPT).unwrap_or(bytes);
     let rest = if shown.len() < bytes.len() { "..." } else { "" };
     format!("\"{}\"{rest}", shown.escape_ascii())
 }
 
 impl Reader {
-    /// Whether not a byte of the next answer has been taken.
+    /// Whether no byte of the next answer has been read.
     pub(crate) fn is_between(&self) -> bool {
         matches!(self.stage, Stage::Head) && self.interim == 0
     }
 
-    /// Forgets a half answer: a new connection begins.
+    /// Drops a partial answer. For a new connection.
     pub(crate) fn reset(&mut self) {
         (self.stage, self.interim) = (Stage::Head, 0);
     }
 
-    /// What was learned of the last answer: its status and its body.
-    pub(crate) fn take_learned(&mut self) -> (u16, Vec<u8>) {
-        (self.head.status, std::mem::take(&mut self.learned))
+    /// Returns the status and the body of the discovered answer.
+    pub(crate) fn take_discovered(&mut self) -> (u16, Vec<u8>) {
+        (self.head.status, std::mem::take(&mut self.discovered))
     }
 
-    /// The beginning of the last answer of an unexpected status, after its head.
-    pub(crate) fn shown(&self) -> String {
-        show(&self.shown)
+    /// Returns the beginning of the body of the last answer with an unexpected status.
+    pub(crate) fn excerpt(&self) -> String {
+        excerpt(&self.excerpt)
     }
 
-    /// Takes of `bytes` what belongs to this answer, and answers how much that was. What is left over after
-    /// [`Step::More`] is an incomplete head or line: it must come again, with more behind it.
+    /// Reads the bytes of this answer, and returns their number. The bytes left after [`Step::More`] are an incomplete head
+    /// or line: the next call must have them again, with more bytes after them.
     pub(crate) fn feed(
         &mut self,
         bytes: &[u8],
@@ -115,9 +115,9 @@ impl Reader {
             let rest = bytes.get(used..).unwrap_or_default();
             match &mut self.stage {
                 Stage::Head => {
-                    // The length of a right body tells which head it is likely to have.
+                    // The length of an expected body indicates the likely head.
                     let likely = |index| heads.likely(rest, expected.body(index).len());
-                    let found = match (0..expected.count().min(MOST_GUESSES)).find_map(likely) {
+                    let found = match (0..expected.count().min(MAX_GUESSES)).find_map(likely) {
                         None => heads.find(rest)?,
                         found => found,
                     };
@@ -125,7 +125,7 @@ impl Reader {
                     used += length;
                     if (100..200).contains(&head.status) && head.status != 101 {
                         self.interim += 1;
-                        if self.interim > MOST_INTERIM {
+                        if self.interim > MAX_INTERIM {
                             return Err(Wrong::at("interim heads and no answer", rest));
                         }
                         continue;
@@ -161,7 +161,7 @@ impl Reader {
         }
     }
 
-    /// The connection has ended: complete where the answer lasts until then, `None` where it is torn.
+    /// Handles the end of the connection: the answer is complete if it lasts until the end. Returns `None` if it is cut off.
     pub(crate) fn end(&mut self, expected: &Expected<'_>) -> Result<Option<Step>, Wrong> {
         match self.stage {
             Stage::UntilEnd => self.finish(expected).map(Some),
@@ -176,8 +176,8 @@ impl Reader {
         self.alive = if count >= 32 { u32::MAX } else { (1 << count) - 1 };
         self.unexpected = !expected.takes(head.status);
         if self.unexpected {
-            self.shown.clear();
-            self.shown.extend_from_slice(rest.get(..SHOWN + 1).unwrap_or(rest));
+            self.excerpt.clear();
+            self.excerpt.extend_from_slice(rest.get(..MAX_EXCERPT + 1).unwrap_or(rest));
         }
         let has_no_body = expected.is_head || head.status == 204 || head.status == 304;
         self.stage = match head.framing {
@@ -193,9 +193,9 @@ impl Reader {
             return Ok(());
         }
         if expected.is_unknown() {
-            self.learned.extend_from_slice(piece);
-            let fits = self.learned.len() <= MOST_LEARNED;
-            return if fits { Ok(()) } else { Err(Wrong(format!("the body is longer than {MOST_LEARNED} bytes"))) };
+            self.discovered.extend_from_slice(piece);
+            let fits = self.discovered.len() <= MAX_DISCOVERED;
+            return if fits { Ok(()) } else { Err(Wrong(format!("the body is longer than {MAX_DISCOVERED} bytes"))) };
         }
         let end = self.at + piece.len();
         let mut left = self.alive;
@@ -228,8 +228,8 @@ impl Reader {
     }
 }
 
-/// Most answers: a status and a length as expected, and the whole body there. Answers the body's length where it is
-/// right; all else is told by the reader.
+/// The fast path: an expected status and length, and a complete body. Returns the length of a right body, or `None` for any
+/// other answer, which the reader then handles.
 #[inline]
 fn plain(head: &Parsed, expected: &Expected<'_>, rest: &[u8]) -> Option<usize> {
     let Framing::Length(length) = head.framing else { return None };

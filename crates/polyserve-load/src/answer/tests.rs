@@ -1,11 +1,11 @@
-//! Answers at every split, and answers that are wrong.
+//! Answers at every split, and wrong answers.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::draws::Ask;
-use crate::script::Script;
+use crate::encoded_requests::EncodedRequests;
+use crate::request_stream::Ask;
 use crate::traffic::{Exchange, Traffic};
 
 const BODY: &str = r#"{"id":1}"#;
@@ -16,17 +16,17 @@ const INTERIM: &str =
     "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{\"id\":1}";
 const UNTIL_END: &str = "HTTP/1.1 200 OK\r\n\r\n{\"id\":1}";
 
-fn script(method: &str, statuses: &[u16], answers: &[&str]) -> Script {
+fn encoded(method: &str, statuses: &[u16], answers: &[&str]) -> EncodedRequests {
     let exchange = Exchange::new(method, "/1").with(|exchange| {
         exchange.statuses = statuses.to_vec();
         exchange.answers = answers.iter().map(|answer| answer.as_bytes().to_vec()).collect();
     });
-    Script::new(&Traffic::expecting(vec![exchange]).unwrap(), "h", false)
+    EncodedRequests::new(&Traffic::expecting(vec![exchange]).unwrap(), "h", false)
 }
 
-/// Feeds `pieces` as a connection does, then the end: the steps, and what was left over.
-fn read(script: &Script, pieces: &[&[u8]], heads: &mut Heads) -> Result<(Vec<Step>, Vec<u8>), Wrong> {
-    let expected = script.expected(Ask::Fixed(0));
+/// Feeds `pieces` as a connection does, then the end. Returns the steps and the remaining bytes.
+fn read(requests: &EncodedRequests, pieces: &[&[u8]], heads: &mut Heads) -> Result<(Vec<Step>, Vec<u8>), Wrong> {
+    let expected = requests.expected(Ask::Fixed(0));
     let (mut reader, mut steps, mut kept) = (Reader::default(), Vec::new(), Vec::new());
     for piece in pieces {
         kept.extend_from_slice(piece);
@@ -46,8 +46,8 @@ fn read(script: &Script, pieces: &[&[u8]], heads: &mut Heads) -> Result<(Vec<Ste
     if reader.is_between() { Ok((steps, kept)) } else { Ok((steps, b"torn".to_vec())) }
 }
 
-fn whole(script: &Script, text: &str) -> Result<(Vec<Step>, Vec<u8>), Wrong> {
-    read(script, &[text.as_bytes()], &mut Heads::default())
+fn whole(requests: &EncodedRequests, text: &str) -> Result<(Vec<Step>, Vec<u8>), Wrong> {
+    read(requests, &[text.as_bytes()], &mut Heads::default())
 }
 
 fn done(closes: bool) -> Step {
@@ -56,7 +56,7 @@ fn done(closes: bool) -> Step {
 
 #[test]
 fn every_framing_is_read_at_every_split() {
-    let get = script("GET", &[200], &["other", BODY]);
+    let get = encoded("GET", &[200], &["other", BODY]);
     for (text, closes) in [(SIZED, false), (CHUNKED, false), (INTERIM, false), (UNTIL_END, true)] {
         for repeats in [1, if closes { 1 } else { 3 }] {
             let stream = text.repeat(repeats).into_bytes();
@@ -75,16 +75,16 @@ fn every_framing_is_read_at_every_split() {
 #[test]
 fn an_answer_without_a_body_ends_with_its_head() {
     let answers = "HTTP/1.1 200 OK\r\nContent-Length: 800\r\n\r\n".repeat(2);
-    assert_eq!(whole(&script("HEAD", &[200], &[""]), &answers), Ok((vec![done(false); 2], vec![])));
+    assert_eq!(whole(&encoded("HEAD", &[200], &[""]), &answers), Ok((vec![done(false); 2], vec![])));
     for status in [204, 304] {
         let answers = format!("HTTP/1.1 {status} X\r\nConnection: Close\r\n\r\n");
-        assert_eq!(whole(&script("GET", &[status], &[""]), &answers), Ok((vec![done(true)], vec![])));
+        assert_eq!(whole(&encoded("GET", &[status], &[""]), &answers), Ok((vec![done(true)], vec![])));
     }
 }
 
 #[test]
 fn another_status_is_told_and_its_body_skipped() {
-    let get = script("GET", &[200, 201], &[BODY]);
+    let get = encoded("GET", &[200, 201], &[BODY]);
     let answers = format!("HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy{SIZED}");
     let refused = Step::Done { closes: false, unexpected: Some(503) };
     assert_eq!(whole(&get, &answers), Ok((vec![refused, done(false)], vec![])));
@@ -92,7 +92,7 @@ fn another_status_is_told_and_its_body_skipped() {
 
 #[test]
 fn a_wrong_body_is_never_right() {
-    let get = script("GET", &[200], &[BODY, "{\"id\":12}"]);
+    let get = encoded("GET", &[200], &[BODY, "{\"id\":12}"]);
     let sized = |body: &str| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     assert_eq!(whole(&get, &sized("{\"id\":12}")), Ok((vec![done(false)], vec![])));
     for body in ["", "{\"id\":2}", "{\"id\":1", "{\"id\":1}}", "{\"id\":12} ", "{\"id\":13}"] {
@@ -100,7 +100,7 @@ fn a_wrong_body_is_never_right() {
         assert!(why.contains("body"), "{body}: {why}");
     }
     // The first bytes of one and the last of another.
-    let mixed = script("GET", &[200], &["aaaabbbb", "ccccdddd"]);
+    let mixed = encoded("GET", &[200], &["aaaabbbb", "ccccdddd"]);
     let text = sized("aaaadddd").into_bytes();
     for at in 0..=text.len() {
         let (left, right) = text.split_at(at);
@@ -112,7 +112,7 @@ fn a_wrong_body_is_never_right() {
 fn what_is_shown_is_bounded() {
     let long = "x".repeat(100_000);
     let Wrong(why) = whole(
-        &script("GET", &[200], &[BODY]),
+        &encoded("GET", &[200], &[BODY]),
         &format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{long}", long.len()),
     )
     .unwrap_err();
@@ -121,7 +121,7 @@ fn what_is_shown_is_bounded() {
 
 #[test]
 fn broken_chunks_are_wrong_and_torn_answers_are_incomplete() {
-    let get = script("GET", &[200], &[BODY]);
+    let get = encoded("GET", &[200], &[BODY]);
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     for chunks in
         ["x\r\n", "-1\r\n", "\r\n", "3\r\n{\"id\":1}\r\n", "8\n{\"id\":1}", "11111111111111111\r\n", "0\r\n\r\n"]
@@ -136,11 +136,11 @@ fn broken_chunks_are_wrong_and_torn_answers_are_incomplete() {
     }
 }
 
-/// Whatever is changed in an answer, at whatever split: it is told as it would be by a reader that never saw another,
-/// and the body is right only where it is the expected one to the byte.
+/// For any mutation of an answer and any split, a reader with cached heads returns the same result as a new reader. A body
+/// is right only if it is exactly the expected one.
 #[test]
 fn mutated_answers_are_told_alike_by_a_reader_with_a_memory() {
-    let get = script("GET", &[200], &[BODY]);
+    let get = encoded("GET", &[200], &[BODY]);
     let mut random = ChaCha8Rng::seed_from_u64(11);
     let mut heads = Heads::default();
     for round in 0..20_000 {
@@ -160,10 +160,10 @@ fn mutated_answers_are_told_alike_by_a_reader_with_a_memory() {
     }
 }
 
-/// A server that says `100 Continue` for ever kept its client reading for ever.
+/// A server that repeated `100 Continue` kept its client reading for ever.
 #[test]
 fn interim_heads_are_bounded() {
-    let get = script("GET", &[200], &[BODY]);
+    let get = encoded("GET", &[200], &[BODY]);
     let interim = |count| format!("{}{SIZED}", "HTTP/1.1 100 Continue\r\n\r\n".repeat(count));
     assert_eq!(whole(&get, &interim(8).repeat(2)), Ok((vec![done(false); 2], Vec::new())));
     assert!(whole(&get, &interim(9)).unwrap_err().0.starts_with("interim heads and no answer"));

@@ -1,7 +1,7 @@
 //! One connection of a client thread, and the system calls on it.
 //!
-//! Invariant: `pending[next..]` are the requests that were sent, or are to be sent again, and have no answer yet. Cost:
-//! about 300 bytes; buffers of its own only while a request or an answer's head is torn.
+//! Invariant: `pending[next..]` are the requests without an answer that were sent or will be sent again. Cost: about 300
+//! bytes. A connection has buffers only while a request or the head of an answer is incomplete.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -14,69 +14,83 @@ use rustix::net::{
 };
 
 use crate::answer::Reader;
-use crate::draws::Ask;
+use crate::request_stream::Ask;
 
-/// A request on its way.
+/// A request without an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(crate) ask: Ask,
-    /// From when its latency counts.
+    /// The start of its latency.
     pub(crate) from: u64,
     /// Whether it was begun in the counted span.
     pub(crate) counts: bool,
-    /// How often it has met a connection that was closed unannounced.
+    /// The number of times that the server closed the connection before an answer, without an announcement.
     pub(crate) retries: u8,
 }
 
-/// What a connection is doing.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nothing; its socket may be open.
+    /// The connection has no requests. Its socket may be open.
     Free,
-    /// It is being opened, for later use.
+    /// The connection is being opened before the load.
     Opening,
-    /// It waits for answers.
+    /// The connection waits for answers.
     Busy,
-    /// The server has said that it closes; requests that are pending go on the next socket.
+    /// The server has announced a close. Pending requests go to the next socket.
     Closing,
-    /// All is answered, and the server has not said that it closes: this end does.
+    /// All requests are answered, and the server has not announced a close: the client closes.
     Leaving,
-    /// It failed, and waits before it tries again.
+    /// The connection has failed. It waits before the next attempt.
     Resting,
 }
 
+/// What an event tells about the end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndHint {
+    /// The connection is open.
+    None,
+    /// The server has closed the connection: no byte follows those in the socket.
+    Closed,
+    /// The socket has an error to read.
+    Failed,
+    /// A write has failed.
+    WriteFailed,
+}
+
+/// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: Option<OwnedFd>,
     pub(crate) state: State,
-    /// Which of its sockets this is: an event of an earlier one is stale.
+    /// The number of the socket: an event with another number is stale.
     pub(crate) generation: u32,
     /// Whether the socket is not known to be connected.
     pub(crate) is_connecting: bool,
-    /// Whether readiness for writing is asked for.
-    pub(crate) hears_writable: bool,
-    /// Whether an answer has come on this socket.
+    /// Whether the socket is registered for readiness to write.
+    pub(crate) waits_writable: bool,
+    /// Whether an answer has arrived on this socket.
     pub(crate) is_proven: bool,
     /// Whether the server closed the last socket between requests.
     pub(crate) was_closed: bool,
     pub(crate) pending: Vec<Pending>,
     pub(crate) next: usize,
-    /// What the socket did not take yet.
+    /// Bytes that the socket has not taken yet.
     pub(crate) unsent: Vec<u8>,
     /// An incomplete head or line of an answer.
     pub(crate) kept: Vec<u8>,
     pub(crate) reader: Reader,
-    /// Since when it is as it is, or the last answer came: patience counts from here.
+    /// The time of the last change of state or the last answer: the patience counts from here.
     pub(crate) since: u64,
-    /// Since when it may have been free: what it had to wait for can have been there from then on.
+    /// The earliest time at which the connection may have been free: the last answer may have arrived then.
     pub(crate) free_since: u64,
-    /// Where every request has its own connection: when connecting began, and when it was over.
+    /// If every request has its own connection: the start and the end of the connect.
     pub(crate) connected: (u64, u64),
-    /// Failures in a row.
+    /// Consecutive failures.
     pub(crate) failures: u32,
-    /// Whether the pending requests were not sent, because this machine had no port or descriptor.
+    /// Whether the pending requests were not sent because this machine had no free port or descriptor.
     pub(crate) is_short: bool,
-    /// Since when.
+    /// The start of that shortage.
     pub(crate) short_since: Option<u64>,
 }
 
@@ -87,7 +101,7 @@ impl Connection {
             state: State::Free,
             generation: 0,
             is_connecting: false,
-            hears_writable: false,
+            waits_writable: false,
             is_proven: false,
             was_closed: false,
             pending: Vec::new(),
@@ -104,13 +118,13 @@ impl Connection {
         }
     }
 
-    /// The requests without an answer.
+    /// Returns the requests without an answer.
     pub(crate) fn waiting(&self) -> &[Pending] {
         self.pending.get(self.next..).unwrap_or_default()
     }
 
-    /// The requests without an answer have met a closed connection. Answers how many of them have done so more than `most`
-    /// times: as a batch is sent in order, these are the first.
+    /// Counts a retry for each request without an answer. Returns the number of requests with more than `most` retries. A
+    /// batch is sent in order, so these are the first ones.
     pub(crate) fn retry(&mut self, most: u8) -> usize {
         let waiting = self.pending.get_mut(self.next..).unwrap_or_default();
         waiting.iter_mut().for_each(|pending| pending.retries = pending.retries.saturating_add(1));
@@ -121,14 +135,14 @@ impl Connection {
         self.next >= self.pending.len()
     }
 
-    /// Makes a socket and begins to connect it.
+    /// Opens a socket and starts the connect.
     pub(crate) fn open(&mut self, target: SocketAddr, no_delay: bool) -> Result<(), Errno> {
         let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
         if no_delay {
             sockopt::set_tcp_nodelay(&socket, true)?;
-            // Requests are to leave when they are due: no pacing, as BBR has it. Where the system has no other, so be it.
+            // Requests must leave when they are due, so no pacing as in BBR. If the system has no Reno, its default stays.
             let _ = sockopt::set_tcp_congestion(&socket, "reno");
         }
         self.is_connecting = match connect(&socket, &target) {
@@ -141,42 +155,42 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes the socket where it is open. Where this end is the first to close, the port is free at once: no
-    /// connection is left in TIME_WAIT, of which thousands would use up the ports.
+    /// Closes the socket, if any. If the client closes first, the close is a reset, which frees the port at once. Otherwise
+    /// thousands of connections in TIME_WAIT would use up the ports.
     pub(crate) fn close(&mut self, is_first: bool) {
         let Some(socket) = self.socket.take() else { return };
         if is_first {
-            // Where this fails the port is free a minute later.
+            // If this fails, the port is free a minute later.
             let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         drop(socket);
         self.generation = self.generation.wrapping_add(1);
         self.is_connecting = false;
-        self.hears_writable = false;
+        self.waits_writable = false;
         self.is_proven = false;
         self.unsent.clear();
         self.kept.clear();
         self.reader.reset();
     }
 
-    /// Registers the socket for edges.
+    /// Registers the socket, edge-triggered.
     pub(crate) fn register(&mut self, epoll: &OwnedFd, index: usize, writable: bool) -> Result<(), Errno> {
         let Some(socket) = &self.socket else { return Ok(()) };
-        self.hears_writable = writable;
+        self.waits_writable = writable;
         epoll::add(epoll, socket, token(index, self.generation), interest(writable))
     }
 
-    /// Asks to hear when the socket takes more.
-    pub(crate) fn hear_writable(&mut self, epoll: &OwnedFd, index: usize) -> Result<(), Errno> {
+    /// Registers the socket for readiness to write.
+    pub(crate) fn watch_writable(&mut self, epoll: &OwnedFd, index: usize) -> Result<(), Errno> {
         let Some(socket) = &self.socket else { return Ok(()) };
-        if self.hears_writable {
+        if self.waits_writable {
             return Ok(());
         }
-        self.hears_writable = true;
+        self.waits_writable = true;
         epoll::modify(epoll, socket, token(index, self.generation), interest(true))
     }
 
-    /// Sends as much as the socket takes: how much that was.
+    /// Sends as many bytes as the socket takes. Returns their number.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         let Some(socket) = &self.socket else { return Err(Errno::NOTCONN) };
         loop {
@@ -192,7 +206,7 @@ impl Connection {
         }
     }
 
-    /// Receives into `room`: how much that was, 0 at the end, `None` where nothing is there.
+    /// Receives into `room`. Returns the number of bytes, 0 at the end, or `None` if the socket has no bytes.
     pub(crate) fn receive(&mut self, room: &mut [u8]) -> Result<Option<usize>, Errno> {
         let Some(socket) = &self.socket else { return Ok(None) };
         loop {
@@ -205,7 +219,7 @@ impl Connection {
         }
     }
 
-    /// Whether connecting has failed.
+    /// Returns the error of the socket, if any.
     pub(crate) fn socket_error(&self) -> Option<Errno> {
         let socket = self.socket.as_ref()?;
         sockopt::socket_error(socket).unwrap_or_else(Err).err()
@@ -223,12 +237,12 @@ fn interest(writable: bool) -> epoll::EventFlags {
     if writable { read | epoll::EventFlags::OUT } else { read }
 }
 
-/// What an event carries: the connection, and which of its sockets.
+/// The data of an event: the connection, and the number of its socket.
 fn token(index: usize, generation: u32) -> epoll::EventData {
     epoll::EventData::new_u64(index as u64 | u64::from(generation) << 32)
 }
 
-/// The connection and the generation of a token.
+/// Returns the connection and the socket number of an event.
 pub(crate) fn read_token(token: u64) -> (usize, u32) {
     ((token & 0xffff_ffff) as usize, (token >> 32) as u32)
 }

@@ -1,20 +1,21 @@
-//! One thread's loop over its connections: every pace and every usage is this loop.
+//! The loop of a client thread over its connections, for every pace and every usage.
 //!
-//! Invariant: a free connection stands in the queue `free`, once; a request is drawn only when one is there and the
-//! schedule says that it is time. Whatever fails is counted, its connection rests and is replaced, and every wait has an
-//! end: the loop ends with its span, or when the client gives up after it: its patience later and at most 2 s, or twice
-//! that where something was due and is sent after the end.
+//! Invariant: a free connection is in the queue `free` exactly once. A request is drawn only if a connection is free and the
+//! request is due. A failed connection is counted, pauses, and is replaced.
 //!
-//! Cost of a batch of requests on a kept connection: one `send`, one `recv`, its share of one `epoll_wait`, one reading
-//! of the clock. Sockets are registered once, for edges. Waits are a timer descriptor's, to the nanosecond and at most
-//! one setting a wait: `epoll_wait` itself rounds to milliseconds, and would cost a timer each time.
+//! Every wait is bounded. The loop ends with the span, or when the client gives up after it: after the patience but at most
+//! 2 s, or twice that if a due request is sent after the end.
+//!
+//! Cost of a batch of requests on a kept connection: one `send`, one `recv`, a share of one `epoll_wait`, one clock
+//! reading. Sockets are registered once, edge-triggered. A timer descriptor ends the waits to the nanosecond, with at most
+//! one system call a wait: the timeout of `epoll_wait` has a resolution of milliseconds, and would set a timer each time.
 
 mod connection;
-mod desk;
 mod failing;
 mod receiving;
 mod schedule;
 mod tally;
+mod worker_state;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,83 +26,82 @@ use rustix::time::{
 };
 
 use crate::clock::{self, Meter, Reading};
+use crate::encoded_requests::EncodedRequests;
 use crate::error::LoadError;
 use crate::load::{Load, Pace, Usage};
-use crate::script::Script;
-use connection::{Connection, State, read_token};
-use desk::Desk;
-use receiving::Ending;
+use connection::{Connection, EndHint, State, read_token};
 pub(crate) use schedule::{Schedule, Times, share};
 pub(crate) use tally::Tally;
+use worker_state::WorkerState;
 
-/// What a thread shows while it runs, and what it is told.
+/// The counters of a running thread, and its stop time.
 #[derive(Debug)]
-#[repr(align(128))] // a cache line of its own, and the one that is fetched with it
-pub(crate) struct Shown {
+#[repr(align(128))] // no other data in its cache line and in the line that is prefetched with it
+pub(crate) struct ThreadCounters {
     /// Right answers so far.
     pub(crate) answered: AtomicU64,
     /// Failures so far.
     pub(crate) failed: AtomicU64,
-    /// When to stop, in nanoseconds of the monotonic clock.
+    /// The stop time, in nanoseconds of the monotonic clock.
     stop: AtomicU64,
 }
 
-impl Default for Shown {
+impl Default for ThreadCounters {
     fn default() -> Self {
         Self { answered: AtomicU64::new(0), failed: AtomicU64::new(0), stop: AtomicU64::new(u64::MAX) }
     }
 }
 
-impl Shown {
-    /// Ends the load at `time`; the thread hears of it when it wakes next, half a second later at most.
+impl ThreadCounters {
+    /// Ends the load at `time`. The thread notices it at its next wake-up, at most 0.5 s later.
     pub(crate) fn stop_at(&self, time: u64) {
         self.stop.store(time, Ordering::Relaxed);
     }
 }
 
-/// What a thread is, of a load's.
+/// The place of a thread in the load.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seat<'a> {
-    /// Which one.
+pub(crate) struct ThreadContext<'a> {
+    /// The number of the thread.
     pub(crate) thread: usize,
-    pub(crate) shown: &'a Shown,
-    /// Whose clock it reads beside its own.
+    pub(crate) counters: &'a ThreadCounters,
+    /// The source of the server's processor time, if this thread reads it.
     pub(crate) meter: Option<Meter>,
 }
 
-/// A thread's connections.
+/// A client thread and its connections.
 pub(crate) struct Client {
     connections: Vec<Connection>,
-    desk: Desk,
+    worker: WorkerState,
     timer: OwnedFd,
-    /// What the timer is set to.
+    /// The time to which the timer is set.
     armed: u64,
-    next_look: u64,
-    /// How long it stays awake before it has something to do.
+    next_check: u64,
+    /// The time before a due request in which the thread stays awake.
     awake: u64,
-    /// Open loop: before which look nothing was there that is not read yet.
-    looked: u64,
+    /// Open loop: the last poll that left no event unread.
+    polled_at: u64,
     events: Vec<epoll::Event>,
 }
 
-/// What is left of a client.
+/// A client thread after its loop.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct FinishedClient {
     pub(crate) tally: Tally,
     _connections: Vec<Connection>,
 }
 
-/// Connections that are being opened at a time, before the load.
-const MOST_OPENING: usize = 128;
-const MOST_EVENTS: usize = 512;
+/// The max number of connections that are being opened at a time before the load.
+const MAX_OPENING: usize = 128;
+const MAX_EVENTS: usize = 512;
 const TIMER: u64 = u64::MAX;
-/// How long before a request is due a thread with a core of its own stays awake.
+/// The time before a due request in which a pinned thread stays awake.
 const AWAKE: u64 = 50_000;
-/// Bounds of the time between two looks at what takes too long: an eighth of the patience within these.
-const LOOKS: (u64, u64) = (1_000_000, 500_000_000);
+/// The min and max time between two checks of timeouts. The time is an eighth of the patience.
+const CHECK_INTERVAL: (u64, u64) = (1_000_000, 500_000_000);
 
 impl Client {
-    pub(crate) fn new(load: &Load, script: Script, thread: usize) -> Result<Self, LoadError> {
+    pub(crate) fn new(load: &Load, requests: EncodedRequests, thread: usize) -> Result<Self, LoadError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LoadError::system("epoll"))?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
             .map_err(LoadError::system("timer"))?;
@@ -110,32 +110,32 @@ impl Client {
         let count = share(load.connections as u64, thread as u64, load.threads as u64) as usize;
         Ok(Self {
             connections: std::iter::repeat_with(Connection::new).take(count).collect(),
-            desk: Desk::new(load, script, thread, epoll),
+            worker: WorkerState::new(load, requests, thread, epoll),
             timer,
             armed: 0,
-            next_look: 0,
+            next_check: 0,
             awake: if load.cores.is_empty() || load.pace == Pace::Closed { 0 } else { AWAKE },
-            looked: 0,
-            events: Vec::with_capacity(MOST_EVENTS),
+            polled_at: 0,
+            events: Vec::with_capacity(MAX_EVENTS),
         })
     }
 
-    /// Opens the connections that will be kept. One that cannot be opened is tried again when it is to be used.
+    /// Opens the kept connections. A failed one is opened again at its first use.
     pub(crate) fn ramp_up(&mut self, load: &Load) -> Result<(), LoadError> {
         let count = if load.usage == Usage::Close { 0 } else { self.connections.len() };
-        self.desk.now = clock::now();
-        let deadline = self.desk.now.saturating_add(clock::of(load.patience));
+        self.worker.now = clock::now();
+        let deadline = self.worker.now.saturating_add(clock::of(load.patience));
         let mut next = 0;
-        while next < count || self.desk.opening > 0 {
-            while next < count && self.desk.opening < MOST_OPENING {
-                self.desk.open_idle(&mut self.connections[next], next);
+        while next < count || self.worker.opening > 0 {
+            while next < count && self.worker.opening < MAX_OPENING {
+                self.worker.open_idle(&mut self.connections[next], next);
                 next += 1;
             }
-            if self.desk.now >= deadline || load.stop.is_begun() {
+            if self.worker.now >= deadline || load.stop.is_begun() {
                 break;
             }
-            if self.desk.opening > 0 {
-                self.wait(deadline.min(self.desk.now + LOOKS.1))?;
+            if self.worker.opening > 0 {
+                self.wait(deadline.min(self.worker.now + CHECK_INTERVAL.1))?;
             }
         }
         for connection in &mut self.connections {
@@ -144,121 +144,126 @@ impl Client {
                 connection.state = State::Free;
             }
         }
-        self.desk.opening = 0;
-        self.desk.free.extend(0..self.connections.len() as u32);
+        self.worker.opening = 0;
+        self.worker.free.extend(0..self.connections.len() as u32);
         Ok(())
     }
 
-    /// The load itself.
+    /// Runs the load.
     ///
-    /// The connections stay open until they are dropped: their end is no part of what is measured.
-    pub(crate) fn run(mut self, load: &Load, seat: Seat<'_>, times: Times) -> Result<Ended, LoadError> {
-        self.desk.start(Schedule::new(load, seat.thread, times));
-        self.looked = self.desk.now;
-        let mut cpu = Cpu { meter: seat.meter, ..Cpu::default() };
-        cpu.look(&self.desk); // without a warm-up the first requests, of all connections at once, count
+    /// The connections stay open until the returned value is dropped, so that closing them is not measured.
+    pub(crate) fn run(
+        mut self,
+        load: &Load,
+        context: ThreadContext<'_>,
+        times: Times,
+    ) -> Result<FinishedClient, LoadError> {
+        self.worker.start(Schedule::new(load, context.thread, times));
+        self.polled_at = self.worker.now;
+        let mut cpu = Cpu { meter: context.meter, ..Cpu::default() };
+        cpu.sample(&self.worker); // without a warm-up the first requests, of all connections at once, count
         loop {
-            self.desk.dispatch(&mut self.connections);
-            while let Some((index, generation)) = self.desk.suspects.pop() {
+            self.worker.dispatch(&mut self.connections);
+            while let Some((index, generation)) = self.worker.write_failed.pop() {
                 if let Some(connection) = self.connections.get_mut(index).filter(|one| one.generation == generation) {
-                    self.desk.receive(connection, index, Ending::Suspected);
+                    self.worker.receive(connection, index, EndHint::WriteFailed);
                 }
             }
-            self.show(seat.shown);
-            cpu.look(&self.desk);
+            self.show(context.counters);
+            cpu.sample(&self.worker);
             if self.is_over() {
                 break;
             }
             let wake = self.next_wake();
             self.wait(wake)?;
-            if self.desk.now >= self.next_look {
-                self.look();
+            if self.worker.now >= self.next_check {
+                self.check_timeouts();
             }
         }
         let now = clock::now();
-        let desk = &mut self.desk;
-        desk.set_now(now);
-        self.connections.iter().for_each(|connection| desk.expect_closed(connection));
-        (desk.tally.cpu, desk.tally.server) = (cpu.end(), cpu.server);
-        self.connections.iter().for_each(|connection| desk.give_up(connection));
-        desk.give_up_unsent();
-        Ok(Ended { tally: self.desk.tally, _connections: self.connections })
+        let worker = &mut self.worker;
+        worker.set_now(now);
+        self.connections.iter().for_each(|connection| worker.expect_closed(connection));
+        (worker.tally.cpu, worker.tally.server) = (cpu.end(), cpu.server);
+        self.connections.iter().for_each(|connection| worker.abandon(connection));
+        worker.abandon_unsent();
+        Ok(FinishedClient { tally: self.worker.tally, _connections: self.connections })
     }
 
-    fn show(&mut self, shown: &Shown) {
-        shown.answered.store(self.desk.right, Ordering::Relaxed);
-        shown.failed.store(self.desk.wrong, Ordering::Relaxed);
-        let stop = shown.stop.load(Ordering::Relaxed);
-        if stop < self.desk.schedule.times.end {
-            self.desk.schedule.stop(stop);
+    fn show(&mut self, counters: &ThreadCounters) {
+        counters.answered.store(self.worker.right, Ordering::Relaxed);
+        counters.failed.store(self.worker.wrong, Ordering::Relaxed);
+        let stop = counters.stop.load(Ordering::Relaxed);
+        if stop < self.worker.schedule.times.end {
+            self.worker.schedule.stop(stop);
         }
     }
 
     fn is_over(&self) -> bool {
-        let desk = &self.desk;
-        let is_sent = desk.schedule.is_over(desk.now);
-        is_sent && (desk.now >= desk.schedule.gives_up() || (desk.busy == 0 && !self.expects_a_close()))
+        let worker = &self.worker;
+        let is_sent = worker.schedule.is_over(worker.now);
+        is_sent && (worker.now >= worker.schedule.abandons_at() || (worker.busy == 0 && !self.expects_a_close()))
     }
 
-    /// Whether a server may close yet what it said that it closes.
+    /// Whether a server still has time to close a connection that it announced to close.
     fn expects_a_close(&self) -> bool {
-        let may_close = |one: &Connection| one.state == State::Closing && !self.desk.is_late_to_close(one);
+        let may_close = |one: &Connection| one.state == State::Closing && !self.worker.is_late_to_close(one);
         self.connections.iter().any(may_close)
     }
 
-    /// When something is to be done though nothing arrives.
+    /// Returns the next time at which the thread must act without an event.
     fn next_wake(&self) -> u64 {
-        let (desk, Times { counted, end, .. }) = (&self.desk, self.desk.schedule.times);
-        let mut wake = self.next_look;
-        if let Some(std::cmp::Reverse((until, _))) = desk.resting.peek() {
+        let (worker, Times { counted, end, .. }) = (&self.worker, self.worker.schedule.times);
+        let mut wake = self.next_check;
+        if let Some(std::cmp::Reverse((until, _))) = worker.resting.peek() {
             wake = wake.min(*until);
         }
-        if !desk.free.is_empty()
-            && !desk.schedule.is_over(desk.now)
-            && let Some(due) = desk.schedule.due()
+        if !worker.free.is_empty()
+            && !worker.schedule.is_over(worker.now)
+            && let Some(due) = worker.schedule.due()
         {
             wake = wake.min(due);
         }
-        for phase in [counted, end, desk.schedule.gives_up()] {
-            if desk.now < phase {
+        for phase in [counted, end, worker.schedule.abandons_at()] {
+            if worker.now < phase {
                 wake = wake.min(phase);
             }
         }
         wake
     }
 
-    /// Waits until something arrives or it is `wake`, and does what is to be done.
+    /// Waits for events until `wake`, and handles them.
     fn wait(&mut self, wake: u64) -> Result<(), LoadError> {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        if self.desk.is_open_loop {
-            self.look_ahead(&mut events)?;
+        if self.worker.is_open_loop {
+            self.poll_before_sleep(&mut events)?;
         }
         let asleep_until = wake.saturating_sub(self.awake);
-        let stays_awake = self.awake > 0 && asleep_until <= self.desk.now;
-        self.desk.idle_from = (stays_awake && events.is_empty()).then(|| self.desk.now.min(self.desk.dispatched));
+        let stays_awake = self.awake > 0 && asleep_until <= self.worker.now;
+        self.worker.idle_from = (stays_awake && events.is_empty()).then(|| self.worker.now.min(self.worker.dispatched));
         if events.is_empty() && !stays_awake {
-            if asleep_until < self.armed || self.armed <= self.desk.now {
+            if asleep_until < self.armed || self.armed <= self.worker.now {
                 self.armed = asleep_until;
                 set_timer(&self.timer, asleep_until)?;
             }
-            poll(&self.desk.epoll, &mut events, None)?;
-            if self.desk.is_open_loop {
-                self.desk.set_now(clock::now());
-                (self.desk.arrived, self.looked) = (self.desk.now, self.desk.now);
+            poll(&self.worker.epoll, &mut events, None)?;
+            if self.worker.is_open_loop {
+                self.worker.set_now(clock::now());
+                (self.worker.arrived, self.polled_at) = (self.worker.now, self.worker.now);
             }
         }
         for event in &events {
             match event.data.u64() {
                 TIMER => {
-                    self.desk.set_now(clock::now());
+                    self.worker.set_now(clock::now());
                     self.armed = 0;
                 }
                 token => {
                     let (index, generation) = read_token(token);
                     let Some(connection) = self.connections.get_mut(index) else { continue };
                     if connection.generation == generation {
-                        self.desk.ready(connection, index, event.flags);
+                        self.worker.ready(connection, index, event.flags);
                     }
                 }
             }
@@ -267,35 +272,35 @@ impl Client {
         Ok(())
     }
 
-    /// Takes what is there, before this thread sleeps: how long it may have been there tells the client's lateness from the
-    /// server's. It came after the look before this one; what comes while the thread sleeps wakes it.
-    fn look_ahead(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), LoadError> {
-        self.desk.set_now(clock::now());
-        poll(&self.desk.epoll, events, Some(&NO_TIME))?;
-        self.desk.arrived = self.looked;
-        // Where there was no room for all of them, the next look finds what this one has left.
-        if events.len() < MOST_EVENTS {
-            self.looked = self.desk.now;
+    /// Polls before the thread sleeps. The poll bounds the time for which an event may have waited, which separates the
+    /// client's delay from the server's: the event arrived after the previous poll. Later events wake the thread.
+    fn poll_before_sleep(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), LoadError> {
+        self.worker.set_now(clock::now());
+        poll(&self.worker.epoll, events, Some(&NO_TIME))?;
+        self.worker.arrived = self.polled_at;
+        // If the buffer was full, the next poll returns the remaining events.
+        if events.len() < MAX_EVENTS {
+            self.polled_at = self.worker.now;
         }
         Ok(())
     }
 
-    /// Looks at what has taken too long, and at what has rested.
-    fn look(&mut self) {
-        let (shortest, longest) = LOOKS;
-        self.next_look = self.desk.now + (self.desk.patience / 8).clamp(shortest, longest);
+    /// Handles timeouts.
+    fn check_timeouts(&mut self) {
+        let (shortest, longest) = CHECK_INTERVAL;
+        self.next_check = self.worker.now + (self.worker.patience / 8).clamp(shortest, longest);
         for (index, connection) in self.connections.iter_mut().enumerate() {
-            if self.desk.now.saturating_sub(connection.since) > self.desk.patience {
-                self.desk.time_out(connection, index);
+            if self.worker.now.saturating_sub(connection.since) > self.worker.patience {
+                self.worker.time_out(connection, index);
             }
         }
-        self.desk.despair();
+        self.worker.stop_if_hopeless();
     }
 }
 
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Waits for events, for ever where there is no `limit`; a signal ends it without any.
+/// Waits for events; without a `limit`, for any time. A signal ends the wait without an event.
 fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, limit: Option<&Timespec>) -> Result<(), LoadError> {
     match epoll::wait(epoll, rustix::buffer::spare_capacity(events), limit) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -303,15 +308,15 @@ fn poll(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, limit: Option<&Timespec
     }
 }
 
-/// The timer at `wake` of the monotonic clock.
+/// Sets the timer to `wake` of the monotonic clock.
 fn set_timer(timer: &OwnedFd, wake: u64) -> Result<(), LoadError> {
-    let at = wake.max(1); // zero would switch it off
+    let at = wake.max(1); // 0 would disable the timer
     let it_value = Timespec { tv_sec: (at / 1_000_000_000) as i64, tv_nsec: (at % 1_000_000_000) as _ };
     let once = Itimerspec { it_interval: Timespec::default(), it_value };
     timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).map(drop).map_err(LoadError::system("timer"))
 }
 
-/// The thread's processor time in the counted span, and at its ends the server's.
+/// The readings of the thread's and the server's processor time at the ends of the counted span.
 #[derive(Debug, Default)]
 struct Cpu {
     from: Option<u64>,
@@ -322,13 +327,13 @@ struct Cpu {
 
 impl Cpu {
     #[inline]
-    fn look(&mut self, desk: &Desk) {
-        let Times { counted, end, .. } = desk.schedule.times;
-        if self.from.is_none() && desk.now >= counted {
+    fn sample(&mut self, worker: &WorkerState) {
+        let Times { counted, end, .. } = worker.schedule.times;
+        if self.from.is_none() && worker.now >= counted {
             self.from = Some(clock::thread_cpu());
             self.server[0] = self.meter.map(Meter::read);
         }
-        if self.to.is_none() && desk.now >= end {
+        if self.to.is_none() && worker.now >= end {
             self.to = Some(clock::thread_cpu());
             self.server[1] = self.meter.map(Meter::read);
         }

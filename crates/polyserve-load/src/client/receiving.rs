@@ -1,30 +1,17 @@
-//! What arrives on a connection, and how it is settled.
+//! The receiving of answers.
 //!
-//! Invariant: every request that was begun is settled once, as right or by its kind of failure.
+//! Invariant: every request that was begun is settled exactly once, as right or with a kind of failure.
 
 use rustix::io::Errno;
 
-use super::connection::{Connection, Pending, State};
-use super::desk::Desk;
+use super::connection::{Connection, EndHint, Pending, State};
+use super::worker_state::WorkerState;
 use crate::answer::Step;
 use crate::clock;
 
-/// What is known of a connection's end when something is read from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// Nothing.
-    No,
-    /// The server has closed it: nothing comes after what is there.
-    Closed,
-    /// There is an error to be read.
-    Failed,
-    /// It could not be written to.
-    Suspected,
-}
-
-impl Desk {
-    /// Reads what is there, and settles what it answers.
-    pub(super) fn receive(&mut self, connection: &mut Connection, index: usize, ending: Ending) {
+impl WorkerState {
+    /// Reads the bytes in the socket, and settles the requests that they answer.
+    pub(super) fn receive(&mut self, connection: &mut Connection, index: usize, ending: EndHint) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let end = self.receive_into(&mut buffer, connection, index, ending);
         self.buffer = buffer;
@@ -33,17 +20,17 @@ impl Desk {
             self.ended(connection, index, error);
         } else if connection.state == State::Leaving {
             connection.close(true);
-            self.go_on(connection, index);
+            self.resume(connection, index);
         }
     }
 
-    /// Answers `Some` where the connection has ended, with the error if there was one.
+    /// Returns `Some` if the connection has ended, with the error, if any.
     fn receive_into(
         &mut self,
         buffer: &mut [u8],
         connection: &mut Connection,
         index: usize,
-        ending: Ending,
+        ending: EndHint,
     ) -> Option<Option<Errno>> {
         let mut is_first = true;
         while connection.socket.is_some() {
@@ -53,7 +40,7 @@ impl Desk {
             let received = match connection.receive(room) {
                 Ok(Some(0)) => return Some(None),
                 Ok(Some(received)) => received,
-                Ok(None) => return (ending == Ending::Suspected).then_some(Some(Errno::PIPE)),
+                Ok(None) => return (ending == EndHint::WriteFailed).then_some(Some(Errno::PIPE)),
                 Err(error) => return Some(Some(error)),
             };
             if std::mem::take(&mut is_first) {
@@ -67,30 +54,30 @@ impl Desk {
             if !self.digest(connection, index, buffer.get(..filled)?) {
                 return None;
             }
-            // What is less than the room is all there was.
+            // Fewer bytes than the buffer holds: the socket is empty.
             if filled < buffer.len() {
                 match ending {
-                    Ending::No => return None,
-                    Ending::Closed => return Some(None),
-                    Ending::Failed | Ending::Suspected => {}
+                    EndHint::None => return None,
+                    EndHint::Closed => return Some(None),
+                    EndHint::Failed | EndHint::WriteFailed => {}
                 }
             }
         }
         None
     }
 
-    /// Settles what `bytes` answer. Answers whether the connection lives on.
+    /// Settles the requests that `bytes` answer. Returns whether the connection stays open.
     fn digest(&mut self, connection: &mut Connection, index: usize, bytes: &[u8]) -> bool {
         let mut rest = bytes;
-        // Latencies of one reading are mostly the same: they are recorded together.
+        // The latencies of one read are mostly equal: they are recorded together.
         let mut same = (0, 0);
         while !rest.is_empty() {
             let (State::Busy, Some(&pending)) = (connection.state, connection.pending.get(connection.next)) else {
                 self.record(same);
-                self.unasked(connection, index, rest);
+                self.unexpected_bytes(connection, index, rest);
                 return false;
             };
-            let expected = self.script.expected(pending.ask);
+            let expected = self.requests.expected(pending.ask);
             match connection.reader.feed(rest, &expected, &mut self.heads) {
                 Ok((used, Step::More)) => {
                     connection.kept.extend_from_slice(rest.get(used..).unwrap_or_default());
@@ -115,11 +102,11 @@ impl Desk {
         true
     }
 
-    /// Counts a right answer; `same` is a latency and how often it is to be recorded.
+    /// Counts a right answer. `same` is a latency and the number of times to record it.
     #[inline]
     pub(super) fn right(&mut self, pending: &Pending, same: &mut (u64, u64)) {
         self.right += 1;
-        self.script.acknowledged(pending.ask);
+        self.requests.acknowledged(pending.ask);
         let is_late = self.now >= self.schedule.times.end;
         if pending.counts {
             let latency = self.now.saturating_sub(pending.from);
@@ -145,7 +132,7 @@ impl Desk {
         }
     }
 
-    /// One more request is settled: the connection goes on, becomes free, or is about to close.
+    /// Settles a request: the connection continues, becomes free, or is to be closed.
     pub(super) fn settled(&mut self, connection: &mut Connection, index: usize, closes: bool, is_right: bool) {
         connection.next += 1;
         (connection.since, connection.free_since) = (self.now, self.arrived);
@@ -169,7 +156,7 @@ impl Desk {
         }
     }
 
-    /// The connection has had its last answer, by the server's word or because every request has a connection of its own.
+    /// Handles the last answer of a connection: the server has announced a close, or every request has its own connection.
     fn last_answer(&mut self, connection: &mut Connection, closes: bool, is_right: bool) {
         let last = connection.pending.get(connection.next.saturating_sub(1));
         if let Some(parts) = self.tally.parts.as_mut().filter(|_| is_right && last.is_some_and(|last| last.counts)) {
@@ -182,7 +169,7 @@ impl Desk {
         } else {
             connection.state = State::Leaving;
             if self.must_close {
-                self.unannounced(connection);
+                self.missing_close(connection);
             }
         }
     }

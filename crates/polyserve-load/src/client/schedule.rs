@@ -1,8 +1,8 @@
-//! When the next request may be sent, and what of it counts.
+//! The due times of requests, and whether a request counts.
 //!
-//! Invariant: in open loop request `k` of all threads is due at `start + k / rate`, computed from `k` alone: nothing
-//! adds up, and nothing is queued, however far behind the server is. What was due before the end may be sent until the
-//! client gives up, a bounded time later. Cost: a few additions and comparisons a request.
+//! Invariant: in an open loop, request `k` of all threads is due at `start + k / rate`. The time is computed from `k`
+//! alone, so errors do not add up, and nothing is queued however slow the server is. A request that was due before the end
+//! may be sent until the client gives up, a bounded time later. Cost: a few additions and comparisons a request.
 
 use crate::clock;
 use crate::load::{Load, Pace, Span};
@@ -10,25 +10,25 @@ use crate::load::{Load, Pace, Span};
 /// The times of a run, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// The first request.
+    /// The time of the first request.
     pub(crate) start: u64,
-    /// Where the counted span begins.
+    /// The start of the counted span.
     pub(crate) counted: u64,
-    /// Where it ends; `u64::MAX` for a span of requests.
+    /// The end of the counted span; `u64::MAX` for a span of requests.
     pub(crate) end: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pub(crate) times: Times,
-    /// How long after the end an answer is waited for.
+    /// The time after the end in which answers are awaited.
     pub(crate) grace: u64,
-    /// From when nothing is sent any more: the end, or in open loop the end of the grace.
+    /// No request is sent from this time on: the end, or in an open loop the end of the grace.
     until: u64,
-    /// Open loop: when something was sent last.
+    /// Open loop: the time of the last send.
     pub(crate) last_sent: u64,
     is_stopped: bool,
-    /// Counted requests that are left; `u64::MAX` for a span of time.
+    /// The number of remaining counted requests; `u64::MAX` for a span of time.
     left: u64,
     open: Option<Open>,
 }
@@ -44,10 +44,10 @@ struct Open {
     due: u64,
 }
 
-/// The longest that is waited after the end.
+/// The max grace after the end.
 const LONGEST_GRACE: u64 = 2_000_000_000;
-/// Into how many groups the waits of what was never sent are put at most.
-const MOST_GROUPS: u64 = 1024;
+/// The max number of groups of waits of unsent requests.
+const MAX_GROUPS: u64 = 1024;
 
 impl Schedule {
     pub(crate) fn new(load: &Load, thread: usize, times: Times) -> Self {
@@ -69,7 +69,7 @@ impl Schedule {
         Self { times, grace, until, last_sent: 0, is_stopped: false, left, open }
     }
 
-    /// From when the next request counts, if one may be sent now.
+    /// Returns the start of the next request's latency if a request may be sent now.
     #[inline]
     pub(crate) fn peek(&self, now: u64) -> Option<u64> {
         if now >= self.until || self.left == 0 {
@@ -81,7 +81,7 @@ impl Schedule {
         }
     }
 
-    /// Takes the request that [`peek`](Self::peek) has shown: whether it counts.
+    /// Takes the request that [`peek`](Self::peek) has returned. Returns whether it counts.
     #[inline]
     pub(crate) fn take(&mut self, from: u64) -> bool {
         if let Some(open) = &mut self.open {
@@ -95,49 +95,49 @@ impl Schedule {
         counts
     }
 
-    /// When the next request is due in open loop, if one is before the end.
+    /// Open loop: returns the due time of the next request, if it is before the end.
     pub(crate) fn due(&self) -> Option<u64> {
         let open = self.open.as_ref().filter(|open| open.due < self.times.end && self.left > 0);
         open.map(|open| open.due)
     }
 
-    /// Whether no request will be sent any more.
+    /// Whether no more request will be sent.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         self.left == 0 || now >= self.until || (now >= self.times.end && self.due().is_none())
     }
 
-    /// When the client waits no longer: what was sent after the end has as long for its answer as what was sent before.
-    pub(crate) fn gives_up(&self) -> u64 {
+    /// Returns the time at which the client stops waiting. A request that is sent after the end has the same grace.
+    pub(crate) fn abandons_at(&self) -> u64 {
         self.times.end.max(self.last_sent).saturating_add(self.grace)
     }
 
-    /// Whether it was stopped before its end.
+    /// Whether the load was stopped before its end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.is_stopped
     }
 
-    /// Whether the span is one of time.
+    /// Whether the span is a span of time.
     pub(crate) fn is_timed(&self) -> bool {
         self.left == u64::MAX
     }
 
-    /// Sends no more from `now` on.
+    /// Stops the schedule: no request is sent from `now` on.
     pub(crate) fn stop(&mut self, now: u64) {
         self.times.end = self.times.end.min(now);
         (self.until, self.is_stopped) = (self.times.end, true);
     }
 
-    /// Open loop: how long, until `now`, the requests have waited that were due in the counted span and were not taken,
-    /// and how many have waited so long. Of many, neighbours are put together; none waits shorter than it did.
+    /// Open loop: returns the waits until `now` of the requests that were due in the counted span and not taken, each with
+    /// its count. If there are many, neighbours are grouped under the longest wait of the group.
     pub(crate) fn unsent_waits(&self, now: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let (first, count) = self.unsent(self.times.end.min(now));
-        let group = count.div_ceil(MOST_GROUPS).max(1);
+        let group = count.div_ceil(MAX_GROUPS).max(1);
         let due = move |k| self.open.as_ref().map_or(now, |open| open.at(self.times.start, k));
         let starts = (0..count.div_ceil(group)).map(move |at| at * group);
         starts.map(move |k| (now.saturating_sub(due(first + k)), group.min(count - k)))
     }
 
-    /// Open loop: the first request that was due in the counted span, before `end`, and not taken, and how many were.
+    /// Open loop: returns the first request that was due in the counted span before `end` and not taken, and their count.
     fn unsent(&self, end: u64) -> (u64, u64) {
         let Some(open) = &self.open else { return (0, 0) };
         let due_before = |time: u64| {
@@ -156,7 +156,7 @@ impl Open {
     }
 }
 
-/// The share of `all` that thread `thread` of `threads` has.
+/// Returns the share of `all` for thread number `thread` of `threads`.
 pub(crate) fn share(all: u64, thread: u64, threads: u64) -> u64 {
     let upto = |thread: u64| (u128::from(all) * u128::from(thread) / u128::from(threads.max(1))) as u64;
     upto(thread + 1) - upto(thread)
@@ -217,13 +217,13 @@ mod tests {
         assert_eq!((schedule.unsent(SECOND * 8 / 10), schedule.peek(SECOND * 8 / 10)), ((600, 200), None));
     }
 
-    /// Waits are put together where they are many: the count is exact, and none is shortened.
+    /// If there are many waits, they are grouped: the count is exact, and no wait is shortened.
     #[test]
     fn waits_of_what_was_never_sent_are_bounded_in_number() {
         let load = load(Pace::Rate(1e6), Span::Time(Duration::from_secs(1)));
         let schedule = Schedule::new(&load, 0, Times { start: 0, counted: 0, end: SECOND });
         let waits: Vec<_> = schedule.unsent_waits(2 * SECOND).collect();
-        assert!(waits.len() <= MOST_GROUPS as usize && waits[0].0 == 2 * SECOND);
+        assert!(waits.len() <= MAX_GROUPS as usize && waits[0].0 == 2 * SECOND);
         assert_eq!(waits.iter().map(|(_, count)| count).sum::<u64>(), 1_000_000);
         assert!(waits.iter().all(|(wait, _)| *wait > SECOND));
     }

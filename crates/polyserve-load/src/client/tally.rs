@@ -1,4 +1,4 @@
-//! What a client thread has counted.
+//! The counts of a client thread.
 
 use hdrhistogram::Histogram;
 
@@ -6,12 +6,13 @@ use crate::clock::Reading;
 use crate::load::{Load, Pace, Usage};
 use crate::report::{Failures, Parts, histogram};
 
+/// The counts of a client thread.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) answered: u64,
     pub(crate) answered_late: u64,
     pub(crate) failed: Failures,
-    /// When the first failure was, and what.
+    /// The time and the description of the first failure.
     pub(crate) first_failure: Option<(u64, String)>,
     pub(crate) sent: u64,
     pub(crate) received: u64,
@@ -23,19 +24,19 @@ pub(crate) struct Tally {
     pub(crate) parts: Option<Parts>,
     pub(crate) unsent: u64,
     pub(crate) unfinished: u64,
-    /// When the last counted request was settled.
+    /// The time at which the last counted request was settled.
     pub(crate) last: u64,
     /// Processor time of the thread in the counted span.
     pub(crate) cpu: u64,
-    /// How long of it the thread was awake with nothing to do.
+    /// The part of `cpu` that the thread was awake without work.
     pub(crate) spinning: u64,
-    /// Where this thread reads it: the server's processor time at the counted span's beginning, and at its end.
+    /// The server's processor time at the start and the end of the counted span, if this thread reads it.
     pub(crate) server: [Option<Reading>; 2],
 }
 
-/// Why a request has no right answer.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FailureKind {
     Wrong,
     Status(u16),
     Timeout,
@@ -67,14 +68,14 @@ impl Tally {
         }
     }
 
-    /// Counts `count` failures at `now`; `why` is asked for the first alone.
-    pub(crate) fn fail(&mut self, now: u64, kind: Kind, count: u64, why: impl FnOnce() -> String) {
+    /// Counts `count` failures at `now`. Calls `why` only for the first failure.
+    pub(crate) fn fail(&mut self, now: u64, kind: FailureKind, count: u64, why: impl FnOnce() -> String) {
         match kind {
-            Kind::Wrong => self.failed.wrong += count,
-            Kind::Status(status) => *self.failed.status.entry(status).or_default() += count,
-            Kind::Timeout => self.failed.timeouts += count,
-            Kind::Connect => self.failed.connect += count,
-            Kind::Broken => self.failed.broken += count,
+            FailureKind::Wrong => self.failed.wrong += count,
+            FailureKind::Status(status) => *self.failed.status.entry(status).or_default() += count,
+            FailureKind::Timeout => self.failed.timeouts += count,
+            FailureKind::Connect => self.failed.connect += count,
+            FailureKind::Broken => self.failed.broken += count,
         }
         if self.first_failure.is_none() && count > 0 {
             self.first_failure = Some((now, why()));

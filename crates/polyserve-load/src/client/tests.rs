@@ -1,4 +1,4 @@
-//! What the loop costs that can be counted.
+//! The allocations of the loop.
 
 use std::sync::Arc;
 
@@ -19,23 +19,23 @@ fn serve() -> Running {
     server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdRwlock::new())).unwrap()
 }
 
-/// How often this thread allocates for a load of `count` requests.
+/// Returns the number of allocations of this thread for a load of `count` requests.
 fn allocations(load: &Load, count: u64) -> u64 {
     let load = load.clone().with(|load| load.span = Span::Requests(count));
-    let mut client = Client::new(&load, Script::new(&load.traffic, "h", false), 0).unwrap();
+    let mut client = Client::new(&load, EncodedRequests::new(&load.traffic, "h", false), 0).unwrap();
     client.ramp_up(&load).unwrap();
     let now = clock::now();
-    let (times, shown) = (Times { start: now, counted: now, end: u64::MAX }, Shown::default());
-    let seat = Seat { thread: 0, shown: &shown, meter: None };
+    let (times, counters) = (Times { start: now, counted: now, end: u64::MAX }, ThreadCounters::default());
+    let context = ThreadContext { thread: 0, counters: &counters, meter: None };
     let mut ended = None;
-    let info = allocation_counter::measure(|| ended = Some(client.run(&load, seat, times).unwrap()));
+    let info = allocation_counter::measure(|| ended = Some(client.run(&load, context, times).unwrap()));
     let tally = ended.unwrap().tally;
     assert_eq!((tally.answered, tally.failed.total()), (count, 0), "{:?}", tally.first_failure);
     info.count_total
 }
 
-/// Ten times the requests take not one allocation more: buffers grow in the beginning, and that is all. (What is torn
-/// between two reads is kept in a buffer of its connection, so a connection may allocate once, whenever that is.)
+/// Ten times the requests need no more allocations: only growing buffers allocate. (A connection has a buffer for an
+/// incomplete head or line, so a connection may allocate once at any time.)
 #[test]
 fn requests_do_not_allocate() {
     let running = serve();
@@ -47,7 +47,7 @@ fn requests_do_not_allocate() {
             (load.connections, load.usage, load.pace) = (4, Usage::KeepAlive { pipeline }, pace);
         });
         let (few, many) = (allocations(&load, 2_000), allocations(&load, 20_000));
-        // A head that was not among the first 2 000 is kept too.
+        // A head that is new after the first 2 000 answers is cached too.
         assert!(many <= few + 16, "{pipeline}, {pace:?}: {few} for 2 000 requests, {many} for 20 000");
     }
 }

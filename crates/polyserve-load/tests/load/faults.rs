@@ -1,4 +1,4 @@
-//! Servers that misbehave in one way each: every fault is counted by its kind and described, and the load goes on.
+//! Servers with one fault each: every fault is counted by kind and described, and the load continues.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -12,7 +12,7 @@ fn traffic() -> Traffic {
     Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap()
 }
 
-/// 100 requests, of which every tenth goes wrong by `fault`.
+/// 100 requests; every tenth has `fault`.
 fn tenth(fault: impl Fn(&mut std::net::TcpStream) -> bool + Send + Sync + 'static) -> SocketAddr {
     serve(move |number, stream| if number % 10 == 9 { fault(stream) } else { send(stream, &right()) })
 }
@@ -21,7 +21,7 @@ fn load(target: SocketAddr) -> Load {
     requests(target, &traffic(), 100)
 }
 
-/// The report of `load`, whose first failure must say `why`.
+/// Returns the report of `load`. The first failure must contain `why`.
 #[track_caller]
 fn failing(load: &Load, why: &str) -> Report {
     let report = report(load);
@@ -78,7 +78,7 @@ fn bytes_that_nobody_asked_for() {
     assert!(failing(&load, "bytes after the last expected answer: \"extra\"").failed.wrong > 0);
 }
 
-/// A fresh connection that is closed before its answer is broken; a kept one may be, and its request is sent again.
+/// A new connection that is closed before its answer is broken. On a kept connection the request is sent again.
 #[test]
 fn connections_that_are_closed_between_requests() {
     let target = serve(|number, stream| number % 10 != 9 && send(stream, &right()));
@@ -107,7 +107,7 @@ fn an_announced_close_is_no_failure() {
     }
 }
 
-/// A request is sent again at most twice: behind it a server could hide that it answers one of many.
+/// A request is sent again at most twice. Otherwise a server could answer one request of many unnoticed.
 #[test]
 fn a_request_is_not_sent_again_for_ever() {
     let target = serve(|_, stream| last(stream, &right()));
@@ -118,7 +118,7 @@ fn a_request_is_not_sent_again_for_ever() {
     assert!(report.retried <= 200, "{report:?}");
 }
 
-/// A close that nothing has announced, right after an answer: a request may have been sent by then, or not.
+/// A close without an announcement, right after an answer: the next request may have been sent or not.
 #[test]
 fn an_unannounced_close_is_no_failure() {
     let target = serve(|_, stream| last(stream, &right()));
@@ -143,7 +143,7 @@ fn a_body_that_lasts_until_the_end() {
     }
 }
 
-/// Answers byte by byte, every byte a segment of its own.
+/// Answers byte by byte, one segment a byte.
 #[test]
 fn answers_in_single_bytes() {
     let target = serve(|_, stream| {
@@ -157,7 +157,7 @@ fn answers_in_single_bytes() {
     }
 }
 
-/// A request and an answer that are larger than any buffer on the way.
+/// A request and an answer larger than all buffers between client and server.
 #[test]
 fn large_bodies_both_ways() {
     let body: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
@@ -187,7 +187,7 @@ fn a_silent_server_is_a_timeout_and_the_load_ends() {
         load(target).with(|load| (load.patience, load.span) = (patience, Span::Time(Duration::from_millis(600))));
     let report = failing(&timed, "GET /: no answer within 0.05 s");
     assert!(report.failed.timeouts >= 8 && report.failed.total() == report.failed.timeouts);
-    // A million requests would take hours: nothing but failures for twice the patience is the end.
+    // A million requests would take hours: the load ends after twice the patience without a right answer.
     let many = load(target).with(|load| (load.patience, load.span) = (patience, Span::Requests(1_000_000)));
     let report = super::report(&many);
     assert!(report.failed.timeouts >= 8 && report.answered == 0);
@@ -199,7 +199,7 @@ fn a_silent_server_is_a_timeout_and_the_load_ends() {
     assert_eq!((report.failed.timeouts, report.failed.total(), report.unfinished), (8, 8, 0));
 }
 
-/// A request that was swallowed counted as unfinished, and the load as clean.
+/// A request without an answer counted as unfinished, and the load as clean.
 #[test]
 fn a_swallowed_request_and_a_short_body_are_timeouts() {
     let swallow = |_: &mut std::net::TcpStream| true;
@@ -212,7 +212,7 @@ fn a_swallowed_request_and_a_short_body_are_timeouts() {
         let report = failing(&many, "GET /: no answer within 0.3 s");
         assert_eq!((report.answered, report.failed.timeouts, report.failed.total()), (995, 5, 5));
 
-        // One of the first eight, in a slice that is over long before the client's patience is.
+        // One of the first eight requests, in a slice much shorter than the client's patience.
         let one = serve(move |number, stream| if number == 5 { fault(stream) } else { send(stream, &right()) });
         let slice = load(one).with(|load| {
             (load.span, load.patience) = (Span::Time(Duration::from_millis(50)), Duration::from_millis(500));
@@ -222,12 +222,12 @@ fn a_swallowed_request_and_a_short_body_are_timeouts() {
     }
 }
 
-/// What is on its way when a load is stopped has not failed: there was time for it yet.
+/// An unanswered request of a stopped load has not failed: its patience was not over.
 #[test]
 fn what_a_stop_leaves_unfinished_is_no_failure() {
     let target = serve(|number, stream| number % 10 == 9 || send(stream, &right()));
     let load = load(target).with(|load| load.span = Span::Time(Duration::from_secs(3600)));
-    // After 72 answers each of the eight connections waits for one that does not come.
+    // After 72 answers each of the eight connections waits for an answer that never arrives.
     let report = polyserve_load::run(&load, &mut |progress| {
         if progress.answered == 72 {
             load.stop.begin(std::time::Instant::now());
@@ -247,14 +247,14 @@ fn a_server_that_does_not_close_is_a_timeout() {
     });
     let report = failing(&load, "the server has not closed the connection");
     assert_eq!(report.answered, 3);
-    // A span that is shorter than the client's patience.
+    // A span shorter than the client's patience.
     let short =
         load.with(|load| (load.span, load.patience) = (Span::Time(Duration::from_millis(1500)), super::PATIENCE));
     let report = failing(&short, "the server has not closed the connection");
     assert_eq!((report.answered, report.failed.timeouts, report.failed.total()), (1, 1, 1));
 }
 
-/// Against a server that knows nothing of closing, each request timed out.
+/// If a server never announced a close, each request timed out.
 #[test]
 fn a_server_that_does_not_say_that_it_closes_is_left() {
     let target = serve(|_, stream| send(stream, &right()));
@@ -265,7 +265,7 @@ fn a_server_that_does_not_say_that_it_closes_is_left() {
     let report = super::report(&load);
     super::assert_clean(&report);
     assert_eq!((report.answered, report.connections_opened, report.reconnects), (20, 20, 0));
-    // Where it must say so it is told, and the load goes on.
+    // If the server must announce the close, its absence is counted, and the load continues.
     let report = failing(&load.with(|load| load.must_close = true), "GET /: the answer to `Connection: close`");
     assert_eq!((report.answered, report.failed.wrong, report.failed.total()), (20, 20, 20));
 }
@@ -288,7 +288,7 @@ fn nobody_listens() {
                 load.span = Span::Time(Duration::from_millis(300));
             });
             let report = failing(&load, "GET /: cannot connect");
-            // Eight connections that rest longer and longer: a client that spun would fail thousands of times.
+            // Eight connections with growing pauses: a client without pauses would count thousands of failures.
             assert!(report.failed.connect > 0 && report.failed.total() == report.failed.connect);
             assert!(report.failed.connect <= 8 * 20, "{:?}", report.failed);
         }

@@ -1,4 +1,4 @@
-//! A small server that does one thing wrong.
+//! A small server with one fault.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,33 +6,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// What is done with request `number`, counted from 0 over the whole server: what is sent, and whether the connection
-/// lives on.
-pub(crate) type Script = dyn Fn(u64, &mut TcpStream) -> bool + Send + Sync;
+/// The response to request `number`, counted from 0 over the whole server: the bytes, and whether the connection stays
+/// open.
+pub(crate) type EncodedRequests = dyn Fn(u64, &mut TcpStream) -> bool + Send + Sync;
 
-/// Serves `script` on a thread for each connection, until the test's process ends.
-pub(crate) fn serve(script: impl Fn(u64, &mut TcpStream) -> bool + Send + Sync + 'static) -> SocketAddr {
+/// Serves `requests` on a thread for each connection, until the test's process ends.
+pub(crate) fn serve(requests: impl Fn(u64, &mut TcpStream) -> bool + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
-    let (script, number): (Arc<Script>, _) = (Arc::new(script), Arc::new(AtomicU64::new(0)));
+    let (requests, number): (Arc<EncodedRequests>, _) = (Arc::new(requests), Arc::new(AtomicU64::new(0)));
     thread::spawn(move || {
         for stream in listener.incoming() {
-            let (script, number) = (Arc::clone(&script), Arc::clone(&number));
-            thread::spawn(move || connection(stream.unwrap(), &*script, &number));
+            let (requests, number) = (Arc::clone(&requests), Arc::clone(&number));
+            thread::spawn(move || connection(stream.unwrap(), &*requests, &number));
         }
     });
     addr
 }
 
 /// Requests have no body: each ends with an empty line.
-fn connection(mut stream: TcpStream, script: &Script, number: &AtomicU64) {
+fn connection(mut stream: TcpStream, requests: &EncodedRequests, number: &AtomicU64) {
     let (mut held, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         while let Some(end) = held.windows(4).position(|window| window == b"\r\n\r\n") {
             held.drain(..end + 4);
-            if !script(number.fetch_add(1, Ordering::SeqCst), &mut stream) {
+            if !requests(number.fetch_add(1, Ordering::SeqCst), &mut stream) {
                 let _ = stream.shutdown(Shutdown::Write);
-                // What the client has sent is read, so that what it is sent is not lost by a reset.
+                // The requests are read, because unread bytes would cause a reset that loses the answer.
                 while matches!(stream.read(&mut buffer), Ok(1..)) {}
                 return;
             }
@@ -55,7 +55,7 @@ pub(crate) fn send(stream: &mut TcpStream, text: &str) -> bool {
     stream.write_all(text.as_bytes()).is_ok()
 }
 
-/// Sends `text`; then the connection ends.
+/// Sends `text`, then closes the connection.
 pub(crate) fn last(stream: &mut TcpStream, text: &str) -> bool {
     send(stream, text);
     false

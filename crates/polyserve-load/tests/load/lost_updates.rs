@@ -1,4 +1,4 @@
-//! A store that loses what it has acknowledged.
+//! A store that loses acknowledged updates.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
 
 use super::{assert_clean, entities, report, requests};
 
-/// Says of every PUT that it has replaced the entity, and keeps the first of each key's.
+/// Acknowledges every PUT as a replacement, and keeps the first entity of each key.
 #[derive(Debug)]
 struct KeepsTheFirst(StdRwlock);
 
@@ -44,7 +44,7 @@ fn serve(repo: impl EntityRepo) -> Running {
     server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo)).unwrap()
 }
 
-/// Every answer of such a server is one that some order of operations could give, and the load was clean.
+/// Every answer of such a server is possible in some order of the operations, so the load was clean.
 #[test]
 fn an_acknowledged_put_that_is_thrown_away_is_found() {
     let running = serve(KeepsTheFirst(StdRwlock::new()));
@@ -58,12 +58,15 @@ fn an_acknowledged_put_that_is_thrown_away_is_found() {
         });
         let report = report(&load);
         let first = report.first_failure.clone().unwrap_or_default();
-        assert!(first.contains(" after a PUT of it was acknowledged: the body is not the expected one"), "{report:?}");
+        assert!(
+            first.contains(" after an acknowledged PUT of ") && first.contains(": the body is not the expected one"),
+            "{report:?}"
+        );
         assert_eq!(report.failed.total(), report.failed.wrong);
     }
 }
 
-/// A store that keeps all is not accused, whatever its connections and threads do at once.
+/// A correct store has no failures, with many connections and threads.
 #[test]
 fn a_store_that_keeps_its_updates_is_clean() {
     let running = serve(StdRwlock::new());

@@ -1,4 +1,4 @@
-//! Loads on real servers, and on servers that misbehave in one way each.
+//! Loads on real servers, and on servers with one fault each.
 
 mod faults;
 mod faulty;
@@ -18,7 +18,7 @@ use polyserve_load::{Dist, Load, Progress, Report, Span, Traffic, run};
 use polyserve_memory::StdRwlock;
 use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
 
-/// Only matters where something hangs.
+/// Only used if a test hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An entity server.
@@ -32,7 +32,7 @@ fn entities(keys: u64, mix: &str) -> Traffic {
     Traffic::entities(&Data::new(1), keys, Dist::Zipf(0.9), mix.parse().unwrap(), 2).unwrap()
 }
 
-/// So many requests on `target`, over 8 connections.
+/// A load of `count` requests to `target` over 8 connections.
 fn requests(target: SocketAddr, traffic: &Traffic, count: u64) -> Load {
     Load::new(target, traffic.clone()).with(|load| {
         load.connections = 8;

@@ -1,4 +1,4 @@
-//! Every mode on a server that does as it should: what the client counts is what the server counts.
+//! Every mode on a correct server: the client's counts equal the server's counts.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::{assert_clean, entities, report, requests, serve};
 
 const KEYS: u64 = 50;
 
-/// Runs the load that `change` makes of 2 000 requests, on a server of its own, and compares the counts.
+/// Runs 2 000 requests, changed by `change`, on a new server, and compares the counts.
 fn counted(config: ServerConfig, mix: &str, change: impl FnOnce(&mut Load)) {
     let running = serve(config);
     let traffic = entities(KEYS, mix);
@@ -24,7 +24,7 @@ fn counted(config: ServerConfig, mix: &str, change: impl FnOnce(&mut Load)) {
     assert_eq!(report.parts.is_some(), load.usage == Usage::Close);
     if let Some(parts) = &report.parts {
         assert_eq!((parts.connect.len(), parts.processing.len()), (report.latency.len(), report.latency.len()));
-        // Connecting is begun after the request is, and the answer is read at the same time for both.
+        // The connect starts after the request starts, and both end with the same read.
         let whole = report.latency.mean() * 1.01;
         assert!(parts.connect.mean() + parts.processing.mean() <= whole, "{parts:?} {whole}");
     }
@@ -72,7 +72,7 @@ fn a_span_of_time() {
     counted(ServerConfig::default(), "get=1", |load| (load.span, load.pace) = (time, Pace::Rate(5_000.0)));
 }
 
-/// A server that ends every connection after seven requests: whatever is pipelined behind them is sent again.
+/// A server that closes every connection after seven requests: the pipelined requests after them are sent again.
 #[test]
 fn connections_that_the_server_ends_are_replaced() {
     for depth in [1, 5, 16] {
@@ -95,7 +95,7 @@ fn what_is_replaced_and_sent_again_is_counted() {
     assert!(five.retried > 0 && five.reconnects >= 9, "{five:?}");
 }
 
-/// The warm-up's requests are answered and not counted.
+/// The requests of the warm-up are answered and not counted.
 #[test]
 fn the_warm_up_does_not_count() {
     let running = serve(ServerConfig::default());
@@ -143,7 +143,7 @@ fn processor_time_of_a_server_in_this_process() {
     assert!(run(&nobody, &mut |_| {}).unwrap_err().to_string().contains("no process"));
 }
 
-/// A load that is stopped ends then, with what it has measured.
+/// A stopped load ends, and reports its measurements.
 #[test]
 fn a_load_can_be_ended_early() {
     let running = serve(ServerConfig::default());
@@ -165,7 +165,7 @@ fn a_load_can_be_ended_early() {
     }
 }
 
-/// More connections than a thread can count on its fingers, and a server that has one worker.
+/// Many connections, and a server with one worker.
 #[test]
 fn many_connections_and_a_sequential_server() {
     let running = serve(ServerConfig::default());
@@ -183,7 +183,7 @@ fn many_connections_and_a_sequential_server() {
     }
 }
 
-/// What a thread is only awake for is told apart from its work; without a core of its own it sleeps.
+/// The time in which a thread is awake without work is reported apart. A thread that is not pinned sleeps.
 #[test]
 fn being_awake_is_no_work() {
     let running = serve(ServerConfig::default());

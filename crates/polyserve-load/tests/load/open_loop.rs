@@ -1,4 +1,4 @@
-//! A fixed rate: what a server's stop costs is seen, however few requests were answered during it.
+//! A fixed rate: the cost of a server's stall is visible, however few requests are answered during it.
 
 use std::sync::Mutex;
 use std::sync::mpsc;
@@ -9,7 +9,7 @@ use polyserve_load::{Exchange, Pace, Span, Traffic, Usage};
 use super::faulty::{BODY, right, send, serve};
 use super::{report, requests};
 
-/// A server answers its first request only when the others have come due: they waited for it, and their latencies say so.
+/// A server answers its first request only after the others are due. The latencies of the others include that wait.
 ///
 /// Request k is due k/1000 s after the start and the first is held for at least 100 ms, so at least the first 51
 /// requests were due 50 ms before the only connection was free. A client that counted from the send would show one.
@@ -22,7 +22,7 @@ fn a_stop_shows_in_the_latency_of_all_that_were_due() {
     let target = serve(move |number, stream| {
         if number == 0 {
             arrived.lock().unwrap().send(()).unwrap();
-            // Released by the test, or because it has failed.
+            // Released by the test, or after its failure.
             let _ = latch.lock().unwrap().recv();
         }
         send(stream, &right())
@@ -48,7 +48,7 @@ fn a_stop_shows_in_the_latency_of_all_that_were_due() {
     assert_eq!(report.lateness.unwrap().len(), 200);
 }
 
-/// What was due while the only connection waited, and was never sent, is told.
+/// Requests that were due while the only connection waited, and were never sent, are reported.
 #[test]
 fn what_was_due_and_never_sent_is_told() {
     let (release, latch) = mpsc::channel::<()>();
@@ -67,15 +67,15 @@ fn what_was_due_and_never_sent_is_told() {
         let report = report(&load);
         assert_eq!((report.unsent + report.failed.timeouts, report.answered, report.unfinished), (500, 0, 0));
         assert!(report.failed.timeouts >= 2 && report.unsent > 0 && !report.is_clean(), "{report:?}");
-        // Each has waited from when it was due to the client's patience, or to its patience after the end.
+        // Each wait is from the due time to the end of the client's patience, which may be after the span.
         let waited = report.latency.count_between(Duration::from_millis(690).as_nanos() as u64, u64::MAX);
         assert_eq!((waited, report.latency.len()), (500, 500));
     }
     drop(release);
 }
 
-/// A server that is slow, and answers all that it is asked: what it is asked last has its time too, after the end. At
-/// 10 ms or more for each it answers at most 230 of 300 within the span and the 2 s after it.
+/// A slow server that answers every request: the last requests have their time too, after the end. At 10 ms or more each,
+/// it answers at most 230 of 300 in the span and the 2 s after it.
 #[test]
 fn a_server_that_is_behind_has_not_failed() {
     let (over, latch) = mpsc::channel::<()>();
@@ -97,7 +97,7 @@ fn a_server_that_is_behind_has_not_failed() {
     drop(over);
 }
 
-/// A server that stands still until the span is over: what was due in it is sent after it, and its wait is seen.
+/// A server that stalls until the span is over: due requests are sent after the span, and their waits are visible.
 ///
 /// Request k is due at k ms. Those from 50 on are held until at least 450 ms, so each of them waits 150 ms or more.
 #[test]

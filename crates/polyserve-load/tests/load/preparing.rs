@@ -1,4 +1,4 @@
-//! What is asked before a load: it ends with the client's patience, and with a stop.
+//! The preparation of a load: it ends with the client's patience, and with a stop.
 
 use std::sync::Mutex;
 use std::sync::mpsc;
@@ -9,12 +9,12 @@ use polyserve_load::{Load, LoadError, Traffic, prefill_for, run};
 use super::faulty::{send, serve};
 use super::{PATIENCE, entities, requests};
 
-/// A load whose preparation the server never answers.
+/// A load with a server that never answers the preparation.
 fn unprepared(traffic: &Traffic, patience: Duration) -> Load {
     requests(serve(|_, _| true), traffic, 1).with(|load| load.patience = patience)
 }
 
-/// All that comes before the first request that counts.
+/// The preparation: everything before the first counted request.
 fn prepared(load: &Load) -> LoadError {
     match prefill_for(load) {
         Ok(_) => run(load, &mut |_| {}).unwrap_err(),
@@ -30,7 +30,7 @@ fn a_preparation_ends_with_the_clients_patience() {
     }
 }
 
-/// A server that sends a byte now and then was listened to for as long as it did so.
+/// A server that sent a byte now and then kept the client waiting for as long.
 #[test]
 fn an_answer_that_drips_is_not_waited_for_for_ever() {
     let (over, latch) = mpsc::channel::<()>();

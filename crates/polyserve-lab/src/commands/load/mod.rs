@@ -85,7 +85,7 @@ fn load(args: &LoadArgs) -> anyhow::Result<Load> {
         (None, time) => Span::Time(time.unwrap_or(Duration::from_secs(10))),
     };
     (load.warm_up, load.patience) = (args.warm_up, args.timeout);
-    load.cpu = args.server_pid.map_or(CpuOf::Nobody, CpuOf::Process);
+    load.cpu = args.server_pid.map_or(CpuOf::Unknown, CpuOf::Process);
     Ok(load)
 }
 

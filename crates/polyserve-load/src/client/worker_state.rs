@@ -1,4 +1,4 @@
-//! What a thread's connections share, and how a batch is begun and sent.
+//! The state that the connections of a thread share, and the sending of batches.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -8,30 +8,29 @@ use std::os::fd::OwnedFd;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
-use super::connection::{Connection, Pending, State};
-use super::receiving::Ending;
+use super::connection::{Connection, EndHint, Pending, State};
 use super::schedule::{Schedule, Times};
 use super::tally::Tally;
 use crate::answer::Heads;
 use crate::clock;
-use crate::draws::Draws;
+use crate::encoded_requests::EncodedRequests;
 use crate::load::{Load, Pace, Usage};
-use crate::script::Script;
+use crate::request_stream::RequestStream;
 
-/// All that a thread's connections share.
+/// The state that the connections of a thread share.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct WorkerState {
     target: SocketAddr,
-    /// Requests of a batch.
+    /// The number of requests of a batch.
     depth: usize,
     /// Whether every request has its own connection.
     pub(super) closes: bool,
-    /// Whether a server must say that it closes such a connection.
+    /// Whether the server must announce the close of such a connection.
     pub(super) must_close: bool,
     pub(super) is_open_loop: bool,
     pub(super) patience: u64,
-    pub(super) script: Script,
-    draws: Draws,
+    pub(super) requests: EncodedRequests,
+    stream: RequestStream,
     pub(super) schedule: Schedule,
     pub(super) heads: Heads,
     pub(super) tally: Tally,
@@ -40,40 +39,40 @@ pub(crate) struct Desk {
     out: Vec<u8>,
     /// Connections that can take a batch.
     pub(super) free: VecDeque<u32>,
-    /// Connections that rest, and until when.
+    /// The ends of the pauses of failed connections.
     pub(super) resting: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Connections that could not be written to: what they have received is read to its end.
-    pub(super) suspects: Vec<(usize, u32)>,
-    /// The clock, as it was read last.
+    /// Connections on which a write has failed: their received bytes are still to be read.
+    pub(super) write_failed: Vec<(usize, u32)>,
+    /// The last reading of the clock.
     pub(super) now: u64,
-    /// Open loop: since when what is being read may have been there.
+    /// Open loop: the earliest time at which the bytes being read may have arrived.
     pub(super) arrived: u64,
-    /// Open loop: when it was last seen that nothing is due; never, where something was sent then.
+    /// Open loop: the last time at which no request was due; `u64::MAX` if a request was sent then.
     pub(super) dispatched: u64,
-    /// Open loop: since when this thread has been awake with nothing to do, if it is.
+    /// Open loop: the time since which this thread has been awake without work, if it is.
     pub(super) idle_from: Option<u64>,
-    /// Whether it is within the counted span.
+    /// Whether `now` is within the counted span.
     pub(super) is_counting: bool,
-    /// Connections with requests that have no answer.
+    /// The number of connections with unanswered requests.
     pub(super) busy: usize,
-    /// Connections that are opened before the load.
+    /// The number of connections that are being opened before the load.
     pub(super) opening: usize,
-    /// Right answers, those of the warm-up too.
+    /// Right answers, including the warm-up.
     pub(super) right: u64,
     /// Failures of the whole run.
     pub(super) wrong: u64,
-    /// When the last right answer came, or the load began.
+    /// The time of the last right answer, or of the start.
     pub(super) last_right: u64,
 }
 
-/// Larger than the largest head that is kept, and than what a socket usually has.
+/// Larger than the longest head, and than the usual content of a socket.
 const BUFFER: usize = 192 << 10;
 
-/// The longest that one turn with nothing to do takes: what is beyond this, somebody else had the core.
+/// The max time of one turn without work. In the rest of a longer turn, another thread had the core.
 const LONGEST_IDLE: u64 = 5_000;
 
-impl Desk {
-    pub(super) fn new(load: &Load, script: Script, thread: usize, epoll: OwnedFd) -> Self {
+impl WorkerState {
+    pub(super) fn new(load: &Load, requests: EncodedRequests, thread: usize, epoll: OwnedFd) -> Self {
         let (depth, closes) = match load.usage {
             Usage::KeepAlive { pipeline } => (pipeline, false),
             Usage::Close => (1, true),
@@ -85,8 +84,8 @@ impl Desk {
             must_close: load.must_close,
             is_open_loop: matches!(load.pace, Pace::Rate(_)),
             patience: clock::of(load.patience),
-            draws: load.traffic.draws(thread, load.threads),
-            script,
+            stream: load.traffic.request_stream(thread, load.threads),
+            requests,
             schedule: Schedule::new(load, thread, Times { start: 0, counted: 0, end: 0 }),
             heads: Heads::default(),
             tally: Tally::new(load),
@@ -95,7 +94,7 @@ impl Desk {
             out: Vec::new(),
             free: VecDeque::new(),
             resting: BinaryHeap::new(),
-            suspects: Vec::new(),
+            write_failed: Vec::new(),
             now: 0,
             arrived: 0,
             dispatched: u64::MAX,
@@ -121,7 +120,7 @@ impl Desk {
         self.is_counting = now >= counted && now < end;
     }
 
-    /// Sends what is due on the connections that are free, and wakes those that have rested.
+    /// Sends due requests on free connections, and resumes connections after their pause.
     pub(super) fn dispatch(&mut self, connections: &mut [Connection]) {
         while let Some(Reverse((until, index))) = self.resting.peek().copied() {
             if until > self.now {
@@ -158,10 +157,10 @@ impl Desk {
         self.out.clear();
         while connection.pending.len() < self.depth {
             let Some(from) = self.schedule.peek(self.now) else { break };
-            let (counts, ask) = (self.schedule.take(from), self.script.sent_now(self.draws.next()));
-            self.script.write(ask, &mut self.out);
+            let (counts, ask) = (self.schedule.take(from), self.requests.sent_now(self.stream.next()));
+            self.requests.write(ask, &mut self.out);
             if counts && let Some(lateness) = &mut self.tally.lateness {
-                // Before this connection was free none was: that wait is the server's.
+                // No connection was free before this one: that wait is caused by the server.
                 lateness.saturating_record(self.now.saturating_sub(from.max(connection.free_since)));
             }
             connection.pending.push(Pending { ask, from, counts, retries: 0 });
@@ -176,14 +175,14 @@ impl Desk {
     pub(super) fn again(&mut self, connection: &mut Connection, index: usize) {
         self.out.clear();
         for pending in connection.waiting() {
-            self.script.write(pending.ask, &mut self.out);
+            self.requests.write(pending.ask, &mut self.out);
         }
         connection.since = self.now;
         connection.state = State::Busy;
         self.send(connection, index);
     }
 
-    /// Sends `out`, on a new socket where there is none.
+    /// Sends `out`. Opens a socket if the connection has none.
     fn send(&mut self, connection: &mut Connection, index: usize) {
         let is_new = connection.socket.is_none();
         if is_new {
@@ -199,17 +198,17 @@ impl Desk {
                 self.count_sent(sent);
                 connection.unsent.extend_from_slice(self.out.get(sent..).unwrap_or_default());
                 if is_new && self.closes && !connection.is_connecting {
-                    connection.connected.1 = clock::now(); // it has taken the request, so it is
+                    connection.connected.1 = clock::now(); // the socket has taken the request, so it is connected
                 }
             }
             Err(error) if connection.is_connecting => return self.cannot_open(connection, index, error),
-            Err(_) => self.suspects.push((index, connection.generation)),
+            Err(_) => self.write_failed.push((index, connection.generation)),
         }
-        // The request is on its way before the socket is registered: one that is answered at once is one event.
+        // The request is sent before the socket is registered: a fast answer is then one event.
         let writable = !connection.unsent.is_empty();
         let registered = match (is_new, writable) {
             (true, _) => connection.register(&self.epoll, index, writable),
-            (false, true) => connection.hear_writable(&self.epoll, index),
+            (false, true) => connection.watch_writable(&self.epoll, index),
             (false, false) => Ok(()),
         };
         if let Err(error) = registered {
@@ -218,14 +217,14 @@ impl Desk {
     }
 
     fn open(&mut self, connection: &mut Connection) -> Result<(), Errno> {
-        // One small request on a new connection is never held back.
+        // A single small request on a new connection is never delayed.
         connection.open(self.target, !self.closes || self.out.len() > 1024)?;
         self.tally.opened += 1;
         self.tally.reconnects += u64::from(std::mem::take(&mut connection.was_closed));
         Ok(())
     }
 
-    /// Opens a connection for later use.
+    /// Opens a connection before the load.
     pub(super) fn open_idle(&mut self, connection: &mut Connection, index: usize) {
         connection.since = self.now;
         if self.open(connection).is_err() || connection.register(&self.epoll, index, true).is_err() {
@@ -237,7 +236,7 @@ impl Desk {
         }
     }
 
-    /// Something has happened to a connection.
+    /// Handles an event of a connection.
     #[inline]
     pub(super) fn ready(&mut self, connection: &mut Connection, index: usize, flags: EventFlags) {
         let waits_to_write = connection.is_connecting || !connection.unsent.is_empty();
@@ -245,11 +244,11 @@ impl Desk {
             self.writable(connection, index);
         }
         let ending = match flags {
-            flags if flags.intersects(EventFlags::ERR | EventFlags::HUP) => Ending::Failed,
-            flags if flags.contains(EventFlags::RDHUP) => Ending::Closed,
-            _ => Ending::No,
+            flags if flags.intersects(EventFlags::ERR | EventFlags::HUP) => EndHint::Failed,
+            flags if flags.contains(EventFlags::RDHUP) => EndHint::Closed,
+            _ => EndHint::None,
         };
-        if ending != Ending::No || flags.contains(EventFlags::IN) {
+        if ending != EndHint::None || flags.contains(EventFlags::IN) {
             self.receive(connection, index, ending);
         }
     }
@@ -277,7 +276,7 @@ impl Desk {
                 self.count_sent(sent);
                 connection.unsent.extend_from_slice(unsent.get(sent..).unwrap_or_default());
             }
-            Err(_) => self.suspects.push((index, connection.generation)),
+            Err(_) => self.write_failed.push((index, connection.generation)),
         }
     }
 

@@ -1,24 +1,25 @@
-//! Requests as bytes, and the answers that they may get.
+//! Requests as bytes, and the expected answers.
 //!
-//! Invariant: the bytes of a request are a function of the traffic, the host and the usage. A key's bit is set only when
-//! a PUT of one of its updates was answered as it should be. Cost of a request: three to five short copies into a buffer
-//! that has grown, and beside PUTs a look at the key's bit.
+//! Invariant: the bytes of a request are a function of the traffic, the host and the usage. The bit of a key is set only
+//! after a PUT of one of the key's updates had the expected answer. Cost of a request: three to five short copies into a
+//! reused buffer. If the traffic has PUTs, a GET also reads the key's bit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::draws::{Ask, Entities, Rows};
+use crate::request_stream::Ask;
+use crate::rows::{Entities, Rows};
 use crate::traffic::{Exchange, Plan, Traffic};
 
-/// A traffic as it is written to a host.
+/// The requests of a traffic, encoded for a host.
 #[derive(Clone, Debug)]
-pub(crate) struct Script {
+pub(crate) struct EncodedRequests {
     traffic: Traffic,
     get_tail: Vec<u8>,
     put_head: Vec<u8>,
     put_tail: Vec<u8>,
     fixed: Vec<Vec<u8>>,
-    /// Beside PUTs, of which keys one was acknowledged: a bit each, shared by all threads.
+    /// If the traffic has PUTs: one bit for each key, set when a PUT was acknowledged. Shared by all threads.
     updated: Option<Arc<[AtomicU64]>>,
 }
 
@@ -26,8 +27,8 @@ const GET: &[u8] = b"GET /";
 const OK: &[u16] = &[200];
 const STORED: &[u16] = &[200, 201];
 
-impl Script {
-    /// `closes`: every request says that it is its connection's last.
+impl EncodedRequests {
+    /// Encodes `traffic` for `host`. With `closes`, every request has `Connection: close`.
     pub(crate) fn new(traffic: &Traffic, host: &str, closes: bool) -> Self {
         let close = if closes { "Connection: close\r\n" } else { "" };
         let fixed = match &*traffic.plan {
@@ -46,16 +47,16 @@ impl Script {
         }
     }
 
-    /// `ask` as it is sent now: a GET of a key of which a PUT was acknowledged before must find it.
+    /// Returns `ask` as it is sent now: a GET becomes a `GetUpdated` if a PUT of the key was acknowledged before.
     #[inline]
     pub(crate) fn sent_now(&self, ask: Ask) -> Ask {
         let (Some(updated), Ask::Get(key)) = (&self.updated, ask) else { return ask };
-        // Acquire, beside the release below: what is sent after this look is sent after that answer.
+        // Acquire, paired with the release below: a request that is sent after this load is sent after that answer.
         let is_updated = |word: &AtomicU64| word.load(Ordering::Acquire) & bit(key) != 0;
         if updated.get(key as usize / 64).is_some_and(is_updated) { Ask::GetUpdated(key) } else { ask }
     }
 
-    /// `ask` was answered as it should be.
+    /// Notes that `ask` had the expected answer.
     #[inline]
     pub(crate) fn acknowledged(&self, ask: Ask) {
         let (Some(updated), Ask::Put(key, _)) = (&self.updated, ask) else { return };
@@ -84,7 +85,7 @@ impl Script {
         }
     }
 
-    /// What may be answered to `ask`.
+    /// Returns the expected answers to `ask`.
     pub(crate) fn expected(&self, ask: Ask) -> Expected<'_> {
         match ask {
             Ask::Get(key) => self.found(key, 0),
@@ -98,11 +99,11 @@ impl Script {
         }
     }
 
-    /// `ask`, for people.
+    /// Returns a description of `ask` for error messages.
     pub(crate) fn name(&self, ask: Ask) -> String {
         match (ask, &*self.traffic.plan) {
             (Ask::Get(key), _) => format!("GET /{key}"),
-            (Ask::GetUpdated(key), _) => format!("GET /{key} after a PUT of it was acknowledged"),
+            (Ask::GetUpdated(key), _) => format!("GET /{key} after an acknowledged PUT of {key}"),
             (Ask::Put(key, _), _) => format!("PUT / of {key}"),
             (Ask::Fixed(_), Plan::Unknown(Exchange { method, target, .. })) => format!("{method} {target}"),
             (Ask::Fixed(at), Plan::Exchanges(all)) => {
@@ -112,7 +113,7 @@ impl Script {
         }
     }
 
-    /// Rows of `key` from `first` on.
+    /// Returns the rows of `key`, from row number `first`.
     fn found(&self, key: u32, first: u32) -> Expected<'_> {
         match self.rows() {
             Some(rows) => Expected { statuses: OK, is_head: false, bodies: Bodies::Rows(rows, key, first) },
@@ -128,7 +129,7 @@ impl Script {
     }
 }
 
-/// For entities whose rows are updated: a bit for each key, none set. The first rows are put before a load and never in it.
+/// Returns a cleared bit for each key, if the traffic updates entities. The first rows are stored before the load.
 fn updates(traffic: &Traffic) -> Option<Arc<[AtomicU64]>> {
     match &*traffic.plan {
         Plan::Entities(Entities { rows, keys, .. }) if rows.each() > 1 && !traffic.is_filling => {
@@ -157,7 +158,7 @@ fn written(exchange: &Exchange, host: &str, close: &str) -> Vec<u8> {
     bytes
 }
 
-/// What may be answered to a request.
+/// The expected answers to a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected<'a> {
     pub(crate) statuses: &'a [u16],
@@ -218,9 +219,9 @@ mod tests {
     use crate::data::{Data, Draw};
     use crate::dist::Dist;
 
-    fn text(script: &Script, ask: Ask) -> String {
+    fn text(requests: &EncodedRequests, ask: Ask) -> String {
         let mut out = Vec::new();
-        script.write(ask, &mut out);
+        requests.write(ask, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -228,23 +229,23 @@ mod tests {
     fn requests_byte_for_byte() {
         let data = Data::new(5);
         let traffic = Traffic::entities(&data, 2, Dist::Uniform, "get=1,put=1".parse().unwrap(), 0).unwrap();
-        let script = Script::new(&traffic, "h:1", false);
-        assert_eq!(text(&script, Ask::Get(1)), "GET /1 HTTP/1.1\r\nHost: h:1\r\n\r\n");
-        let expected = script.expected(Ask::Get(1));
+        let requests = EncodedRequests::new(&traffic, "h:1", false);
+        assert_eq!(text(&requests, Ask::Get(1)), "GET /1 HTTP/1.1\r\nHost: h:1\r\n\r\n");
+        let expected = requests.expected(Ask::Get(1));
         assert_eq!(expected.count(), 3);
         let body = String::from_utf8(expected.body(Draw::SecondUpdate as u32).to_vec()).unwrap();
         let head = "PUT / HTTP/1.1\r\nHost: h:1\r\nContent-Type: application/json\r\nContent-Length: ";
         let put = format!("{head}{}\r\nConnection: close\r\n\r\n{body}", body.len());
-        script.acknowledged(Ask::Put(1, Draw::FirstUpdate as u32));
-        assert_eq!((script.sent_now(Ask::Get(0)), script.sent_now(Ask::Get(1))), (Ask::Get(0), Ask::GetUpdated(1)));
-        let updated = script.clone().expected(Ask::GetUpdated(1)).count();
-        assert_eq!((updated, script.expected(Ask::GetUpdated(1)).body(1)), (2, body.as_bytes()));
-        assert_eq!(text(&script, Ask::GetUpdated(1)), text(&script, Ask::Get(1)));
-        let closing = Script::new(&traffic, "h:1", true);
+        requests.acknowledged(Ask::Put(1, Draw::FirstUpdate as u32));
+        assert_eq!((requests.sent_now(Ask::Get(0)), requests.sent_now(Ask::Get(1))), (Ask::Get(0), Ask::GetUpdated(1)));
+        let updated = requests.clone().expected(Ask::GetUpdated(1)).count();
+        assert_eq!((updated, requests.expected(Ask::GetUpdated(1)).body(1)), (2, body.as_bytes()));
+        assert_eq!(text(&requests, Ask::GetUpdated(1)), text(&requests, Ask::Get(1)));
+        let closing = EncodedRequests::new(&traffic, "h:1", true);
         assert_eq!(text(&closing, Ask::Put(1, Draw::SecondUpdate as u32)), put);
         assert_eq!(text(&closing, Ask::Get(0)), "GET /0 HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n\r\n");
         let one = Traffic::one("POST", "/x", Some(b"ab"), Some("text/plain")).unwrap();
         let written = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nab";
-        assert_eq!(text(&Script::new(&one, "h", false), Ask::Fixed(0)), written);
+        assert_eq!(text(&EncodedRequests::new(&one, "h", false), Ask::Fixed(0)), written);
     }
 }

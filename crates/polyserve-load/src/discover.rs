@@ -1,30 +1,30 @@
-//! The answer to a request, learned by asking once.
+//! The discovery of an answer that is not known before the load: the request is sent once.
 //!
-//! Invariant: it is over when the client's patience is, however slowly the server reads or writes. Cost: a connection; a
-//! stop is heard of within a tenth of a second, but for the time that connecting takes.
+//! Invariant: the discovery ends within the client's patience, however slowly the server reads or writes. Cost: one
+//! connection. A stop is noticed within 0.1 s, except while the connection is being established.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::answer::{Heads, Reader, Step};
-use crate::draws::{Ask, Draws};
+use crate::encoded_requests::EncodedRequests;
 use crate::error::LoadError;
 use crate::load::Load;
-use crate::script::Script;
+use crate::request_stream::{Ask, RequestStream};
 use crate::traffic::{Exchange, Traffic};
 
-/// The load's traffic with its answer, where that is not known yet.
-pub(crate) fn learned(load: &Load) -> Result<Option<Traffic>, LoadError> {
+/// Returns the load's traffic with the discovered answer, or `None` if the answers are known.
+pub(crate) fn discovered(load: &Load) -> Result<Option<Traffic>, LoadError> {
     let Some(exchange) = load.traffic.unknown() else { return Ok(None) };
-    let script = Script::new(&load.traffic, &load.host, true);
-    let ask = Draws::next(&mut load.traffic.draws(0, 1));
-    let (status, body) = asked(load, &script, ask).map_err(|no| match no {
-        No::Stopped => LoadError::Stopped,
-        No::Answer(why) => LoadError::Server(format!("{}: {why}", script.name(ask))),
+    let requests = EncodedRequests::new(&load.traffic, &load.host, true);
+    let ask = RequestStream::next(&mut load.traffic.request_stream(0, 1));
+    let (status, body) = ask_once(load, &requests, ask).map_err(|error| match error {
+        DiscoveryError::Stopped => LoadError::Stopped,
+        DiscoveryError::Answer(why) => LoadError::Server(format!("{}: {why}", requests.name(ask))),
     })?;
     let statuses = match exchange.method.as_str() {
-        // The first creates, the others replace.
+        // The first PUT creates the entity, the next ones replace it.
         "PUT" if [200, 201, 204].contains(&status) => vec![200, 201, 204],
         _ => vec![status],
     };
@@ -32,34 +32,34 @@ pub(crate) fn learned(load: &Load) -> Result<Option<Traffic>, LoadError> {
     Traffic::expecting(vec![known]).map(Some)
 }
 
-/// Why nothing was learned.
-enum No {
+/// Why no answer was discovered.
+enum DiscoveryError {
     Stopped,
     Answer(String),
 }
 
-impl<S: Into<String>> From<S> for No {
+impl<S: Into<String>> From<S> for DiscoveryError {
     fn from(why: S) -> Self {
         Self::Answer(why.into())
     }
 }
 
-/// How often a stop is looked for.
-const LOOK: Duration = Duration::from_millis(100);
+/// The time between two checks for a stop.
+const STOP_CHECK: Duration = Duration::from_millis(100);
 
-fn asked(load: &Load, script: &Script, ask: Ask) -> Result<(u16, Vec<u8>), No> {
+fn ask_once(load: &Load, requests: &EncodedRequests, ask: Ask) -> Result<(u16, Vec<u8>), DiscoveryError> {
     let begun = Instant::now();
     let mut stream =
         TcpStream::connect_timeout(&load.target, load.patience).map_err(|error| format!("cannot connect: {error}"))?;
-    let step = Some(LOOK.min(load.patience));
+    let step = Some(STOP_CHECK.min(load.patience));
     stream.set_read_timeout(step).and(stream.set_write_timeout(step)).map_err(|error| error.to_string())?;
     let may_go_on = || match begun.elapsed() >= load.patience {
-        _ if load.stop.is_begun() => Err(No::Stopped),
+        _ if load.stop.is_begun() => Err(DiscoveryError::Stopped),
         true => Err(format!("no answer within {} s", load.patience.as_secs_f64()).into()),
         false => Ok(()),
     };
     let mut request = Vec::new();
-    script.write(ask, &mut request);
+    requests.write(ask, &mut request);
     let mut unsent = request.as_slice();
     while !unsent.is_empty() {
         may_go_on()?;
@@ -69,7 +69,7 @@ fn asked(load: &Load, script: &Script, ask: Ask) -> Result<(u16, Vec<u8>), No> {
             Err(error) => return Err(format!("cannot send: {error}").into()),
         }
     }
-    let (expected, mut reader, mut heads) = (script.expected(ask), Reader::default(), Heads::default());
+    let (expected, mut reader, mut heads) = (requests.expected(ask), Reader::default(), Heads::default());
     let (mut kept, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         may_go_on()?;
@@ -87,14 +87,14 @@ fn asked(load: &Load, script: &Script, ask: Ask) -> Result<(u16, Vec<u8>), No> {
         match step {
             Step::More => {}
             Step::Done { unexpected: Some(status), .. } => {
-                return Err(format!("status {status}: {}", reader.shown()).into());
+                return Err(format!("status {status}: {}", reader.excerpt()).into());
             }
-            Step::Done { unexpected: None, .. } => return Ok(reader.take_learned()),
+            Step::Done { unexpected: None, .. } => return Ok(reader.take_discovered()),
         }
     }
 }
 
-/// Whether nothing has happened.
+/// Whether the call was interrupted or timed out.
 fn is_pause(error: &std::io::Error) -> bool {
     [ErrorKind::Interrupted, ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&error.kind())
 }
