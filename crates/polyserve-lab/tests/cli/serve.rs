@@ -123,7 +123,7 @@ fn the_published_pool_size_suits_every_server_and_our_own_does_not() {
 /// `--queue` was ignored by every server without a queue.
 #[test]
 fn a_flag_that_the_server_does_not_have_is_refused() {
-    for server in ["sequential", "thread_per_connection", "tokio_tcp", "tokio_per_core", "tokio_hyper", "smol"] {
+    for server in ["sequential", "leader_followers", "tokio_tcp", "tokio_per_core", "tokio_hyper", "smol"] {
         let error = misused(&["serve", "--server", server, "--queue", "5"]);
         assert!(error.contains(&format!("queue cannot be set for {server}")), "{error}");
     }
