@@ -1,11 +1,11 @@
-//! What the seam costs: virtual calls, a visit in place of a copy, and an answer that may come later.
+//! The cost of the seam: virtual calls, a visit instead of a copy, and an answer that may be deferred.
 //!
-//! * `call`: one GET, from a parsed head to the body's JSON, through a service and a repo that are each called by their own
-//!   type or through a virtual table. The table's price is the difference, and its share is what counts.
-//! * `get`: what the repo's `get` hands out: a visit under the lock, a clone, or a shared pointer; over one map of 1 024
-//!   entities behind one lock. The copy of the description into an answer is in every figure. One thread: what holding a
-//!   lock for the visit costs others is in the `repos` bench.
-//! * `answer`: a value that is here, one that was promised and has come, and a boxed future of one.
+//! * `call`: one GET, from a parsed head to the JSON body. The service and the repo are each called statically or through a
+//!   virtual table. The difference is the cost of the virtual table.
+//! * `get`: the repo's `get` returns an entity by a visit under the lock, a clone, or a shared pointer, from one map of
+//!   1 024 entities behind one lock. Every figure includes the copy of the description into an answer. One thread: the
+//!   `repos` bench shows the cost of the lock for other threads.
+//! * `answer`: an immediate value, a completed promise, and a boxed future.
 //!
 //! Every result is checked inside the timed loop.
 
@@ -31,7 +31,7 @@ fn stored() -> TwoLevel {
     repo
 }
 
-/// One GET; not inlined, as a server's loop is not.
+/// One GET. Not inlined, as in a server's loop.
 #[inline(never)]
 fn ask<S: Service + ?Sized>(service: &S, fields: &[Header<'_>], body: &mut Vec<u8>) {
     let head = Head { method: Method::Get, target: "/1", version: Version::Http11, headers: Headers::new(fields) };
@@ -56,27 +56,27 @@ fn calls(c: &mut Criterion) {
     group.finish();
 }
 
-/// Entities in the map: all of it stays in the cache, so that the figures are those of handing out.
+/// The number of entities. The map fits the cache, so the figures show the cost of returning an entity.
 const KEYS: i64 = 1024;
 
 fn described(length: usize) -> impl Iterator<Item = (i64, Entity)> {
     (0..KEYS).map(move |id| (id, Entity::new(id, "x".repeat(length), 0.5)))
 }
 
-/// What a service does with an entity: it copies it into the answer.
+/// Copies the entity into an answer, as a service does.
 fn show(entity: EntityRef<'_>, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(entity.description.as_bytes());
     out.extend_from_slice(&entity.value.to_le_bytes());
 }
 
-/// Runs `get` over all keys in turn, and checks what it shows.
+/// Runs `get` over all keys in turn, and checks the entities.
 fn bench_get(c: &mut Criterion, id: BenchmarkId, length: usize, mut get: impl FnMut(i64, &mut Vec<u8>)) {
     let mut out = Vec::with_capacity(length + 8);
     let mut key = 0;
     c.benchmark_group("get").bench_function(id, |b| {
         b.iter(|| {
-            key = (key + 389) % KEYS; // coprime: every key comes
+            key = (key + 389) % KEYS; // coprime: every key is visited
             get(black_box(key), &mut out);
             assert!(out.len() == length + 8 && out.ends_with(&0.5_f64.to_le_bytes()));
         });
@@ -128,7 +128,7 @@ fn gets(c: &mut Criterion) {
     }
 }
 
-/// What a repo's get answers.
+/// The answer of a repo's `get`.
 type Found = Answer<Result<Lookup, RepoError>>;
 
 fn answers(c: &mut Criterion) {

@@ -1,8 +1,7 @@
-//! The codec without sockets: what decoding a head, answering a request and encoding an answer cost.
+//! The codec without sockets: the cost of decoding a head, answering a request, and encoding an answer.
 //!
-//! Every answer is compared with the expected bytes inside the timed loop; that is a `memcmp` of some 190 bytes an answer,
-//! and every figure here includes it. The store holds one entity, so that the figures are the codec's and the service's,
-//! and not those of a map that misses the cache.
+//! Every answer is compared with the expected bytes inside the timed loop, so every figure includes a `memcmp` of about
+//! 190 bytes. The store has one entity, so the figures show the codec and the service, without cache misses of a map.
 
 use std::hint::black_box;
 use std::time::{Duration, UNIX_EPOCH};
@@ -66,7 +65,7 @@ fn entity_env() -> Env {
     Env::new(EntityService::shared(repo), &ServerConfig::default())
 }
 
-/// A connection that lives on: `requests` requests arrive together, and `expected` leaves together.
+/// A kept connection: `requests` requests arrive together, and `expected` is sent together.
 fn round_trips(c: &mut Criterion) {
     let env = entity_env();
     let put = format!(

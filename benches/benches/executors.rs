@@ -1,19 +1,17 @@
-//! Executors against each other: what it costs to dispatch a job that captures one word and counts one up.
+//! A comparison of executors: the cost of a job that captures one word and increments a counter.
 //!
-//! One submitter, two workers, batches of 10 000 jobs. A batch is over when all its jobs were counted as run; a job
-//! that is rejected for want of room is submitted again, after the submitter has yielded its core. The figure is for
-//! one job, from its allocation to the end of the batch: on two cores it is three threads' work, and most of it is the
-//! allocator's and the caches', as it would be with any executor.
+//! One submitter, two workers, batches of 10 000 jobs. A batch ends when all its jobs have run. If the queue is full, the
+//! submitter yields its core and submits the job again. The figure is the time of one job, from its allocation to the end
+//! of the batch. On two cores it is the work of three threads. Most of the time is spent in the allocator and the caches,
+//! with any executor.
 //!
-//! Two tables. Criterion's runs the contestants one after the other, and shows each one's spread. The other one
-//! follows, where nothing was asked for by name: contestants in turn, round by round, as ratios to rayon within each
-//! round, so that a machine that drifts or is shared moves both sides; rayon is entered twice, and its ratio to itself
-//! is the noise.
+//! There are two tables. In criterion's table the contestants run one after another, with the spread of each. The second
+//! table follows if no filter is given. Its contestants take turns, and it shows their ratios to rayon within each round.
+//! So drift and other load on the machine affect both sides. rayon takes part twice: its ratio to itself is the noise.
 //!
-//! Mind that a batch runs in one of two ways, as the system happens to place the threads: submitter and workers on one
-//! core, one after the other, or on different cores, where every job's memory moves between caches and costs three
-//! times as much. A round may compare the one with the other: wide quartiles say that it did. `taskset -c 0` leaves the
-//! first.
+//! The system places the threads of a batch in one of two ways. If submitter and workers share a core, they run one after
+//! another. If they run on different cores, the memory of every job moves between caches, which costs three times as much.
+//! A round may compare the two placements: wide quartiles are a sign of that. `taskset -c 0` forces the first placement.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -29,14 +27,14 @@ const WORKERS: usize = 2;
 const JOBS: usize = 10_000;
 const ROUNDS: usize = 60;
 
-/// On cache lines of its own, and for ever: what a job captures is one word, and no reference count.
+/// A counter on its own cache lines, never freed: a job captures one word and no reference count.
 #[repr(align(128))]
 struct Count(AtomicUsize);
 
 /// Runs a batch.
 type Batch = Box<dyn Fn(&'static Count)>;
 
-/// A name, and how it is made.
+/// A name and a constructor.
 type Contestant = (&'static str, fn() -> Batch);
 
 const CONTESTANTS: &[Contestant] = &[
@@ -80,8 +78,8 @@ fn of(executor: impl Executor) -> Batch {
     })
 }
 
-/// The runtime alone, without a bound: the difference to `tokio_tasks` and `tokio_blocking` is what an executor's
-/// promises cost.
+/// The runtime alone, without a bound: the difference to `tokio_tasks` and `tokio_blocking` is the cost of an executor's
+/// promises.
 fn tokio(blocking: bool) -> Batch {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(WORKERS).max_blocking_threads(WORKERS).build().unwrap();
@@ -106,8 +104,7 @@ fn threadpool() -> Batch {
 
 type Boxed = Box<dyn FnOnce() + Send>;
 
-/// The least that an executor over this channel can be: no panic is caught, nothing is counted, nothing can be closed
-/// but by dropping it.
+/// A minimal executor over this channel: it catches no panic, counts nothing, and closes only when it is dropped.
 fn channel((sender, receiver): (Sender<Boxed>, Receiver<Boxed>)) -> Batch {
     for _ in 0..WORKERS {
         let receiver = receiver.clone();
@@ -164,7 +161,7 @@ fn in_turn() {
     let baseline = contestants.iter().position(|(name, _)| *name == "rayon").expect("rayon is entered");
     let count = count();
     let nanoseconds = |make: fn() -> Batch| {
-        // A new one each time: where its threads were placed, it would stay.
+        // A new executor for each round: its threads would keep their placement.
         let batch = make();
         batch(count); // to warm up
         let start = Instant::now();
@@ -173,7 +170,7 @@ fn in_turn() {
     };
     let mut rounds = vec![vec![0.0; contestants.len()]; ROUNDS];
     for (number, round) in rounds.iter_mut().enumerate() {
-        // A different one begins each round: whom one runs after is seen to matter.
+        // A different contestant starts each round: the predecessor has a measured effect.
         for index in (0..contestants.len()).map(|turn| (turn + number) % contestants.len()) {
             round[index] = nanoseconds(contestants[index].1);
         }

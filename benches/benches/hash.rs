@@ -1,10 +1,9 @@
-//! The hasher of the maps against the standard library's and those that others use, on ids.
+//! The hasher of the maps compared with the standard library's hasher and other common hashers, on ids.
 //!
-//! `hash/apart` hashes ids that are known beforehand: how many a processor finishes, several at a time. `hash/in_turn`
-//! hashes an id that is known when the hash before is: how long one takes from its beginning to its end, which is what a
-//! lookup waits for. `lookup` is a `HashMap<i64, u64>` with the hasher, read at ids in random order: with a thousand
-//! entries it fits a core's own cache and shows the hasher, with a million it does not and shows what is left of it. Every
-//! lookup's answer is checked.
+//! `hash/apart` hashes independent ids: it shows the throughput, because a processor computes several hashes at a time.
+//! `hash/in_turn` hashes ids that depend on the previous hash: it shows the latency, which a lookup waits for. `lookup`
+//! reads a `HashMap<i64, u64>` with the hasher at random ids. A thousand entries fit a core's own cache, so the hasher
+//! dominates. A million entries do not fit, so cache misses dominate. Every lookup is checked.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -16,10 +15,10 @@ use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterio
 use polyserve::memory::hash::IdState;
 use polyserve_lab::stores::entities::mixed;
 
-/// Ids of one round.
+/// The number of ids of one round.
 const ROUND: usize = 1024;
 
-/// Runs `bench` for each contestant, by its name.
+/// Runs `bench` for each contestant.
 macro_rules! each {
     ($group:expr, $bench:ident $(, $argument:expr)*) => {
         $bench::<IdState>(&mut $group, "IdState", Default::default $(, $argument)*);
@@ -32,7 +31,7 @@ macro_rules! each {
 
 fn apart<S: BuildHasher>(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, state: fn() -> S) {
     let state = state();
-    // Random by what no contestant is.
+    // Mixed by a function that is no contestant.
     let ids: Vec<i64> = (0..ROUND as u64).map(|number| mixed(number) as i64).collect();
     group.bench_function(name, |b| {
         b.iter(|| black_box(&ids).iter().fold(0, |all, id| all ^ state.hash_one(id)));

@@ -1,13 +1,13 @@
-//! Stores against each other, without a server: every repo of the catalog, and the same maps used bare, without the seam.
-//! What one operation costs, alone and with others at it.
+//! A comparison of stores without a server: every repo of the catalog, and the same maps used bare, without the seam. The
+//! figure is the cost of one operation, with one thread and with several.
 //!
-//! Keys and operations are made before the clock starts, and every answer is checked, by the same code as in
-//! `polyserve scale --in-process` ([`polyserve_lab::stores`]): a get must show the right id, a version that was put and a
-//! description of the right length; a put and a remove must find what is there. A put's figure includes dropping the entity
-//! that it replaced. A store that answers later is waited for one by one.
+//! Keys and operations are prepared before the clock starts. Every answer is checked, by the same code as in
+//! `polyserve scale --in-process` ([`polyserve_lab::stores`]): a get must return the right id, a stored version and a
+//! description of the right length; a put and a remove must find the entity. The figure of a put includes the drop of the
+//! replaced entity. Deferred answers are awaited one by one.
 //!
-//! All threads are at it for as long as the clock runs. The figure is the time divided by the operations of one thread:
-//! with two threads, twice the work in the same time shows as the same figure.
+//! All threads work while the clock runs. The figure is the time divided by the operations of one thread: if two threads do
+//! twice the work in the same time, the figure is the same.
 //!
 //! `POLYSERVE_BENCH_THREADS=1,2,4,8` measures other numbers of threads than 1 and 2; a filter measures less:
 //! `cargo bench --bench repos -- 'read uniform/2'`.
@@ -25,9 +25,9 @@ use polyserve_lab::stores::workload::Plan;
 use polyserve_lab::stores::{Load, Workload};
 use polyserve_load::Dist;
 
-/// Entities in the store: the map and the entities are far beyond a core's own caches.
+/// The number of entities: the map and the entities are much larger than a core's own caches.
 const KEYS: u64 = 100_000;
-/// Where nothing is measured, but everything tried once.
+/// The number of entities for a trial run without a measurement.
 const FEW_KEYS: u64 = 500;
 const PAYLOAD_BYTES: usize = 15;
 const WORKLOADS: [Workload; 5] =
@@ -36,7 +36,7 @@ const DISTS: [Dist; 3] = [Dist::Uniform, Dist::Zipf(0.99), Dist::Hot];
 const WARM_UP: Duration = Duration::from_millis(200);
 const MEASURED: Duration = Duration::from_millis(700);
 
-/// A benchmark, which the store's type is told to.
+/// A benchmark, generic over the store's type.
 struct Bench<'a, 'b> {
     group: &'a mut criterion::BenchmarkGroup<'b, criterion::measurement::WallTime>,
     name: &'a str,
@@ -52,7 +52,7 @@ impl With for Bench<'_, '_> {
         let mut run: Box<dyn FnMut(How) -> anyhow::Result<Passed>> = if plan.workload == Workload::Insert {
             Box::new(|how| filling(make, plan, how))
         } else {
-            // Made when the first sample is taken: a filter leaves most of them out.
+            // Made for the first sample: a filter skips most benchmarks.
             let mut filled: Option<(S, Lanes)> = None;
             Box::new(move |how| {
                 let (store, lanes) = match &mut filled {
@@ -76,7 +76,7 @@ impl With for Bench<'_, '_> {
     }
 }
 
-/// As criterion has it: without `--bench`, or with `--test`, everything is run once.
+/// Whether everything is run once, as in criterion: without `--bench`, or with `--test`.
 fn is_test() -> bool {
     let has = |flag: &str| std::env::args().any(|arg| arg == flag);
     has("--test") || !has("--bench")

@@ -1,9 +1,9 @@
-//! Every server of the catalog under load, in process, next to the references: the generator of `polyserve load` in the
-//! same process, over loopback, every answer checked, and at the end that no request was lost.
+//! Every server of the catalog and every reference under load. The load generator of `polyserve load` runs in the same
+//! process, over loopback. Every answer is checked; at the end, a check finds lost requests.
 //!
-//! Closed loop: a connection asks again when its last answer is there. So these figures compare servers on one machine;
-//! they say nothing about latency under a given load. The client takes cores that the server could have had: beside each
-//! time stands how busy both were, and the requests for each second of the server's processor time.
+//! The load is a closed loop: a connection sends the next request after the last answer. So the figures compare servers on
+//! one machine, and do not show latency at a given rate. The client uses cores that the server could use. Therefore each
+//! time is printed with the load of both, and with the requests per second of the server's processor time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,22 @@ use polyserve_lab::reference::{BODY, with_references};
 use polyserve_load::data::Data;
 use polyserve_load::{CpuOf, Dist, Exchange, Load, Mix, Span, Traffic, Usage, prefill, run};
 
-/// Connections at a time; 1 where a server has one at a time and connections are kept.
+/// The number of connections; 1 for kept connections on a server with one connection at a time.
 const CONNECTIONS: usize = 8;
 const PIPELINE: usize = 16;
 
-/// Ids of the mix, and its seed.
+/// The number of ids of the mix, and the seed.
 const KEYS: u64 = 10_000;
 const SEED: u64 = 1;
 const MIX: Mix = Mix { get: 95, put: 5 };
 
-/// What clients ask, and how.
+/// A shape of load.
 struct Shape {
     name: &'static str,
     usage: Usage,
-    /// What the servers are asked.
+    /// The requests for servers.
     asked: fn() -> Traffic,
-    /// The same requests, with the one answer that a reference has.
+    /// The requests for references, which have a fixed answer.
     asked_of_references: fn() -> Traffic,
 }
 
@@ -71,18 +71,18 @@ fn mix() -> Traffic {
     Traffic::entities(&Data::new(SEED), KEYS, Dist::Zipf(0.99), MIX, SEED).expect("the mix is valid")
 }
 
-/// As many reads and writes as [`mix`], all of one id.
+/// The reads and writes of [`mix`], all of one id.
 fn mix_of_one() -> Traffic {
     let gets = std::iter::repeat_n(one_get(), MIX.get as usize);
     let puts = std::iter::repeat_n(one_put(BODY.as_bytes()), MIX.put as usize);
     Traffic::expecting(gets.chain(puts).collect()).expect("they are requests")
 }
 
-/// A server that runs, and the load for it.
+/// A running server, and the load for it.
 struct Subject {
     running: Running,
     load: Load,
-    /// Requests that were answered before the load.
+    /// The number of requests answered before the load.
     stored: u64,
     cost: Cost,
 }
@@ -118,7 +118,7 @@ impl Subject {
 
 fn bench(group: &mut BenchmarkGroup<'_, WallTime>, shape: &Shape, entry: &ServerEntry, is_reference: bool) {
     let close = shape.usage == Usage::Close;
-    // A reference does not read what a request says of its connection.
+    // A reference ignores the `Connection` header of a request.
     let once = u64::from(close && is_reference);
     let config = ServerConfig::default().with(|config| config.requests_per_connection = once);
     let server = (entry.make)(&config).expect("the defaults suit every server");
@@ -126,7 +126,7 @@ fn bench(group: &mut BenchmarkGroup<'_, WallTime>, shape: &Shape, entry: &Server
         return; // it closes after every answer
     }
     let name = if is_reference { format!("reference/{}", entry.name) } else { entry.name.clone() };
-    let mut subject = None; // started only where its name is asked for
+    let mut subject = None; // started only if the filter selects the bench
     group.bench_function(&name, |bencher| {
         let subject = subject.get_or_insert_with(|| Subject::start(server.as_ref(), shape, is_reference));
         bencher.iter_custom(|requests| subject.cost.add(&subject.load, requests));
@@ -136,10 +136,10 @@ fn bench(group: &mut BenchmarkGroup<'_, WallTime>, shape: &Shape, entry: &Server
     }
 }
 
-/// Processor time is known to a few milliseconds; over less than this it says nothing.
+/// The min run time for figures of processor time, which has a resolution of a few milliseconds.
 const MEASURABLE: Duration = Duration::from_millis(500);
 
-/// What all runs of one bench took together.
+/// The total times of all runs of one bench.
 #[derive(Default)]
 struct Cost {
     answered: u64,
@@ -149,7 +149,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// Runs `load` for so many requests; how long they took.
+    /// Runs `load` for the given number of requests. Returns the time.
     fn add(&mut self, load: &Load, requests: u64) -> Duration {
         let load = load.clone().with(|load| load.span = Span::Requests(requests));
         let report = run(&load, &mut |_| {}).expect("the load runs");

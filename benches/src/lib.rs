@@ -1,1 +1,1 @@
-//! Benches live in `benches/`; this library is empty.
+//! The benches are in `benches/`; this library is empty.

@@ -1,4 +1,4 @@
-//! A store of your own: implement `EntityRepo`, let the conformance kit tell whether it keeps the contract, serve it.
+//! A custom store: implement `EntityRepo`, check the contract with the conformance kit, serve the store.
 //!
 //! ```sh
 //! cargo run --release --example custom_repo
@@ -23,17 +23,17 @@ struct Ordered {
 
 impl EntityRepo for Ordered {
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        // `read` recovers from a poisoned lock: a visit that panicked has changed nothing.
+        // `read` recovers from a poisoned lock: a visit that panics changes no data.
         let entities = read(&self.entities);
         let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        // The visit sees the entity under the lock; nothing that holds the lock leaves this function.
+        // The visit runs under the lock. The guard does not leave this function.
         visit(entity.as_ref());
         Answer::Now(Ok(Lookup::Visited))
     }
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let replaced = write(&self.entities).insert(entity.id, entity);
-        // The lock is free again; only now is the old entity dropped.
+        // The old entity is dropped after the lock is released.
         Answer::Now(Ok(if replaced.is_some() { Put::Replaced } else { Put::Created }))
     }
 
@@ -48,13 +48,13 @@ impl EntityRepo for Ordered {
 }
 
 fn main() -> anyhow::Result<()> {
-    // The kit comes first: a property that needs a process of its own starts this program again.
-    // In a test file one line does the same: `repo_conformance!(ordered, RepoSubject::new(Ordered::default));`
+    // The kit runs first: a property that needs its own process starts this program again.
+    // A test file needs one line: `repo_conformance!(ordered, RepoSubject::new(Ordered::default));`
     let report = property::check("ordered", &RepoSubject::new(Ordered::default), repo::PROPERTIES);
     print!("{report}");
     anyhow::ensure!(report.conforms(), "the repo does not keep the contract");
 
-    // It conforms, so every server can serve it. An `Arc` of a repo is a repo, to be used beside the server.
+    // Every server can serve a conforming repo. An `Arc` of a repo is a repo, so the program can use the store too.
     let repo = Arc::new(Ordered::default());
     let _ = repo.put(Entity::new(7, "stored in process", 0.5)).wait()?;
     let server = PoolServer::new(ServerConfig::default(), |config| Ok(Arc::new(MpscPool::new(config.into())?)))?;

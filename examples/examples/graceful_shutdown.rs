@@ -1,4 +1,4 @@
-//! A shutdown under load loses no request: every answer that the server counts has reached a client whole.
+//! A shutdown under load loses no request: a client receives every answer that the server counts, complete.
 //!
 //! ```sh
 //! cargo run --release --example graceful_shutdown
@@ -23,7 +23,7 @@ fn main() -> anyhow::Result<()> {
     let running = server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(repo))?;
     let addr = running.local_addr();
 
-    // Clients ask without a pause, until nobody listens any more. The one with the answer number `WARM` says so.
+    // Clients send requests without a pause until the port is closed. Answer number `WARM` starts the shutdown.
     let answered = Arc::new(AtomicU64::new(0));
     let (warm, is_warm) = mpsc::channel();
     let clients: Vec<_> = (0..CLIENTS)
@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
     drop(warm);
     is_warm.recv()?;
 
-    // In mid-load: no new connections, every accepted request is answered, every thread is joined, the port is free.
+    // Under load: no new connections, every accepted request is answered, every thread is joined, the port is free.
     let drain = running.shutdown()?;
     for client in clients {
         client.join().expect("a client does not panic")?;
@@ -54,7 +54,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks once, on a connection of its own. False where the server is gone, and had not begun an answer.
+/// Sends one request on a new connection. Returns false if the server has ended and had not begun an answer.
 fn ask(addr: SocketAddr) -> anyhow::Result<bool> {
     let mut answer = String::new();
     let asked = TcpStream::connect(addr).and_then(|mut stream| {
@@ -65,10 +65,10 @@ fn ask(addr: SocketAddr) -> anyhow::Result<bool> {
         Ok(0) => Ok(false),
         Ok(_) => {
             anyhow::ensure!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "not the answer: {answer}");
-            anyhow::ensure!(answer.ends_with("\"value\":60.750847}"), "a torn answer: {answer}");
+            anyhow::ensure!(answer.ends_with("\"value\":60.750847}"), "an incomplete answer: {answer}");
             Ok(true)
         }
-        // Nobody listens, or the connection was still in the kernel's queue when the listener closed.
+        // The port is closed, or the connection was still in the kernel's queue when the listener closed.
         Err(error) if is_end(error.kind()) && answer.is_empty() => Ok(false),
         Err(error) => Err(error.into()),
     }

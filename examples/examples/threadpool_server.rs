@@ -1,4 +1,4 @@
-//! The classic: an entity server on a thread pool, its entities behind two levels of locks.
+//! An entity server on a thread pool, with entities behind two levels of locks.
 //!
 //! ```sh
 //! cargo run --release --example threadpool_server
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Every limit can be set by a variable: `POLYSERVE_LISTEN`, `POLYSERVE_WORKERS`, `POLYSERVE_HEAD_TIMEOUT` and so on.
-//! Ctrl-C drains: no new connections, but every request that has begun is answered. A second one exits at once.
+//! Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C exits at once.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use polyserve::env::Settings;
 use polyserve::prelude::*;
 
 fn main() -> anyhow::Result<()> {
-    // Before anything else, so that not even an early Ctrl-C is lost.
+    // First, so that an early Ctrl-C is not lost.
     let signals = Signals::register()?;
     let settings = Settings::from_env()?;
 

@@ -1,4 +1,4 @@
-//! An entity server on tokio: connections are tasks, and an answer that comes later holds no thread.
+//! An entity server on tokio: connections are tasks, and a deferred answer blocks no thread.
 //!
 //! ```sh
 //! cargo run --release --example tokio_server
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Every limit can be set by a variable: `POLYSERVE_LISTEN`, `POLYSERVE_WORKERS`, `POLYSERVE_HEAD_TIMEOUT` and so on.
-//! The program needs no runtime of its own. One that has a runtime hands it in with `TokioTcp::on`, and awaits
-//! `Running::drained`. Ctrl-C drains: no new connections, but every request that has begun is answered. A second one
+//! The program needs no runtime of its own. A program with a runtime passes it to `TokioTcp::on`, and awaits
+//! `Running::drained`. Ctrl-C drains: no new connections, but every request that has begun is answered. A second Ctrl-C
 //! exits at once.
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ use polyserve::env::Settings;
 use polyserve::prelude::*;
 
 fn main() -> anyhow::Result<()> {
-    // Before anything else, so that not even an early Ctrl-C is lost.
+    // First, so that an early Ctrl-C is not lost.
     let signals = Signals::register()?;
     let settings = Settings::from_env()?;
 

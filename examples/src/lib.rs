@@ -1,1 +1,1 @@
-//! Examples live in `examples/`; this library is empty.
+//! The examples are in `examples/`; this library is empty.

@@ -1,4 +1,4 @@
-//! What the binaries of this package share: the allocator that they were built with, and how they begin and end.
+//! The shared parts of the binaries: the allocator, the first output line, the end.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
@@ -15,22 +15,22 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Prints a line of JSON, and sees that it leaves.
+/// Prints a line of JSON and flushes it.
 ///
 /// # Errors
 ///
-/// Where standard output is gone.
+/// Returns an error if standard output is closed.
 pub fn say(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
     out.flush()
 }
 
-/// Sends this process a SIGTERM when standard input has ended: so it ends with whoever started it, however that one ends.
+/// Sends this process a SIGTERM when standard input ends. So the process ends with its parent, however the parent ends.
 ///
 /// # Errors
 ///
-/// Where there is no thread to wait for it.
+/// Returns an error if the waiting thread cannot be started.
 pub fn end_with_stdin() -> io::Result<()> {
     let wait = || {
         let _ = io::copy(&mut io::stdin(), &mut io::sink()); // an error is an end

@@ -44,7 +44,7 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `threadpool` | yes | the thread-pool executors, and the blocking servers that run on them |
-//! | `memory` | by the next three | the repos that need no other crate's map |
+//! | `memory` | by the next three | the repos without another crate's map |
 //! | `dashmap` | yes | the repo over the sharded map of the `dashmap` crate |
 //! | `papaya` | yes | the repo over the lock-free map of the `papaya` crate |
 //! | `scc` | yes | the repo over the bucket-locked map of the `scc` crate |

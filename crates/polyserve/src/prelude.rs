@@ -1,4 +1,4 @@
-//! What most programs use: `use polyserve::prelude::*`.
+//! The items that most programs use: `use polyserve::prelude::*`.
 
 pub use crate::catalog::Catalog;
 #[cfg(feature = "memory")]

@@ -1,11 +1,10 @@
 //! Drain on SIGINT and SIGTERM.
 //!
-//! The first of the two begins the drain; the second exits at once with 128 plus its number, whatever the drain is
-//! waiting for. Nothing exits inside a signal handler: a handler only wakes a thread of this module, so the drain runs.
+//! The first signal starts the drain. The second signal exits at once with 128 plus its number, even if the drain has not
+//! ended. The signal handler never exits; it wakes a thread of this module, so the drain runs.
 //!
-//! Invariant: from [`Signals::register`] on, no signal is lost. One that arrives before the server runs drains it as
-//! soon as [`Signals::drain`] is called. Two of a kind that arrive as one, because the kernel had not delivered the
-//! first yet, are one. Cost: a thread that sleeps.
+//! Invariant: from [`Signals::register`] on, no signal is lost. A signal that arrives before the server runs takes effect
+//! when [`Signals::drain`] is called. The kernel may merge two signals of the same kind into one. Cost: one sleeping thread.
 //!
 //! ```no_run
 //! use polyserve::prelude::*;
@@ -29,17 +28,17 @@ use polyserve_core::{Answer, Drain, Running, promise};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Arrivals;
 
-/// The signals SIGINT and SIGTERM of this process, taken over for the rest of its life.
+/// The handling of SIGINT and SIGTERM, until the process ends.
 pub struct Signals {
     first: Answer<Option<i32>>,
 }
 
 impl Signals {
-    /// Takes the signals over. Dropped without a drain, it exits at the first signal as it does at the second.
+    /// Registers the handlers. After a drop without a drain, the first signal exits the process, as the second does.
     ///
     /// # Errors
     ///
-    /// Where the system refuses the handlers or the thread.
+    /// Returns an error if the system refuses the handlers or the thread.
     pub fn register() -> io::Result<Self> {
         let mut arrivals = Arrivals::new([SIGINT, SIGTERM])?;
         let (completer, first) = promise(None);
@@ -55,20 +54,20 @@ impl Signals {
         Ok(Self { first })
     }
 
-    /// Waits for the first signal, and answers which it was.
+    /// Waits for the first signal, and returns its number.
     ///
     /// # Errors
     ///
-    /// Where the signals can no longer be heard.
+    /// Returns an error if the thread of this module has ended.
     pub fn wait(self) -> io::Result<i32> {
-        self.first.wait().ok_or_else(|| io::Error::other("the thread that listens for signals is gone"))
+        self.first.wait().ok_or_else(|| io::Error::other("the thread that waits for signals has ended"))
     }
 
-    /// Waits for the first signal, then drains `running` with its configured grace.
+    /// Waits for the first signal, then drains `running` with the configured grace.
     ///
     /// # Errors
     ///
-    /// Where the server itself has failed, or the signals can no longer be heard.
+    /// Returns an error if the server has failed, or if the thread of this module has ended.
     pub fn drain(self, running: Running) -> io::Result<Drain> {
         self.wait()?;
         running.shutdown()
@@ -81,17 +80,17 @@ impl fmt::Debug for Signals {
     }
 }
 
-/// Serves until SIGINT or SIGTERM arrives, then drains `running`. A signal that comes before this call ends the process
-/// as ever; [`Signals::register`] closes that gap.
+/// Serves until SIGINT or SIGTERM arrives, then drains `running`. A signal before this call ends the process, unless
+/// [`Signals::register`] was called before.
 ///
 /// # Errors
 ///
-/// Where the signals cannot be taken over, or the server itself has failed.
+/// Returns an error if the handlers cannot be registered, or if the server has failed.
 pub fn run_until_signalled(running: Running) -> io::Result<Drain> {
     Signals::register()?.drain(running)
 }
 
-/// What a shell reports for a process that a signal has ended.
+/// Returns the exit code that a shell reports for a process ended by a signal.
 fn exit_code(signal: i32) -> i32 {
     128 + signal
 }

@@ -1,7 +1,7 @@
-//! What every repo of the catalog costs the thread that calls it, through `EntityService`: a GET allocates nothing. A repo
-//! that is new in the catalog is held to that by itself.
+//! Allocations of a GET through `EntityService`, for every repo of the catalog: none on the calling thread. A new repo of
+//! the catalog is tested too.
 //!
-//! A binary of its own, since it replaces the allocator; one test, so that nothing else runs beside it.
+//! This file is a binary of its own, because it replaces the allocator. It has one test, so no other test runs meanwhile.
 #![cfg(feature = "memory")]
 
 use allocation_counter::measure;
@@ -10,17 +10,17 @@ use polyserve::http1::{Env, Phase, Scratch, Session, Want};
 use polyserve::service::EntityService;
 use polyserve::{Answer, Entity, EntityRepo, Lookup, ServerConfig};
 
-/// Requests that are counted, of as many ids.
+/// The number of counted requests and of ids.
 const REQUESTS: i64 = 100;
 
-/// The catalog's word for a repo that may not answer later.
+/// The promise of a repo without deferred answers.
 const NOW: &str = "answers now";
 
 fn get(id: i64) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: localhost:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n")
 }
 
-/// The requests of a keep-alive connection, each answered before the next is read; how often they allocated.
+/// Sends requests on a kept connection, one after the other. Returns the number of allocations.
 fn allocations(env: &Env, requests: &[String], status: &[u8]) -> u64 {
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     let mut all = || {
@@ -32,7 +32,7 @@ fn allocations(env: &Env, requests: &[String], status: &[u8]) -> u64 {
             session.written(written, &mut scratch);
         }
     };
-    all(); // the buffers have their sizes after that
+    all(); // the buffers grow to their final sizes
     measure(all).count_total
 }
 

@@ -1,6 +1,6 @@
-//! What an answer that comes later costs a server: nothing on one that has said so, a worker on a pool.
+//! The cost of a deferred answer: no thread on a server that promises so, a worker on a pool.
 //!
-//! No clock decides: a service holds its promises until it is told, and counts how many it holds.
+//! The test does not depend on time: a service keeps its promises until it is told to release them, and counts them.
 #![cfg(all(feature = "threadpool", feature = "async"))]
 
 use std::io::{Read, Write};
@@ -13,13 +13,13 @@ use polyserve::catalog::{Catalog, HOLDS_A_WORKER, HOLDS_NO_THREAD};
 use polyserve::sync::lock;
 use polyserve::{Answer, Completer, Reply, Request, ServerConfig, Service, Status, promise};
 
-/// It only matters where something does not happen.
+/// Only used if the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Requests: many times the threads of any server here.
+/// The number of requests: many times the threads of any server here.
 const REQUESTS: usize = 100;
 
-/// Holds every promise until it is told.
+/// A service that keeps every promise until it is told to release them.
 #[derive(Default)]
 struct Held {
     promises: Mutex<Promises>,
@@ -44,7 +44,7 @@ impl Service for Held {
 }
 
 impl Held {
-    /// Waits until `count` promises are held.
+    /// Waits until `count` promises are pending.
     fn wait_for(&self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         let mut promises = lock(&self.promises);
@@ -55,7 +55,7 @@ impl Held {
         }
     }
 
-    /// Keeps `count` of them.
+    /// Completes `count` promises.
     fn release(&self, count: usize) {
         let released: Vec<_> = lock(&self.promises).open.drain(..count).collect();
         for completer in released {
@@ -77,8 +77,8 @@ fn get(addr: SocketAddr) -> String {
     answer
 }
 
-/// Sends all requests at once to `server` with so many workers; `release` decides when they are answered. Says how many
-/// were pending at once at the most.
+/// Sends all requests at once to `server` with the given number of workers. `release` decides when they are answered.
+/// Returns the max number of pending requests.
 fn most_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> usize {
     let catalog = Catalog::builtin();
     let config = with_workers(workers);
@@ -103,7 +103,7 @@ fn with_workers(workers: usize) -> ServerConfig {
     ServerConfig::default().with(|config| config.workers = Some(workers))
 }
 
-/// Names of the built-in servers that promise `what`, and take so many workers.
+/// Returns the names of the built-in servers that promise `what` and take this number of workers.
 fn servers_that(what: &str, workers: usize) -> Vec<String> {
     let catalog = Catalog::builtin();
     let promising = catalog.servers().iter().filter(|entry| entry.promises.iter().any(|promise| promise == what));

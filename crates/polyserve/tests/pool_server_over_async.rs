@@ -1,4 +1,4 @@
-//! The pool server over executors on async runtimes, through the server kit: no crate but this one sees both.
+//! The server kit on the pool server over executors of async runtimes. Only this crate depends on both.
 #![cfg(all(feature = "threadpool", feature = "tokio", feature = "smol", feature = "futures"))]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ server_conformance!(pool_server_over_tokio_blocking, pool(over_tokio_blocking));
 server_conformance!(pool_server_over_smol_tasks, pool(over_smol_tasks));
 server_conformance!(pool_server_over_futures_tasks, pool(over_futures_tasks));
 
-/// A worker waits for answers that come later.
+/// Deferred answers block a worker.
 fn pool(make: fn(ServerConfig) -> Result<PoolServer, ConfigError>) -> ServerSubject {
     ServerSubject::new(make).deviating(|declared| declared.later_answers_hold_a_worker = true)
 }

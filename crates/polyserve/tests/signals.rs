@@ -1,4 +1,4 @@
-//! Signals belong to the whole process, so this file has one test.
+//! Signals affect the whole process, so this file has one test.
 #![cfg(all(feature = "signals", feature = "threadpool"))]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use polyserve::prelude::*;
 use polyserve::service::Echo;
 
-/// A SIGTERM that came while a server was being started was lost, and the process served on for ever.
+/// A SIGTERM during the start of a server was lost, and the process never ended.
 #[test]
 fn a_signal_before_the_drain_is_not_lost() {
     let signals = Signals::register().unwrap();

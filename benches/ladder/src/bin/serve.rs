@@ -1,5 +1,4 @@
-//! Any server of the catalog, told and heard as `polyserve serve --json` is, without all else that that command has: so
-//! that it is built in less time.
+//! Any server of the catalog, with the flags and the output of `polyserve serve --json`. It builds faster than the command.
 //!
 //! Built with `--cfg polyserve_without="pipeline_flush"` its codec sends every answer alone; with
 //! `--cfg polyserve_without="date_cache"` it formats a date for each.
@@ -14,9 +13,9 @@ use polyserve::env::{SETTINGS, Settings};
 use polyserve::signals::Signals;
 use polyserve_ladder::{end_with_stdin, say};
 
-/// What it is told beside the settings of every server, each as `--name=value`.
+/// The flags other than the settings of every server, as `--name=value`.
 const OWN: [&str; 4] = ["server", "repo", "service", "listen"];
-/// Words that `polyserve serve` needs and this has anyway.
+/// Words of `polyserve serve` that this program ignores.
 const UNDERSTOOD: [&str; 2] = ["serve", "--json"];
 const UNTIL_STDIN_ENDS: &str = "--until-stdin-ends";
 
@@ -40,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The settings, by name, and whether the end of standard input is to end it.
+/// The settings by name, and whether the end of standard input ends the process.
 fn read(words: impl Iterator<Item = String>) -> Result<(HashMap<String, String>, bool), String> {
     let (mut told, mut until_stdin_ends) = (HashMap::new(), false);
     for word in words {

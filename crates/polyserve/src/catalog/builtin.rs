@@ -1,4 +1,4 @@
-//! The built-in entries: a strategy of this project is one line here.
+//! The built-in entries, one for each strategy of this project.
 
 use std::sync::Arc;
 
@@ -44,25 +44,25 @@ fn threadpool(catalog: Catalog) -> Catalog {
         ))
         .with_executor(Entry::executor(
             "mpsc_pool",
-            "threads behind one std channel: the classic",
+            "threads behind one std channel: the textbook pool",
             &["bounded queue", "runs in order", "survives panics"],
             |config| Ok(Arc::new(MpscPool::new(config.into())?)),
         ))
         .with_executor(Entry::executor(
             "crossbeam_pool",
-            "threads that all receive from one crossbeam channel",
+            "threads that receive from one crossbeam channel",
             &["bounded queue", "runs in order", "survives panics"],
             |config| Ok(Arc::new(CrossbeamPool::new(config.into())?)),
         ))
         .with_executor(Entry::executor(
             "stealing_pool",
-            "threads with queues of their own that steal from each other",
+            "threads with a queue each, which steal from each other",
             &["bounded queue", "survives panics"],
             |config| Ok(Arc::new(StealingPool::new(config.into())?)),
         ))
 }
 
-/// What every server on an async runtime promises.
+/// The promises of every server on an async runtime.
 #[cfg(any(feature = "tokio", feature = "smol"))]
 const ASYNC: &[&str] = &["multiplexed connections", super::HOLDS_NO_THREAD, "drains"];
 
@@ -74,25 +74,25 @@ fn tokio(catalog: Catalog) -> Catalog {
     catalog
         .with_server(Entry::server(
             "tokio_tcp",
-            "tasks on tokio's multi-thread runtime, with the codec of this project",
+            "tasks on tokio's multi-thread runtime, with this project's codec",
             ASYNC,
             |config| Ok(Box::new(TokioTcp::new(config.clone())?)),
         ))
         .with_server(Entry::server(
             "tokio_per_core",
-            "a single-threaded tokio runtime for each core, each with a listener of its own",
+            "a single-threaded tokio runtime for each core, with its own listener",
             ASYNC,
             |config| Ok(Box::new(TokioPerCore::new(config.clone())?)),
         ))
         .with_executor(Entry::executor(
             "tokio_tasks",
-            "tasks that do not yield, on a tokio runtime with many threads",
+            "tasks that do not yield, on a multi-thread tokio runtime",
             &["bounded queue", "survives panics"],
             |config| Ok(Arc::new(TokioTasks::new(config.into())?)),
         ))
         .with_executor(Entry::executor(
             "tokio_blocking",
-            "tokio's blocking pool, as tokio has CPU work done",
+            "tokio's blocking pool, which tokio recommends for blocking work",
             &["bounded queue", "runs in order", "survives panics"],
             |config| Ok(Arc::new(TokioBlocking::new(config.into())?)),
         ))
@@ -102,7 +102,7 @@ fn tokio(catalog: Catalog) -> Catalog {
 fn hyper(catalog: Catalog) -> Catalog {
     catalog.with_server(Entry::server(
         "tokio_hyper",
-        "hyper's codec on tokio's multi-thread runtime, within the limits of this project",
+        "hyper's codec on tokio's multi-thread runtime, with this project's limits",
         ASYNC,
         |config| Ok(Box::new(polyserve_async::servers::TokioHyper::new(config.clone())?)),
     ))
@@ -116,7 +116,7 @@ fn smol(catalog: Catalog) -> Catalog {
     catalog
         .with_server(Entry::server(
             "smol",
-            "tasks on async-executor and async-io, what smol is made of",
+            "tasks on async-executor and async-io, the parts of smol",
             ASYNC,
             |config| Ok(Box::new(Smol::new(config.clone())?)),
         ))
@@ -148,13 +148,13 @@ fn futures(catalog: Catalog) -> Catalog {
         ))
 }
 
-/// The pool server over an executor of the catalog.
+/// Returns the pool server over an executor of the catalog.
 #[cfg(feature = "threadpool")]
 pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
     let make = Arc::clone(&executor.make);
     Entry::server(
         &format!("pool_server/{}", executor.name),
-        &format!("workers of {} share the connections; an idle one holds none", executor.name),
+        &format!("workers of {} share the connections; an idle connection holds no worker", executor.name),
         &["multiplexed connections", HOLDS_A_WORKER, "bounded queue", "drains"],
         move |config| {
             let make = Arc::clone(&make);
@@ -174,13 +174,16 @@ fn memory(catalog: Catalog) -> Catalog {
         .with_repo(Entry::repo("std_rwlock", "one map behind one readers-writer lock", REPO, || {
             Ok(Arc::new(StdRwlock::default()))
         }))
-        .with_repo(Entry::repo("two_level", "a lock for the map, and one for every entity: the classic", REPO, || {
-            Ok(Arc::new(TwoLevel::default()))
-        }))
+        .with_repo(Entry::repo(
+            "two_level",
+            "a lock for the map, and a lock for each entity: as published",
+            REPO,
+            || Ok(Arc::new(TwoLevel::default())),
+        ))
         .with_repo(Entry::repo("sharded", "tables in shards, each behind a readers-writer lock", REPO, || {
             Ok(Arc::new(Sharded::default()))
         }))
-        .with_repo(Entry::repo("packed", "entities packed in pages, in shards: the leanest", REPO, || {
+        .with_repo(Entry::repo("packed", "entities packed in pages, in shards: the smallest", REPO, || {
             Ok(Arc::new(Packed::default()))
         }))
         .with_repo(Entry::repo("copy_on_write", "immutable chunks behind pointers: readers never wait", REPO, || {
@@ -205,11 +208,11 @@ fn memory(catalog: Catalog) -> Catalog {
     catalog
 }
 
-/// What a repo in memory promises where an operation is done on the caller's thread.
+/// The promises of a repo that works on the caller's thread.
 #[cfg(feature = "memory")]
 const REPO: &[&str] = &["linearizable", "answers now", "volatile"];
 
-/// What it promises where operations are sent to threads of its own.
+/// The promises of a repo that sends operations to its own threads.
 #[cfg(feature = "memory")]
 const MESSAGES: &[&str] = &["linearizable", "answers later", "bounded mailboxes", "volatile"];
 
@@ -221,7 +224,7 @@ fn services(catalog: Catalog) -> Catalog {
             &["answers as its repo does"],
             EntityService::shared,
         ))
-        .with_service(Entry::service("echo", "any request's own body", &["answers now"], |_| Arc::new(Echo)))
+        .with_service(Entry::service("echo", "the request's body", &["answers now"], |_| Arc::new(Echo)))
         .with_service(Entry::service(
             "page",
             "GET / is a small page; every 10th request waits 2 s first",

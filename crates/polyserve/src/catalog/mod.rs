@@ -1,6 +1,6 @@
-//! Every strategy by name: what it is, what it promises, and how to make one.
+//! The catalog of strategies: name, summary, promises, constructor.
 //!
-//! A program that adds its own entry has them measured and checked like the built-in ones:
+//! The commands measure and check the entries that a program adds, as they do the built-in ones:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -14,14 +14,14 @@
 //! #     fn len(&self) -> Answer<Result<u64, RepoError>> { Answer::Now(Ok(0)) }
 //! # }
 //!
-//! let mine = Entry::repo("my_repo", "a map of mine", &["linearizable"], || Ok(Arc::new(MyRepo::default())));
+//! let mine = Entry::repo("my_repo", "my own map", &["linearizable"], || Ok(Arc::new(MyRepo::default())));
 //! let catalog = Catalog::builtin().with_repo(mine);
 //! assert!(catalog.repo("my_repo").is_ok());
 //! assert!(catalog.repo("my_rpo").unwrap_err().to_string().contains("did you mean \"my_repo\"?"));
 //! ```
 //!
-//! Invariant: a name is in a list once; an entry that is added under a known name replaces that one. Cost: a look-up
-//! walks a list of a few dozen.
+//! Invariant: a name is in a list once. An entry that is added under a known name replaces the old entry. Cost: a look-up is
+//! a linear search through a few dozen names.
 
 mod builtin;
 mod name;
@@ -34,7 +34,7 @@ use polyserve_core::{ConfigError, EntityRepo, Executor, Server, ServerConfig, Se
 
 pub use name::UnknownName;
 
-/// Makes a server of a configuration, or says what of it cannot be honoured.
+/// Makes a server with a configuration. Returns an error if the server cannot honour a setting.
 pub type MakeServer = Arc<dyn Fn(&ServerConfig) -> Result<Box<dyn Server>, ConfigError> + Send + Sync>;
 
 /// Makes a new, empty repo.
@@ -43,30 +43,30 @@ pub type MakeRepo = Arc<dyn Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Syn
 /// Makes an executor with the configured workers and queue.
 pub type MakeExecutor = Arc<dyn Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync>;
 
-/// Makes a service; one that stores nothing ignores the repo.
+/// Makes a service. A service without stored data ignores the repo.
 pub type MakeService = Arc<dyn Fn(Arc<dyn EntityRepo>) -> Arc<dyn Service> + Send + Sync>;
 
-/// A strategy: its name, and how to make one.
+/// A strategy of the catalog.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Entry<M> {
-    /// Its name, as commands take it and tables print it.
+    /// The name for commands and tables.
     pub name: String,
-    /// What it is, in one line.
+    /// A description in one line.
     pub summary: String,
-    /// What may be relied on, a few words each.
+    /// The promises, a few words each.
     pub promises: Vec<String>,
-    /// Makes one.
+    /// The constructor.
     pub make: M,
 }
 
-/// A server's entry.
+/// The entry of a server.
 pub type ServerEntry = Entry<MakeServer>;
-/// A repo's entry.
+/// The entry of a repo.
 pub type RepoEntry = Entry<MakeRepo>;
-/// An executor's entry.
+/// The entry of an executor.
 pub type ExecutorEntry = Entry<MakeExecutor>;
-/// A service's entry.
+/// The entry of a service.
 pub type ServiceEntry = Entry<MakeService>;
 
 impl<M> Entry<M> {
@@ -77,7 +77,7 @@ impl<M> Entry<M> {
 }
 
 impl Entry<MakeServer> {
-    /// A server, or a reference.
+    /// Creates the entry of a server or a reference.
     pub fn server(
         name: &str,
         summary: &str,
@@ -108,7 +108,7 @@ impl Entry<MakeServer> {
 }
 
 impl Entry<MakeRepo> {
-    /// A repo.
+    /// Creates the entry of a repo.
     pub fn repo(
         name: &str,
         summary: &str,
@@ -120,7 +120,7 @@ impl Entry<MakeRepo> {
 }
 
 impl Entry<MakeExecutor> {
-    /// An executor.
+    /// Creates the entry of an executor.
     pub fn executor(
         name: &str,
         summary: &str,
@@ -132,7 +132,7 @@ impl Entry<MakeExecutor> {
 }
 
 impl Entry<MakeService> {
-    /// A service.
+    /// Creates the entry of a service.
     pub fn service(
         name: &str,
         summary: &str,
@@ -149,7 +149,7 @@ impl<M> fmt::Debug for Entry<M> {
     }
 }
 
-/// Strategies of every kind, each kind in the order it was added.
+/// Strategies of every kind, in the order in which they were added.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     servers: Vec<ServerEntry>,
@@ -160,12 +160,12 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// One without entries.
+    /// Creates an empty catalog.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Everything that this crate was built with; what that is, its features say.
+    /// Creates the catalog of all strategies that the features of this crate enable.
     pub fn builtin() -> Self {
         builtin::catalog()
     }
@@ -200,94 +200,94 @@ impl Catalog {
         self
     }
 
-    /// Adds a reference: a limit to measure servers against, which runs like one but keeps none of their promises.
+    /// Adds a reference: a null server as a limit for measurements. It runs like a server and keeps no promises.
     #[must_use]
     pub fn with_reference(mut self, entry: ServerEntry) -> Self {
         add(&mut self.references, entry);
         self
     }
 
-    /// The servers. One that runs on an executor has its name in its own: `pool_server/mpsc_pool`.
+    /// Returns the servers. The name of a server over an executor contains the executor's name: `pool_server/mpsc_pool`.
     pub fn servers(&self) -> &[ServerEntry] {
         &self.servers
     }
 
-    /// The repos.
+    /// Returns the repos.
     pub fn repos(&self) -> &[RepoEntry] {
         &self.repos
     }
 
-    /// The executors.
+    /// Returns the executors.
     pub fn executors(&self) -> &[ExecutorEntry] {
         &self.executors
     }
 
-    /// The services.
+    /// Returns the services.
     pub fn services(&self) -> &[ServiceEntry] {
         &self.services
     }
 
-    /// The references.
+    /// Returns the references.
     pub fn references(&self) -> &[ServerEntry] {
         &self.references
     }
 
-    /// The server of this name. `pool_server` alone means `pool_server/mpsc_pool`.
+    /// Returns the server with this name. `pool_server` is short for `pool_server/mpsc_pool`.
     ///
     /// # Errors
     ///
-    /// Where there is none; the error lists those there are.
+    /// Returns [`UnknownName`] with the known names if the name is unknown.
     pub fn server(&self, name: &str) -> Result<&ServerEntry, UnknownName> {
         let (short, full) = ALIAS;
         let known = find("server", &self.servers, if name == short { full } else { name });
         known.map_err(|error| if self.servers.iter().any(|entry| entry.name == full) { error.or(short) } else { error })
     }
 
-    /// The repo of this name.
+    /// Returns the repo with this name.
     ///
     /// # Errors
     ///
-    /// Where there is none; the error lists those there are.
+    /// Returns [`UnknownName`] with the known names if the name is unknown.
     pub fn repo(&self, name: &str) -> Result<&RepoEntry, UnknownName> {
         find("repo", &self.repos, name)
     }
 
-    /// The executor of this name.
+    /// Returns the executor with this name.
     ///
     /// # Errors
     ///
-    /// Where there is none; the error lists those there are.
+    /// Returns [`UnknownName`] with the known names if the name is unknown.
     pub fn executor(&self, name: &str) -> Result<&ExecutorEntry, UnknownName> {
         find("executor", &self.executors, name)
     }
 
-    /// The service of this name.
+    /// Returns the service with this name.
     ///
     /// # Errors
     ///
-    /// Where there is none; the error lists those there are.
+    /// Returns [`UnknownName`] with the known names if the name is unknown.
     pub fn service(&self, name: &str) -> Result<&ServiceEntry, UnknownName> {
         find("service", &self.services, name)
     }
 
-    /// The reference of this name.
+    /// Returns the reference with this name.
     ///
     /// # Errors
     ///
-    /// Where there is none; the error lists those there are.
+    /// Returns [`UnknownName`] with the known names if the name is unknown.
     pub fn reference(&self, name: &str) -> Result<&ServerEntry, UnknownName> {
         find("reference", &self.references, name)
     }
 }
 
-/// What a server promises in whose workers an answer that comes later is waited for: so many can be at once as there are
-/// workers.
+/// The promise of a server that blocks a worker for each deferred answer: at most as many deferred answers are pending as
+/// there are workers.
 pub const HOLDS_A_WORKER: &str = "later answers hold a worker";
 
-/// What a server promises in which an answer that comes later holds no thread.
+/// The promise of a server that blocks no thread for a deferred answer.
 pub const HOLDS_NO_THREAD: &str = "later answers hold no thread";
 
-/// A short name, and the server it means.
+/// A short name, and the full name of the server.
 const ALIAS: (&str, &str) = ("pool_server", "pool_server/mpsc_pool");
 
 fn add<M>(entries: &mut Vec<Entry<M>>, entry: Entry<M>) {

@@ -1,4 +1,4 @@
-//! A name that is not in the catalog, and what may have been meant.
+//! The error of an unknown name, with a suggestion.
 
 use std::error::Error;
 use std::fmt;
@@ -16,18 +16,18 @@ impl UnknownName {
         Self { kind, name: name.to_owned(), known }
     }
 
-    /// This error, where `name` would have been known too.
+    /// Adds `name` to the known names.
     pub(super) fn or(mut self, name: &str) -> Self {
         self.known.push(name.to_owned());
         self
     }
 
-    /// The names there are.
+    /// Returns the known names.
     pub fn known(&self) -> &[String] {
         &self.known
     }
 
-    /// The known name that looks most like this one, if any does.
+    /// Returns the known name nearest to the unknown one, if any is near.
     pub fn suggestion(&self) -> Option<&str> {
         let far = |known: &&String| distance(&self.name, known);
         let nearest = self.known.iter().min_by_key(far).filter(|known| far(known) * 3 <= known.len());
@@ -51,7 +51,7 @@ impl fmt::Display for UnknownName {
 
 impl Error for UnknownName {}
 
-/// How many characters have to be added, dropped or changed to turn `from` into `to` (Levenshtein); case is no change.
+/// Returns the Levenshtein distance of two names, ignoring case.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

@@ -85,7 +85,7 @@ mod threadpool {
         }
     }
 
-    /// Experiments ask by it how many answers that come later a server can wait for.
+    /// Experiments derive the max number of pending deferred answers from the promise.
     #[test]
     fn every_server_says_what_later_answers_hold() {
         for entry in Catalog::builtin().servers() {

@@ -1,4 +1,4 @@
-//! How a setting's value is written: parsed from text, and shown again.
+//! The text forms of settings: parsing and formatting.
 
 /// A whole number.
 pub(super) mod count {
@@ -77,7 +77,7 @@ pub(super) mod time {
     }
 }
 
-/// On or off.
+/// A boolean.
 pub(super) mod switch {
     pub(crate) const NAME: &str = "BOOL";
     pub(crate) const FORM: &str = "true or false";
@@ -95,7 +95,7 @@ pub(super) mod switch {
     }
 }
 
-/// Any text; none by default.
+/// Any text. The default is no text.
 pub(super) mod text {
     pub(crate) const NAME: &str = "TEXT";
     pub(crate) const FORM: &str = "a text";

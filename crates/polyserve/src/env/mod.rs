@@ -1,11 +1,14 @@
-//! Configuration from flags and environment variables: which source of a setting counts, and what it says.
+//! Configuration from flags and environment variables.
 //!
-//! For every setting the first source that has it counts: the flag, then its `POLYSERVE_...` variable, then the
-//! published servers' variable (`TCP_ADDRESS`, `THREAD_POOL_SIZE`), then the default. What is overridden is not even
-//! looked at. An empty variable counts as none.
+//! For every setting the first source with a value counts: the flag, then the `POLYSERVE_...` variable, then the published
+//! servers' variable (`TCP_ADDRESS`, `THREAD_POOL_SIZE`), then the default. Overridden values are not checked. An empty
+//! variable counts as none. An unknown `POLYSERVE_...` variable is an error.
 //!
-//! Invariant: this process's environment is read through a function that the caller gives, so that a test never
-//! changes it. Cost: one look-up a setting, once.
+//! A server refuses a setting that it does not have. If a flag has set it, that is an error. If a variable has set it, the
+//! setting is left out with a warning, see [`Settings::make`].
+//!
+//! Invariant: the caller passes a function that reads variables, so tests never change the environment. Cost: one look-up
+//! for each setting, once.
 //!
 //! ```
 //! use polyserve::env::Settings;
@@ -34,13 +37,13 @@ use polyserve_core::{ConfigError, ServerConfig, net};
 use crate::catalog::{ServerEntry, UnknownName};
 pub use setting::{SETTINGS, Setting};
 
-/// Where a server listens that was told nothing: 127.0.0.1:8001.
+/// The default address: 127.0.0.1:8001.
 pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8001);
 
-/// The name of the address as a setting: the flag is `--listen`, the variable [`LISTEN_VARIABLE`].
+/// The name of the address setting: the flag is `--listen`, the variable [`LISTEN_VARIABLE`].
 pub const LISTEN: &str = "listen";
 
-/// The variable with the address to listen on, `HOST:PORT`; a name is resolved.
+/// The variable with the address to listen on, `HOST:PORT`. A name is resolved.
 pub const LISTEN_VARIABLE: &str = "POLYSERVE_LISTEN";
 
 /// The published servers' variable with the address to listen on.
@@ -49,20 +52,20 @@ pub const PUBLISHED_LISTEN: &str = "TCP_ADDRESS";
 /// The published servers' variable with the number of workers. See [`Settings::pool_size`].
 pub const PUBLISHED_WORKERS: &str = "THREAD_POOL_SIZE";
 
-/// What the sources say together.
+/// The settings from all sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Every limit; [`validate`](ServerConfig::validate) accepts it.
+    /// The limits. [`validate`](ServerConfig::validate) accepts them.
     pub config: ServerConfig,
-    /// `THREAD_POOL_SIZE`, unless the number of workers was set by name. A hint: a server that takes a number of workers
-    /// takes this one, any other is not disturbed by it. [`Settings::make`] applies it.
+    /// `THREAD_POOL_SIZE`, unless a flag or `POLYSERVE_WORKERS` sets the number of workers. A server that takes no number of
+    /// workers leaves it out with a warning. [`Settings::make`] applies it.
     pub pool_size: Option<usize>,
-    /// The names of those settings of [`SETTINGS`] that a flag or a `POLYSERVE_...` variable has set.
+    /// The names of the settings that a flag or a `POLYSERVE_...` variable has set.
     pub given: Vec<&'static str>,
-    /// Those of `given` that a flag has set.
+    /// The names of the settings that a flag has set.
     by_flag: Vec<&'static str>,
 }
 
@@ -213,7 +216,7 @@ impl Sources<'_> {
     }
 }
 
-/// The project's own variables that are no setting of a server: of its tests, benches and builds.
+/// The project's other variables: for the command, the tests, the benches and the build.
 const OTHER_VARIABLES: &[&str] = &[
     LISTEN_VARIABLE,
     "POLYSERVE_LOG",
@@ -231,7 +234,7 @@ const OTHER_VARIABLES: &[&str] = &[
     "POLYSERVE_TEST_WAITS",
 ];
 
-/// Variables that have another name now.
+/// Renamed variables: the old and the new name.
 const RENAMED_VARIABLES: &[(&str, &str)] = &[("POLYSERVE_BANNER", "POLYSERVE_SERVER_HEADER")];
 
 /// Checks that every `POLYSERVE_...` variable among `variables` is known: a setting's, the project's own, or one of `more`.
@@ -268,14 +271,14 @@ pub fn check_variables(
     Ok(())
 }
 
-/// Sets one setting, and checks it alone, so that an error names its source.
+/// Applies one setting. Validates it alone, so that the error names its source.
 fn apply(setting: &Setting, value: &Value, config: &mut ServerConfig) -> Result<(), SettingError> {
     let wrong = |why| Err(value.wrong(why));
     if !setting.set(config, &value.text) {
         return wrong(format!("is not {}", setting.form()));
     }
     let mut alone = ServerConfig::default();
-    let _ = setting.set(&mut alone, &value.text); // as above
+    let _ = setting.set(&mut alone, &value.text); // succeeded above
     alone.validate().or_else(|error| wrong(format!("is refused: {error}")))
 }
 
@@ -290,7 +293,7 @@ impl Value {
     }
 }
 
-/// At most about `most` bytes of a text: an error is one line.
+/// Returns at most about `most` bytes of a text, because an error is one line.
 fn brief(text: &str, most: usize) -> String {
     let kept = &text[..text.floor_char_boundary(most)];
     if kept.len() < text.len() { format!("{kept}...") } else { kept.to_owned() }
@@ -302,7 +305,7 @@ enum Source {
     Variable(String),
 }
 
-/// A setting whose value does not say what it should: names the flag or the variable, the value, and what is allowed.
+/// The error of a setting. It names the flag or the variable, the value, and the allowed values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingError {
     source: Source,

@@ -1,4 +1,4 @@
-//! Every field of [`ServerConfig`] as a setting: one row each, from which its variable, its flag and its help follow.
+//! The fields of [`ServerConfig`] as settings. The variable, the flag and the help follow from one row for each.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use polyserve_core::ServerConfig;
 
 use super::form;
 
-/// A field of [`ServerConfig`] that can be set by text.
+/// A field of [`ServerConfig`] that text can set.
 #[derive(Clone, Copy)]
 pub struct Setting {
     name: &'static str,
@@ -18,48 +18,48 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The field: `head_timeout`.
+    /// Returns the name of the field: `head_timeout`.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What it means, in one line.
+    /// Returns a description in one line.
     pub fn summary(&self) -> &'static str {
         self.summary
     }
 
-    /// What its value may be: "a time such as 10s, 500ms or 2m".
+    /// Returns the form of the value: "a time such as 10s, 500ms or 2m".
     pub fn form(&self) -> &'static str {
         self.form
     }
 
-    /// What stands for its value in a usage line: `TIME`.
+    /// Returns the placeholder of the value in a usage line: `TIME`.
     pub fn value_name(&self) -> &'static str {
         self.value_name
     }
 
-    /// Whether it is on or off and nothing else, so that a flag needs no value.
+    /// Whether the setting is a boolean, so that its flag needs no value.
     pub fn is_switch(&self) -> bool {
         self.form == form::switch::FORM
     }
 
-    /// Its environment variable: `POLYSERVE_HEAD_TIMEOUT`.
+    /// Returns the environment variable: `POLYSERVE_HEAD_TIMEOUT`.
     pub fn variable(&self) -> String {
         variable(self.name)
     }
 
-    /// Its flag: `--head-timeout`.
+    /// Returns the flag: `--head-timeout`.
     pub fn flag(&self) -> String {
         flag(self.name)
     }
 
-    /// Its value in `config`, as it could be written.
+    /// Returns the value in `config` as text.
     pub fn show(&self, config: &ServerConfig) -> String {
         (self.show)(config)
     }
 
-    /// Sets it in `config`; false where `text` is not of its [`form`](Self::form). Whether the value makes sense, only
-    /// [`ServerConfig::validate`] says.
+    /// Sets the value in `config`. Returns false if `text` does not have the [`form`](Self::form). The range is checked by
+    /// [`ServerConfig::validate`].
     #[must_use]
     pub fn set(&self, config: &mut ServerConfig, text: &str) -> bool {
         (self.set)(config, text)
@@ -72,12 +72,12 @@ impl fmt::Debug for Setting {
     }
 }
 
-/// The variable of the setting `name`.
+/// Returns the variable of the setting `name`.
 pub(super) fn variable(name: &str) -> String {
     format!("POLYSERVE_{}", name.to_ascii_uppercase())
 }
 
-/// The flag of the setting `name`.
+/// Returns the flag of the setting `name`.
 pub(super) fn flag(name: &str) -> String {
     format!("--{}", name.replace('_', "-"))
 }
@@ -97,21 +97,21 @@ macro_rules! settings {
 }
 
 settings! {
-    workers: workers, "Threads that serve";
-    queue: queue, "Jobs that may wait for a worker, if the server has a queue; more are answered 503";
-    max_connections: count, "Open connections; past it 503";
+    workers: workers, "Number of worker threads";
+    queue: queue, "Max jobs that wait for a worker, if the server has a queue; more are answered 503";
+    max_connections: count, "Max open connections; more are answered 503";
     backlog: count, "The kernel's queue of connections that wait to be accepted";
-    head_timeout: time, "From a request's first byte to the end of its head; past it 408";
-    body_timeout: time, "From the end of the head to the end of the body; past it 408";
-    answer_timeout: time, "From a request to an answer that comes later; past it 503";
-    idle_timeout: time, "From accept, or the last answer, to a request's first byte; past it closed";
-    write_timeout: time, "From an answer to the client having taken it; past it cut";
-    linger_timeout: time, "How long a closed connection is still read from, so that the client sees the last answer";
-    max_head: bytes, "Bytes of request line and headers; past it 431 or 414";
-    max_headers: count, "Header fields; past it 431";
-    max_body: bytes, "Bytes of body; past it 413";
-    requests_per_connection: count, "Requests answered on one connection before it is closed; 0 is no limit";
+    head_timeout: time, "Max time from a request's first byte to the end of its head; then 408";
+    body_timeout: time, "Max time from the end of the head to the end of the body; then 408";
+    answer_timeout: time, "Max time from a request to a deferred answer; then 503";
+    idle_timeout: time, "Max time from accept or the last answer to a request's first byte; then the connection is closed";
+    write_timeout: time, "Max time for the client to take an answer; then the connection is cut";
+    linger_timeout: time, "Max time that a closed connection is still read, so that the client receives the last answer";
+    max_head: bytes, "Max size of request line and headers; more is answered 431 or 414";
+    max_headers: count, "Max number of header fields; more are answered 431";
+    max_body: bytes, "Max size of a body; more is answered 413";
+    requests_per_connection: count, "Max requests on one connection; then it is closed; 0 is no limit";
     defer_accept: switch, "The kernel hands a connection over only when its first byte is there (Linux)";
-    drain_grace: time, "How long a shutdown waits for requests that have begun";
-    server_header: text, "The Server header's value";
+    drain_grace: time, "Max time that a shutdown waits for requests that have begun";
+    server_header: text, "The value of the Server header";
 }

@@ -18,7 +18,7 @@ fn nothing_said_is_the_default() {
     assert_eq!((settings.pool_size, settings.given), (None, vec![]));
 }
 
-/// A field that is added to the configuration gets a variable and a flag, or this fails.
+/// Every field of the configuration has a variable and a flag.
 #[test]
 fn every_field_has_a_setting() {
     let shown = format!("{:#?}", ServerConfig::default());
