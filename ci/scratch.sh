@@ -1,19 +1,45 @@
 #!/usr/bin/env bash
-# A project outside the workspace depends on polyserve by path, writes its own repo, serves it and runs the kit on it.
+# Projects outside the workspace. One has its own repo, serves it and runs the kit on it. The others are the README's snippets,
+# each with exactly the dependencies that the README names before it; they are built and run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 root=$PWD
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-cp -r ci/scratch/. "$tmp"
-sed "s|@ROOT@|$root|" ci/scratch/Cargo.toml.in >"$tmp/Cargo.toml"
-rm "$tmp/Cargo.toml.in"
 export CARGO_TARGET_DIR=$root/target/scratch
-cd "$tmp"
+
+cp -r ci/scratch "$tmp/repo"
+sed "s|@ROOT@|$root|" ci/scratch/Cargo.toml.in >"$tmp/repo/Cargo.toml"
+rm "$tmp/repo/Cargo.toml.in"
+cd "$tmp/repo"
 if cargo tree -q -e normal --prefix none | grep -E '^(tokio|hyper|clap|signal-hook|humantime) '; then
-    echo "the features asked for do not need these" >&2
+    echo "the enabled features do not need these" >&2
     exit 1
 fi
 cargo run -q
 cargo test -q
+
+# Splits the README: snippet N is $tmp/snippet-N, with the last block of TOML before the block of Rust.
+awk -v tmp="$tmp" '
+    /^```/ { if (block == "rust") { close(dir "/src/main.rs") }
+             block = block == "" ? substr($0, 4) : ""
+             if (block == "toml") toml = ""
+             if (block == "rust") {
+                 dir = tmp "/snippet-" ++count
+                 system("mkdir -p " dir "/src")
+                 printf "[package]\nname = \"snippet-%d\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n%s\n[workspace]\n", count, toml >(dir "/Cargo.toml")
+                 close(dir "/Cargo.toml")
+             }
+             next }
+    block == "toml" { toml = toml $0 "\n" }
+    block == "rust" { print >(dir "/src/main.rs") }
+' "$root/README.md"
+count=0
+for dir in "$tmp"/snippet-*; do
+    sed -i "s|\"../polyserve/|\"$root/|" "$dir/Cargo.toml"
+    grep '^polyserve' "$dir/Cargo.toml"
+    (cd "$dir" && cargo run -q)
+    count=$((count + 1))
+done
+[ "$count" = 2 ] || { echo "the README has 2 snippets, and $count were found" >&2; exit 1; }

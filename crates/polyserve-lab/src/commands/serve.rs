@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::catalog::{Catalog, Entry};
-use polyserve::service::Page;
+use polyserve::env::{STRICT_MEDIA_TYPE, switch};
+use polyserve::service::{EntityService, Page};
 use polyserve::signals::Signals;
-use polyserve::{Drain, ServerConfig};
+use polyserve::{Drain, ServerConfig, Service};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
@@ -43,6 +44,10 @@ pub(crate) struct ServeArgs {
     /// How long the page waits. With `--service page`. [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     page_wait: Option<Duration>,
+    /// Answer 415 to a PUT with a Content-Type other than JSON. With `--service entity`.
+    /// [env: POLYSERVE_STRICT_MEDIA_TYPE] [default: false]
+    #[arg(long)]
+    strict_media_type: bool,
     /// How long the repo takes over each answer: a store that has to ask somebody else. A new entity is stored at once.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     repo_delay: Option<Duration>,
@@ -62,7 +67,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 /// Serves.
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
     let signals = Signals::register().context("the signals cannot be taken over")?;
-    let catalog = with_page(catalog, args)?;
+    let catalog = with_media_type(with_page(catalog, args)?, args)?;
     let settings = args.config.settings(args.listen.as_deref())?;
     // The error for a name that nobody has is the one that lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
@@ -118,6 +123,19 @@ fn with_page(catalog: &Catalog, args: &ServeArgs) -> Result<Catalog, Misuse> {
     let (every, wait) = (args.page_every.unwrap_or(10), args.page_wait.unwrap_or(Duration::from_secs(2)));
     let page = Entry::service(PAGE, "GET / is a small page", &[], move |_| Arc::new(Page::new(every, wait)));
     Ok(catalog.clone().with_service(page))
+}
+
+/// The catalog, with an entity service that is as strict as the arguments and the environment want it.
+fn with_media_type(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Catalog> {
+    const ENTITY: &str = "entity";
+    if args.strict_media_type && args.service != ENTITY {
+        return Err(Misuse("--strict-media-type is for --service entity".into()).into());
+    }
+    if !args.strict_media_type && !switch(STRICT_MEDIA_TYPE, std::env::var_os(STRICT_MEDIA_TYPE))? {
+        return Ok(catalog);
+    }
+    let strict = |repo| Arc::new(EntityService::new(repo).strict_media_type(true)) as Arc<dyn Service>;
+    Ok(catalog.with_service(Entry::service(ENTITY, "the entity store, JSON only", &[], strict)))
 }
 
 fn warn_of_descriptors(config: &ServerConfig) {

@@ -151,6 +151,23 @@ fn a_variable_that_the_server_does_not_have_warns() {
     }
 }
 
+/// `text/plain`, as JMeter sends it, was refused on every server.
+#[test]
+fn a_media_type_is_judged_only_if_that_is_asked_for() {
+    let body = r#"{"id":1,"description":"one","value":1.5}"#;
+    let head = "PUT / HTTP/1.0\r\nContent-Type: text/plain; charset=UTF-8\r\nContent-Length";
+    let put = format!("{head}: {}\r\n\r\n{body}", body.len());
+    assert!(ask(serve(&[]).addr, &put).starts_with("HTTP/1.1 201 "));
+    assert!(ask(serve(&["--strict-media-type"]).addr, &put).starts_with("HTTP/1.1 415 "));
+    let mut command = polyserve(&ANY);
+    let strict = Serving::start({
+        command.env("POLYSERVE_STRICT_MEDIA_TYPE", "true");
+        command
+    });
+    assert!(ask(strict.addr, &put).starts_with("HTTP/1.1 415 "));
+    assert!(misused(&["serve", "--service", "echo", "--strict-media-type"]).contains("--service entity"));
+}
+
 /// A misspelt variable was ignored.
 #[test]
 fn an_unknown_variable_is_an_error() {

@@ -52,6 +52,20 @@ pub const PUBLISHED_LISTEN: &str = "TCP_ADDRESS";
 /// The published servers' variable with the number of workers. See [`Settings::pool_size`].
 pub const PUBLISHED_WORKERS: &str = "THREAD_POOL_SIZE";
 
+/// The variable that makes the entity service reject a `Content-Type` other than JSON. A boolean, off by default.
+pub const STRICT_MEDIA_TYPE: &str = "POLYSERVE_STRICT_MEDIA_TYPE";
+
+/// Parses the value of the boolean variable `name`. An absent or empty value is false.
+///
+/// # Errors
+///
+/// Returns [`SettingError`] if the value is not a boolean.
+pub fn switch(name: &str, value: Option<OsString>) -> Result<bool, SettingError> {
+    let Some(raw) = value.filter(|raw| !raw.is_empty()) else { return Ok(false) };
+    let value = Value { source: Source::Variable(name.to_owned()), text: raw.to_string_lossy().into_owned() };
+    form::switch::parse(&value.text).ok_or_else(|| value.wrong(format!("is not {}", form::switch::FORM)))
+}
+
 /// The settings from all sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -219,6 +233,7 @@ impl Sources<'_> {
 /// The project's other variables: for the command, the tests, the benches and the build.
 const OTHER_VARIABLES: &[&str] = &[
     LISTEN_VARIABLE,
+    STRICT_MEDIA_TYPE,
     "POLYSERVE_LOG",
     "POLYSERVE_BENCH_THREADS",
     "POLYSERVE_BUILT_AS",

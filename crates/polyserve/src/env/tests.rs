@@ -101,6 +101,15 @@ fn errors_name_the_source_the_value_and_what_is_allowed() {
 }
 
 #[test]
+fn a_boolean_variable_is_off_unless_it_is_set() {
+    let strict = |value: Option<&str>| switch(STRICT_MEDIA_TYPE, value.map(Into::into));
+    assert_eq!((strict(None), strict(Some("")), strict(Some("off"))), (Ok(false), Ok(false), Ok(false)));
+    assert_eq!((strict(Some("1")), strict(Some("true"))), (Ok(true), Ok(true)));
+    let error = strict(Some("maybe")).unwrap_err().to_string();
+    assert!(error.contains("POLYSERVE_STRICT_MEDIA_TYPE=\"maybe\"") && error.contains("true or false"), "{error}");
+}
+
+#[test]
 fn an_error_is_short_whatever_the_value() {
     let long = "\u{2603}".repeat(10_000);
     for variable in ["POLYSERVE_QUEUE", "POLYSERVE_LISTEN"] {
