@@ -1,9 +1,9 @@
-//! Servers and executors on async runtimes for polyserve, one strategy a file. Nothing is built but what a feature names.
+//! Servers and executors on async runtimes for polyserve, one strategy a file. A strategy is built only if its feature is on.
 //!
 //! # Layout
 //!
 //! * [`servers`]: how connections become tasks.
-//! * `tower`: services of this project where a `tower::Service` is wanted.
+//! * `tower`: services of this project as `tower::Service`s.
 //! * [`executors`]: how CPU work becomes tasks of the same runtimes.
 //!
 //! # Features
@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `tokio` | `tokio_tcp`, `tokio_per_core`, and executors on tokio |
 //! | `hyper` | `tokio_hyper` (with `tokio`) |
-//! | `http2` | HTTP/2 with prior knowledge in `tokio_hyper`, off until it is asked for |
+//! | `http2` | HTTP/2 with prior knowledge in `tokio_hyper`, off by default |
 //! | `tower` | a service as a `tower::Service`; with `hyper`, a `tower::Service` on `tokio_hyper` |
 //! | `smol` | `smol`, and an executor on it |
 //! | `futures` | `futures_pool`, and an executor on it |

@@ -1,4 +1,4 @@
-//! What a drain says of a thread that is stuck.
+//! The counts of a drain that leaves a stuck thread behind.
 #![cfg(all(feature = "tokio", feature = "smol", feature = "futures"))]
 
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use polyserve_async::servers::{FuturesPool, Smol, TokioPerCore, TokioTcp};
 use polyserve_core::{Answer, Reply, Request, Server, ServerConfig, Service, Status};
 
-/// Blocks its thread between two meetings.
+/// A service that blocks its thread between two barriers.
 struct Blocking([Barrier; 2]);
 
 impl Service for Blocking {
@@ -21,7 +21,7 @@ impl Service for Blocking {
     }
 }
 
-/// The request of a stuck thread was counted twice by the servers with a roll: as stuck, and as cut.
+/// The request of a stuck thread was counted twice: as stuck and as cut.
 #[test]
 fn a_stuck_request_is_not_cut_too() {
     let config = ServerConfig::default().with(|config| config.workers = Some(2));

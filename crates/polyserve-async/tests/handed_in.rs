@@ -1,4 +1,4 @@
-//! A runtime that is handed in: the server is a guest on it, and its drain is awaited.
+//! A server on the runtime of its caller, which awaits the drain.
 #![cfg(feature = "tokio")]
 
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 const CLIENTS: u32 = 3;
 const REQUESTS: u32 = 5;
 
-/// Asks on one connection, says so, and expects that the server closes it.
+/// Sends requests on one connection, reports that they were answered, and expects the server to close the connection.
 fn ask(addr: SocketAddr, asked: &Semaphore) {
     let mut stream = TcpStream::connect(addr).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time that is valid");
@@ -66,15 +66,15 @@ fn on_a_runtime_of_two_threads_the_drain_is_awaited() {
     assert_eq!(runtime.block_on(serve_and_drain()), ALL);
 }
 
-/// The server's main thread waited for tasks that were gone with their runtime.
+/// The server's main thread waited for tasks that had been dropped with their runtime.
 #[test]
 fn a_server_ends_with_its_runtime() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_io().build().unwrap();
     let running = runtime.block_on(async { serve() });
     let addr = running.local_addr();
     drop(runtime);
-    assert!(TcpStream::connect(addr).is_err(), "nobody listens");
-    // An hour's grace is not waited for: this returns, or the test runner's patience ends.
+    assert!(TcpStream::connect(addr).is_err(), "the server still listens");
+    // The grace of an hour is not waited for.
     assert_eq!(running.shutdown_within(Duration::from_secs(3600)).expect("it ends well"), Drain::default());
 }
 
@@ -100,7 +100,7 @@ fn a_runtime_without_io_is_an_error() {
         for server in servers {
             let error = server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).expect_err("it cannot accept");
             assert!(error.to_string().contains("enable_io"), "{error}");
-            // The failure leaves nothing behind that the caller's thread chokes on.
+            // The failure leaves nothing behind that panics on a thread of a runtime.
             let inside = runtime.block_on(async { server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).map(drop) });
             assert!(inside.is_err_and(|error| error.to_string().contains("enable_io")));
         }

@@ -1,4 +1,4 @@
-//! `smol` on an executor that somebody else runs.
+//! `smol` on the executor of its caller.
 #![cfg(feature = "smol")]
 
 use std::io::{self, Read as _, Write as _};
@@ -27,7 +27,7 @@ fn ask(addr: SocketAddr) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Says on which thread it is called.
+/// A service that reports on which thread it is called.
 struct Where(mpsc::Sender<thread::ThreadId>);
 
 impl Service for Where {
@@ -37,7 +37,7 @@ impl Service for Where {
     }
 }
 
-/// The tasks of two servers run where their executor's owner runs it, and their ends are awaited there.
+/// The tasks of two servers run on the thread of their executor's owner, which also awaits their ends.
 #[test]
 fn tasks_run_where_the_owner_runs_them() {
     let executor = Arc::new(Executor::new());
@@ -64,11 +64,11 @@ fn tasks_run_where_the_owner_runs_them() {
     end.complete(()).unwrap();
     owner.join().unwrap();
     for addr in addrs {
-        assert!(TcpStream::connect(addr).is_err(), "somebody still listens");
+        assert!(TcpStream::connect(addr).is_err(), "the server still listens");
     }
 }
 
-/// An executor that its owner has dropped takes its tasks with it: the run ends, and nobody waits for it.
+/// An executor that its owner has dropped drops its tasks: the run ends at once.
 #[test]
 fn an_executor_that_is_dropped_ends_its_connections() {
     let executor = Arc::new(Executor::new());

@@ -1,4 +1,4 @@
-//! A listener whose accepts a task awaits.
+//! A listener that a task awaits connections from.
 //!
 //! Invariant: it neither fails nor spins, whatever `accept(2)` returns. Cost: one `accept(2)` for each connection.
 

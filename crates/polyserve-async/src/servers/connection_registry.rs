@@ -207,7 +207,7 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         all
     }
 
-    /// Wakes the tasks whose deadline has passed. Returns the tick of the earliest deadline that is left.
+    /// Wakes each task that is past its deadline. Returns the tick of the earliest deadline that is left.
     fn sweep(&self) -> u64 {
         self.next_sweep.store(NEVER, Ordering::SeqCst);
         let now = self.tick(Instant::now());

@@ -74,9 +74,9 @@ enum WaitKind {
 const STEPS: usize = 8;
 
 /// The result of a step.
-enum Step {
+enum Progress {
     /// Another step can follow now.
-    Next,
+    Continue,
     /// The task waits.
     Wait,
     /// The connection is to be closed.
@@ -117,7 +117,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
     }
 
-    /// The task of a connection whose last answer is sent, and which counts as lingering.
+    /// The task of a connection that has sent its last answer, and that counts as lingering.
     pub(crate) fn lingering(registry: Arc<ConnectionRegistry<S>>, entry: Arc<ConnectionEntry<S>>) -> Self {
         Self::in_mode(Mode::Lingering, registry, entry)
     }
@@ -145,12 +145,12 @@ impl<S: AsyncSocket> ConnectionTask<S> {
                 Mode::Lingering => self.linger(cx, buffers),
             };
             match step {
-                Step::Next => {}
-                Step::Wait => {
+                Progress::Continue => {}
+                Progress::Wait => {
                     self.entry.set_busy(self.session.is_busy());
                     return Poll::Pending;
                 }
-                Step::End => return Poll::Ready(()),
+                Progress::End => return Poll::Ready(()),
             }
         }
         cx.waker().wake_by_ref();
@@ -158,13 +158,13 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     }
 
     /// Does what the session wants next.
-    fn serve(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
+    fn serve(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
         if self.server().shutdown.is_begun() && self.server().is_over() {
             return self.abandon();
         }
         if !self.session.unsent().is_empty() {
             match self.send_unsent(cx) {
-                Poll::Pending => return Step::Wait,
+                Poll::Pending => return Progress::Wait,
                 Poll::Ready(false) => return self.abandon(),
                 Poll::Ready(true) if self.waiting == WaitKind::Write => self.waiting = WaitKind::None,
                 Poll::Ready(true) => {}
@@ -181,7 +181,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
                 self.entry.set_calling(false);
                 if polled.is_pending() {
                     return match self.wait_for(WaitKind::Session(self.session.stage())) {
-                        Deadline::Ahead => Step::Wait,
+                        Deadline::Ahead => Progress::Wait,
                         Deadline::Passed => self.time_out(buffers),
                     };
                 }
@@ -192,11 +192,11 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         self.want = self.session.resume(&self.registry.server.env, &mut buffers.scratch);
         self.entry.set_calling(false);
         self.send(buffers);
-        Step::Next
+        Progress::Continue
     }
 
     /// Reads, and passes what was read to the session, which calls the service.
-    fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
+    fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
         // In a drain an idle connection ends, unless a request is in the socket already.
         let last = phase == Phase::Idle && self.server().shutdown.is_begun();
         let read = match self.entry.socket() {
@@ -207,13 +207,13 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             return self.take_input(read, buffers);
         }
         if last {
-            return Step::End;
+            return Progress::End;
         }
         if self.entry.socket().is_none() {
             return self.register();
         }
         match self.wait_for(WaitKind::Session(self.session.stage())) {
-            Deadline::Ahead => Step::Wait,
+            Deadline::Ahead => Progress::Wait,
             // The runtime may not have reported yet what is in the socket.
             Deadline::Passed => match try_once(|| receive(&self.entry, buffers)) {
                 Poll::Ready(read) => self.take_input(read, buffers),
@@ -222,27 +222,27 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
     }
 
-    fn take_input(&mut self, read: io::Result<usize>, buffers: &mut ThreadBuffers) -> Step {
+    fn take_input(&mut self, read: io::Result<usize>, buffers: &mut ThreadBuffers) -> Progress {
         match read {
             Ok(0) => {
                 self.want = self.session.end_of_input();
-                Step::Next
+                Progress::Continue
             }
             Ok(count) => {
                 self.entry.set_calling(true);
                 self.want = buffers.receive(count, &mut self.session, &self.registry.server, false);
                 self.entry.set_calling(false);
                 self.send(buffers);
-                Step::Next
+                Progress::Continue
             }
-            Err(error) if error.kind() == ErrorKind::Interrupted => Step::Next,
+            Err(error) if error.kind() == ErrorKind::Interrupted => Progress::Continue,
             Err(_) => self.abandon(),
         }
     }
 
-    fn register(&mut self) -> Step {
+    fn register(&mut self) -> Progress {
         match self.entry.register() {
-            Ok(()) => Step::Next,
+            Ok(()) => Progress::Continue,
             Err(error) => {
                 if self.registry.log_throttle.is_due() {
                     tracing::warn!(%error, "a connection cannot be registered with the runtime");
@@ -319,54 +319,54 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
     }
 
-    fn time_out(&mut self, buffers: &mut ThreadBuffers) -> Step {
+    fn time_out(&mut self, buffers: &mut ThreadBuffers) -> Progress {
         self.waiting = WaitKind::None;
         buffers.refresh(&self.registry.server);
         self.want = self.session.time_out(&self.registry.server.env, &mut buffers.scratch);
         self.send(buffers);
-        Step::Next
+        Progress::Continue
     }
 
-    fn close(&mut self, linger: bool) -> Step {
+    fn close(&mut self, linger: bool) -> Progress {
         let lingers = linger
             && self.entry.with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
             && self.registry.begin_linger();
         if !lingers {
-            return Step::End;
+            return Progress::End;
         }
         self.mode = Mode::Lingering;
-        Step::Next
+        Progress::Continue
     }
 
     /// Discards what the client sends, until it closes or the linger timeout has passed.
-    fn linger(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Step {
+    fn linger(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
         if self.server().is_over() {
-            return Step::End;
+            return Progress::End;
         }
-        if self.entry.socket().is_none() && matches!(self.register(), Step::End) {
-            return Step::End;
+        if self.entry.socket().is_none() && matches!(self.register(), Progress::End) {
+            return Progress::End;
         }
-        let Some(socket) = self.entry.socket() else { return Step::End };
+        let Some(socket) = self.entry.socket() else { return Progress::End };
         let read = socket.poll_io(cx, Direction::Read, || {
             let count = net::receive(socket, &mut buffers.input)?;
             Ok(Transfer { count, drained: false })
         });
         match (read, self.wait_for(WaitKind::Linger)) {
-            (Poll::Pending, Deadline::Ahead) => Step::Wait,
+            (Poll::Pending, Deadline::Ahead) => Progress::Wait,
             // A client that keeps sending does not move the deadline.
-            (Poll::Ready(Ok(1..)), Deadline::Ahead) => Step::Next,
-            _ => Step::End,
+            (Poll::Ready(Ok(1..)), Deadline::Ahead) => Progress::Continue,
+            _ => Progress::End,
         }
     }
 
     /// Gives the connection up. Past the shutdown's deadline, its request counts as cut.
-    fn abandon(&mut self) -> Step {
+    fn abandon(&mut self) -> Progress {
         if self.session.is_busy() && self.server().is_over() {
             self.registry.count_cut(&self.entry);
         }
         self.session.abandon();
         self.registry.server.count(&mut self.session);
-        Step::End
+        Progress::End
     }
 }
 

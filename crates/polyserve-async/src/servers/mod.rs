@@ -1,4 +1,4 @@
-//! Servers whose connections are tasks of an async runtime.
+//! Servers that run each connection as a task of an async runtime.
 //!
 //! | server | a connection is | a request costs |
 //! |---|---|---|
@@ -12,7 +12,7 @@
 //!
 //! The first four share these parts:
 //!
-//! * `async_listener`: a listener whose accepts a task awaits.
+//! * `async_listener`: a listener that a task awaits connections from.
 //! * `connection_task`: one connection on our codec, from accept to close.
 //! * `connection_registry`: all open connections of a run, their deadlines, and the end of the run; `connection_entry`:
 //!   one of them.

@@ -41,7 +41,7 @@ use super::connection_task::ConnectionTask;
 use super::smol_socket::SmolSocket;
 use super::thread_group::ThreadGroup;
 
-/// A server whose connections are tasks of an async-executor.
+/// A server that runs each connection as a task of an async-executor.
 #[derive(Clone, Debug)]
 pub struct Smol {
     config: ServerConfig,
@@ -61,8 +61,8 @@ impl Smol {
         Ok(Self { config, executor: None })
     }
 
-    /// A server on the executor of the caller, who runs it for as long as the runs last: no connection is served while
-    /// the executor is not run.
+    /// A server on the executor of the caller. The caller runs the executor for as long as the runs last: no connection is
+    /// served while the executor is not run.
     ///
     /// Await [`Running::drained`] to end a run. [`Running::shutdown`] blocks its thread: call it on a thread that runs the
     /// executor only if other threads run it too.

@@ -44,7 +44,7 @@ impl ThreadGroup {
     /// Tells the threads to end, and joins all but the `stuck` ones. Waits at most [`SHUTDOWN_SLACK`].
     pub(crate) fn join(self, stuck: u64) {
         let (completers, handles): (Vec<_>, Vec<_>) = self.threads.into_iter().unzip();
-        drop(completers); // a promise whose completer is dropped is kept
+        drop(completers); // this completes the promises
         let mut handles: Vec<_> = handles.into_iter().map(Some).collect();
         let deadline = Instant::now() + SHUTDOWN_SLACK;
         for _ in 0..handles.len().saturating_sub(usize::try_from(stuck).unwrap_or(usize::MAX)) {

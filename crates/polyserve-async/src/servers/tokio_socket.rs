@@ -95,7 +95,7 @@ impl Drop for OwnedRuntime {
     }
 }
 
-/// The runtime of one run: `given`, or a new multi-thread runtime whose threads are called `name`.
+/// The runtime of one run: `given`, or a new multi-thread runtime with threads called `name`.
 pub(crate) fn given_or_owned(
     given: Option<&Handle>,
     name: &str,
@@ -114,8 +114,8 @@ pub(crate) fn given_or_owned(
 mod tests {
     use super::*;
 
-    /// A server that failed after it had built its runtime dropped the runtime where it was called. Inside another
-    /// runtime, tokio panicked, and the error was lost.
+    /// A server that failed after it had built its runtime dropped the runtime on the thread of its caller. Inside
+    /// another runtime, tokio panicked, and the error was lost.
     #[test]
     fn an_own_runtime_may_be_dropped_inside_another() {
         let outer = Builder::new_current_thread().build().unwrap();

@@ -37,7 +37,7 @@ use super::connection_registry::ConnectionRegistry;
 use super::connection_task::ConnectionTask;
 use super::tokio_socket::{OwnedRuntime, TokioSocket, given_or_owned};
 
-/// A server whose connections are tasks of a tokio runtime.
+/// A server that runs each connection as a task of a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct TokioTcp {
     config: ServerConfig,
