@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use super::probe::{Probe, Seen, ask, brief, first_line, get, has_status, put, put_with, request};
+use super::probe::{Probe, ProbeResult, ask, brief, first_line, get, has_status, put, put_with, request};
 use crate::client::{Client, Ending, Response};
 
 const ENTITY: &str = r#"{"id":-7002,"description":"d","value":1.5}"#;
@@ -77,7 +77,7 @@ pub(super) fn a_connection_of_1_0_is_kept_on_request(probe: &Probe) -> Result<()
     Ok(())
 }
 
-/// What arrives together is answered in its order.
+/// Requests that arrive together are answered in order.
 pub(super) fn pipelined_requests_are_answered_in_order(probe: &Probe) -> Result<(), String> {
     stored(probe)?;
     let mut client = probe.client()?;
@@ -93,17 +93,18 @@ pub(super) fn pipelined_requests_are_answered_in_order(probe: &Probe) -> Result<
     Ok(())
 }
 
-/// What was answered arrives, though what came right behind it is refused.
+/// An answer arrives, though the request after it is refused.
 pub(super) fn an_answer_arrives_though_what_follows_is_refused(probe: &Probe) -> Result<(), String> {
     stored(probe)?;
-    let Seen { statuses, ending } = probe.all(&[get(PATH), b"hello\r\n\r\n".to_vec()].concat())?;
+    let ProbeResult { statuses, ending } = probe.all(&[get(PATH), b"hello\r\n\r\n".to_vec()].concat())?;
     match statuses.first() {
         Some(200) => Ok(()),
         _ => Err(format!("{statuses:?}, {ending:?} to a good request with garbage behind it")),
     }
 }
 
-/// A request may be split anywhere. The pause makes it more likely that the server sees a byte alone; nothing depends on it.
+/// A request may be split anywhere. The pause makes it likely that the server reads a byte alone; no result depends on
+/// it.
 pub(super) fn a_request_may_arrive_byte_by_byte(probe: &Probe) -> Result<(), String> {
     let mut client = probe.client()?;
     for byte in put(ENTITY) {
@@ -114,7 +115,7 @@ pub(super) fn a_request_may_arrive_byte_by_byte(probe: &Probe) -> Result<(), Str
     has_status(&put(ENTITY), &answer, &[200, 201])
 }
 
-/// A client that has said all it had to say still gets its answer.
+/// A client that has half-closed still gets its answer.
 pub(super) fn a_half_closed_client_gets_its_answer(probe: &Probe) -> Result<(), String> {
     stored(probe)?;
     let mut client = probe.client()?;
@@ -123,7 +124,7 @@ pub(super) fn a_half_closed_client_gets_its_answer(probe: &Probe) -> Result<(), 
     has_status(&get(PATH), &answer, &[200])
 }
 
-/// Who sends `Expect: 100-continue` gets a 100, or a final status, before the body.
+/// A client that sends `Expect: 100-continue` gets a 100, or a final status, before its body.
 pub(super) fn an_expected_continue_comes_before_the_body(probe: &Probe) -> Result<(), String> {
     let fields = format!("Content-Length: {}\r\nExpect: 100-continue\r\n", ENTITY.len());
     let head = put_with(&fields, "");

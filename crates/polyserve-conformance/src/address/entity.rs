@@ -5,9 +5,9 @@ use super::probe::{Probe, ask, brief, first_line, get, has_status, put, request}
 const ENTITY: &str = r#"{"id":-7001,"description":"a \"b\" c","value":60.750847}"#;
 const PATH: &str = "/-7001";
 
-/// A PUT of a new entity is 201 with its `Location`, of a known one 200; an integer id of any sign.
+/// A PUT of a new entity is 201 with its `Location`, and of a known entity 200. The id may have any sign.
 pub(super) fn put_creates_and_replaces(probe: &Probe) -> Result<(), String> {
-    // Somebody may have looked here before.
+    // An earlier run may have stored the entity.
     let body = |id: u64| format!(r#"{{"id":-{id},"description":"d","value":1.5}}"#);
     let mut client = probe.client()?;
     for id in 7_100..7_200 {
@@ -37,7 +37,7 @@ pub(super) fn get_shows_the_entity(probe: &Probe) -> Result<(), String> {
     }
 }
 
-/// What is not there is 404.
+/// An absent entity is 404.
 pub(super) fn absent_entities_are_not_found(probe: &Probe) -> Result<(), String> {
     probe.expect(&get("/-7998"), &[404]).map(drop)
 }
@@ -54,7 +54,7 @@ pub(super) fn head_is_get_without_the_body(probe: &Probe) -> Result<(), String> 
     if response.header("Content-Length") != Some(length.as_str()) {
         return Err(format!("a HEAD says Content-Length {:?}", response.header("Content-Length")));
     }
-    // A body would stand before the next answer.
+    // A body would come before the next answer.
     has_status(&get(PATH), &ask(&mut client, &get(PATH))?, &[200])
 }
 

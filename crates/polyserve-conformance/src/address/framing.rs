@@ -1,10 +1,10 @@
-//! Where a message ends. What is sent would be a good PUT, were it not for its framing; behind it stands a GET, and
-//! whoever answers that has been taken in.
+//! The end of a message. Each message would be a valid PUT but for its framing. A GET follows it, which must not be
+//! answered.
 
-use super::probe::{Probe, Seen, brief, get, put_with, request};
+use super::probe::{Probe, ProbeResult, brief, get, put_with, request};
 use crate::client::Ending;
 
-/// The entity of a property. Each has one of its own, so that what one of them found taken is not blamed on another.
+/// The entity of a property. Each property has its own, so that it does not find another one's entity.
 struct Put {
     id: i64,
     entity: String,
@@ -37,7 +37,7 @@ impl Put {
         put_with(&format!("Transfer-Encoding: {coding}\r\n"), &self.chunks())
     }
 
-    /// Each of `messages` is refused for good, and none was taken in silence.
+    /// Each of `messages` is refused and ends its connection, and none is stored.
     fn refused(&self, probe: &Probe, messages: impl IntoIterator<Item = Vec<u8>>) -> Result<(), String> {
         probe.each_ends_with(messages)?;
         match probe.ask(&get(&format!("/{}", self.id)))?.status {
@@ -47,7 +47,7 @@ impl Put {
     }
 }
 
-/// A `Content-Length` that is no row of digits is refused.
+/// A `Content-Length` that is not only digits is refused.
 pub(super) fn a_length_is_digits(probe: &Probe) -> Result<(), String> {
     let put = Put::of(-7011);
     let n = put.n();
@@ -65,7 +65,7 @@ pub(super) fn lengths_that_differ_are_refused(probe: &Probe) -> Result<(), Strin
     put.refused(probe, lines.into_iter().chain(lists))
 }
 
-/// Where `chunked` is not the last coding, nobody knows where the message ends.
+/// If `chunked` is not the last coding, the end of the message is unknown.
 pub(super) fn codings_that_do_not_end_with_chunked_are_refused(probe: &Probe) -> Result<(), String> {
     let put = Put::of(-7013);
     let codings =
@@ -73,7 +73,7 @@ pub(super) fn codings_that_do_not_end_with_chunked_are_refused(probe: &Probe) ->
     put.refused(probe, codings.into_iter().map(|coding| put.with_coding(coding)))
 }
 
-/// White space between a name and its colon is refused: others may read another field there.
+/// White space between a name and its colon is refused: other peers may read another field there.
 pub(super) fn a_space_before_the_colon_is_refused(probe: &Probe) -> Result<(), String> {
     let put = Put::of(-7014);
     let n = put.n();
@@ -85,7 +85,7 @@ pub(super) fn a_space_before_the_colon_is_refused(probe: &Probe) -> Result<(), S
     put.refused(probe, messages)
 }
 
-/// Chunk sizes that are none, or more than can be counted, and chunks that do not end where they said.
+/// Invalid chunk sizes, sizes beyond 64 bits, and chunks longer than their size are refused.
 pub(super) fn broken_chunks_are_refused(probe: &Probe) -> Result<(), String> {
     let put = Put::of(-7015);
     let (n, entity) = (put.n(), &put.entity);
@@ -96,7 +96,7 @@ pub(super) fn broken_chunks_are_refused(probe: &Probe) -> Result<(), String> {
     put.refused(probe, bodies.chain(torn).map(|body| put_with("Transfer-Encoding: chunked\r\n", &body)))
 }
 
-/// Where both are there, what a chunk holds is no request, whatever the length says.
+/// If both are there, the data of a chunk is not a request, whatever the length is.
 pub(super) fn a_length_never_overrides_chunked(probe: &Probe) -> Result<(), String> {
     let hidden = "GET /-7999 HTTP/1.1\r\nHost: a\r\n\r\n";
     let size = format!("{:x}\r\n", hidden.len());
@@ -105,7 +105,7 @@ pub(super) fn a_length_never_overrides_chunked(probe: &Probe) -> Result<(), Stri
     for fields in [format!("{length}Transfer-Encoding: chunked\r\n"), format!("Transfer-Encoding: chunked\r\n{length}")]
     {
         let message = put_with(&fields, &body);
-        let Seen { statuses, .. } = probe.all(&message)?;
+        let ProbeResult { statuses, .. } = probe.all(&message)?;
         if statuses.len() > 1 {
             return Err(format!("what a chunk holds is answered after {}: {statuses:?}", brief(&message)));
         }
@@ -113,7 +113,7 @@ pub(super) fn a_length_never_overrides_chunked(probe: &Probe) -> Result<(), Stri
     Ok(())
 }
 
-/// A CR alone ends no line: what follows it is no field.
+/// A bare CR ends no line, so no field follows it.
 pub(super) fn a_bare_cr_makes_no_field(probe: &Probe) -> Result<(), String> {
     makes_no_field(probe, "X: y\r")
 }
@@ -123,31 +123,31 @@ pub(super) fn a_folded_line_makes_no_field(probe: &Probe) -> Result<(), String> 
     makes_no_field(probe, "X: y\r\n ")
 }
 
-/// Behind `before` a length would swallow a GET. It is no length, so either the message is refused or the GET is a request
-/// of its own.
+/// After `before`, a length would swallow a GET. It is not a field, so either the message is refused or the GET is
+/// answered.
 fn makes_no_field(probe: &Probe, before: &str) -> Result<(), String> {
     let next = request("GET", "/-7999", "Connection: close\r\n");
     let message = request("GET", "/-7998", &format!("{before}Content-Length: {}\r\n", next.len()));
-    let Seen { statuses, ending } = probe.all(&[message.as_slice(), &next].concat())?;
+    let ProbeResult { statuses, ending } = probe.all(&[message.as_slice(), &next].concat())?;
     match (statuses.as_slice(), ending) {
         ([] | [400..=403 | 405..=599], Ending::Closed | Ending::Reset) | ([404, 404], _) => Ok(()),
         _ => Err(format!("{statuses:?}, {ending:?} to {}", brief(&message))),
     }
 }
 
-/// HTTP/1.0 knows no codings: whatever is answered is the last answer.
+/// HTTP/1.0 has no codings, so the answer is the last one.
 pub(super) fn chunked_in_1_0_is_the_last(probe: &Probe) -> Result<(), String> {
     let head =
         "PUT / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
     let message = format!("{head}\r\n{}", Put::of(-7018).chunks()).into_bytes();
-    let Seen { statuses, ending } = probe.all(&[message.as_slice(), &request("GET", "/-7999", "")].concat())?;
+    let ProbeResult { statuses, ending } = probe.all(&[message.as_slice(), &request("GET", "/-7999", "")].concat())?;
     match (statuses.len(), ending) {
         (0 | 1, Ending::Closed | Ending::Reset) => Ok(()),
         _ => Err(format!("{statuses:?}, {ending:?} to {}", brief(&message))),
     }
 }
 
-/// Both together are an attempt to smuggle. RFC 9112 (6.1) lets a server refuse, or take `chunked` and close.
+/// Both together are an attempt to smuggle a request. RFC 9112 (6.1) lets a server refuse, or use `chunked` and close.
 pub(super) fn a_length_beside_chunked_is_refused(probe: &Probe) -> Result<(), String> {
     let put = Put::of(-7016);
     let length = format!("Content-Length: {}\r\n", put.n());
@@ -155,13 +155,13 @@ pub(super) fn a_length_beside_chunked_is_refused(probe: &Probe) -> Result<(), St
     put.refused(probe, both.iter().map(|fields| put_with(fields, &put.chunks())))
 }
 
-/// Another coding before `chunked` is not undone here, and `chunked` twice is no coding.
+/// Another coding before `chunked`, or `chunked` twice, is refused.
 pub(super) fn chunked_is_the_only_coding(probe: &Probe) -> Result<(), String> {
     let put = Put::of(-7017);
     put.refused(probe, ["gzip, chunked", "chunked, chunked"].map(|coding| put.with_coding(coding)))
 }
 
-/// A line ends with CRLF. RFC 9112 (2.2) lets a server take the LF alone.
+/// A line ends with CRLF. RFC 9112 (2.2) lets a server accept a bare LF.
 pub(super) fn a_bare_lf_ends_no_line(probe: &Probe) -> Result<(), String> {
     probe.each_ends_with([
         b"GET /-7998 HTTP/1.1\nHost: a\n\n".to_vec(),
@@ -169,12 +169,13 @@ pub(super) fn a_bare_lf_ends_no_line(probe: &Probe) -> Result<(), String> {
     ])
 }
 
-/// CR, NUL and other control bytes in a field. RFC 9110 (5.5) lets a server replace the first two, and keep the others.
+/// CR, NUL and other control bytes in a field are refused. RFC 9110 (5.5) lets a server replace the first two, and
+/// keep the others.
 pub(super) fn bare_cr_and_control_bytes_are_refused(probe: &Probe) -> Result<(), String> {
     probe.each_ends_with(["X: a\rb\r\n", "X: a\0b\r\n", "X: a\x01b\r\n"].map(|field| request("GET", "/-7998", field)))
 }
 
-/// Folded lines. RFC 9112 (5.2) lets a server unfold them.
+/// Folded lines are refused. RFC 9112 (5.2) lets a server unfold them.
 pub(super) fn folded_lines_are_refused(probe: &Probe) -> Result<(), String> {
     probe.each_ends_with([request("GET", "/-7998", "X: y\r\n folded\r\n")])
 }

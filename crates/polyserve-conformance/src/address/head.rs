@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::probe::{Probe, Seen, brief, get, put, request};
+use super::probe::{Probe, ProbeResult, brief, get, put, request};
 
 const ENTITY: &str = r#"{"id":-7003,"description":"d","value":1.5}"#;
 const PATH: &str = "/-7003";
 
-/// Every answer has one `Date`, and it is the time.
+/// Every answer has one `Date`, which is the current time.
 pub(super) fn the_date_is_the_time(probe: &Probe) -> Result<(), String> {
     const APART: Duration = Duration::from_secs(5); // clocks here are one; the server's may be of the last second
     probe.expect(&put(ENTITY), &[200, 201])?;
@@ -28,14 +28,14 @@ pub(super) fn a_request_without_a_host_is_refused(probe: &Probe) -> Result<(), S
     probe.expect(format!("GET {PATH} HTTP/1.1\r\n\r\n").as_bytes(), &[400]).map(drop)
 }
 
-/// Two `Host`s are 400, alike or not.
+/// Two `Host` fields are 400, equal or not.
 pub(super) fn two_hosts_are_refused(probe: &Probe) -> Result<(), String> {
     ["Host: a\r\n", "host: b\r\n"]
         .iter()
         .try_for_each(|second| probe.expect(&request("GET", PATH, second), &[400]).map(drop))
 }
 
-/// A `Host` that names none is 400.
+/// An invalid `Host` is 400.
 pub(super) fn an_invalid_host_is_refused(probe: &Probe) -> Result<(), String> {
     ["a b", "a/b", "user@a", "a:b", "<a>"].iter().try_for_each(|host| {
         probe.expect(format!("GET {PATH} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes(), &[400]).map(drop)
@@ -49,26 +49,26 @@ pub(super) fn a_head_that_is_too_large_is_refused(probe: &Probe) -> Result<(), S
     refused(&probe.all(&message)?, &[431], "a head of a million bytes")
 }
 
-/// A method that nobody knows is 501.
+/// An unknown method is 501.
 pub(super) fn unknown_methods_are_not_implemented(probe: &Probe) -> Result<(), String> {
     probe.expect(&request("BREW", PATH, ""), &[501]).map(drop)
 }
 
-/// Who speaks HTTP/2 at once is told that it is not spoken.
+/// The preface of HTTP/2 is refused.
 pub(super) fn the_preface_of_http_2_is_refused(probe: &Probe) -> Result<(), String> {
-    // With the empty SETTINGS that every client sends.
+    // It ends with the empty SETTINGS frame that every client sends.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     refused(&probe.all(preface)?, &[400, 505], "the preface of HTTP/2")
 }
 
-/// What is no HTTP is 400, not mere silence.
+/// Bytes that are not HTTP are 400, and not silence.
 pub(super) fn garbage_is_answered_with_400(probe: &Probe) -> Result<(), String> {
     [&b"hello\r\n\r\n"[..], b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03\r\n\r\n", b"GET  / HTTP/1.1\r\nHost: a\r\n\r\n"]
         .iter()
         .try_for_each(|garbage| refused(&probe.all(garbage)?, &[400], &brief(garbage)))
 }
 
-fn refused(Seen { statuses, ending }: &Seen, wanted: &[u16], what: &str) -> Result<(), String> {
+fn refused(ProbeResult { statuses, ending }: &ProbeResult, wanted: &[u16], what: &str) -> Result<(), String> {
     match statuses.as_slice() {
         [] => Err(format!("no answer to {what}: {ending:?}")),
         [status] if wanted.contains(status) => Ok(()),
@@ -76,7 +76,7 @@ fn refused(Seen { statuses, ending }: &Seen, wanted: &[u16], what: &str) -> Resu
     }
 }
 
-/// Half a head whose client says no more is not answered as a request.
+/// Half a head of a client that half-closes is not answered as a request.
 pub(super) fn half_a_head_is_no_request(probe: &Probe) -> Result<(), String> {
     probe.expect(&put(ENTITY), &[200, 201])?;
     let mut client = probe.client()?;

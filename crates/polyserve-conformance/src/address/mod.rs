@@ -1,13 +1,13 @@
-//! What anything that listens at an address keeps of the contract: the entity service over HTTP/1.1, whoever wrote it and
-//! however it was started.
+//! What any server at an address keeps of the contract: the entity service over HTTP/1.1, however it was started.
 //!
-//! The [server kit](crate::server) starts its subjects with configurations, services and repos of its own; a server that is
-//! merely there can only be talked to. So these properties are fewer, and none waits for a timeout to pass. They tell apart
-//! what an RFC demands and what it lets a server choose ([`Group`]).
+//! The [server kit](crate::server) starts its subjects with its own configurations, services and repos. These
+//! properties only send requests, so they are fewer, and none waits for a timeout. They separate what an RFC requires
+//! from what it leaves to the server ([`Group`]).
 //!
-//! Invariant: nothing is judged that was not seen on the wire, and no answer of the server makes this panic. Cost: each
-//! property opens a few connections, gives up at the first thing that is wrong, and waits at most the given patience for a
-//! byte; the whole list ends within 15 s, and what was not looked at by then is listed as such. It stores a few entities
+//! Invariant: a verdict depends only on what was seen on the wire, and no answer of the server causes a panic.
+//!
+//! Cost: each property opens a few connections, stops at the first failure, and waits at most the given patience for a
+//! byte. The whole list ends within 15 s, and properties that did not run by then are listed. It stores a few entities
 //! with ids near -7000.
 //!
 //! ```no_run
@@ -22,7 +22,7 @@
 //!
 //! # Layout
 //!
-//! `probe` talks to the server; `entity`, `connection`, `head` and `framing` have the properties of a group each.
+//! `probe` sends requests. `entity`, `connection`, `head` and `framing` have the properties of one group each.
 
 mod connection;
 mod entity;
@@ -38,14 +38,15 @@ use std::time::{Duration, Instant};
 use probe::Probe;
 use serde::{Deserialize, Serialize};
 
-/// What a property is about.
+/// The subject of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
-    /// Where a message ends, by what RFC 9112 demands: who fails one of these can be made to answer a request that nobody
-    /// sent.
+    /// The end of a message, as RFC 9112 requires it. A server that fails one of these can be made to answer a request
+    /// that no client sent.
     Framing,
-    /// The same, where the RFC lets a server choose and this contract is strict: a bare LF, a length beside `chunked`.
+    /// The end of a message, where the RFC leaves a choice and the contract is strict: a bare LF, a length beside
+    /// `chunked`.
     FramingLenient,
     /// Request lines and fields.
     Head,
@@ -68,12 +69,12 @@ impl Group {
     }
 }
 
-/// A named property of whatever listens at an address.
+/// A named property of a server at an address.
 #[derive(Debug)]
 pub struct AddressProperty {
     /// Its name: `two_hosts_are_refused`.
     pub name: &'static str,
-    /// What it is about.
+    /// The subject of the property.
     pub group: Group,
     run: fn(&Probe) -> Result<(), String>,
 }
@@ -81,7 +82,7 @@ pub struct AddressProperty {
 /// Lists properties by their functions' names.
 macro_rules! properties {
     ($($group:ident: $module:ident { $($name:ident,)* })*) => {
-        /// Every property, in the order in which they are looked at.
+        /// Every property, in the order in which they run.
         pub const PROPERTIES: &[AddressProperty] = &[
             $($(AddressProperty { name: stringify!($name), group: Group::$group, run: $module::$name },)*)*
         ];
@@ -146,25 +147,25 @@ properties! {
 pub struct Failed {
     /// The property's name.
     pub property: Cow<'static, str>,
-    /// What it is about.
+    /// The subject of the property.
     pub group: Group,
     /// What was seen, in one line.
     pub why: String,
 }
 
-/// What was found at an address.
+/// The results of all properties at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressReport {
     /// The properties that hold, by name.
     pub held: Vec<Cow<'static, str>>,
-    /// Those that do not.
+    /// The properties that do not hold.
     pub failed: Vec<Failed>,
-    /// Those that were not looked at, for the time was over: a server that keeps silent takes all of it.
+    /// The properties that did not run because the time was over. A silent server takes all of it.
     pub not_run: Vec<Cow<'static, str>>,
 }
 
 impl AddressReport {
-    /// Whether everything that the RFC demands of framing was looked at and holds.
+    /// Whether every property of [`Group::Framing`] ran and holds.
     pub fn keeps_framing(&self) -> bool {
         PROPERTIES
             .iter()
@@ -172,8 +173,8 @@ impl AddressReport {
             .all(|it| self.held.iter().any(|held| held == it.name))
     }
 
-    /// Properties that were looked at.
-    pub fn looked_at(&self) -> usize {
+    /// The number of properties that ran.
+    pub fn ran(&self) -> usize {
         self.held.len() + self.failed.len()
     }
 }
@@ -181,7 +182,7 @@ impl AddressReport {
 impl fmt::Display for AddressReport {
     /// One line: `fails 3 of 40; head: two_hosts_are_refused; framing, by choice: a_bare_lf_ends_no_line, ...`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = self.looked_at();
+        let all = self.ran();
         match self.failed.len() {
             0 => write!(f, "holds all {all}")?,
             failed => write!(f, "fails {failed} of {all}")?,
@@ -196,17 +197,17 @@ impl fmt::Display for AddressReport {
         }
         match self.not_run.len() {
             0 => Ok(()),
-            count => write!(f, "; {count} more were not looked at, for it took too long"),
+            count => write!(f, "; {count} more were not run, because the time was over"),
         }
     }
 }
 
-/// The longest that anything is waited for.
+/// The longest wait for a byte.
 const MOST_PATIENCE: Duration = Duration::from_secs(2);
-/// No property is begun after this; one takes three times the patience at most.
+/// No property begins after this time. One property takes at most three times the patience.
 const WHOLE: Duration = Duration::from_secs(9);
 
-/// Looks at every property of what listens at `addr`, waiting at most `patience`, and never more than 2 s, for any byte.
+/// Runs every property on the server at `addr`. Waits at most `patience`, and never more than 2 s, for a byte.
 pub fn check(addr: SocketAddr, patience: Duration) -> AddressReport {
     let until = Instant::now() + WHOLE;
     let patience = patience.min(MOST_PATIENCE);

@@ -1,11 +1,11 @@
-//! Talks to a server, and says in one line what was wrong.
+//! Requests to a server, with failures in one line.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Ending, Response, shown};
 
-/// Where the server is, and how long it is waited for.
+/// The address of a server, and the longest waits.
 #[derive(Debug)]
 pub(super) struct Probe {
     addr: SocketAddr,
@@ -13,12 +13,12 @@ pub(super) struct Probe {
     until: Instant,
 }
 
-/// A property with many cases must not take many times the patience.
+/// The time of a property with many cases, in patiences.
 const PATIENCES: u32 = 2;
 
-/// What came back in the end.
+/// The answers on a connection until its end.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct ProbeResult {
     /// The statuses of all answers, in order, interim ones too.
     pub(super) statuses: Vec<u16>,
     /// How the connection ended.
@@ -40,32 +40,32 @@ impl Probe {
         Ok(client.without_dates())
     }
 
-    /// The answer to `request`, on a connection of its own.
+    /// Sends `request` on a new connection and returns the answer.
     pub(super) fn ask(&self, request: &[u8]) -> Result<Response, String> {
         ask(&mut self.client()?, request)
     }
 
-    /// The answer to `request`, which has one of these statuses.
+    /// Sends `request` on a new connection and returns the answer, which has one of these statuses.
     pub(super) fn expect(&self, request: &[u8], statuses: &[u16]) -> Result<Response, String> {
         let response = self.ask(request)?;
         has_status(request, &response, statuses)?;
         Ok(response)
     }
 
-    /// Everything that comes back for `bytes`, until the server closes or has been silent for long enough. Nothing is
-    /// said of how the answers are framed: they are told by their status lines.
-    pub(super) fn all(&self, bytes: &[u8]) -> Result<Seen, String> {
+    /// Sends `bytes` and reads until the server closes or is silent. The answers are found by their status lines, not
+    /// by their framing.
+    pub(super) fn all(&self, bytes: &[u8]) -> Result<ProbeResult, String> {
         let mut client = self.client()?;
         let sent = client.send(bytes);
         let (answers, ending) = client.end();
         drop(sent); // who refuses need not read it all
-        Ok(Seen { statuses: statuses(&answers), ending })
+        Ok(ProbeResult { statuses: statuses(&answers), ending })
     }
 
-    /// `message` is refused for good: no request that follows it is answered, it is not taken, and the connection ends. A
-    /// close without an answer is as safe.
+    /// `message` is refused and ends its connection: it has no effect, and no request after it is answered. A close
+    /// without an answer is as safe.
     pub(super) fn ends_with(&self, message: &[u8]) -> Result<(), String> {
-        let Seen { statuses, ending } = self.all(&[message, &get("/-7999")].concat())?;
+        let ProbeResult { statuses, ending } = self.all(&[message, &get("/-7999")].concat())?;
         match (statuses.as_slice(), ending) {
             ([] | [400..=599], Ending::Closed | Ending::Reset) => Ok(()),
             ([], Ending::Silent) => Err(format!("silence on {}", brief(message))),
@@ -98,12 +98,12 @@ pub(super) fn has_status(request: &[u8], response: &Response, statuses: &[u16]) 
     Err(format!("{}, not {}, to {}", response.status, wanted.join(" or "), brief(request)))
 }
 
-/// What failed, without the transcript.
+/// The failure's message without the transcript.
 pub(super) fn first_line(failure: &crate::client::Failure) -> String {
     failure.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-/// The start of a message, for one line.
+/// The start of a message, for one line of text.
 pub(super) fn brief(message: &[u8]) -> String {
     const MOST: usize = 120;
     let start = message.get(..MOST).unwrap_or(message);
@@ -121,7 +121,7 @@ pub(super) fn request(method: &str, path: &str, fields: &str) -> Vec<u8> {
     format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes()
 }
 
-/// A PUT of `body`; `fields` are whole lines, and its length is among them or not.
+/// A PUT of `body`. `fields` are whole lines, with the length or without.
 pub(super) fn put_with(fields: &str, body: &str) -> Vec<u8> {
     let fields = format!("Content-Type: application/json\r\n{fields}");
     [request("PUT", "/", &fields), body.as_bytes().to_vec()].concat()

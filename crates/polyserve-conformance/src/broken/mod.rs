@@ -1,5 +1,5 @@
-//! Strategies that are wrong in one way each. The kit's own tests show, for every one of them, which named property
-//! catches it; a property that catches nothing here would prove nothing elsewhere.
+//! Strategies with one flaw each. The kit's own tests show which named property catches each flaw. A property that
+//! catches no flaw here would show nothing elsewhere.
 
 pub mod executors;
 pub mod repos;

@@ -157,7 +157,8 @@ impl Client {
         !self.unread.is_empty() || peeked.map_or_else(|error| ending(&error) != Ending::Silent, |_| true)
     }
 
-    /// Reads the answers that have arrived, and returns their number. Waits for no other.
+    /// Reads the answers that have arrived, and returns their number. Waits only for the rest of an answer that has
+    /// begun.
     pub fn arrived_answers(&mut self) -> usize {
         let mut answers = 0;
         while self.has_input() && self.receive().is_ok() {
@@ -176,16 +177,16 @@ impl Client {
         }
     }
 
-    /// The next answer, interim ones included, to a request of any method but HEAD.
+    /// Reads the next answer, also an interim one, to a request of any method but HEAD.
     ///
     /// # Errors
     ///
-    /// Where there is no whole answer, or where it is malformed.
+    /// Returns [`Failure`] if the answer is missing, cut off or malformed.
     pub fn receive(&mut self) -> Result<Response, Failure> {
         self.next(false)
     }
 
-    /// The next answer, to a HEAD request: without a body, whatever its `Content-Length`.
+    /// Reads the next answer to a HEAD request, which has no body whatever its `Content-Length`.
     ///
     /// # Errors
     ///
@@ -218,7 +219,7 @@ impl Client {
         Ok(response)
     }
 
-    /// Everything that still comes, and how the connection ends.
+    /// Reads everything that still comes. Returns it, and how the connection ends.
     pub fn end(&mut self) -> (Vec<u8>, Ending) {
         let deadline = Instant::now() + self.patience;
         let ending = loop {
@@ -229,12 +230,12 @@ impl Client {
         (std::mem::take(&mut self.unread), ending)
     }
 
-    /// What has been read and belongs to later answers.
+    /// The bytes that have been read and belong to later answers.
     pub fn unread(&self) -> &[u8] {
         &self.unread
     }
 
-    /// Waits up to `pause` for a byte or the end; says whether either came.
+    /// Waits up to `pause` for a byte or the end. Returns whether either came.
     pub fn stirs_within(&mut self, pause: Duration) -> bool {
         !self.unread.is_empty() || !matches!(self.fill(Instant::now() + pause), Err(Ending::Silent))
     }
@@ -246,7 +247,7 @@ impl Client {
             if left.is_zero() {
                 return Err(Ending::Silent);
             }
-            // A timeout below a microsecond would mean none.
+            // A timeout below a microsecond would mean no timeout.
             let result = self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))));
             match result.and_then(|()| self.stream.read(&mut buffer)) {
                 Ok(0) => {
@@ -287,19 +288,19 @@ impl Client {
         Failure { ending: None, received: self.unread.len(), why: format!("malformed answer: {why}\n{}", self.show()) }
     }
 
-    /// What was said on this connection so far, shortened, for the message of a failure.
+    /// The bytes that were exchanged on this connection, shortened for a failure message.
     pub fn show(&self) -> String {
         self.transcript.to_string()
     }
 }
 
-/// What a test expects. Each of these panics with what was said on the connection.
+/// Expectations of a test. Each of these functions panics with the bytes that were exchanged.
 impl Client {
     /// The next answer has this status.
     ///
     /// # Panics
     ///
-    /// Where it has another, or there is none.
+    /// Panics if it has another status, or if there is no answer.
     #[track_caller]
     pub fn expect(&mut self, status: u16) -> Response {
         self.expect_one_of(&[status])
@@ -309,7 +310,7 @@ impl Client {
     ///
     /// # Panics
     ///
-    /// Where it has another, or there is none.
+    /// Panics if it has another status, or if there is no answer.
     #[track_caller]
     pub fn expect_one_of(&mut self, statuses: &[u16]) -> Response {
         match self.receive() {
@@ -319,11 +320,11 @@ impl Client {
         }
     }
 
-    /// The next answer has this status, says `Connection: close`, and the connection ends after it.
+    /// The next answer has this status and says `Connection: close`, and the connection ends after it.
     ///
     /// # Panics
     ///
-    /// Where any of that is not so.
+    /// Panics if any of that does not hold.
     #[track_caller]
     pub fn expect_last(&mut self, status: u16) -> Response {
         let response = self.expect(status);
@@ -332,11 +333,11 @@ impl Client {
         response
     }
 
-    /// Nothing more comes, and the connection ends without a reset.
+    /// The connection ends without a further byte and without a reset.
     ///
     /// # Panics
     ///
-    /// Where something comes, or it ends by a reset or not at all.
+    /// Panics if a byte comes, or if the connection is reset or does not end.
     #[track_caller]
     pub fn expect_end(&mut self) {
         let (rest, ending) = self.end();
@@ -351,7 +352,7 @@ impl Client {
     /// As [`expect`](Self::expect).
     #[track_caller]
     pub fn ask(&mut self, request: &[u8], status: u16) -> Response {
-        // A refusal may come before the whole request is sent: what counts is the answer.
+        // A refusal may come before the whole request is sent. What counts is the answer.
         let sent = self.send(request);
         let response = self.expect(status);
         drop(sent);
@@ -359,7 +360,7 @@ impl Client {
     }
 }
 
-/// Sends from another thread than the one that reads.
+/// A handle that sends from another thread than the one that reads.
 #[derive(Debug)]
 pub struct Sender {
     stream: TcpStream,
@@ -367,11 +368,11 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends `bytes` as they are; they do not appear in the client's transcript.
+    /// Sends `bytes` unchanged. They do not appear in the client's transcript.
     ///
     /// # Errors
     ///
-    /// Where the server does not take them.
+    /// Returns an error if the server does not read them in time or has closed.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         send(&self.stream, bytes, self.patience)
     }

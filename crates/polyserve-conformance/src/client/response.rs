@@ -1,20 +1,22 @@
-//! An answer, read strictly.
+//! Answers, parsed strictly.
 
 use super::date;
 
-/// An answer, as it came: header fields in their order and with their case.
+/// An answer as it arrived: header fields in their order and case.
 ///
-/// A [`Client`](super::Client) hands one out only where it is well-formed: every line ends with CRLF and no CR or LF stands
-/// alone; the status line is `HTTP/1.x`, three digits and a reason; names are tokens and values printable; there is exactly
-/// one `Content-Length`, of digits (none in a 1xx or 204), no `Transfer-Encoding`, and, but in a 1xx, exactly one `Date`,
-/// an IMF-fixdate whose weekday is right.
+/// A [`Client`](super::Client) returns an answer only if it is well-formed:
+///
+/// * Every line ends with CRLF, and no CR or LF stands alone.
+/// * The status line is `HTTP/1.x`, three digits and a reason. Names are tokens and values printable.
+/// * There is exactly one `Content-Length`, of digits (none in a 1xx or 204), and no `Transfer-Encoding`.
+/// * Every answer but a 1xx has exactly one `Date`, an IMF-fixdate with the right weekday.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The minor version: 0 or 1.
     pub minor: u8,
     /// The status.
     pub status: u16,
-    /// The reason phrase; may be empty.
+    /// The reason phrase, which may be empty.
     pub reason: String,
     /// The header fields.
     pub headers: Vec<(String, String)>,
@@ -23,42 +25,42 @@ pub struct Response {
 }
 
 impl Response {
-    /// The first value of the field `name`, whatever its case.
+    /// The first value of the field `name`, in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
 
-    /// Every value of the field `name`, whatever its case.
+    /// Every value of the field `name`, in any case.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.headers.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// Whether the field `name`, a comma-separated list, has this member, whatever its case.
+    /// Whether the field `name`, a comma-separated list, has this member, in any case.
     pub fn lists(&self, name: &str, member: &str) -> bool {
         self.all(name).flat_map(|value| value.split(',')).any(|m| m.trim().eq_ignore_ascii_case(member))
     }
 
-    /// Whether it says `Connection: close`.
+    /// Whether the answer says `Connection: close`.
     pub fn closes(&self) -> bool {
         self.lists("Connection", "close")
     }
 
-    /// Whether it is not the last answer to its request.
+    /// Whether another answer to the same request follows.
     pub fn is_interim(&self) -> bool {
         self.status < 200
     }
 
-    /// Its `Date`, in seconds since 1970.
+    /// The `Date`, in seconds since 1970.
     pub fn date(&self) -> Option<u64> {
         self.header("Date").and_then(date::parse)
     }
 
-    /// Its body as text, for comparing and for messages.
+    /// The body as text, for comparison and messages.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Reads a head that ends with an empty line.
+    /// Parses a head that ends with an empty line.
     pub(super) fn parse(head: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(head).map_err(|_| "the head is not ASCII")?;
         let mut lines = text.split("\r\n");
@@ -80,7 +82,7 @@ impl Response {
         Ok(Self { minor, status, reason: reason.to_owned(), headers, body: Vec::new() })
     }
 
-    /// Checks the fields that every answer must have; says how long the body is.
+    /// Checks the fields that every answer must have. Returns the length of the body.
     pub(super) fn body_length(&self) -> Result<usize, String> {
         if self.all("Transfer-Encoding").next().is_some() {
             return Err("it has a Transfer-Encoding, though its length is known".into());
@@ -98,7 +100,7 @@ impl Response {
         Ok(if self.status == 304 { 0 } else { length })
     }
 
-    /// Checks that there is one `Date`, but in a 1xx, and that it is one.
+    /// Checks that there is one valid `Date`, except in a 1xx.
     pub(super) fn check_date(&self) -> Result<(), String> {
         if self.is_interim() || (self.all("Date").count() == 1 && self.date().is_some()) {
             return Ok(());
@@ -125,7 +127,7 @@ fn is_tchar(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }
 
-/// Where the head at the start of `bytes` ends, if it has ended.
+/// Returns the end of the head at the start of `bytes`, if the head has ended.
 pub(super) fn head_end(bytes: &[u8]) -> Result<Option<usize>, &'static str> {
     let mut line = 0;
     for (at, &byte) in bytes.iter().enumerate() {

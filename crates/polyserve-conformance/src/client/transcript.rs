@@ -1,8 +1,8 @@
-//! What was said on a connection, shortened.
+//! The bytes that were exchanged on a connection, shortened.
 
 use std::fmt;
 
-/// The start of every part of a conversation. Bounded, however long the conversation.
+/// The start of each part of an exchange. Its size is bounded, however long the exchange is.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     parts: Vec<Part>,
@@ -23,9 +23,9 @@ enum Kind {
     Note,
 }
 
-/// Bytes shown of each part.
+/// The number of bytes that are kept of each part.
 const SHOWN: usize = 400;
-/// Parts kept: the latest.
+/// The number of parts that are kept: the latest ones.
 const PARTS: usize = 12;
 
 impl Transcript {
@@ -78,7 +78,7 @@ impl fmt::Display for Transcript {
     }
 }
 
-/// Bytes for a message: escaped, shortened.
+/// Escapes and shortens `bytes` for a message.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let start = bytes.get(..SHOWN).unwrap_or(bytes);
     let more = if start.len() < bytes.len() { " ..." } else { "" };

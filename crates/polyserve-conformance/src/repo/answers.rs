@@ -1,4 +1,4 @@
-//! How answers come: now or later, with a visit or without, to whoever waits, and whatever else goes wrong.
+//! How answers come: now or deferred, with a visit or without, polled or dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use super::store::{Store, outcome};
 use super::{Answers, RepoSubject};
 use crate::property::Outcome;
 
-/// A visit is called once, before the call returns, where the answer is `Visited`; where it is anything else, never.
+/// A visit is called once, before the call returns, if the answer is `Visited`. Otherwise it is never called.
 pub fn visit_is_called_exactly_once(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         store.put(Entity::new(7, "seven", 7.0));
@@ -37,7 +37,7 @@ pub fn visit_is_called_exactly_once(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Every operation answers when it promised to: a repo in memory now, and with a visit; one that is not, later.
+/// Every operation answers as declared: a repo in memory now and with a visit, any other repo later.
 pub fn now_means_now(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         for round in 0..16 {
@@ -62,8 +62,8 @@ fn promised<T>(store: &Store, what: &str, answer: Answer<Result<T, RepoError>>) 
     }
 }
 
-/// A visit that panics costs its caller that answer and nobody anything else: no lock stays held, nothing is lost,
-/// every operation works, from that thread and from others, that are at work at the same time too.
+/// A visit that panics costs its caller that answer and nothing else: no lock stays held, no entity is lost, and every
+/// operation works on all threads, also on those that run at the same time.
 pub fn a_panicking_visit_costs_one_answer(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let entities = [7, 8, 9].map(|id| stamped(id, id as u64));
@@ -84,7 +84,7 @@ pub fn a_panicking_visit_costs_one_answer(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Calls get with a visit that panics, and asserts that the panic was not made a success.
+/// Calls `get` with a visit that panics, and asserts that the result is no success.
 fn panic_in_visit(store: &Store, id: i64) {
     let mut visited = false;
     let get = AssertUnwindSafe(|| {
@@ -114,7 +114,7 @@ fn all_works(store: &Store, entities: &[Entity], round: u64) {
     entities.iter().for_each(|entity| store.expect(entity.id, Some(entity)));
 }
 
-/// Operations can be started without waiting for the answers of others, and the answers be waited for in any order.
+/// Operations can be started before the answers of others have come, and the answers awaited in any order.
 pub fn many_answers_at_once(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let puts: Vec<_> = (0..64).map(|id| store.repo.put(stamped(id, id as u64))).collect();
@@ -138,7 +138,7 @@ pub fn many_answers_at_once(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// An answer may be polled under one waker and then another, and by another thread than the one that asked.
+/// An answer may be polled under different wakers, and on another thread than the operation's.
 pub fn answers_can_be_awaited_from_any_thread(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         for round in 0..32 {
@@ -152,7 +152,7 @@ pub fn answers_can_be_awaited_from_any_thread(subject: &RepoSubject) -> Outcome 
     })
 }
 
-/// Polls an answer under a waker that wakes nobody, and waits for it under another: at once, or on another thread.
+/// Polls an answer under a waker without effect, and waits for it under another: on this thread or on a second one.
 fn handed_on<T: Send + 'static>(store: &Store, round: u64, answer: Answer<Result<T, RepoError>>) -> T {
     if answer.is_now() {
         return store.settle("the operation", answer);
@@ -170,7 +170,7 @@ fn handed_on<T: Send + 'static>(store: &Store, round: u64, answer: Answer<Result
     waited.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// An answer that is dropped, polled or not, is given up; the store is not, and no later operation waits for it.
+/// An answer may be dropped, polled or not. The store goes on, and no later operation waits for it.
 pub fn later_answers_survive_being_dropped(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         const KEPT: i64 = 100;
@@ -182,7 +182,7 @@ pub fn later_answers_survive_being_dropped(subject: &RepoSubject) -> Outcome {
                 given_up(round, store.repo.get(id, &mut |_| ()));
                 given_up(round, store.repo.remove(id));
                 given_up(round, store.repo.len());
-                // Whether, and when, they took effect is nobody's to say; what is there is whole.
+                // It is not known whether and when the operations took effect. What is stored is whole.
                 if let Some(entity) = store.get(id) {
                     stamp(&entity);
                 }
@@ -195,7 +195,7 @@ pub fn later_answers_survive_being_dropped(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Drops an answer; in every second round after it was polled.
+/// Drops an answer, in every second round after a poll.
 fn given_up<T>(round: u64, answer: Answer<T>) {
     let mut future = answer.into_future();
     if round.is_multiple_of(2) {
@@ -203,7 +203,7 @@ fn given_up<T>(round: u64, answer: Answer<T>) {
     }
 }
 
-/// Whoever waits when the repo is dropped gets an answer all the same; it may be an error.
+/// An answer that is awaited when the repo is dropped still comes. It may be an error.
 pub fn a_dropped_repo_still_answers(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let puts: Vec<_> = (0..32).map(|id| store.repo.put(stamped(id, 1))).collect();

@@ -1,4 +1,4 @@
-//! A recorded history of racing clients, checked.
+//! The history of racing clients is linearizable.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use super::{Answers, RepoSubject};
 use crate::history::{History, Operation, RepoClient, Script, Watch, judge};
 use crate::property::Outcome;
 
-/// Operations in all, of so few keys that clients meet.
+/// The number of operations, on so few keys that clients overlap.
 const OPERATIONS: u64 = 20_000;
 const KEYS: u64 = 4;
-/// A repo that goes over a network has shown enough by then.
+/// The limit for a slow repo, which has done enough by then.
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// What racing clients put, get and remove has an order in which every answer is right, and in which an operation that
@@ -20,7 +20,8 @@ const LONGEST: Duration = Duration::from_secs(2);
 pub fn linearizable(subject: &RepoSubject) -> Outcome {
     subject.run_to_outcome(|store| {
         let script = Script { operations: OPERATIONS, keys: KEYS, first_key: 1, seed: 0 };
-        // Between two meetings with the others; a repo in memory has done a few before the last has left a meeting.
+        // The number of operations between two rendezvous. It is large for a repo in memory, which has done a few
+        // before the last thread leaves a rendezvous.
         let together = if store.answers == Answers::Now { 128 } else { 8 };
         let watch = Watch::default();
         let (start, steps) = (Instant::now(), OPERATIONS / together / RACERS as u64);

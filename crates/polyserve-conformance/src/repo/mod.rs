@@ -1,17 +1,16 @@
-//! The kit for repos: what every [`EntityRepo`] must do, whatever it keeps its entities in.
+//! The kit for repos: what every [`EntityRepo`] must do, wherever it keeps its entities.
 //!
-//! One line in a test file makes every property a test of its own:
+//! One line in a test file makes each property a test:
 //!
 //! ```
 //! use polyserve_conformance::repo::{Reference, RepoSubject};
 //!
-//! // In your crate, your repo stands where the kit's own reference stands here.
+//! // Replace the kit's own reference with your repo.
 //! polyserve_conformance::repo_conformance!(my_repo, RepoSubject::new(Reference::default));
 //! # fn main() {}
 //! ```
 //!
-//! What a repo may do in two ways is declared, never guessed. A repo that goes over a network answers later, takes
-//! longer, and would be tested with fewer keys:
+//! A repo declares its choices. A repo over a network answers later, takes longer, and is tested with fewer keys:
 //!
 //! ```
 //! use std::time::Duration;
@@ -27,19 +26,19 @@
 //! assert!(report.conforms(), "{report}");
 //! ```
 //!
-//! # How it looks
+//! # How it tests
 //!
-//! * Each property gets an empty repo of its own, and runs on a thread that is given up after six times the patience:
-//!   a repo that hangs fails, with the name of what hung.
-//! * Every entity of the racing properties carries a number in its value and the same number in its description, so
-//!   that every read, in every property, notices parts of two entities.
-//! * Racing threads take their steps together: each step begins when all threads have ended the one before. So they
-//!   meet at every step, on two cores too, and what must hold between the steps is checked exactly.
-//! * What they did meanwhile, in any interleaving, is recorded as a [history](crate::history) and checked: there is an order in
+//! * Each property has a new, empty repo. It runs on a thread that is given up after six times the patience, so that a
+//!   repo that hangs fails with the name of the operation.
+//! * In the racing properties every entity has a number in its value and the same number in its description. So every
+//!   read notices parts of two entities.
+//! * Racing threads take their steps together: a step begins when all threads have ended the one before. So they race
+//!   at every step, also on two cores, and what must hold between two steps is checked exactly.
+//! * The operations of racing threads are recorded as a [history](crate::history) and checked: there is an order in
 //!   which every answer is right.
-//! * A race ends after a number of steps or a second, whichever comes first; how many steps were taken decides nothing.
+//! * A race ends after a number of steps or after a second. No result depends on the number of steps.
 //!
-//! A repo under test takes at least 64 operations at a time without answering
+//! A repo under test accepts at least 64 concurrent operations without
 //! [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded).
 
 mod answers;
@@ -104,7 +103,7 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
     linearizable,
 });
 
-/// A repo under test: how to make one, and what it promises beyond the trait.
+/// A repo under test: its constructor, and what it promises beyond the trait.
 pub struct RepoSubject {
     make: Box<dyn Fn() -> Arc<dyn EntityRepo> + Send + Sync>,
     answers: Answers,
@@ -121,45 +120,45 @@ enum Answers {
 }
 
 impl RepoSubject {
-    /// A repo that `make` makes, empty every time: over a shared engine, in a name space of its own.
+    /// The repos that `make` constructs, empty every time: over a shared engine, in a name space of their own.
     ///
-    /// Unless told otherwise it is in memory, has a patience of 10 s, and is tried with 20 000 keys.
+    /// By default a repo is in memory, has a patience of 10 s, and is tested with 20 000 keys.
     pub fn new<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> Self {
         let make = Box::new(move || -> Arc<dyn EntityRepo> { Arc::new(make()) });
         Self { make, answers: Answers::Now, patience: Duration::from_secs(10), keys: 20_000 }
     }
 
-    /// It promises to answer now, and to show entities in a visit. This is the default.
+    /// The repo promises to answer now, and to show entities in a visit. This is the default.
     #[must_use]
     pub fn in_memory(self) -> Self {
         Self { answers: Answers::Now, ..self }
     }
 
-    /// It promises to answer everything later, and never to call a visit.
+    /// The repo promises to defer every answer, and never to call a visit.
     #[must_use]
     pub fn answers_later(self) -> Self {
         Self { answers: Answers::Later, ..self }
     }
 
-    /// It answers now or later, as it finds: a cache in front of something slow, a log behind something in memory.
+    /// The repo answers now or later: a cache over something slow, or a log under something in memory.
     #[must_use]
     pub fn answers_now_or_later(self) -> Self {
         Self { answers: Answers::Either, ..self }
     }
 
-    /// How long one answer may take before it counts as none; a whole property may take six times that.
+    /// The longest wait for one answer. A whole property may take six times as long.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// How many keys [`many_keys`] stores.
+    /// The number of keys that [`many_keys`] stores.
     #[must_use]
     pub fn many_keys(self, keys: usize) -> Self {
         Self { keys, ..self }
     }
 
-    /// Runs `property` on a fresh repo, on a thread of its own that is left behind where it hangs.
+    /// Runs `property` on a new repo, on a thread that is left behind if it hangs.
     fn run(&self, property: impl FnOnce(Store) + Send + 'static) -> Outcome {
         self.run_to_outcome(|store| {
             property(store);

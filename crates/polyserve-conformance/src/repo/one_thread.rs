@@ -1,4 +1,4 @@
-//! What holds on one thread already.
+//! Properties on one thread.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub fn absent_is_absent(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// What was put is shown, and nothing beside it.
+/// A get shows exactly the entity that was put.
 pub fn get_after_put_shows_it(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let entities: Vec<_> = (0..16).map(|id| Entity::new(id, format!("number {id}"), id as f64 / 8.0)).collect();
@@ -35,7 +35,7 @@ pub fn get_after_put_shows_it(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// A put of a new id says that it is new.
+/// A put of a new id answers `Created`.
 pub fn first_put_is_created(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         for id in [7, 8, -7] {
@@ -44,7 +44,7 @@ pub fn first_put_is_created(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// A put of a known id says that it replaced one, with an equal entity too.
+/// A put of a known id answers `Replaced`, also for an equal entity.
 pub fn second_put_is_replaced(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         store.put(Entity::new(7, "first", 1.0));
@@ -55,7 +55,7 @@ pub fn second_put_is_replaced(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// After a put of a known id it shows the new entity, all of it, and other ids are as they were.
+/// After a put of a known id, a get shows the whole new entity. Other ids do not change.
 pub fn replaced_entity_is_the_new_one(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let other = Entity::new(8, "other", 8.0);
@@ -69,7 +69,7 @@ pub fn replaced_entity_is_the_new_one(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// A remove says whether the id was there.
+/// A remove answers whether the id was there.
 pub fn remove_says_what_it_did(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         store.put(Entity::new(7, "here", 1.0));
@@ -79,7 +79,7 @@ pub fn remove_says_what_it_did(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// A removed id is absent, and other ids are as they were.
+/// A removed id is absent. Other ids do not change.
 pub fn removed_is_absent(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let other = Entity::new(8, "other", 8.0);
@@ -91,7 +91,7 @@ pub fn removed_is_absent(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// A put of a removed id makes a new one, which is shown.
+/// A put of a removed id answers `Created`, and a get shows the entity.
 pub fn put_after_remove_is_created(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         for round in 0..3 {
@@ -103,7 +103,7 @@ pub fn put_after_remove_is_created(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// The length goes up with a new id and down with a removed one, and with nothing else.
+/// The length counts new ids and removed ids, and nothing else.
 pub fn len_counts(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         for id in 0..10 {
@@ -124,7 +124,7 @@ pub fn len_counts(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Every i64 is an id, and no two are the same: not where they agree in 32 bits, as f64s, or but for the sign.
+/// Every i64 is an id of its own, also if two agree in 32 bits, as f64s, or but for the sign.
 pub fn extreme_ids_are_ids(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let mut ids = vec![0, i64::MIN, i64::MIN + 1, i64::MAX, i64::MAX - 1];
@@ -147,7 +147,7 @@ pub fn extreme_ids_are_ids(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// A description is any text: empty, quoted, with NULs, of several scripts, a megabyte long.
+/// A description may be any text: empty, quoted, with NULs, in several scripts, a megabyte long.
 pub fn odd_descriptions_are_kept(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let descriptions = [
@@ -176,7 +176,7 @@ pub fn odd_descriptions_are_kept(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// A value is 64 bits, and stays so: both zeros, subnormals, infinities, and a NaN's payload too.
+/// A value keeps its 64 bits: both zeros, subnormals, infinities, and the payload of a NaN.
 pub fn values_keep_their_bits(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let mut values = vec![0.0, -0.0, 0.1, -0.1, 60.750847, 1e23, 5e-324, f64::MAX, f64::MIN, f64::EPSILON];
@@ -194,7 +194,7 @@ pub fn values_keep_their_bits(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Any sequence of operations answers as it would over a plain map.
+/// Any sequence of operations has the answers of a plain map.
 pub fn agrees_with_a_map(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         const WALK: u64 = 4_000;

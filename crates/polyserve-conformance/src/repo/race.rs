@@ -1,4 +1,4 @@
-//! Threads that race: together, step by step, and not for long.
+//! Racing threads: in step, and for a limited time.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -9,10 +9,10 @@ use polyserve_core::Entity;
 
 use crate::history;
 
-/// How many threads race, unless a property says otherwise.
+/// The number of racing threads, unless a property sets another.
 pub(super) const RACERS: usize = 4;
 
-/// A race that is not over by then ends, once it has taken [`LEAST`] steps.
+/// A race ends after this time, once it has taken [`LEAST`] steps.
 const LONGEST: Duration = Duration::from_secs(1);
 const LEAST: usize = 32;
 
@@ -21,12 +21,12 @@ pub(super) struct Race {
     threads: usize,
     arrived: AtomicUsize,
     over: AtomicBool,
-    /// When its time is up; `None`: never.
+    /// The end of its time. `None` means no end.
     ends: Option<Instant>,
 }
 
 impl Race {
-    /// Whether to go on. Ends the race for all once its time is up.
+    /// Returns whether to go on. Ends the race for all threads once its time is up.
     pub(super) fn goes_on(&self) -> bool {
         if self.ends.is_some_and(|ends| Instant::now() >= ends) {
             self.end();
@@ -34,15 +34,15 @@ impl Race {
         !self.over.load(SeqCst)
     }
 
-    /// Ends it for all.
+    /// Ends the race for all threads.
     pub(super) fn end(&self) {
         self.over.store(true, SeqCst);
     }
 
-    /// Waits until every thread is about to take step `step`. `false`: the race is over, and no thread takes that step.
+    /// Waits until every thread is about to take step `step`. Returns `false` if the race is over and no thread takes
+    /// that step.
     ///
-    /// The wait spins, and yields where it takes longer: threads that sleep would wake one after the other, and not
-    /// meet.
+    /// The wait spins, and yields if it takes longer. Threads that sleep would wake one after the other, and not race.
     fn meet(&self, step: usize) -> bool {
         if step >= LEAST && !self.goes_on() {
             return false;
@@ -51,7 +51,7 @@ impl Race {
         self.arrived.fetch_add(1, SeqCst);
         let mut spins = 0;
         loop {
-            // In this order: whoever ends the race at a later step has seen all arrive at this one.
+            // This order matters: a thread that ends the race at a later step has seen all threads arrive at this one.
             let over = self.over.load(SeqCst);
             if self.arrived.load(SeqCst) >= all {
                 return true;
@@ -69,7 +69,7 @@ impl Race {
     }
 }
 
-/// A racer that panics ends the race, so that nobody waits for it.
+/// Ends the race if its thread panics, so that no thread waits for it.
 struct EndOnPanic<'a>(&'a Race);
 
 impl Drop for EndOnPanic<'_> {
@@ -80,7 +80,7 @@ impl Drop for EndOnPanic<'_> {
     }
 }
 
-/// Runs `racer` on `threads` threads, each with its number, from a common start; their results by number.
+/// Runs `racer` on `threads` threads from a common start, each with its number. Returns their results by number.
 pub(super) fn race<T: Send>(threads: usize, racer: impl Fn(usize, &Race) -> T + Sync) -> Vec<T> {
     run(LONGEST, threads, |number, race| {
         race.meet(0);
@@ -88,13 +88,13 @@ pub(super) fn race<T: Send>(threads: usize, racer: impl Fn(usize, &Race) -> T + 
     })
 }
 
-/// Runs `racer` on `threads` threads, each with its number and the step's, all of them taking every step together;
-/// returns what each did, by step and number.
+/// Runs `racer` on `threads` threads, each with its number and the step's number. All threads take each step together.
+/// Returns the results by step and number.
 pub(super) fn lockstep<T: Send>(threads: usize, steps: usize, racer: impl Fn(usize, usize) -> T + Sync) -> Vec<Vec<T>> {
     lockstep_within(LONGEST, threads, steps, racer)
 }
 
-/// [`lockstep`], for so long at most.
+/// [`lockstep`] with a time limit.
 pub(crate) fn lockstep_within<T: Send>(
     longest: Duration,
     threads: usize,
@@ -131,16 +131,16 @@ fn run<T: Send>(longest: Duration, threads: usize, racer: impl Fn(usize, &Race) 
     results.into_iter().map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
 }
 
-/// An entity that carries `stamp` in both its parts. The stamps of neighbours differ in the description's length.
+/// An entity with `stamp` in both its parts. The descriptions of neighbouring stamps differ in length.
 pub(super) fn stamped(id: i64, stamp: u64) -> Entity {
     history::entity(id, stamp)
 }
 
-/// The stamp that an entity carries.
+/// The stamp of an entity.
 ///
 /// # Panics
 ///
-/// Where its parts carry two: it was put together from two entities.
+/// Panics if its parts have different stamps: then it has parts of two entities.
 pub(super) fn stamp(entity: &Entity) -> u64 {
     history::value_of(entity.id, entity.as_ref()).unwrap_or_else(|wrong| panic!("{wrong}"))
 }

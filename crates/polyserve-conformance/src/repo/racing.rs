@@ -1,4 +1,4 @@
-//! What holds when threads race.
+//! Properties of racing threads.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -9,7 +9,7 @@ use super::race::{RACERS, lockstep, race, stamp, stamped};
 use super::store::Store;
 use crate::property::Outcome;
 
-/// Of racing first puts of an id one creates it, and the others replace.
+/// Of racing first puts of an id, one answers `Created` and the others answer `Replaced`.
 pub fn racing_first_puts_create_exactly_one(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let steps = lockstep(RACERS, 2_000, |racer, step| store.put(stamped(step as i64, racer as u64)));
@@ -23,10 +23,10 @@ pub fn racing_first_puts_create_exactly_one(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// After racing puts of one id every reader sees the same entity, and it is one of theirs.
+/// After racing puts of one id, every reader sees the same entity, which is one of those that were put.
 pub fn racing_puts_leave_one_of_them(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
-        // Puts and reads take turns: step 2n puts, step 2n + 1 reads what that left.
+        // Puts and reads alternate: step 2n puts, and step 2n + 1 reads the result.
         let steps = lockstep(RACERS, 2_000, |racer, step| {
             let id = (step / 2 % 3) as i64;
             if step % 2 == 0 {
@@ -44,7 +44,7 @@ pub fn racing_puts_leave_one_of_them(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// What a thread puts stays until it puts again, whatever others do to their own ids.
+/// The entity that a thread put stays until the thread puts again, whatever other threads do to other ids.
 pub fn no_lost_update(subject: &RepoSubject) -> Outcome {
     const EACH: i64 = 4;
     subject.run(|store| {
@@ -74,24 +74,24 @@ pub fn no_lost_update(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Once a put has returned, every reader on every thread sees it, or a later one.
+/// Once a put has returned, every reader on every thread sees it or a later one.
 pub fn no_stale_read(subject: &RepoSubject) -> Outcome {
     subject.run(|store| follow(&store, Floor::Returned))
 }
 
-/// Once a reader has seen a put, no reader on any thread sees an earlier one, while puts are under way too.
+/// Once a reader has seen a put, no reader on any thread sees an earlier one, also during later puts.
 pub fn reads_never_go_backwards(subject: &RepoSubject) -> Outcome {
     subject.run(|store| follow(&store, Floor::Seen))
 }
 
-/// What no reader may fall behind: the last put that has returned, or the latest that somebody has seen.
+/// The put that no reader may fall behind: the last one that has returned, or the latest one that was seen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Floor {
     Returned,
     Seen,
 }
 
-/// One thread puts ever later stamps, and the others read them.
+/// One thread puts increasing stamps, and the others read them.
 fn follow(store: &Store, floor: Floor) {
     store.put(stamped(7, 0));
     let latest = AtomicU64::new(0);
@@ -108,7 +108,7 @@ fn follow(store: &Store, floor: Floor) {
             }
             race.end();
         }
-        // Everybody looks once more when it is over, the writer too: that look comes after the last put.
+        // Every thread reads once more after the end, also the writer, so that this read comes after the last put.
         loop {
             let go_on = race.goes_on();
             let least = latest.load(SeqCst);
@@ -124,7 +124,7 @@ fn follow(store: &Store, floor: Floor) {
     });
 }
 
-/// A read shows one entity that somebody put, never parts of two, while its id is put, removed and put again.
+/// A read shows one entity that was put, never parts of two, while its id is put, removed and put again.
 pub fn no_torn_read(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         race(RACERS, |racer, race| {
@@ -142,8 +142,8 @@ pub fn no_torn_read(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Creations less removals is what is there: between any two steps of racing puts and removes 0 or 1 of an id, and as
-/// many as the length says.
+/// Creations minus removals is the number of entities: between any two steps of racing puts and removes, 0 or 1 of an
+/// id, and in total the length.
 pub fn removes_and_puts_balance(subject: &RepoSubject) -> Outcome {
     const IDS: usize = 3;
     subject.run(|store| {
@@ -172,8 +172,8 @@ pub fn removes_and_puts_balance(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// A put that races with a remove comes before it or after: before, it replaced and is gone; after, it created and is
-/// there.
+/// A put that races with a remove comes before it or after it. Before: it replaced an entity, and the id is absent.
+/// After: it created one, and the id is there.
 pub fn put_is_not_lost_to_a_racing_remove(subject: &RepoSubject) -> Outcome {
     #[derive(Debug, PartialEq)]
     enum RacedStep {
@@ -182,7 +182,7 @@ pub fn put_is_not_lost_to_a_racing_remove(subject: &RepoSubject) -> Outcome {
         Saw(Option<u64>),
     }
     subject.run(|store| {
-        // Three steps a round: there is an entity; one thread removes it while the other puts; both look.
+        // Each round has three steps: one thread stores an entity; one removes it while the other puts; both read.
         let steps = lockstep(2, 6_000, |racer, step| {
             let id = (step / 3 % 5) as i64;
             match (step % 3, racer) {
@@ -209,7 +209,7 @@ pub fn put_is_not_lost_to_a_racing_remove(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// While new ids come in, those that were there stay there.
+/// Known ids stay while new ids are put.
 pub fn a_growing_store_loses_nothing(subject: &RepoSubject) -> Outcome {
     const OLD: i64 = 16;
     subject.run(|store| {
@@ -234,11 +234,11 @@ pub fn a_growing_store_loses_nothing(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Many keys, from many threads, are all there, seen from other threads; and half of them once half are removed.
+/// Many keys from many threads are all there on other threads, and half of them once half are removed.
 pub fn many_keys(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let keys = store.keys;
-        // An odd factor scatters the ids over all of i64, and no two fall together.
+        // An odd factor scatters the ids over all of i64 without collisions.
         let id = |key: usize| (key as i64).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
         let of = |racer: usize| (racer..keys).step_by(RACERS);
         race(RACERS, |racer, _| {

@@ -1,5 +1,4 @@
-//! Two repos that are as plain as can be: for the kit's own tests, for the broken ones to be wrong on top of, and for
-//! yours to be read next to.
+//! Two plain repos: for the kit's own tests, as a base of the broken repos, and as an example.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,12 +18,12 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// The map itself, for repos that are wrong on purpose.
+    /// The map, for repos with a flaw.
     pub(crate) fn map(&self) -> MutexGuard<'_, EntityMap> {
         lock(&self.entities)
     }
 
-    /// The mutex, for those that are wrong about that.
+    /// The mutex, for repos with a flaw in their locking.
     pub(crate) fn mutex(&self) -> &Mutex<EntityMap> {
         &self.entities
     }
@@ -59,7 +58,7 @@ impl fmt::Debug for Reference {
     }
 }
 
-/// A map that one thread owns; operations queue up for it, and it completes their promises. Answers later.
+/// A map that one thread owns. Operations queue up for the thread, which completes their promises. Answers later.
 pub struct LaterReference {
     operations: Option<Sender<Operation>>,
     owner: Option<JoinHandle<()>>,

@@ -164,7 +164,7 @@ pub fn a_dripping_head_leaves_room(subject: &ServerSubject) -> Outcome {
         let stop = StopOnDrop(&done);
         let done = &done;
         scope.spawn(move || {
-            let deadline = Instant::now() + patience;
+            let deadline = Instant::now() + 2 * patience;
             while !done.load(Ordering::SeqCst) && Instant::now() < deadline && sender.send(b"x").is_ok() {
                 super::services::let_pass(Duration::from_millis(20));
             }

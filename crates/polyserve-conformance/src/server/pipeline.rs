@@ -1,4 +1,4 @@
-//! Requests that are sent before the answers to earlier ones have come.
+//! Pipelined requests: sent before the answers to earlier requests have come.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) -> Outc
     Outcome::Held
 }
 
-/// Hundreds of pipelined requests are all answered, even where the client sends them all before it reads.
+/// Hundreds of pipelined requests are all answered, also if the client sends all of them before it reads.
 pub fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -48,7 +48,7 @@ pub fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubject) -> O
     Outcome::Held
 }
 
-/// Answers to requests that arrived together leave together: the first read brings them all.
+/// Answers to requests that arrived together are sent together: the first read returns all of them.
 pub fn what_arrives_together_leaves_together(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -62,12 +62,12 @@ pub fn what_arrives_together_leaves_together(subject: &ServerSubject) -> Outcome
             client.expect(200);
         }
     }
-    // A kernel may cut a batch in two now and then.
+    // The kernel may split a batch now and then.
     assert!(together >= 8, "the answers to 20 requests came together {together} times of 10\n{}", client.show());
     Outcome::Held
 }
 
-/// Answers that come later, the first request's last, still leave in the order of the requests.
+/// Deferred answers are sent in the order of the requests, also if the first one completes last.
 pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Sleepy), |_| ());
     let mut client = live.client();
@@ -80,7 +80,8 @@ pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// An answer that comes later may need many polls, and wake its waker within each; on several connections at once.
+/// A deferred answer may need many polls, and may wake its waker within each poll. Tested on several connections at
+/// once.
 pub fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Restless), |_| ());
     let mut clients: Vec<Client> = (0..3).map(|_| live.client()).collect();
@@ -97,7 +98,7 @@ pub fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Methods that differ in how their answer ends (HEAD, a 204, a refusal that keeps the connection) do not confuse the order.
+/// Answers that end differently (HEAD, a 204, a refusal that keeps the connection) stay in order.
 pub fn mixed_answers_keep_their_places(subject: &ServerSubject) -> Outcome {
     let live = super::status_table::entities(subject);
     let mut client = live.client();
@@ -121,7 +122,7 @@ pub fn mixed_answers_keep_their_places(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Pipelined answers that are larger than any buffer all arrive, in order.
+/// Pipelined answers that are larger than any buffer all arrive in order.
 pub fn large_pipelined_answers_arrive_whole(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Large), |_| ());
     let mut client = live.client();

@@ -98,14 +98,14 @@ pub fn resets_harm_nobody(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A large answer reaches a slow reader whole: a short write loses and repeats nothing.
+/// A large answer reaches a slow reader whole: a short write loses and repeats no byte.
 pub fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) -> Outcome {
     const LENGTH: usize = 12_000_000;
     let live = subject.live(Arc::new(Large), |_| ());
     let mut client = live.client();
     for _ in 0..2 {
         client.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
-        // Long enough for the server to fill every buffer in between; the property holds without it, too.
+        // Long enough for the server to fill every buffer. The property holds without this pause, too.
         let_pass(Duration::from_millis(50));
         check_pattern(&client.expect(200).body, LENGTH);
     }
@@ -113,7 +113,8 @@ pub fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) -> Outco
     Outcome::Held
 }
 
-/// The answer that refuses an upload reaches a client that is still sending: the connection is not reset before it.
+/// The refusal of an upload reaches a client that is still sending: the connection is not reset before the client
+/// reads it.
 pub fn a_refusal_survives_unread_input(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| {
@@ -122,7 +123,7 @@ pub fn a_refusal_survives_unread_input(subject: &ServerSubject) -> Outcome {
     });
     let upload = with_body("POST", "/", "", &pattern(512 * 1024));
     for _ in 0..5 {
-        // It sends and reads at the same time.
+        // This client sends and reads at the same time.
         let mut client = live.client();
         let mut sender = client.sender().expect("a second handle");
         std::thread::scope(|scope| {
@@ -133,7 +134,7 @@ pub fn a_refusal_survives_unread_input(subject: &ServerSubject) -> Outcome {
         });
     }
     for _ in 0..5 {
-        // It sends everything, and only then reads.
+        // This client sends everything before it reads.
         let mut client = live.client();
         client.send(&upload).expect("the server takes what it has refused");
         client.expect_last(413);

@@ -1,4 +1,4 @@
-//! Wrong in how a later answer comes, or does not.
+//! Repos whose deferred answers are wrong or never come.
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed
 use super::right;
 use crate::repo::{LaterReference, Reference};
 
-/// A macro's worth of sameness: every operation goes to `right`, and its answer through `bent`.
+/// Implements the operations: each one calls `right` and passes the answer through `bent`.
 macro_rules! bend_every_answer {
     ($repo:ty) => {
         impl EntityRepo for $repo {
@@ -31,7 +31,7 @@ macro_rules! bend_every_answer {
     };
 }
 
-/// Calls the visit and then answers later, when what the visit saw is of no use any more. Caught by
+/// Calls the visit and then answers later, when the visit's result is no longer used. Caught by
 /// `visit_is_called_exactly_once`.
 #[derive(Debug, Default)]
 pub struct VisitsAndAnswersLater {
@@ -45,7 +45,7 @@ impl EntityRepo for VisitsAndAnswersLater {
     right!(put remove len);
 }
 
-/// Forgets every seventh operation and drops its completer, so that an error comes where a value is due. Caught by
+/// Drops the completer of every seventh operation, so that an error comes instead of a value. Caught by
 /// `many_answers_at_once`.
 #[derive(Debug, Default)]
 pub struct DroppedCompleter {
@@ -87,8 +87,7 @@ impl NeverAnswers {
 
 bend_every_answer!(NeverAnswers);
 
-/// Wakes the first waker that an answer was polled under, and no later one. Caught by
-/// `answers_can_be_awaited_from_any_thread`.
+/// Wakes only the first waker that polled an answer. Caught by `answers_can_be_awaited_from_any_thread`.
 #[derive(Debug, Default)]
 pub struct FirstWakerOnly {
     right: LaterReference,
@@ -109,7 +108,7 @@ impl FirstWakerOnly {
 
 bend_every_answer!(FirstWakerOnly);
 
-/// Takes no operation until the last one's answer was taken: one that is dropped blocks it for ever. Caught by
+/// Starts no operation until the last answer was taken: an answer that is dropped blocks it for ever. Caught by
 /// `later_answers_survive_being_dropped`.
 #[derive(Debug, Default)]
 pub struct BusyUntilAnswered {
@@ -135,7 +134,7 @@ impl BusyUntilAnswered {
 
 bend_every_answer!(BusyUntilAnswered);
 
-/// Leaves whoever waits alone when it is dropped. Caught by `a_dropped_repo_still_answers`.
+/// Never completes its answers once it is dropped. Caught by `a_dropped_repo_still_answers`.
 #[derive(Debug, Default)]
 pub struct AbandonsWaiting {
     right: LaterReference,

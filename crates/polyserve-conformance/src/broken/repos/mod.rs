@@ -1,7 +1,6 @@
-//! Repos that are wrong in one way each. Each says which property is to catch it; the kit's own tests hold it to that.
+//! Repos with one flaw each. Each names the property that catches it, and the kit's own tests check that.
 //!
-//! What is wrong under a race gives way to other threads at the worst moment, so that the race is lost often and not
-//! once in a million times: the kit is to be tested, not the scheduler.
+//! A repo that is wrong under a race yields to other threads at the worst moment, so that it loses the race often.
 
 mod late;
 mod ordered;

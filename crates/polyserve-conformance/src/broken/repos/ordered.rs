@@ -1,4 +1,4 @@
-//! Each answer is one that a right repo could have given; together they have no order.
+//! Repos whose answers are possible one by one, and have no order together.
 
 use std::collections::HashMap;
 use std::mem;
@@ -19,7 +19,7 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// A put that finds another one at work leaves its entity to it and says that it is stored, before it is. Caught by
+/// A put during another put passes its entity to that put and answers before the entity is stored. Caught by
 /// `linearizable`.
 #[derive(Debug, Default)]
 pub struct EarlyAck {
@@ -52,7 +52,7 @@ impl EntityRepo for EarlyAck {
     right!(get remove len);
 }
 
-/// Replaces by removing, and then putting: in between nothing is there. Caught by `linearizable`.
+/// Replaces by a remove and a put, with nothing stored in between. Caught by `linearizable`.
 #[derive(Debug, Default)]
 pub struct Flicker {
     right: Reference,
@@ -70,8 +70,8 @@ impl EntityRepo for Flicker {
     right!(get remove len);
 }
 
-/// Keeps what gets have found, and forgets it when it changes: a get that found it before the change keeps it after. Caught
-/// by `linearizable`.
+/// Caches what gets have found, and drops it on a change. A get that read before the change caches the old value after
+/// it. Caught by `linearizable`.
 #[derive(Debug, Default)]
 pub struct StaleCache {
     right: Reference,
@@ -105,7 +105,7 @@ impl EntityRepo for StaleCache {
     right!(len);
 }
 
-/// Shows gets a put that is still on its way, and takes it back for a moment before it is stored. Caught by `linearizable`.
+/// Shows a put to gets before it is stored, and withdraws it for a moment. Caught by `linearizable`.
 #[derive(Debug, Default)]
 pub struct DirtyRead {
     right: Reference,

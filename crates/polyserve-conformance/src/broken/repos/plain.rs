@@ -1,4 +1,4 @@
-//! Wrong on one thread already.
+//! Repos that are wrong on one thread.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -11,7 +11,7 @@ use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed
 use super::right;
 use crate::repo::Reference;
 
-/// Shows an entity of its own for an id that is not there. Caught by `absent_is_absent`.
+/// Shows an invented entity for an absent id. Caught by `absent_is_absent`.
 #[derive(Debug, Default)]
 pub struct InventedEntity {
     right: Reference,
@@ -25,7 +25,7 @@ impl EntityRepo for InventedEntity {
     right!(put remove len);
 }
 
-/// Applies a put when the next operation that changes or counts comes. Caught by `get_after_put_shows_it`.
+/// Applies a put at the next operation that changes or counts. Caught by `get_after_put_shows_it`.
 #[derive(Debug, Default)]
 pub struct DelayedPut {
     right: Reference,
@@ -57,7 +57,7 @@ impl EntityRepo for DelayedPut {
     right!(get);
 }
 
-/// Says of every put that it replaced. Caught by `first_put_is_created`.
+/// Answers `Replaced` to every put. Caught by `first_put_is_created`.
 #[derive(Debug, Default)]
 pub struct AlwaysReplaced {
     right: Reference,
@@ -70,7 +70,7 @@ impl EntityRepo for AlwaysReplaced {
     right!(get remove len);
 }
 
-/// Says of every put that it created. Caught by `second_put_is_replaced`.
+/// Answers `Created` to every put. Caught by `second_put_is_replaced`.
 #[derive(Debug, Default)]
 pub struct ReplacedSaysCreated {
     right: Reference,
@@ -99,7 +99,7 @@ impl EntityRepo for FirstPutStays {
     right!(get remove len);
 }
 
-/// Says of every remove that it removed. Caught by `remove_says_what_it_did`.
+/// Answers `Removed` to every remove. Caught by `remove_says_what_it_did`.
 #[derive(Debug, Default)]
 pub struct AlwaysRemoved {
     right: Reference,
@@ -112,7 +112,7 @@ impl EntityRepo for AlwaysRemoved {
     right!(get put len);
 }
 
-/// Says that it removed, and keeps the entity. Caught by `removed_is_absent`.
+/// Answers `Removed`, and keeps the entity. Caught by `removed_is_absent`.
 #[derive(Debug, Default)]
 pub struct ForgetfulRemove {
     right: Reference,
@@ -125,7 +125,7 @@ impl EntityRepo for ForgetfulRemove {
     right!(get put len);
 }
 
-/// Takes an id that was removed for one that is there. Caught by `put_after_remove_is_created`.
+/// Answers `Replaced` to a put of a removed id. Caught by `put_after_remove_is_created`.
 #[derive(Debug, Default)]
 pub struct Tombstones {
     right: Reference,
@@ -214,7 +214,7 @@ impl EntityRepo for LossyValue {
     right!(get remove len);
 }
 
-/// Keeps a value as text, which is right for numbers and loses what a NaN carries. Caught by `values_keep_their_bits`.
+/// Keeps a value as text, which loses the payload of a NaN. Caught by `values_keep_their_bits`.
 #[derive(Debug, Default)]
 pub struct TextValue {
     right: Reference,
@@ -228,7 +228,7 @@ impl EntityRepo for TextValue {
     right!(get remove len);
 }
 
-/// Removes, with an id, another one that lies far from it. Caught by `agrees_with_a_map`.
+/// Removes a second id with each id. Caught by `agrees_with_a_map`.
 #[derive(Debug, Default)]
 pub struct GreedyRemove {
     right: Reference,
@@ -290,7 +290,7 @@ impl EntityRepo for PoisonedLock {
     }
 }
 
-/// Has room for 10 000 entities, and forgets one for each beyond. Caught by `many_keys`.
+/// Keeps 10 000 entities, and drops one for each further one. Caught by `many_keys`.
 #[derive(Debug, Default)]
 pub struct Evicting {
     right: Reference,

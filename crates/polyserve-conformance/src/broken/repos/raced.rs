@@ -1,4 +1,4 @@
-//! Right on one thread, wrong when threads race.
+//! Repos that are right on one thread and wrong in a race.
 
 use std::collections::HashMap;
 use std::mem;
@@ -14,8 +14,8 @@ use crate::repo::Reference;
 
 type SharedEntities = HashMap<i64, Entity>;
 
-/// Looks whether an id is known under one lock, and inserts under another: two first puts both say that they created.
-/// Caught by `racing_first_puts_create_exactly_one`.
+/// Looks up an id under one lock and inserts it under another: two first puts both answer `Created`. Caught by
+/// `racing_first_puts_create_exactly_one`.
 #[derive(Debug, Default)]
 pub struct LostUpdate {
     right: Reference,
@@ -31,7 +31,7 @@ impl EntityRepo for LostUpdate {
     right!(get remove len);
 }
 
-/// Copies the map, changes the copy, and puts it in the map's place, whatever happened to that meanwhile. Caught by
+/// Copies the map, changes the copy, and replaces the map with it, also if the map changed meanwhile. Caught by
 /// `no_lost_update`.
 #[derive(Debug, Default)]
 pub struct LostCopy {
@@ -66,7 +66,7 @@ impl EntityRepo for LostCopy {
     }
 }
 
-/// Says that it replaced, and did nothing, where it found the lock taken. Caught by `no_lost_update`.
+/// Answers `Replaced` without an effect if the lock is taken. Caught by `no_lost_update`.
 #[derive(Debug, Default)]
 pub struct SwallowedPut {
     right: Reference,
@@ -85,7 +85,7 @@ impl EntityRepo for SwallowedPut {
     right!(get remove len);
 }
 
-/// Reads from a copy, which a put leaves as it was where somebody is reading it. Caught by `no_stale_read`.
+/// Reads from a copy that a put does not update while it is being read. Caught by `no_stale_read`.
 #[derive(Debug, Default)]
 pub struct StaleRead {
     right: Reference,
@@ -114,8 +114,8 @@ impl EntityRepo for StaleRead {
     right!(len);
 }
 
-/// Two copies that puts change one after the other, each put the two in one go; reads take turns between them. Caught
-/// by `reads_never_go_backwards`.
+/// Two copies that each put changes one after the other. Reads alternate between them. Caught by
+/// `reads_never_go_backwards`.
 #[derive(Debug, Default)]
 pub struct TwoFaced {
     right: Reference,
@@ -143,8 +143,8 @@ impl EntityRepo for TwoFaced {
     right!(len);
 }
 
-/// Two copies, and nothing that makes racing puts reach both in the same order; reads take turns between them. Caught
-/// by `racing_puts_leave_one_of_them`.
+/// Two copies that racing puts may change in different orders. Reads alternate between them. Caught by
+/// `racing_puts_leave_one_of_them`.
 #[derive(Debug, Default)]
 pub struct DivergedReplicas {
     right: Reference,
@@ -196,8 +196,8 @@ impl EntityRepo for TornRead {
     right!(remove len);
 }
 
-/// Looks whether an id is known under one lock, and removes under another: two removes both say that they removed.
-/// Caught by `removes_and_puts_balance`.
+/// Looks up an id under one lock and removes it under another: two removes both answer `Removed`. Caught by
+/// `removes_and_puts_balance`.
 #[derive(Debug, Default)]
 pub struct DoubleRemove {
     right: Reference,
@@ -213,7 +213,7 @@ impl EntityRepo for DoubleRemove {
     right!(get put len);
 }
 
-/// Removes an entity, and a moment later sweeps its id out, with whatever a put has left there in between. Caught by
+/// Removes an entity, and a moment later removes its id again, with what a put has stored in between. Caught by
 /// `put_is_not_lost_to_a_racing_remove`.
 #[derive(Debug, Default)]
 pub struct LostToRemove {
@@ -230,7 +230,7 @@ impl EntityRepo for LostToRemove {
     right!(get put len);
 }
 
-/// Takes everything out when it grows, and puts it back a moment later. Caught by `a_growing_store_loses_nothing`.
+/// Empties the map when it grows, and restores it a moment later. Caught by `a_growing_store_loses_nothing`.
 #[derive(Debug, Default)]
 pub struct ForgetsWhileGrowing {
     right: Reference,

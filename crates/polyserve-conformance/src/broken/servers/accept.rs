@@ -18,7 +18,7 @@ use super::server_state::{ConnectionState, OpenConnection, ServerState, TICK};
 /// The pause of the accept loop after a connection. It doubles while no connection comes.
 const REST: Duration = Duration::from_millis(1);
 
-/// Answers of every run of every server, for the flaw of one that cannot tell them apart.
+/// The number of answers of all runs of all servers, for a flaw.
 static ALL_ANSWERS: AtomicU64 = AtomicU64::new(0);
 
 pub(super) fn serve(
@@ -57,7 +57,7 @@ pub(super) fn serve(
     })
 }
 
-/// Who lets connections in, and sees their threads off.
+/// Accepts connections and joins their threads.
 struct Acceptor {
     server: Arc<ServerState>,
     threads: HashMap<u64, JoinHandle<()>>,
@@ -65,7 +65,7 @@ struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts until a shutdown has begun and nobody waits.
+    /// Accepts until a shutdown has begun and no connection waits.
     fn accept(&mut self, listener: &TcpListener) {
         let mut rest = REST;
         loop {
@@ -101,7 +101,7 @@ impl Acceptor {
         }
     }
 
-    /// Closes the listener; a flaw keeps it.
+    /// Closes the listener. A flaw keeps it.
     fn close(&self, listener: TcpListener) -> Option<TcpListener> {
         if self.server.has(Flaw::KeepsThePort) {
             std::mem::forget(listener);
@@ -127,7 +127,7 @@ impl Acceptor {
             std::mem::forget(open.stream.try_clone());
         }
         if self.server.has(Flaw::LeaksThreads) {
-            // It can still be left: the process's end ends it.
+            // The server can end without this thread: it ends with the process.
             thread::spawn(|| {
                 loop {
                     thread::park();
@@ -152,7 +152,7 @@ impl Acceptor {
         }
     }
 
-    /// Whether there is room for one more; an idle connection is closed to make some.
+    /// Returns whether there is room for one more connection. Closes an idle connection to make room.
     fn make_room(&self) -> bool {
         let mut connections = lock(&self.server.connections);
         loop {
@@ -190,7 +190,7 @@ impl Acceptor {
         self.server.shutdown.deadline().unwrap_or_else(Instant::now)
     }
 
-    /// Waits for every connection, cuts them at the deadline, and joins their threads.
+    /// Waits for every connection, cuts the rest at the deadline, and joins their threads.
     fn drain(mut self) -> Drain {
         let server = Arc::clone(&self.server);
         let mut connections = lock(&server.connections);
@@ -208,7 +208,7 @@ impl Acceptor {
         for open in connections.values() {
             let _ = open.stream.shutdown(Side::Both);
         }
-        // A thread that is not in foreign code ends at once.
+        // A thread outside the service ends at once.
         let last = Instant::now() + Duration::from_millis(300);
         let stuck = |connections: &HashMap<u64, Arc<OpenConnection>>| {
             let in_service = |open: &&Arc<OpenConnection>| *lock(&open.state) == ConnectionState::InService;
@@ -232,7 +232,7 @@ impl Acceptor {
     }
 }
 
-/// Takes a connection off the list when its thread ends, however it does.
+/// Removes a connection from the list when its thread ends, also by a panic.
 struct RemoveOnDrop {
     server: Arc<ServerState>,
     name: u64,

@@ -1,4 +1,4 @@
-//! Bodies of requests, taken from the connection's input as they come.
+//! Bodies of requests, read from the connection's input.
 
 use polyserve_core::ServerConfig;
 use polyserve_core::service::Status;
@@ -24,7 +24,7 @@ enum Stage {
     Done,
 }
 
-/// What a line between chunks may take at most, and all trailers together.
+/// The maximum length of a line between chunks, and of all trailers together.
 const MAX_LINE: usize = 4096;
 
 impl Reading {
@@ -36,7 +36,7 @@ impl Reading {
         Self { body: Vec::new(), stage, trailers: 0 }
     }
 
-    /// Takes what it can from `input`; says whether the body is complete.
+    /// Reads what it can from `input`. Returns whether the body is complete.
     pub(super) fn take(
         &mut self,
         input: &mut Vec<u8>,
@@ -124,13 +124,13 @@ fn is_extension(mut rest: &[u8]) -> bool {
     true
 }
 
-/// What follows the token at the start of `bytes`.
+/// Returns the rest after the token at the start of `bytes`.
 fn after_token(bytes: &[u8]) -> Option<&[u8]> {
     let end = (0..bytes.len()).find(|&at| !is_token(&bytes[at..=at])).unwrap_or(bytes.len());
     (end > 0).then(|| &bytes[end..])
 }
 
-/// What follows the quoted string at the start of `bytes`.
+/// Returns the rest after the quoted string at the start of `bytes`.
 fn after_quoted(bytes: &[u8]) -> Option<&[u8]> {
     let mut escaped = false;
     for (at, &byte) in bytes.iter().enumerate().skip(1) {
@@ -144,7 +144,7 @@ fn after_quoted(bytes: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// The next line, without its end; `None` while it has not ended.
+/// Returns the next line without its end, or `None` if it has not ended.
 fn line(input: &mut Vec<u8>, lf_ends_it: bool) -> Result<Option<Vec<u8>>, Refusal> {
     for (at, &byte) in input.iter().enumerate().take(MAX_LINE) {
         let after_cr = at > 0 && input[at - 1] == b'\r';

@@ -28,7 +28,7 @@ pub(super) fn serve_connection(server: &ServerState, open: &OpenConnection) {
     }
 }
 
-/// Tells a connection that there is no room.
+/// Refuses a connection past the limit.
 pub(super) fn reject(server: &ServerState, open: &OpenConnection) {
     let mut connection = Connection::new(server, open);
     let refused = server.refused.fetch_add(1, Ordering::SeqCst);
@@ -50,14 +50,14 @@ struct Connection<'a> {
     open: &'a OpenConnection,
     input: Vec<u8>,
     output: Output<'a>,
-    /// The request is a HEAD, as far as it is known.
+    /// Whether the request is a HEAD, as far as it is known.
     to_head: bool,
     served: u64,
-    /// A flaw's: when the first body began.
+    /// For a flaw: when the first body began.
     first_body: Option<Instant>,
-    /// A flaw's: no other connection is served meanwhile.
+    /// For a flaw: while it is locked, no other connection is served.
     alone: Option<MutexGuard<'a, ()>>,
-    /// A flaw's: what a GET of a target was answered.
+    /// For a flaw: the last answer to a GET of each target.
     remembered: HashMap<String, Vec<u8>>,
 }
 
@@ -81,11 +81,11 @@ impl<'a> Connection<'a> {
 enum Ended {
     /// The last answer was sent.
     Answered,
-    /// The client is gone, was idle, or was cut.
+    /// The client is gone, was idle, or was cut off.
     Gone,
 }
 
-/// What a wait for bytes brought.
+/// The result of a wait for bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Got {
     Bytes,
@@ -137,7 +137,7 @@ impl Connection<'_> {
                 Ok(false) => return Ended::Answered,
                 Err(Stop::Gone) => return Ended::Gone,
                 Err(Stop::Refused(refusal)) if self.has(Flaw::GoesOnAfterARefusal) => {
-                    // It goes on with the next thing that looks like a request.
+                    // Continues with the next bytes that look like a request.
                     let next = self
                         .input
                         .windows(4)
@@ -154,7 +154,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Serves one request; says whether the connection goes on.
+    /// Serves one request. Returns whether the connection goes on.
     fn one(&mut self) -> Result<bool, Stop> {
         let head = self.head()?;
         let early = catch_unwind(AssertUnwindSafe(|| {
@@ -168,7 +168,7 @@ impl Connection<'_> {
             self.output.hold_continue();
         }
         let (reply, body) = match early {
-            // Where its body ends is nobody's business any more, and so is what follows.
+            // The end of the body is not read, so nothing after it can be.
             Some(reply) if !here => {
                 self.output.answer(&reply, &[], head.is_head(), Some("close"));
                 return Ok(false);
@@ -236,12 +236,12 @@ impl Connection<'_> {
         }
     }
 
-    /// Reads once. An idle connection may be told to leave, or be closed by a shutdown, but not while there is something
+    /// Reads once. An idle connection may be closed for another one or by a shutdown, but not while there is something
     /// to read.
     fn fill(&mut self, deadline: Instant, idle: bool) -> Got {
         let mut buffer = [0; 16 * 1024];
         loop {
-            // What has arrived is read before the timeout is judged: this process may have been stopped meanwhile.
+            // What has arrived is read before the timeout is judged: the process may have been stopped meanwhile.
             let mut late = Instant::now() >= deadline;
             let _ = self.open.stream.set_read_timeout(Some(TICK));
             match (&self.open.stream).read(&mut buffer) {
@@ -264,7 +264,7 @@ impl Connection<'_> {
         }
     }
 
-    /// The answer for a service that panicked. The payload's drop is the service's own code, and may panic as well.
+    /// The answer if the service panicked. The drop of the payload is the service's own code, and may panic as well.
     fn panicked(&self, payload: Box<dyn Any + Send>) -> Reply {
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             assert!(!self.has(Flaw::LetsPayloadsPanic), "the payload panicked when it was dropped");
@@ -273,7 +273,7 @@ impl Connection<'_> {
         Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed.")
     }
 
-    /// Says what is wrong with a request, as the last answer.
+    /// Answers a request that is refused, as the last answer.
     fn refuse(&mut self, refusal: Refusal) -> Ended {
         let unknown = [Status::NOT_IMPLEMENTED, Status::VERSION_NOT_SUPPORTED].contains(&refusal.status);
         let status = if unknown && self.has(Flaw::CallsEverythingBad) { Status::BAD_REQUEST } else { refusal.status };
@@ -361,7 +361,7 @@ impl Connection<'_> {
             }
             let late = Instant::now() >= deadline && !self.has(Flaw::WaitsForEver);
             if late || self.server.is_over() {
-                // Its drop is the service's own code, too.
+                // The drop of the answer is the service's own code, and may panic as well.
                 let given_up = catch_unwind(AssertUnwindSafe(|| drop(answer)));
                 if given_up.is_err() && self.has(Flaw::LetsDropsPanic) {
                     panic!("the answer panicked when it was dropped");
