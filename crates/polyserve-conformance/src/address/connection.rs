@@ -21,7 +21,7 @@ pub(super) fn a_connection_is_kept_by_default(probe: &Probe) -> Result<(), Strin
         let response = ask(&mut client, &get(PATH))?;
         has_status(&get(PATH), &response, &[200])?;
         if response.closes() {
-            return Err(String::from("it says Connection: close though nobody asked for it"));
+            return Err(String::from("the answer says Connection: close without a request for it"));
         }
     }
     Ok(())

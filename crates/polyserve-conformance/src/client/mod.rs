@@ -236,7 +236,7 @@ impl Client {
     }
 
     /// Waits up to `pause` for a byte or the end. Returns whether either came.
-    pub fn stirs_within(&mut self, pause: Duration) -> bool {
+    pub fn has_input_within(&mut self, pause: Duration) -> bool {
         !self.unread.is_empty() || !matches!(self.fill(Instant::now() + pause), Err(Ending::Silent))
     }
 
@@ -275,7 +275,7 @@ impl Client {
         let how = match ending {
             Ending::Closed => "the connection was closed",
             Ending::Reset => "the connection was reset",
-            Ending::Silent => "nothing came for the client's patience",
+            Ending::Silent => "nothing came within the client's patience",
         };
         Failure {
             ending: Some(ending),
@@ -315,8 +315,8 @@ impl Client {
     pub fn expect_one_of(&mut self, statuses: &[u16]) -> Response {
         match self.receive() {
             Ok(response) if statuses.contains(&response.status) => response,
-            Ok(response) => panic!("the status is {}, not {statuses:?}\n{}", response.status, self.show()),
-            Err(failure) => panic!("instead of a {statuses:?}: {failure}"),
+            Ok(response) => panic!("the status is {}, expected {statuses:?}\n{}", response.status, self.show()),
+            Err(failure) => panic!("expected a status of {statuses:?}: {failure}"),
         }
     }
 
@@ -328,7 +328,7 @@ impl Client {
     #[track_caller]
     pub fn expect_last(&mut self, status: u16) -> Response {
         let response = self.expect(status);
-        assert!(response.closes(), "the last answer does not say that it is the last\n{}", self.show());
+        assert!(response.closes(), "the last answer does not say Connection: close\n{}", self.show());
         self.expect_end();
         response
     }
@@ -342,7 +342,12 @@ impl Client {
     pub fn expect_end(&mut self) {
         let (rest, ending) = self.end();
         let clean = rest.is_empty() && ending == Ending::Closed;
-        assert!(clean, "the connection was to end; instead {} bytes, then {ending:?}\n{}", rest.len(), self.show());
+        assert!(
+            clean,
+            "expected the end of the connection, got {} bytes and then {ending:?}\n{}",
+            rest.len(),
+            self.show()
+        );
     }
 
     /// Sends `request` and reads its answer, which has this status.

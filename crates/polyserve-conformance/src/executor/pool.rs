@@ -94,8 +94,8 @@ impl Pool {
     }
 
     /// Submits a job as often as it is rejected for want of room.
-    pub(super) fn insist(&self, work: impl FnOnce() + Send + 'static) {
-        insist(&**self.executor(), Job::new(work), self.patience);
+    pub(super) fn ask_again_and_again(&self, work: impl FnOnce() + Send + 'static) {
+        ask_again_and_again(&**self.executor(), Job::new(work), self.patience);
     }
 
     /// Closes the executor, and answers how many threads were left behind.
@@ -135,7 +135,7 @@ impl Drop for Pool {
 }
 
 /// Submits `job` as often as it is rejected for want of room.
-pub(super) fn insist(executor: &dyn Executor, job: Job, patience: Duration) {
+pub(super) fn ask_again_and_again(executor: &dyn Executor, job: Job, patience: Duration) {
     let deadline = Instant::now() + patience;
     let mut job = job;
     while let Err(rejected) = executor.execute(job) {

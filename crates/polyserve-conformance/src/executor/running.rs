@@ -9,7 +9,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 
 use super::ExecutorSubject;
-use super::pool::{Count, Pool, insist};
+use super::pool::{Count, Pool, ask_again_and_again};
 use crate::property::Outcome;
 
 /// Of many jobs from many submitters each runs once; those that are rejected for want of room are submitted again. That
@@ -25,7 +25,7 @@ pub fn every_job_runs_exactly_once(subject: &ExecutorSubject) -> Outcome {
             scope.spawn(move || {
                 for job in submitter * each..(submitter + 1) * each {
                     let runs = Arc::clone(runs);
-                    pool.insist(move || {
+                    pool.ask_again_and_again(move || {
                         runs[job].fetch_add(1, Ordering::Relaxed);
                     });
                 }
@@ -137,7 +137,7 @@ pub fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
     assert!(started.reaches(1), "the first job did not start");
     for number in 0..1_000 {
         let order = Arc::clone(&order);
-        pool.insist(move || lock(&order).push(number));
+        pool.ask_again_and_again(move || lock(&order).push(number));
         if number == 100 {
             go_on.add(); // the first hundred were queued; the rest arrive while it runs
         }
@@ -230,7 +230,7 @@ pub(super) fn occupy(subject: &ExecutorSubject, executor: &dyn Executor, workers
             started.add();
             go_on.reaches(1);
         });
-        insist(executor, job, subject.patience);
+        ask_again_and_again(executor, job, subject.patience);
     }
     assert!(started.reaches(workers), "of {workers} workers {} run a job", started.get());
 }

@@ -1,8 +1,9 @@
-//! Recording over HTTP: any server that keeps entities, on kept connections.
+//! Recording over HTTP from any server that stores entities, on kept connections.
 //!
-//! Invariant: an answer that was lost makes its operation unknown, never wrong: a connection that breaks, nothing for the
-//! client's patience, and a 5xx. An answer that cannot be ends the recording. Cost: as the [client](crate::client), a
-//! thread and a connection for each client.
+//! Invariant: an operation without an answer is unknown, never wrong: if its connection breaks, if nothing comes
+//! within the patience, and if the status is a 5xx. An impossible answer ends the recording.
+//!
+//! Cost: a thread and a connection for each client, and the cost of the [client](crate::client).
 
 use std::net::SocketAddr;
 use std::sync::RwLock;
@@ -19,9 +20,10 @@ use super::value::{entity, value_of};
 use super::{Action, Operation, ReadValue};
 use crate::client::{Client, Ending, Response};
 
-/// Records `clients` clients of the server at `addr`, each on a connection of its own that it keeps for as long as the server
-/// does. Every key of the script is removed before; a removal whose answer was lost may yet come, and so is in the recording, of
-/// a process of its own from `clients` on.
+/// Records `clients` clients of the server at `addr`. Each keeps its connection for as long as the server does.
+///
+/// Every key of the script is removed first. A removal whose answer was lost may take effect later, so it is in the
+/// recording as an operation of an own process, from number `clients` on.
 pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Duration, watch: &Watch) -> Recording {
     let mut recording = Recording::default();
     let mut cleaner = HttpClient::new(addr, patience);
@@ -44,7 +46,7 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
         }
     }
     drop(cleaner);
-    // Held until all are there, so that they begin together.
+    // Locked until all threads have started, so that they begin together.
     let (next, gate) = (AtomicU64::new(0), RwLock::new(()));
     let start = Instant::now();
     let run = |process: u32| {
@@ -83,7 +85,7 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
     recording
 }
 
-/// An entity as the service shows it.
+/// An entity in the service's JSON.
 #[derive(Deserialize)]
 struct EntityJson {
     id: i64,
@@ -91,13 +93,13 @@ struct EntityJson {
     value: f64,
 }
 
-/// A client.
+/// A client of a server.
 struct HttpClient {
     addr: SocketAddr,
     patience: Duration,
     kept: Option<Client>,
-    /// The server has closed a connection that was asked on: whether the next is open is looked up before, for what was
-    /// never sent is not unknown.
+    /// The server has closed a connection that a request was sent on. From then on the connection is checked before
+    /// each request: a request that was never sent is not unknown.
     is_wary: bool,
     losses: Losses,
 }
@@ -107,7 +109,7 @@ impl HttpClient {
         Self { addr, patience, kept: None, is_wary: false, losses: Losses::default() }
     }
 
-    /// Sees that nothing is there; says how many removals of it have lost their answer.
+    /// Removes a key. Returns the number of removals without an answer.
     fn clean(&mut self, key: i64) -> Result<u32, WrongAnswer> {
         let mut lost = 0;
         loop {
@@ -126,7 +128,7 @@ impl HttpClient {
         Ok(Operation { process, key, action, called, returned: nanos(start) })
     }
 
-    /// A connection. That a server takes none for a moment is nobody's fault.
+    /// Returns a connection. Retries until the patience is over, because a server may refuse connections for a moment.
     fn connected(&mut self) -> Result<Client, WrongAnswer> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -145,9 +147,9 @@ impl HttpClient {
         }
     }
 
-    /// Asks, and keeps the connection where the server does.
+    /// Sends a request, and keeps the connection if the server does.
     fn ask(&mut self, mut client: Client, key: i64, call: Call) -> Result<Action, WrongAnswer> {
-        // A refusal may come before the whole request was sent: what counts is the answer.
+        // A refusal may come before the whole request is sent. What counts is the answer.
         let sent = client.send(&request(key, call));
         let response = match client.receive() {
             Ok(response) if response.status < 500 => response,
@@ -205,7 +207,7 @@ fn request(key: i64, call: Call) -> Vec<u8> {
     .into_bytes()
 }
 
-/// What an answer says of the operation.
+/// The operation's result, from its answer.
 fn understood(key: i64, call: Call, response: &Response) -> Result<Action, String> {
     match (call, response.status) {
         (Call::Get, 404) => Ok(Action::Get(Some(ReadValue::Absent))),

@@ -1,6 +1,6 @@
-//! The documented form of a history: JSON lines.
+//! The JSON lines of a history.
 //!
-//! Invariant: what is written is read back as it was. Cost: a line at a time, of at most [`LONGEST`] bytes.
+//! Invariant: a history is read back as it was written. Cost: one line at a time, of at most [`LONGEST`] bytes.
 
 use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Action, History, MAX_OPERATIONS, Operation, ReadValue};
 
-/// An operation in a line.
+/// An operation in one line.
 #[derive(Serialize, Deserialize)]
 struct OperationLine {
     process: u32,
@@ -44,9 +44,9 @@ enum OutcomeField {
     Unknown,
 }
 
-/// The longest line that is read: a header may tell much.
+/// The longest line, in bytes. A header may be long.
 const LONGEST: u64 = 64 * 1024;
-/// The form's version.
+/// The version of the format.
 const FORMAT: u64 = 1;
 
 /// Why a history cannot be read.
@@ -54,7 +54,7 @@ const FORMAT: u64 = 1;
 pub enum ReadError {
     /// The source failed.
     Io(io::Error),
-    /// A line, from 1, that is no operation of a history, and why.
+    /// The number of an invalid line, from 1, and why it is invalid.
     Line(usize, String),
 }
 
@@ -83,16 +83,17 @@ impl From<io::Error> for ReadError {
 }
 
 impl History {
-    /// Reads one, in the form that the [module](super) describes.
+    /// Reads a history in the format that the [module](super) describes.
     ///
     /// # Errors
     ///
-    /// Where `source` fails, a line is no operation, or the operations are no history.
+    /// Returns an error if `source` fails, if a line is not an operation, or if the operations are not a history.
     pub fn read(source: impl BufRead) -> Result<Self, ReadError> {
         Self::read_at_most(MAX_OPERATIONS, source)
     }
 
-    /// Reads one of so many operations at most: what is more is not kept until the end is there, which may never be.
+    /// Reads a history of at most `most` operations. It stops at the first further operation, because the source may
+    /// be endless.
     pub(super) fn read_at_most(most: usize, mut source: impl BufRead) -> Result<Self, ReadError> {
         let (mut operations, mut lines) = (Vec::new(), Vec::new());
         let mut text = Vec::new();
@@ -119,11 +120,11 @@ impl History {
         Self::new(operations).map_err(|invalid| ReadError::Line(lines[invalid.place], invalid.why))
     }
 
-    /// Writes it, after a header with what `about`, a JSON object, says.
+    /// Writes the history after a header with the members of `about`, a JSON object.
     ///
     /// # Errors
     ///
-    /// Where `sink` fails.
+    /// Returns an error if `sink` fails.
     pub fn write(&self, mut sink: impl Write, about: &Value) -> io::Result<()> {
         let mut header = json!({"kind": "header", "format": FORMAT});
         if let (Some(header), Some(about)) = (header.as_object_mut(), about.as_object()) {
@@ -138,13 +139,13 @@ impl History {
     }
 }
 
-/// What went wrong, without the place in the text, which is a line of its own.
+/// The message of an error without the place in the text, which is always one line.
 fn said(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(said, _)| said.to_owned())
 }
 
-/// Whether `line` is a header, and one that is known.
+/// Returns whether `line` is a header.
 fn is_header(line: &[u8]) -> Result<bool, String> {
     #[derive(Deserialize)]
     struct Header {

@@ -1,62 +1,68 @@
-//! Which few operations of one key cannot be ordered.
+//! The minimiser: a few operations of one key that cannot be ordered.
 //!
-//! Invariant: what is left is as strict as it was and still has no order, whatever the others did while they were there; so
-//! each of the steps that lead here is right, and none takes a put away that others rely on.
+//! Invariant: the remaining operations have no order, whatever the omitted operations did while they ran. Each step
+//! takes some operations less strictly, and no put is removed that others depend on.
 //!
-//! The search knows what later gets will see, and so stops sooner than the answers that prove it wrong are there. So first a
-//! window around that moment grows until it has no order; of what ended before it nothing is known but that it happened, and
-//! the key may be anything at its begin. Then its end and its begin are moved together by halving. Then what half, a quarter,
-//! an eighth of the rest answered is left out, as long as what remains has no order. Cost: a search for each such step, of
-//! windows that are twice as large as they must be; [`MOST`] operations in all, and as many steps in all as the limits allow to
-//! one search. Once that is used up the rest is shown as it is.
+//! The search knows what later gets will see, and so it may get stuck before the answers that prove a violation. The
+//! minimiser works in three steps:
+//!
+//! * A window around that moment grows until it has no order. Of operations that ended before the window, only their
+//!   existence is known, and the key may have any value at its begin.
+//! * The window's end and its begin are moved together by bisection.
+//! * The answers of a half, a quarter, an eighth of the rest are ignored, as long as what remains has no order.
+//!
+//! Cost: a search for each step, of windows up to twice as large as necessary. All searches together examine at most
+//! [`MOST`] operations, and take at most the steps of one search's limits. After that the rest is shown as it is.
 
 use super::plan::{Register, Window};
 use super::search::{Found, Limits, search};
 use super::{Action, Operation};
 
-/// What was found.
+/// The result of the minimiser.
 pub(super) struct Core {
-    /// The places of operations that cannot be ordered, by their calls.
+    /// The places of operations that cannot be ordered, sorted by their calls.
     pub(super) places: Vec<usize>,
-    /// The one that could not come where it did.
+    /// The place of the operation that could not take effect before its return.
     pub(super) stuck: usize,
 }
 
-/// Operations that are searched in all, at most: some minutes, where what is wrong reaches over a million operations.
+/// The number of operations in all searches together. It takes some minutes, if a violation reaches over a million
+/// operations.
 const MOST: usize = 150_000_000;
 
 struct Minimiser<'a> {
     register: &'a Register<'a>,
-    /// What is left for all searches together.
+    /// The limits for all remaining searches together.
     limits: Limits,
     left: usize,
 }
 
-/// The few of `register`, of which the search got stuck at the operation at the place `stuck`, when that returned at `at`.
+/// Minimises `register`. The search got stuck at the operation at the place `stuck`, which returned at `at`.
 pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &Limits) -> Core {
     let mut minimiser = Minimiser { register, limits: *limits, left: MOST };
     let window = minimiser.around(at);
     let window = minimiser.earliest_end(window);
     let window = minimiser.latest_begin(window);
-    // Those that were on their way at the begin show more than what is known of them there.
+    // Operations that overlap the begin are known better if the window begins with them.
     let inside = register.operations.iter().filter(|one| window.meets(one) && !one.is_unknown());
     let window = Window { from: window.from.and(inside.map(|one| one.called).min()), ..window };
     let meets = |place: &usize| window.meets(&register.operations[*place]);
     let mut weak = vec![false; register.operations.len()];
-    // What only looks goes first: it is easier seen what cannot be by what changes something.
+    // Gets are left out first: a violation is easier to read from operations that change something.
     let is_get = |place: &usize| matches!(register.operations[*place].action, Action::Get(_));
     let (gets, others): (Vec<usize>, Vec<usize>) = (0..register.operations.len()).filter(meets).partition(is_get);
     let size = gets.len() + others.len();
     let mut strict = minimiser.leave_out(&window, &mut weak, gets, size);
     strict.extend(minimiser.leave_out(&window, &mut weak, others, size));
-    // What is pending at the begin, or lost its answer, was never taken strictly.
+    // An operation that overlaps the begin, or has no answer, was never taken strictly.
     let is_strict = |place: &usize| {
         let operation: &Operation = &register.operations[*place];
         !operation.is_unknown() && window.from.is_none_or(|from| from <= operation.called)
     };
     let mut places: Vec<usize> = strict.into_iter().filter(is_strict).collect();
     places.sort_unstable();
-    // The last to end is where it shows, unless the search itself says so of one that is left.
+    // The violation shows at the last operation to return, unless the search gets stuck at one of the remaining
+    // operations.
     let plan = register.plan(&window, |place| weak[place]);
     let found = match search(&plan, &mut minimiser.limits) {
         Found::Stuck(item) => plan.items[item as usize].place as usize,
@@ -68,7 +74,7 @@ pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &
 }
 
 impl Minimiser<'_> {
-    /// Makes as many of the operations at these places `weak` as leave no order; answers the others.
+    /// Makes as many of the operations at these places `weak` as possible without an order. Returns the others.
     fn leave_out(&mut self, window: &Window, weak: &mut [bool], mut places: Vec<usize>, size: usize) -> Vec<usize> {
         let mut chunk = places.len();
         while chunk > 0 {
@@ -88,7 +94,7 @@ impl Minimiser<'_> {
         places
     }
 
-    /// A window around the moment `at` that has no order.
+    /// Returns a window around the moment `at` that has no order.
     fn around(&mut self, at: u64) -> Window {
         let operations = self.register.operations;
         let middle = operations.partition_point(|operation| operation.called <= at);
@@ -104,7 +110,7 @@ impl Minimiser<'_> {
         }
     }
 
-    /// The same, but for what is not needed at its end.
+    /// Moves the end of a window to the earliest moment that leaves no order.
     fn earliest_end(&mut self, window: Window) -> Window {
         let inside = self.register.operations.iter().filter(|one| window.meets(one) && !one.is_unknown());
         let mut ends: Vec<u64> = inside.map(|one| one.returned).filter(|end| *end < window.until).collect();
@@ -115,12 +121,12 @@ impl Minimiser<'_> {
         end(place)
     }
 
-    /// The same, but for what is not needed at its begin.
+    /// Moves the begin of a window to the latest moment that leaves no order.
     fn latest_begin(&mut self, window: Window) -> Window {
         let inside = self.register.operations.iter().map(|one| one.called);
         let begins: Vec<u64> =
             inside.filter(|begin| *begin <= window.until && window.from.is_none_or(|from| from < *begin)).collect();
-        // From the last one backwards; past the first is where it is.
+        // Counts backwards from the last begin. The number after the first one stands for the window's own begin.
         let last = begins.len();
         let begin = |place: usize| match last.checked_sub(place + 1) {
             Some(place) => Window { from: Some(begins[place]), ..window },
@@ -130,7 +136,7 @@ impl Minimiser<'_> {
         begin(place)
     }
 
-    /// Whether there is certainly no order. `size`: about how many operations that looks at.
+    /// Returns whether there is certainly no order. `size` is about the number of operations that the search examines.
     fn has_no_order(&mut self, window: &Window, weak: &[bool], size: usize) -> bool {
         let Some(left) = self.left.checked_sub(size).filter(|_| self.limits.steps > 0) else { return false };
         self.left = left;
@@ -139,7 +145,8 @@ impl Minimiser<'_> {
     }
 }
 
-/// The least number below `limit` for which `holds`, which holds for all that are larger; `limit` where it holds for none.
+/// The least number below `limit` for which `holds` returns true, if it does so for all larger numbers. Otherwise
+/// `limit`.
 fn least(limit: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     let (mut least, mut most) = (0, limit);
     while least < most {

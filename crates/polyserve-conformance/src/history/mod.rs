@@ -1,18 +1,22 @@
-//! Histories of concurrent operations: recorded around any repo or over HTTP, kept as JSON lines, and checked for
+//! Histories of concurrent operations: recorded from any repo or over HTTP, stored as JSON lines, and checked for
 //! linearizability.
 //!
-//! A history is linearizable where every operation can be given one instant between its call and its return, so that all
-//! answers are right in the order of those instants. Each key is a register of its own with three operations: `put`, which
-//! says whether it created or replaced, `get`, which sees a value or that there is none, and `remove`, which says whether
-//! there was something. `len` is not part of it. Every key is absent at the start.
+//! A history is linearizable if each operation can be given one instant between its call and its return, so that all
+//! answers are right in the order of those instants. Each key is a register with three operations:
 //!
-//! Keys are checked apart: a history is linearizable where that of every key is (Herlihy and Wing, "Linearizability: a
-//! correctness condition for concurrent objects", 1990).
+//! * `put` answers whether it created or replaced.
+//! * `get` answers a value, or that there is none.
+//! * `remove` answers whether there was a value.
+//!
+//! `len` is not part of a history. Every key is absent at the start.
+//!
+//! Keys are checked separately: a history is linearizable if the history of every key is (Herlihy and Wing,
+//! "Linearizability: a correctness condition for concurrent objects", 1990).
 //!
 //! ```
-//! use polyserve_conformance::history::{History, CheckVerdict, check};
+//! use polyserve_conformance::history::{CheckVerdict, History, check};
 //!
-//! // The second client reads an old value after the first one was told that a new one is there.
+//! // The second client reads an old value after the first client's replacement has returned.
 //! let text = r#"
 //! {"process":0,"op":"put","key":1,"value":10,"call":100,"return":200,"outcome":"created"}
 //! {"process":0,"op":"put","key":1,"value":11,"call":300,"return":400,"outcome":"replaced"}
@@ -24,30 +28,31 @@
 //! # Ok::<(), polyserve_conformance::history::ReadError>(())
 //! ```
 //!
-//! # The form
+//! # Format
 //!
-//! A line of JSON for each operation, in any order; empty lines and further fields are skipped, so any source will do.
+//! A line of JSON for each operation, in any order. Empty lines and further fields are skipped.
 //!
-//! | field | is |
+//! | field | meaning |
 //! |---|---|
 //! | `process` | the client: a number from 0 |
 //! | `op` | `get`, `put` or `remove` |
 //! | `key` | the id |
-//! | `value` | what was put, or what a `get` found: a number from 0; each `put` of a key has a value of its own |
+//! | `value` | the value that was put, or that a `get` found: a number from 0; each `put` of a key has a value of its own |
 //! | `call` | nanoseconds since any one instant, before the operation was sent |
 //! | `return` | the same clock, after its answer had come |
 //! | `outcome` | of a `put` `created` or `replaced`; of a `get` `found` or `absent`; of a `remove` `removed` or `absent` |
 //!
-//! Of any of them the outcome may be `unknown`, and then `return` may be left out: the answer was lost, and the operation
-//! took effect at any time after its call, or never. An answer that says that the server failed (5xx) is none.
+//! Any outcome may be `unknown`, and then `return` may be missing: the answer was lost, and the operation took effect
+//! at any time after its call, or never. A 5xx status is such an outcome.
 //!
-//! The first line may be a header, which says what was recorded: `{"kind":"header","format":1, ...}`.
+//! The first line may be a header about the recording: `{"kind":"header","format":1, ...}`.
 //!
 //! # Layout
 //!
-//! `record`, `http`: who records; `json`: the form. `check`: the checker; `plan`: operations as its search takes them;
-//! `search`: the search, and why it is quick. `minimise`: which few operations cannot be ordered; `violation`: how that is
-//! shown. `value`: how an entity carries a value twice, so that one that was torn shows.
+//! * `record` and `http` record; `json` is the format; `value` stores a value twice in an entity, so that a torn
+//!   entity shows.
+//! * `check` is the checker; `plan` prepares operations for it; `search` is the search and explains its cost.
+//! * `minimise` finds a few operations that cannot be ordered; `violation` shows them; `outcome` is for the kits.
 
 mod check;
 mod http;
@@ -77,19 +82,19 @@ pub use self::search::{GaveUp, Limits};
 pub use self::value::{entity, value_of};
 pub use self::violation::Violation;
 
-/// What a get saw.
+/// The result of a get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadValue {
-    /// Nothing was there.
+    /// There was no entity.
     Absent,
-    /// This value was.
+    /// There was an entity with this value.
     Value(u64),
 }
 
-/// What an operation was, and what its answer said; `None` where that was lost.
+/// The kind of an operation, and its answer. `None` if the answer was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A look.
+    /// A get.
     Get(Option<ReadValue>),
     /// A put of this value.
     Put(u64, Option<Put>),
@@ -102,13 +107,13 @@ pub enum Action {
 pub struct Operation {
     /// The client.
     pub process: u32,
-    /// The id that it was about.
+    /// The id that it reads or changes.
     pub key: i64,
-    /// What it was.
+    /// Its kind and its answer.
     pub action: Action,
-    /// When it was called: nanoseconds since an instant that all operations of a history share.
+    /// When it was called, in nanoseconds since an instant that all operations of a history share.
     pub called: u64,
-    /// When its answer had come. It means nothing where the answer was lost.
+    /// When its answer had come. It has no meaning if the answer was lost.
     pub returned: u64,
 }
 
@@ -118,7 +123,7 @@ impl Operation {
         matches!(self.action, Action::Get(None) | Action::Put(_, None) | Action::Remove(None))
     }
 
-    /// The last instant at which it may have taken effect.
+    /// The last instant at which it can have taken effect.
     fn end(&self) -> u64 {
         if self.is_unknown() { u64::MAX } else { self.returned }
     }
@@ -135,7 +140,7 @@ impl fmt::Display for Action {
 }
 
 impl Action {
-    /// What the answer said.
+    /// The answer as a word.
     fn answer(self) -> String {
         match self {
             Self::Get(Some(ReadValue::Value(value))) => value.to_string(),
@@ -148,19 +153,19 @@ impl Action {
     }
 }
 
-/// Operations of several clients on one clock, checked for sense.
+/// Valid operations of several clients on one clock.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     operations: Vec<Operation>,
 }
 
-/// As many operations as a history may have: about 1 GiB of them.
+/// The maximum number of operations in a history: about 1 GiB of them.
 pub const MAX_OPERATIONS: usize = 1 << 24;
 
-/// What makes a list of operations no history: the place of the operation, from 0, and what is wrong with it.
+/// Why a list of operations is not a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidHistory {
-    /// The operation's place, from 0.
+    /// The place of the invalid operation, from 0.
     pub place: usize,
     /// What is wrong.
     pub why: String,
@@ -175,12 +180,12 @@ impl fmt::Display for InvalidHistory {
 impl std::error::Error for InvalidHistory {}
 
 impl History {
-    /// The history of these operations, in any order.
+    /// Makes a history of these operations, in any order.
     ///
     /// # Errors
     ///
-    /// Where one returns before its call, or was answered at the instant that stands for never; where a value is put twice
-    /// under one key, or there are more than [`MAX_OPERATIONS`].
+    /// Returns an error in four cases: an operation returns before its call; it has an answer at the instant that
+    /// stands for never; a value is put twice under one key; or there are more than [`MAX_OPERATIONS`].
     pub fn new(operations: Vec<Operation>) -> Result<Self, InvalidHistory> {
         let mut put = HashSet::new();
         for (place, operation) in operations.iter().enumerate() {
@@ -211,12 +216,12 @@ impl History {
         &self.operations
     }
 
-    /// How many of them have lost their answer.
+    /// The number of operations whose answer was lost.
     pub fn unknown(&self) -> usize {
         self.operations.iter().filter(|operation| operation.is_unknown()).count()
     }
 
-    /// How many are about each key.
+    /// The number of operations of each key.
     pub fn keys(&self) -> BTreeMap<i64, usize> {
         let mut keys = BTreeMap::new();
         self.operations.iter().for_each(|operation| *keys.entry(operation.key).or_insert(0) += 1);

@@ -1,15 +1,16 @@
-//! The operations of one key as the search takes them: what each needs, what it leaves, when it begins and ends.
+//! The operations of one key as the search uses them: what each needs and leaves, when it begins and ends.
 //!
-//! Invariant: whatever order the operations had, the plan has too. So a plan without an order convicts its operations, also
-//! where it is of a window of them, or takes some of them less strictly than they were.
+//! Invariant: every order that the operations have, the plan has too. So a plan without an order proves that the
+//! operations have none. This also holds for the plan of a window, and for a plan that takes some operations less
+//! strictly.
 //!
-//! Three things make the search small, and none changes what has an order:
+//! Three rules make the search small, and none removes an order:
 //!
-//! * Values are unique. Once a value is the key's, nothing may come in its place until the last get that sees it has been
-//!   called; and a value that no get sees is as good as any: [`KeyState::Present`].
-//! * A replacement whose value is not seen changes nothing but such a value: it is a look, which must find something there.
-//! * An operation that may or may not have taken effect matters only where a key is to be there and is not, or the other way
-//!   round; but for a put whose value was seen: that one has taken effect, before the first get that saw it returned.
+//! * Values are unique. Once a key has a value, nothing may replace it until the last get that sees it has been
+//!   called. A value that no get sees is like any other such value: [`KeyState::Present`].
+//! * A replacement whose value is not seen has no effect but to need a value.
+//! * An operation that may or may not have taken effect matters only if a key must be present and is absent, or the
+//!   reverse. A put whose value was seen is different: it took effect before the first get that saw it returned.
 
 use std::collections::HashMap;
 
@@ -17,14 +18,14 @@ use polyserve_core::{Put, Removed};
 
 use super::{Action, Operation, ReadValue};
 
-/// What a key is.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum KeyState {
     /// Nothing is there.
     Absent,
-    /// A value is there that no get which is still to be called sees.
+    /// There is a value that no later get sees.
     Present,
-    /// This value is there: a number of [`Plan::last_look`].
+    /// There is this value: a number in [`Plan::last_look`].
     Value(u32),
 }
 
@@ -37,14 +38,14 @@ pub(super) enum Need {
     Value(u32),
 }
 
-/// What an operation is to the search.
+/// The effect of an operation in the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// It changes nothing.
     Look(Need),
-    /// It finds this, and leaves that.
+    /// It needs the first and leaves the second.
     Change(Need, KeyState),
-    /// It may have put a value that nobody saw.
+    /// It may have put a value that no get saw.
     MaybePut,
     /// It may have removed.
     MaybeRemove,
@@ -56,63 +57,63 @@ pub(super) struct Item {
     pub(super) role: Role,
     /// When it was called.
     pub(super) called: u64,
-    /// By when it has taken effect; `u64::MAX`: at any time, or never.
+    /// The latest time of its effect. `u64::MAX` means at any time, or never.
     pub(super) returned: u64,
     /// Its place among the key's operations.
     pub(super) place: u32,
 }
 
-/// An operation begins, or ends.
+/// The begin or the end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Event {
     pub(super) at: u64,
-    /// Of one instant calls come first: what cannot be told apart was at the same time.
+    /// At one instant calls come first: operations with equal stamps overlap.
     pub(super) is_return: bool,
     pub(super) item: u32,
 }
 
-/// What is to be ordered.
+/// Operations to be ordered.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) items: Vec<Item>,
     pub(super) events: Vec<Event>,
-    /// The event that is the call of the last get which sees a value, by the value's number.
+    /// For each value, the event that is the call of the last get that sees it.
     pub(super) last_look: Vec<u32>,
-    /// What the key may be at the start.
+    /// The possible states of the key at the start.
     pub(super) starts: Vec<KeyState>,
 }
 
-/// Operations of one key, by their calls.
+/// The operations of one key, sorted by their calls.
 pub(super) struct Register<'a> {
     pub(super) operations: &'a [Operation],
     /// The place of every value's put.
     pub(super) puts: HashMap<u64, u32>,
 }
 
-/// Which part of a key's operations is looked at.
+/// A part of a key's operations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// What ended before is not looked at, and the key may be anything then that it ever was; `None`: from the start, when
-    /// it was absent.
+    /// Operations that ended before are not part of it, and the key may have any earlier state then. `None` means from
+    /// the start, when the key was absent.
     pub(super) from: Option<u64>,
-    /// What begins after is not looked at; what ends after need not have taken effect.
+    /// Operations that begin after it are not part of it. Operations that end after it need not have taken effect.
     pub(super) until: u64,
 }
 
 impl Window {
     pub(super) const WHOLE: Self = Self { from: None, until: u64::MAX };
 
-    /// Whether nothing is left out.
+    /// Whether the window has every operation.
     pub(super) fn is_whole(&self) -> bool {
         (self.from, self.until) == (None, u64::MAX)
     }
 
-    /// Whether all of an operation is after the window's begin.
+    /// Whether an operation begins at the window's begin or later.
     fn begins_before(&self, operation: &Operation) -> bool {
         self.from.is_none_or(|from| from <= operation.called)
     }
 
-    /// Whether an operation has a part in it.
+    /// Whether a part of an operation is in the window.
     pub(super) fn meets(&self, operation: &Operation) -> bool {
         operation.called <= self.until && self.from.is_none_or(|from| from <= operation.end())
     }
@@ -121,7 +122,7 @@ impl Window {
 /// A value that gets of the window see.
 struct Used {
     number: u32,
-    /// When the first of them returned.
+    /// When the first of these gets returned.
     first_return: u64,
 }
 
@@ -136,8 +137,8 @@ impl<'a> Register<'a> {
         Self { operations, puts }
     }
 
-    /// The plan of a window. Of a `weak` operation it is taken that it was there, and may have taken effect while it was;
-    /// not what it answered. Such a get is left out.
+    /// The plan of a window. A `weak` operation may have taken effect while it ran, and its answer is ignored. A weak
+    /// get is left out.
     pub(super) fn plan(&self, window: &Window, weak: impl Fn(usize) -> bool) -> Plan {
         let mut plan = Plan::default();
         let places = || {
@@ -164,7 +165,7 @@ impl<'a> Register<'a> {
         plan
     }
 
-    /// What the key may be when the window begins.
+    /// The possible states of the key when the window begins.
     fn starts(&self, window: &Window, used: &HashMap<u64, Used>) -> Vec<KeyState> {
         let Some(from) = window.from else { return vec![KeyState::Absent] };
         let put_before =
@@ -174,12 +175,12 @@ impl<'a> Register<'a> {
     }
 }
 
-/// Whether all of an operation is in the window.
+/// Whether the whole of an operation is in the window.
 fn is_whole(window: &Window, operation: &Operation) -> bool {
     window.begins_before(operation) && operation.returned <= window.until
 }
 
-/// What an operation is to the search, and by when it has taken effect; `None` where it tells nothing.
+/// An operation's role in the search and the latest time of its effect. `None` if it says nothing.
 fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64, Used>) -> Option<(Role, u64)> {
     let end = operation.end();
     let look = |need| Some((Role::Look(need), end)).filter(|_| strict && is_whole(window, operation));
@@ -194,7 +195,7 @@ fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64
                 _ => Need::Any,
             };
             match (used.get(&value), need) {
-                // It has taken effect before it was seen.
+                // It took effect before it was seen.
                 (Some(used), Need::Any) => {
                     let by = end.min(used.first_return).max(operation.called);
                     Some((Role::Change(Need::Any, KeyState::Value(used.number)), by))
@@ -211,7 +212,7 @@ fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64
 }
 
 impl Plan {
-    /// Orders the events, and notes when each of so many values is looked at last.
+    /// Sorts the events, and finds the last get of each value.
     fn order(&mut self, values: usize) {
         self.events = Vec::with_capacity(self.items.len() * 2);
         for (number, item) in (0..).zip(&self.items) {

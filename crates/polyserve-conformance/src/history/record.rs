@@ -1,7 +1,9 @@
-//! Recording: clients that run a script at the same time, and note when each operation was called and had returned.
+//! Recording: clients run a script at the same time, and record when each operation was called and had returned.
 //!
-//! Invariant: an operation is stamped before it is sent and after its answer has come, by one monotonic clock, so that a
-//! stamp never claims an order that there was not. Cost: two readings of the clock for each operation, and 48 bytes.
+//! Invariant: an operation is stamped before it is sent and after its answer has come, by one monotonic clock. So the
+//! stamps never imply an order that did not exist.
+//!
+//! Cost: two readings of the clock and 48 bytes for each operation.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,10 +18,10 @@ use super::value::{entity, value_of};
 use super::{Action, Operation, ReadValue};
 use crate::repo::lockstep_within;
 
-/// What is asked.
+/// An operation to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// A look.
+    /// A get.
     Get,
     /// A put of this value.
     Put(u64),
@@ -27,7 +29,7 @@ pub enum Call {
     Remove,
 }
 
-/// An answer that cannot be, whatever the order: it tells of one operation what a history tells of several.
+/// An answer that is wrong by itself, without the history of other operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongAnswer(pub String);
 
@@ -39,21 +41,21 @@ impl fmt::Display for WrongAnswer {
 
 impl std::error::Error for WrongAnswer {}
 
-/// What the clients of a recording do: half are gets, three in ten are puts, two in ten are removes, of evenly drawn keys.
+/// The operations of a recording: half are gets, three in ten are puts, two in ten are removes, of keys drawn evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// How many operations in all.
+    /// The number of operations of all clients together.
     pub operations: u64,
-    /// How many keys, at least 1.
+    /// The number of keys, at least 1.
     pub keys: u64,
-    /// The first of them; the others follow it.
+    /// The first key. The others follow it.
     pub first_key: i64,
-    /// What is drawn from.
+    /// The seed of the random draws.
     pub seed: u64,
 }
 
 impl Script {
-    /// The operation of this number, whoever has its turn. Puts of different numbers have different values.
+    /// The operation of this number, for any client. Puts with different numbers have different values.
     pub fn step(&self, number: u64) -> (i64, Call) {
         let drawn = mixed(mixed(self.seed) ^ number);
         let key = self.first_key.wrapping_add((drawn % self.keys.max(1)).cast_signed());
@@ -66,8 +68,8 @@ impl Script {
     }
 }
 
-/// The first number that SplitMix64 (Steele, Lea and Flood, 2014) draws of a seed: neighbours become unlike, and no two alike.
-/// Costs two multiplications.
+/// The first number that SplitMix64 (Steele, Lea and Flood, 2014) draws from a seed. Different seeds give different
+/// numbers, and near seeds give unrelated ones. Costs two multiplications.
 #[inline]
 pub fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -76,7 +78,7 @@ pub fn mixed(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// How far a recording is, and whether it is to end early.
+/// The progress of a recording, and a request to end it early.
 #[derive(Debug, Default)]
 pub struct Watch {
     done: AtomicU64,
@@ -84,12 +86,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// How many operations are over.
+    /// The number of operations that are complete.
     pub fn done(&self) -> u64 {
         self.done.load(Relaxed)
     }
 
-    /// Ends it: every client ends the operation that it is at.
+    /// Ends the recording: every client completes its current operation.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
@@ -103,23 +105,22 @@ impl Watch {
     }
 }
 
-/// What was recorded.
+/// The result of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
-    /// All operations, also those before the recording ended early.
+    /// All operations, also if the recording ended early.
     pub operations: Vec<Operation>,
-    /// The first answers that cannot be, at most one a client; they ended it.
+    /// The first wrong answers, at most one for each client. They ended the recording.
     pub wrong: Vec<WrongAnswer>,
-    /// How long it took.
+    /// The duration of the recording.
     pub took: Duration,
 }
 
-/// Answers that a client loses one after the other before it takes whom it asks for gone; and of those that did not come in
-/// time.
+/// The number of lost answers in a row after which a client gives up; and of answers that did not come in time.
 const LOST: u32 = 1000;
 const LATE: u32 = 3;
 
-/// The answers that a client has lost since the last one that came.
+/// The answers that a client has lost since the last answer that came.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Losses {
     lost: u32,
@@ -127,7 +128,7 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// One more; too many make no history.
+    /// Counts one more. Returns an error if there are too many for a history.
     pub(super) fn add(&mut self, why: &str, late: bool) -> Result<(), WrongAnswer> {
         self.lost += 1;
         self.late += u32::from(late);
@@ -138,21 +139,23 @@ impl Losses {
     }
 }
 
-/// Operations that a client of a repo does between two meetings with the others: some ten microseconds of work, so that who
-/// was late meets those who were not.
+/// The number of operations between two rendezvous of the clients: about ten microseconds of work, so that a client
+/// that starts late still overlaps with the others.
 const BURST: u64 = 512;
 
-/// Records the clients of a repo, a thread each. They meet every few hundred operations, and begin together from there: on
-/// few cores they would otherwise do all that they have to one after the other.
+/// Records the clients of a repo, on a thread each.
+///
+/// They meet every few hundred operations, and go on together. Without that, clients on few cores would run one after
+/// the other.
 ///
 /// # Panics
 ///
-/// Where the repo does.
+/// Panics if the repo does.
 pub fn record_in_process(repo: &Arc<dyn EntityRepo>, script: &Script, clients: u32, watch: &Watch) -> Recording {
     record_within(PATIENCE, repo, script, clients, watch)
 }
 
-/// The same, where an answer is waited for so long.
+/// The same, with a longest wait for an answer.
 pub(super) fn record_within(
     patience: Duration,
     repo: &Arc<dyn EntityRepo>,
@@ -189,12 +192,12 @@ pub(super) fn record_within(
     recording
 }
 
-/// Nanoseconds since then.
+/// Nanoseconds since `start`.
 pub(super) fn nanos(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The longest that a repo's answer is waited for.
+/// The longest wait for a repo's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A client of a repo.
@@ -206,12 +209,13 @@ pub(crate) struct RepoClient<'a> {
 }
 
 impl<'a> RepoClient<'a> {
-    /// One that has lost nothing.
+    /// A client that has lost no answer.
     pub(crate) fn new(repo: &'a dyn EntityRepo, watch: &'a Watch) -> Self {
         Self { repo, patience: PATIENCE, watch, losses: Losses::default() }
     }
 
-    /// Does the operations of these numbers, on a clock that began at `start`; fewer where the recording is ended.
+    /// Runs the operations of these numbers, on a clock that began at `start`. Returns fewer if the recording is
+    /// ended.
     pub(crate) fn burst(
         &mut self,
         script: &Script,
@@ -243,7 +247,7 @@ impl<'a> RepoClient<'a> {
                     Some(Lookup::Fetched(entity)) => value_of(key, entity.as_ref()),
                     Some(Lookup::Visited) => match visited {
                         Some(value) => value,
-                        None => Err(WrongAnswer(format!("a get of {key} says that it visited, and did not"))),
+                        None => Err(WrongAnswer(format!("a get of {key} answers Visited without a visit"))),
                     },
                 };
                 value.map(|value| Action::Get(Some(ReadValue::Value(value))))
@@ -259,7 +263,8 @@ impl<'a> RepoClient<'a> {
         }
     }
 
-    /// What the answer says; `None` where it is an error, which may have come before the effect or after it, or does not come.
+    /// The answer's result. `None` if the answer is an error, which may come before the effect or after it, or does
+    /// not come.
     fn settled<T>(&mut self, answer: Answer<Result<T, RepoError>>) -> Result<Option<T>, WrongAnswer> {
         match answer.wait_until(Instant::now() + self.patience) {
             Ok(Ok(said)) => {

@@ -1,19 +1,25 @@
-//! The search for an order: Lowe's just-in-time linearization over the search of Wing and Gong, breadth first.
+//! The search for an order: Lowe's just-in-time linearization of the search of Wing and Gong, breadth first.
 //!
-//! It goes through the calls and returns in the order of time, and keeps every configuration that the answers so far allow:
-//! which of the operations that are on their way have taken effect, and what the key is. An operation takes effect no sooner
-//! than it must: when one returns, the configurations in which it has not are gone on from, by the operations on their way,
-//! until it has. Where no configuration is left there is no order. Nothing is kept of what has returned, so that the
-//! configurations of a moment at which nobody is busy are the states that are possible, and memory depends on how many
-//! operations overlap and not on how many there are.
+//! It goes through calls and returns in the order of time. It keeps every configuration that the answers so far allow:
+//! which of the running operations have taken effect, and the state of the key.
 //!
-//! Two rules keep configurations few, beside those of the [plan](super::plan): what only looks has its effect as soon as it
-//! finds what it needs, and of operations that do the same the one that must end first goes first.
+//! An operation takes effect as late as possible. When it returns, the search continues from the configurations in
+//! which it has not taken effect, by applying running operations, until it has. If no configuration is left, there is
+//! no order.
 //!
-//! Invariant: a verdict is right, or there is none. Cost: for n operations of which k overlap, n log n to sort them, and n
-//! times the configurations, of which k writers make at most 2^k.
+//! Nothing is kept of operations that have returned. At a moment without a running operation the configurations are
+//! the possible states, so memory depends on the number of overlapping operations and not on the length of the
+//! history.
 //!
-//! Sources: Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe, "Testing for linearizability", 2017.
+//! Two rules keep the configurations few, besides those of the [plan](super::plan). An operation that changes nothing
+//! takes effect as soon as it finds what it needs. Of operations with the same effect, the one that must end first
+//! goes first.
+//!
+//! Invariant: a verdict is right, or there is none. Cost: for n operations of which k overlap, n log n to sort them,
+//! and n times the number of configurations, of which k writers make at most 2^k.
+//!
+//! Sources: Wing and Gong, "Testing and verifying concurrent objects", 1993; Lowe, "Testing for linearizability",
+//! 2017.
 
 use std::fmt;
 
@@ -58,37 +64,37 @@ impl Default for Limits {
     }
 }
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// There is an order.
     Order,
-    /// There is none in which the item of this number has ended when it did.
+    /// There is no order in which the item of this number takes effect before its return.
     Stuck(u32),
-    /// It was too much.
+    /// The search reached a limit.
     GaveUp(GaveUp),
 }
 
 /// What may have happened so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Configuration {
-    /// Which of those on their way have taken effect, by their slots.
+    /// The slots of running operations that have taken effect.
     done: u128,
     state: KeyState,
-    /// How many puts that may come at any time have taken effect, and removes.
+    /// The number of puts that may come at any time and have taken effect; and of removes.
     puts: u32,
     removes: u32,
 }
 
-/// Slots for operations that are on their way.
+/// The number of slots for running operations.
 const SLOTS: u32 = u128::BITS;
-/// How many times as many configurations as are remembered are collected before those that are there twice are taken away.
+/// How many times more configurations are collected before duplicates are removed.
 const COLLECTED: usize = 4;
 
-/// The operations that are on their way.
+/// The running operations.
 struct Search<'a> {
     plan: &'a Plan,
-    /// The event that has come.
+    /// The current event.
     now: u32,
     taken: u128,
     item_at: [u32; SLOTS as usize],
@@ -97,12 +103,12 @@ struct Search<'a> {
     looks_for_present: u128,
     looks_for_value: u128,
     changes_to_value: u128,
-    /// The slots of those that do the same, in the order in which they must end.
+    /// The slots of operations with the same effect, in the order in which they must end.
     creates: Vec<u8>,
     removes: Vec<u8>,
     may_put: Vec<u8>,
     may_remove: Vec<u8>,
-    /// How many may come at any time.
+    /// The number of operations that may take effect at any time.
     lasting_puts: u32,
     lasting_removes: u32,
     configurations: Vec<Configuration>,
@@ -110,7 +116,7 @@ struct Search<'a> {
     limits: Limits,
 }
 
-/// Looks for an order. The steps that it takes are taken from `limits`.
+/// Searches for an order. Subtracts the steps that it takes from `limits`.
 pub(super) fn search(plan: &Plan, limits: &mut Limits) -> Found {
     let start = |&state| Configuration { done: 0, state, puts: 0, removes: 0 };
     let mut search = Search {
@@ -179,7 +185,7 @@ impl Search<'_> {
                 }
                 self.take(slot as u8, item, role);
                 if let Role::Change(_, state @ KeyState::Value(_)) = role {
-                    // A value that is there at the start was put by this one, before the window.
+                    // A value that exists at the start was put by this operation, before the window.
                     let of_it = self.configurations.iter_mut().filter(|configuration| configuration.state == state);
                     of_it.for_each(|configuration| configuration.done |= 1 << slot);
                 }
@@ -227,7 +233,7 @@ impl Search<'_> {
         }
     }
 
-    /// An operation has returned, and so has taken effect, or may have.
+    /// An operation has returned. It has taken effect, or it may have.
     fn end(&mut self, item: u32) -> Result<(), GaveUp> {
         let slot = self.slot_of[item as usize];
         let (bit, role) = (1_u128 << slot, self.role(slot));
@@ -251,8 +257,8 @@ impl Search<'_> {
         self.within_limits(self.configurations.len())
     }
 
-    /// Goes on from `layer` until the operation of `target` has taken effect, and adds what that leads to. What is there twice
-    /// is taken away before it is much, so that it neither takes memory nor counts.
+    /// Continues from `layer` until the operation of `target` has taken effect, and adds the results. Removes
+    /// duplicates early, so that they neither use memory nor count.
     fn go_on(&mut self, mut layer: Vec<Configuration>, target: u128) -> Result<(), GaveUp> {
         let most = self.limits.configurations.saturating_mul(COLLECTED);
         let (mut moved, mut next) = (Vec::new(), Vec::new());
@@ -285,8 +291,8 @@ impl Search<'_> {
         if self.steps > self.limits.steps { Err(GaveUp::TooManySteps) } else { Ok(()) }
     }
 
-    /// What may take effect next. What may or may not have happened does so only where something comes of it: a look finds
-    /// what it needs, or a change does.
+    /// The configurations after the next effect. An operation that may or may not have happened takes effect only if
+    /// another one then finds what it needs.
     fn moves(&self, from: Configuration, target: u128, moved: &mut Vec<Configuration>) {
         if matches!(from.state, KeyState::Value(_)) {
             return; // a get that sees it is still to be called
@@ -302,7 +308,8 @@ impl Search<'_> {
         }
     }
 
-    /// Every change that finds what it needs; those that need nothing where `any` is set.
+    /// The configurations after every change that finds what it needs. Includes changes that need nothing if `any` is
+    /// set.
     fn changes(&self, from: Configuration, any: bool, moved: &mut Vec<Configuration>) {
         let need = if from.state == KeyState::Absent { Need::Absent } else { Need::Present };
         for slot in bits(self.changes_to_value & !from.done) {
@@ -326,7 +333,8 @@ impl Search<'_> {
         configuration
     }
 
-    /// What an operation that may have happened makes of it: there where it was not, and the other way round.
+    /// The configuration after an operation that may have happened: present becomes absent, and absent becomes
+    /// present.
     fn turned(&self, from: Configuration) -> Option<Configuration> {
         let (queue, to, used, lasting) = match from.state {
             KeyState::Absent => (&self.may_put, KeyState::Present, from.puts, self.lasting_puts),
@@ -355,7 +363,8 @@ impl Search<'_> {
         self.configurations = configurations;
     }
 
-    /// Lets every look that finds what it needs have its effect, and a value that nobody is to see any more be like others.
+    /// Applies every operation that changes nothing and finds what it needs. Merges a value that no later get sees
+    /// with other such values.
     fn settle(&self, configuration: &mut Configuration) {
         if let KeyState::Value(value) = configuration.state {
             for slot in bits(self.looks_for_value & !configuration.done) {
@@ -375,12 +384,12 @@ impl Search<'_> {
     }
 }
 
-/// The first of `queue` that has not taken effect.
+/// The first slot of `queue` that has not taken effect.
 fn first(queue: &[u8], configuration: &Configuration) -> Option<u8> {
     queue.iter().copied().find(|slot| configuration.done & (1 << slot) == 0)
 }
 
-/// Leaves each configuration once, and none that has used up more than another that is like it.
+/// Removes duplicates, and configurations that have used more than an equal one.
 fn reduce(configurations: &mut Vec<Configuration>) {
     if configurations.len() < 2 {
         return;
@@ -388,7 +397,7 @@ fn reduce(configurations: &mut Vec<Configuration>) {
     configurations.sort_unstable();
     let mut last: Option<Configuration> = None;
     configurations.retain(|&one| {
-        // Sorted by puts, one that is like the last is as good only where it has used fewer removes.
+        // They are sorted by puts, so a configuration like the last one is as good only if it has used fewer removes.
         let worse =
             last.is_some_and(|last| (last.done, last.state) == (one.done, one.state) && last.removes <= one.removes);
         if !worse {

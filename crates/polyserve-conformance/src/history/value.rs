@@ -1,21 +1,21 @@
-//! How an entity carries a value: as its number, and at the start of its description.
+//! The value of an entity: its number, and the start of its description.
 
 use polyserve_core::{Entity, EntityRef};
 
 use super::WrongAnswer;
 
-/// The entity that a put of `value` under `key` stores: it carries the value in both its parts, and values that follow each
-/// other differ in the description's length.
+/// The entity that a put of `value` under `key` stores. Both its parts have the value, and the descriptions of
+/// successive values differ in length.
 pub fn entity(key: i64, value: u64) -> Entity {
     let filler = "-".repeat(value as usize % 3 * 40);
     Entity::new(key, format!("{value}{filler}"), value as f64)
 }
 
-/// The value that an entity carries, which was read under `key`.
+/// The value of an entity that was read under `key`.
 ///
 /// # Errors
 ///
-/// Where it has another id, or was put together from two entities.
+/// Returns an error if it has another id, or has parts of two entities.
 pub fn value_of(key: i64, shown: EntityRef<'_>) -> Result<u64, WrongAnswer> {
     let EntityRef { id, description, value: number } = shown;
     if id != key {
@@ -25,7 +25,7 @@ pub fn value_of(key: i64, shown: EntityRef<'_>) -> Result<u64, WrongAnswer> {
     let filler = value as usize % 3 * 40;
     let digits = description.len().checked_sub(filler).and_then(|length| description.split_at_checked(length));
     let is_whole = digits.is_some_and(|(digits, rest)| {
-        // As many digits as it has: none is a sign or a nought before it.
+        // The number of digits is exact, so there is no sign and no leading zero.
         let is_number = digits.len() as u32 == value.checked_ilog10().unwrap_or(0) + 1 && digits.parse() == Ok(value);
         is_number && number == value as f64 && rest.bytes().all(|byte| byte == b'-')
     });

@@ -1,4 +1,4 @@
-//! A violation, for people: the few operations that cannot be ordered, on a line of time, and what is wrong in a sentence.
+//! A violation for readers: the few operations that cannot be ordered, on a time scale, and a sentence that says why.
 
 use std::fmt;
 
@@ -13,19 +13,20 @@ use super::{Action, Operation, ReadValue};
 pub struct Violation {
     /// The key.
     pub key: i64,
-    /// How many operations the key has.
+    /// The number of operations of the key.
     pub of: usize,
-    /// Those that cannot be ordered, by their calls: no order explains all their answers, whatever others did meanwhile.
+    /// The operations that cannot be ordered, sorted by their calls. No order explains all their answers, whatever the
+    /// others did.
     pub core: Vec<Operation>,
-    /// Puts of what they saw, that are not among them.
+    /// Puts of values that they saw, if these puts are not among them.
     pub beside: Vec<Operation>,
-    /// What is wrong.
+    /// The violation in one sentence.
     pub sentence: String,
 }
 
-/// Rows that are shown.
+/// The number of rows that are shown.
 const SHOWN: usize = 40;
-/// Columns of the line of time.
+/// The number of columns of the time scale.
 const LINE: usize = 32;
 
 impl Violation {
@@ -47,7 +48,7 @@ impl Violation {
     }
 }
 
-/// Who did it.
+/// The operation's client and kind.
 fn whose(operation: &Operation) -> String {
     let name = match operation.action {
         Action::Get(_) => String::from("get"),
@@ -57,7 +58,7 @@ fn whose(operation: &Operation) -> String {
     format!("client {}'s {name}", operation.process)
 }
 
-/// What an operation's answer said, as part of a sentence.
+/// The operation's answer, as part of a sentence.
 fn said(operation: &Operation) -> String {
     match operation.action {
         Action::Get(Some(ReadValue::Value(value))) => format!("saw {value}"),
@@ -69,15 +70,15 @@ fn said(operation: &Operation) -> String {
     }
 }
 
-/// What cannot be ordered.
+/// Why the operations cannot be ordered.
 fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> String {
-    // So many were left only where time was up, and every two of them are compared.
+    // The core is large only if a limit was reached. Then not every pair is compared.
     let few = if core.len() > 1000 { &[] } else { core };
     for get in few {
         let Action::Get(Some(ReadValue::Value(value))) = get.action else { continue };
         let saw = format!("{} saw {value}", whose(get));
         let Some(put) = register.puts.get(&value).map(|place| register.operations[*place as usize]) else {
-            return format!("{saw}, which nobody has put.");
+            return format!("{saw}, which no client has put.");
         };
         if put.called > get.returned {
             return format!("{saw} and returned before {} began.", whose(&put));
@@ -98,7 +99,7 @@ fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> S
     format!("{} {}, which cannot be, {others}.", whose(stuck), said(stuck))
 }
 
-/// How `other` shows that the value of `put` was there no more, where it does.
+/// How `other` shows that the value of `put` was no longer there, if it does.
 fn gone_by(register: &Register<'_>, put: &Operation, other: &Operation) -> Option<String> {
     let came_after = |operation: &Operation| operation.called > put.end();
     match other.action {
@@ -140,7 +141,7 @@ impl fmt::Display for Violation {
             writeln!(f, "  and {} more", rows.len() - SHOWN)?;
         }
         if !beside.is_empty() {
-            writeln!(f, "  (in parentheses: who put what was seen)")?;
+            writeln!(f, "  (in parentheses: the puts of the values that were seen)")?;
         }
         let count = core.len();
         writeln!(f, "No order of these {count} of the key's {of} operations is right, whatever the others did.")
@@ -154,7 +155,7 @@ struct TimeScale {
 }
 
 impl TimeScale {
-    /// An operation's part of it.
+    /// An operation's part of the time scale.
     fn bar(&self, operation: &Operation) -> String {
         let length = (self.end - self.start) as f64;
         let column = |at: u64| {

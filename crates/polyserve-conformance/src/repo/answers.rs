@@ -26,7 +26,10 @@ pub fn visit_is_called_exactly_once(subject: &RepoSubject) -> Outcome {
             match &found {
                 Lookup::Visited => {
                     assert_eq!(visits, 1, "how often the visit of a get that answers Visited was called");
-                    assert!(now, "a visit came with an answer that came later: nobody can use what it saw");
+                    assert!(
+                        now,
+                        "the visit was called, and the answer was deferred: what the visit saw cannot be used"
+                    );
                 }
                 Lookup::Fetched(_) | Lookup::Absent => {
                     assert_eq!(visits, 0, "how often the visit of a get that answers {found:?} was called");
@@ -78,7 +81,7 @@ pub fn a_panicking_visit_costs_one_answer(subject: &RepoSubject) -> Outcome {
         let steps = lockstep(RACERS, 500, |racer, step| match racer {
             0 => panic_in_visit(&store, 7),
             1 => _ = store.put(stamped(7, step as u64)),
-            _ => _ = stamp(&store.get(7).expect("it is there, whoever panics")),
+            _ => _ = stamp(&store.get(7).expect("the entity is there after the panic")),
         });
         store.expect(7, Some(&stamped(7, steps.len() as u64 - 1)));
     })

@@ -138,7 +138,7 @@ pub fn extreme_ids_are_ids(subject: &RepoSubject) -> Outcome {
         for &id in &ids {
             assert_eq!(store.put(entity(id)), Put::Created, "the first put of {id}");
         }
-        assert_eq!(store.len(), ids.len() as u64, "the length with so many ids");
+        assert_eq!(store.len(), ids.len() as u64, "the length");
         ids.iter().for_each(|&id| store.expect(id, Some(&entity(id))));
         for &id in &ids {
             assert_eq!(store.remove(id), Removed::Removed, "remove({id})");

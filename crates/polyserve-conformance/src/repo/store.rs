@@ -75,7 +75,7 @@ pub(super) fn outcome<T>(patience: Duration, what: &str, answer: Answer<Result<T
     };
     // The last look, at the deadline, sees an answer whose waker was never woken. An executor would not look.
     let late = later && Instant::now() >= deadline;
-    assert!(!late, "{what} was answered, but whoever waits was not woken within {patience:?}");
+    assert!(!late, "{what} was answered, but the waiting thread was not woken within {patience:?}");
     result
 }
 

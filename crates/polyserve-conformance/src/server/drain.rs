@@ -208,7 +208,7 @@ pub fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcom
     gate.wait_for(1, patience);
     let draining = live.begin_drain();
     let_pass(MEANWHILE);
-    assert_eq!(gate.give_all(), 1, "the answer is still wanted");
+    assert_eq!(gate.release_all(), 1, "the answer is still wanted");
     assert_eq!(client.expect_last(200).text(), "/hold");
     drop(client);
     check_counts(draining.wait(), 1, 0);
@@ -230,7 +230,7 @@ pub fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) -> Ou
     gate.wait_for(1, patience);
     let draining = live.begin_drain();
     let_pass(MEANWHILE);
-    assert_eq!(gate.give_all(), 1, "the answer is still wanted");
+    assert_eq!(gate.release_all(), 1, "the answer is still wanted");
     for (number, body) in bodies.iter().enumerate() {
         let expected = if number == 9 { "/hold" } else { body };
         let answer = if number == 13 { client.expect_last(200) } else { client.expect(200) };

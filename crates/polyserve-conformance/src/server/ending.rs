@@ -12,7 +12,7 @@ use super::drain::check_counts;
 use super::keep_alive::echo;
 use super::limits::BODY_AWAITED;
 use super::live::{eventually, within};
-use super::services::{Blocking, Gate, OpenAtTheEnd};
+use super::services::{Blocking, Gate, OpenOnDrop};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::{Client, Ending};
@@ -26,7 +26,7 @@ const SHORT: Duration = Duration::from_millis(200);
 #[track_caller]
 fn check_nobody_listens(subject: &ServerSubject, addr: SocketAddr) {
     let closed = eventually(subject.patience, || TcpStream::connect(addr).is_err());
-    assert!(closed, "somebody still listens");
+    assert!(closed, "the address still accepts connections");
 }
 
 /// Requests that have not ended at the deadline are cut and counted, and get no part of an answer. Tested with a
@@ -58,7 +58,7 @@ pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome 
 pub fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
     let service = Arc::new(Blocking::default());
     let live = subject.live(service.clone(), |_| ());
-    let _opened = OpenAtTheEnd(service.open.clone());
+    let _opened = OpenOnDrop(service.open.clone());
     let addr = live.addr;
     live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
     let mut client = live.client();
@@ -80,7 +80,7 @@ pub fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcom
     let service = Arc::new(Blocking::default());
     let workers = subject.workers_or_pool(1);
     let live = subject.live(service.clone(), |config| config.workers = workers);
-    let _opened = OpenAtTheEnd(service.open.clone());
+    let _opened = OpenOnDrop(service.open.clone());
     let mut stuck = live.client();
     stuck.send(&get("/block")).expect("the server takes the request");
     assert!(service.inside.wait(subject.patience), "the request reaches the service");

@@ -47,7 +47,7 @@ fn pipeline_without_pause(addr: SocketAddr, patience: Duration, done: &AtomicBoo
                 while !done.load(Ordering::SeqCst) && !ended.load(Ordering::SeqCst) && sender.send(&batch).is_ok() {}
             });
             while !sending.is_finished() {
-                if client.stirs_within(Duration::from_millis(20)) {
+                if client.has_input_within(Duration::from_millis(20)) {
                     match client.receive() {
                         Ok(response) if !response.closes() => {
                             answers.fetch_add(1, Ordering::SeqCst);

@@ -25,7 +25,7 @@ pub fn a_connection_is_kept_by_default(subject: &ServerSubject) -> Outcome {
         let body = format!("request {n}");
         let response = client.ask(&with_body("POST", "/", "", body.as_bytes()), 200);
         assert_eq!(response.text(), body);
-        assert!(!response.closes(), "the answer says that it is the last\n{}", client.show());
+        assert!(!response.closes(), "the answer says Connection: close\n{}", client.show());
     }
     Outcome::Held
 }

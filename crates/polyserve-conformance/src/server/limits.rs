@@ -114,7 +114,7 @@ pub fn a_burst_is_served_or_turned_away(subject: &ServerSubject) -> Outcome {
             check_turned_away(&mut client, &response);
         }
     }
-    assert!(served > 0, "nobody was served");
+    assert!(served > 0, "no request was served");
     live.ask_until_served(&get("/0"));
     Outcome::Held
 }
@@ -169,7 +169,7 @@ pub fn a_waiting_request_is_not_idle(subject: &ServerSubject) -> Outcome {
         let response = other.receive().unwrap_or_else(|failure| panic!("{failure}"));
         check_turned_away(&mut other, &response);
     }
-    assert_eq!(gate.give_all(), 1, "the answer is still wanted");
+    assert_eq!(gate.release_all(), 1, "the answer is still wanted");
     assert_eq!(slow.expect(200).text(), "/hold");
     drop((slow, other));
     live.ask_until_served(&get("/"));

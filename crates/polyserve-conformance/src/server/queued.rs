@@ -55,7 +55,7 @@ pub fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject
         let mut half = live.client();
         half.send(b"GET / HT").expect("the kernel takes the request");
         let_pass(HEAD + QUEUED);
-        assert_eq!(gate.give_all(), 1, "the first answer is still wanted");
+        assert_eq!(gate.release_all(), 1, "the first answer is still wanted");
         let released = Instant::now();
         drop(held);
         whole.expect_last(200);
@@ -90,7 +90,7 @@ pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
         second.send(&request("GET", "/", "Connection: close\r\n")).expect("the kernel takes the request");
         // The server may need a moment to see the second connection.
         let_pass(QUEUED);
-        assert_eq!(gate.give_all(), 1, "the first answer is still wanted");
+        assert_eq!(gate.release_all(), 1, "the first answer is still wanted");
         let answer = first.expect(200);
         if !holds_threads {
             assert!(!answer.closes(), "nothing waits for a thread, but the answer says close\n{}", first.show());
@@ -124,7 +124,7 @@ pub fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubj
     let_pass(QUEUED);
     let draining = live.begin_drain();
     let_pass(QUEUED);
-    assert_eq!(gate.give_all(), busy.len(), "the held answers are still wanted");
+    assert_eq!(gate.release_all(), busy.len(), "the held answers are still wanted");
     for client in &mut busy {
         client.expect_last(200);
     }

@@ -216,7 +216,7 @@ pub fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
             }
             let _second = live.client();
             clock.check(what, subject.patience);
-            gate.give_all();
+            gate.release_all();
         }
     })
 }
@@ -282,7 +282,7 @@ pub fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubject) -> O
         client.peek().expect("the first answer begins");
         let_pass(Duration::from_millis(300));
         let grown = resident().expect("/proc is there").saturating_sub(before);
-        assert!(grown < 48 << 10, "{grown} KiB hold answers that nobody reads");
+        assert!(grown < 48 << 10, "{grown} KiB of memory hold answers that the client does not read");
         for _ in 0..COUNT {
             check_pattern(&client.expect(200).body, LENGTH);
         }

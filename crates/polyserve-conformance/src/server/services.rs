@@ -40,9 +40,9 @@ impl Latch {
 }
 
 /// Opens its latch when it is dropped, so that a property that fails leaves no thread behind.
-pub(super) struct OpenAtTheEnd(pub(super) Arc<Latch>);
+pub(super) struct OpenOnDrop(pub(super) Arc<Latch>);
 
-impl Drop for OpenAtTheEnd {
+impl Drop for OpenOnDrop {
     fn drop(&mut self) {
         self.0.open();
     }
@@ -80,7 +80,7 @@ impl Gate {
 
     /// Releases the answers that are held back: each is the path of its request. Returns how many the server still
     /// waited for.
-    pub(super) fn give_all(&self) -> usize {
+    pub(super) fn release_all(&self) -> usize {
         let held = std::mem::take(&mut *lock(&self.held));
         held.into_iter().filter_map(|(path, completer)| completer.complete(text(path)).ok()).count()
     }
@@ -185,9 +185,9 @@ impl Panicky {
 }
 
 /// Panics when it is dropped.
-struct Bomb;
+struct PanicOnDrop;
 
-impl Drop for Bomb {
+impl Drop for PanicOnDrop {
     fn drop(&mut self) {
         assert!(thread::panicking(), "as the test asked");
     }
@@ -213,11 +213,11 @@ impl Service for Panicky {
             "/later" => Answer::later(async { panic!("as the test asked") }),
             "/woken" => timer::after(Duration::from_millis(1)).map(|()| panic!("as the test asked")),
             "/given-up" => {
-                let bomb = Bomb;
+                let panic_on_drop = PanicOnDrop;
                 Answer::later(async move {
                     pending::<()>().await;
-                    drop(bomb);
-                    text("nobody waits for ever")
+                    drop(panic_on_drop);
+                    text("this answer never comes")
                 })
             }
             "/payload" => panic_any(Payload),

@@ -95,7 +95,7 @@ fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &Atom
         });
         // Reads for as long as the other thread sends, so that the server never waits for this client.
         while !sending.is_finished() {
-            if client.stirs_within(Duration::from_millis(20)) {
+            if client.has_input_within(Duration::from_millis(20)) {
                 client.expect(200);
                 answers.fetch_add(1, Ordering::SeqCst);
             }
@@ -104,7 +104,7 @@ fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &Atom
 }
 
 /// Sends requests until `done`, and connects again if the connection ends between answers. Counts answers.
-fn insist(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
+fn ask_again_and_again(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
     while !done.load(Ordering::SeqCst) {
         let mut client = Client::connect(addr, patience).expect("the server accepts connections");
         while !done.load(Ordering::SeqCst) {
@@ -132,7 +132,7 @@ pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcom
     let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        let (habit, done, answers) = (if one { insist } else { flood }, &done, &answers);
+        let (habit, done, answers) = (if one { ask_again_and_again } else { flood }, &done, &answers);
         let busy: Vec<_> = (0..3).map(|_| scope.spawn(move || habit(addr, patience, done, answers))).collect();
         let stop = Stop(done);
         assert!(eventually(patience, || answers.load(Ordering::SeqCst) >= 300), "the busy ones are not served");
@@ -300,14 +300,14 @@ pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     let mut given = 0;
     if waits {
         let all = eventually(subject.patience, || {
-            given += gate.give_all();
+            given += gate.release_all();
             given == HELD
         });
         assert!(all, "{given} of {HELD} answers were asked for");
     } else {
         gate.wait_for(HELD, subject.patience);
         live.ask(&get("/"), 200);
-        assert_eq!(gate.give_all(), HELD, "every answer is still wanted");
+        assert_eq!(gate.release_all(), HELD, "every answer is still wanted");
     }
     for mut client in clients {
         client.expect_last(200);
@@ -324,7 +324,7 @@ pub fn a_client_may_leave_before_its_answer(subject: &ServerSubject) -> Outcome 
         client.send(&get("/hold")).expect("the server takes the request");
         gate.wait_for(1, subject.patience);
         drop(client);
-        gate.give_all();
+        gate.release_all();
         let mut other = live.client();
         other.ask(&get("/"), 200);
         drop(other.half_close());

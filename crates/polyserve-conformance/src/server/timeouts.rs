@@ -31,7 +31,7 @@ impl ServerSubject {
     #[track_caller]
     fn drip(&self, client: &mut Client, byte: u8) {
         let deadline = Instant::now() + self.patience;
-        while !client.stirs_within(Duration::from_millis(20)) {
+        while !client.has_input_within(Duration::from_millis(20)) {
             assert!(Instant::now() < deadline, "drips keep the request alive\n{}", client.show());
             let _ = client.send(&[byte]);
         }
@@ -116,7 +116,7 @@ pub fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
     client.send(&get("/hold")).expect("the server takes the request");
     check_problem(&client.expect_last(503));
     assert!(eventually(subject.patience, || gate.all_abandoned()), "the server still holds the answer");
-    assert_eq!(gate.give_all(), 0, "nobody waits for the answer any more");
+    assert_eq!(gate.release_all(), 0, "the server still waits for an answer that timed out");
     live.ask(&get("/"), 200);
     Outcome::Held
 }
