@@ -1,4 +1,4 @@
-//! The properties of whatever listens at an address: the plain server has them all, and a flaw fails those that are named.
+//! Properties of a server at an address: the plain server has all of them, and each flaw fails the named ones.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use polyserve_conformance::repo::Reference;
 use polyserve_core::service::EntityService;
 use polyserve_core::{Server as _, ServerConfig};
 
-/// The most that it takes.
+/// The longest wait.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn report(flaw: Option<Flaw>, patience: Duration) -> AddressReport {
@@ -48,10 +48,10 @@ fn every_property_has_a_name_of_its_own() {
     assert_eq!(names.len(), PROPERTIES.len());
 }
 
-/// Short: what a flaw leaves unanswered is waited for. A busy machine fails more than the flaw does, not less.
+/// A short wait, because the flaws leave requests without an answer. A busy machine only fails more properties.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// The flaw fails this property, and breaks what the RFC demands of framing or does not.
+/// The flaw fails this property. `keeps_framing` is false exactly if the property is in that group.
 fn fails(flaw: Flaw, property: &str, group: Group) {
     let report = report(Some(flaw), SHORT);
     let failed = report.failed.iter().find(|failed| failed.property == property);
@@ -93,14 +93,14 @@ fails! {
     everything_is_bad: CallsEverythingBad fails unknown_methods_are_not_implemented, of Head;
 }
 
-/// What hyper chooses does not count as broken framing.
+/// What RFC 9112 leaves to a server does not count as broken framing.
 #[test]
 fn a_choice_that_the_rfc_leaves_is_no_broken_framing() {
     let lenient = report(Some(Flaw::TakesBareLf), PATIENCE);
     assert!(lenient.keeps_framing(), "{:#?}", lenient.failed);
 }
 
-/// Someone who takes connections and never says a word, until nobody is left to ask.
+/// A peer that accepts connections and never sends a byte.
 #[test]
 fn silence_is_bounded_and_named() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");

@@ -1,4 +1,4 @@
-//! Histories, recorded: what is asked, what becomes of lost answers, and what ends a recording.
+//! Recorded histories: what is sent, lost answers, and the end of a recording.
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, TcpListener};
@@ -33,7 +33,7 @@ fn recorded(running: &Running, operations: u64, patience: Duration) -> Recording
     record_http(running.local_addr(), &script(operations), 4, patience, &Watch::default())
 }
 
-/// The history of a recording in which no answer was wrong; it has an order.
+/// The history of a recording without a wrong answer. It has an order.
 #[track_caller]
 fn in_order(recording: Recording) -> History {
     assert_eq!(recording.wrong, []);
@@ -79,7 +79,7 @@ fn every_operation_is_recorded() {
     let running = serving(EntityService::new(Reference::default()), None);
     let history = in_order(recorded(&running, 1_003, PATIENCE));
     assert_eq!((history.operations().len(), history.unknown()), (1_003, 0));
-    // What one recording leaves behind is no part of the next.
+    // What one recording leaves behind is not part of the next.
     let _ = in_order(recorded(&running, 100, PATIENCE));
 }
 
@@ -94,7 +94,7 @@ fn a_recording_that_is_stopped_ends() {
     assert_eq!((recording.operations, recording.wrong), (Vec::new(), Vec::new()));
 }
 
-/// The entity service, whose answers are lost now and then: some before it is asked, some after.
+/// The entity service with lost answers: some are lost before the operation, some after it.
 struct Lossy {
     entities: EntityService<Reference>,
     asked: AtomicU64,
@@ -123,7 +123,7 @@ fn lost_answers_are_unknown_whether_or_not_they_had_an_effect() {
     assert!((150..250).contains(&history.unknown()), "{} of 2 000", history.unknown());
 }
 
-/// A connection that is closed without a word costs an answer, not the recording.
+/// A connection that is closed without a byte costs one answer, not the recording.
 #[test]
 fn closed_connections_are_opened_again() {
     let running = serving(EntityService::new(Reference::default()), Some(Flaw::ForgetsKeepAlive));
@@ -131,7 +131,8 @@ fn closed_connections_are_opened_again() {
     assert_eq!(history.operations().iter().filter(|operation| operation.process < 4).count(), 500);
 }
 
-/// Loses the answer to the first request, a removal before the recording, and does what that wanted in the middle of it.
+/// Loses the answer to the first request, which is a removal before the recording, and applies it during the
+/// recording.
 struct LateRemove {
     entities: EntityService<Reference>,
     asked: AtomicU64,
@@ -157,7 +158,7 @@ fn a_removal_that_was_lost_before_the_recording_may_come_in_it() {
     assert_eq!(history.operations().len(), 501);
 }
 
-/// Answers a GET with somebody else's entity.
+/// Answers a GET with the entity of another id.
 struct Confused(EntityService<Reference>);
 
 impl Service for Confused {

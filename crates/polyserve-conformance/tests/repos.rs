@@ -1,4 +1,4 @@
-//! The repo kit, tried on repos that are right and on repos that are wrong in one way each.
+//! The repo kit, tested with right repos and with repos that have one flaw each.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ repo_conformance!(later_reference, RepoSubject::new(LaterReference::default).ans
 repo_conformance!(boxed, RepoSubject::new(|| -> Box<dyn EntityRepo> { Box::<Reference>::default() }).in_memory());
 repo_conformance!(now_and_later, RepoSubject::new(NowAndLater::default).answers_now_or_later().many_keys(2_000));
 
-/// Reads now and changes later, as a log behind a map in memory would.
+/// Reads now and changes later, like a log under a map in memory.
 #[derive(Debug, Default)]
 struct NowAndLater(Reference);
 
@@ -39,14 +39,14 @@ impl EntityRepo for NowAndLater {
     }
 }
 
-/// How often a race may turn out well before the kit counts as blind.
+/// The number of races that may hold before a property counts as failing to catch a flaw.
 const ROUNDS: usize = 20;
 
 fn property(name: &str) -> &'static Property<RepoSubject> {
     PROPERTIES.iter().find(|property| property.name == name).unwrap_or_else(|| panic!("there is no property {name}"))
 }
 
-/// Runs the named property on a broken repo until it is found broken; what it says then.
+/// Runs the named property on a broken repo until it fails, and returns its message.
 fn caught(name: &str, subject: &RepoSubject) -> Option<String> {
     (0..ROUNDS).find_map(|_| {
         let report = check("broken", subject, std::slice::from_ref(property(name)));
@@ -59,7 +59,7 @@ fn caught(name: &str, subject: &RepoSubject) -> Option<String> {
 
 macro_rules! catches {
     ($($test:ident: $property:ident, $subject:expr;)*) => {
-        /// The properties that are shown to catch something.
+        /// The properties that catch a flaw here.
         const SHOWN: &[&str] = &[$(stringify!($property)),*];
 
         $(
@@ -73,7 +73,7 @@ macro_rules! catches {
     };
 }
 
-/// So long that a busy machine does not fail it, where it is not to be waited out.
+/// A patience that a busy machine does not reach.
 fn now<R: EntityRepo + Default>() -> RepoSubject {
     RepoSubject::new(R::default)
 }
@@ -82,7 +82,7 @@ fn later<R: EntityRepo + Default>() -> RepoSubject {
     now::<R>().answers_later()
 }
 
-/// For repos that never answer: what is waited out.
+/// A patience for repos that never answer.
 const SHORT: Duration = Duration::from_millis(100);
 
 catches! {
@@ -127,7 +127,7 @@ catches! {
     dirty_read: linearizable, now::<DirtyRead>();
 }
 
-/// Whatever the property is that is about it: no repo whose answers have no order gets past its history.
+/// `linearizable` also catches each repo without an order that another property is named for.
 #[test]
 fn what_has_no_order_is_caught_by_its_history() {
     let mut missed = Vec::new();
@@ -166,7 +166,7 @@ fn every_property_catches_something() {
     assert_eq!(shown, all);
 }
 
-/// A repo that holds its lock for ever after a panic: std's would be let go while unwinding, others are not.
+/// A repo whose lock stays held after a panic. A lock of std would be released while unwinding.
 #[test]
 fn a_hanging_operation_is_given_up() {
     #[derive(Debug, Default)]
@@ -191,8 +191,8 @@ fn a_hanging_operation_is_given_up() {
     assert!(why.contains("hangs"), "{why}");
 }
 
-/// What a broken repo does wrong is seen by the property that is about it, and the others still hold: a report that is
-/// broken all over tells its reader nothing.
+/// The property that is named for a flaw catches it, and the others still hold: a report in which everything is broken
+/// helps no reader.
 #[test]
 fn a_report_names_what_is_wrong() {
     let report = check("miscounted", &now::<ReplacedSaysCreated>(), &PROPERTIES[..5]);

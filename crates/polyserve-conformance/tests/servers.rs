@@ -1,4 +1,4 @@
-//! The server kit, tested: the plain server has every property, and each flaw breaks the one that is named.
+//! The server kit, tested: the plain server has every property, and each flaw breaks the named one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -9,20 +9,20 @@ use polyserve_conformance::server::{Deviations, PROPERTIES, ServerSubject};
 
 polyserve_conformance::server_conformance!(plain_server, ServerSubject::new(PlainServer::new));
 
-/// Long enough for what must happen on a busy machine, short enough to wait for what a flaw keeps from happening.
+/// Long enough for a busy machine, and short enough to wait for what a flaw prevents.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 fn named(name: &str) -> &'static Property<ServerSubject> {
     PROPERTIES.iter().find(|property| property.name == name).expect("the property is in the kit")
 }
 
-/// Runs the property that is to catch `flaw`, in the test `name`.
+/// Runs the property that must catch `flaw`, in the test `name`.
 fn catch(flaw: Flaw, property: &str, name: &str) {
     let property = named(property);
     let subject = flaw.subject().with_patience(PATIENCE);
     let run = || property::test(module_path!(), name, &subject, property.run);
     if std::env::var_os("POLYSERVE_CONFORMANCE_CHILD").is_some() {
-        return run(); // in a property's own process, whose parent is told
+        return run(); // in the child process of a property
     }
     let caught = catch_unwind(AssertUnwindSafe(run));
     assert!(caught.is_err(), "{} does not catch {flaw:?}", property.name);
@@ -128,7 +128,7 @@ macro_rules! caught_too {
     };
 }
 
-// Properties that catch a flaw which another property is named for.
+// Flaws that are named for one property and also caught by another.
 caught_too! {
     one_at_a_time_starves_behind_half_a_head: ServesOneAtATime, by a_client_with_half_a_head_leaves_room;
     one_at_a_time_starves_behind_silence: ServesOneAtATime, by silent_connections_do_not_stop_the_rest;
@@ -137,7 +137,7 @@ caught_too! {
     no_drain_loses_what_waits: DoesNotDrain, by requests_behind_busy_workers_are_served_by_the_drain;
 }
 
-/// What a server declares is expected of it: the flaw passes where it is declared, and a server without it fails there.
+/// The kit expects what a server declares: a declared flaw passes, and a server that does not deviate fails.
 #[test]
 fn what_is_declared_is_expected() {
     type Declare = fn(&mut Deviations);
@@ -167,7 +167,7 @@ fn what_is_declared_is_expected() {
     }
 }
 
-/// Who declares a pool has one: a server that refuses a number of threads is found out.
+/// A server that is declared to have a pool, and refuses a worker count, fails.
 #[test]
 fn a_declared_pool_has_a_size() {
     let property = named("a_worker_count_is_honoured_or_refused");

@@ -1,4 +1,4 @@
-//! A repo under test, as the properties use it: every answer is waited for with a bound, and errors are failures.
+//! A repo under test, as the properties use it: every wait for an answer is bounded, and errors are failures.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The entity of `id`, however the repo shows it. That it was shown once is a property of its own.
+    /// The entity of `id`, whether a visit shows it or the answer returns it.
     pub(super) fn get(&self, id: i64) -> Option<Entity> {
         let mut seen = None;
         let answer = self.repo.get(id, &mut |entity| seen = Some(entity.to_entity()));
@@ -43,7 +43,7 @@ impl Store {
         self.settle("len", self.repo.len())
     }
 
-    /// What `answer` says, within the patience.
+    /// Waits for the result of `answer` within the patience.
     pub(super) fn settle<T>(&self, what: &str, answer: Answer<Result<T, RepoError>>) -> T {
         match outcome(self.patience, what, answer) {
             Ok(value) => value,
@@ -51,7 +51,7 @@ impl Store {
         }
     }
 
-    /// Asserts that `id` is there, as `expected` or not at all, bit for bit.
+    /// Asserts that the entity of `id` equals `expected` bit for bit, or that there is none.
     pub(super) fn expect(&self, id: i64, expected: Option<&Entity>) {
         let found = self.get(id);
         assert!(
@@ -63,17 +63,17 @@ impl Store {
     }
 }
 
-/// What `answer` says, an error or not, within `patience`.
+/// Waits for the result of `answer`, an error or not, within `patience`.
 ///
 /// # Panics
 ///
-/// Where it says nothing by then, or did not wake whoever waits.
+/// Panics if the answer does not come in time, or does not wake the waiting thread.
 pub(super) fn outcome<T>(patience: Duration, what: &str, answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
     let (deadline, later) = (Instant::now() + patience, !answer.is_now());
     let Ok(result) = answer.wait_until(deadline) else {
         panic!("{what} has not answered within {patience:?}");
     };
-    // The last look, at the deadline, sees an answer whose waker was never woken. An executor would not look.
+    // The last poll, at the deadline, finds an answer whose waker was never woken. An executor would not poll again.
     let late = later && Instant::now() >= deadline;
     assert!(!late, "{what} was answered, but the waiting thread was not woken within {patience:?}");
     result
@@ -90,7 +90,7 @@ fn same(one: Option<&Entity>, other: Option<&Entity>) -> bool {
     }
 }
 
-/// An entity in a failure's text, without a megabyte of description.
+/// An entity in a failure message, without a megabyte of description.
 struct Excerpt<'a>(Option<&'a Entity>);
 
 impl fmt::Display for Excerpt<'_> {

@@ -1,4 +1,4 @@
-//! The server kit: bytes on the wire, connections beside each other, and the end of a server.
+//! The server kit: bytes on the wire, several connections at once, and the end of a server.
 //!
 //! The properties follow the contract, section by section. Each property starts a server on a free port of the
 //! loopback address and sends raw bytes. A property that fails panics with the bytes that were exchanged.

@@ -1,11 +1,11 @@
-//! Small histories at random: the checker says what a search says that leaves nothing out.
+//! Small random histories: the checker agrees with a search that tries every order.
 
 use polyserve_core::{Put, Removed};
 
 use super::{Action, CheckVerdict, Draws, History, Operation, ReadValue, cases, check};
 
-/// Whether there is an order, by trying all: every operation that is `sure` and may be next, and every other one, which may
-/// be left out and whose answer, if it is `weak`, tells nothing.
+/// Whether there is an order, by trying all. An operation that is `sure` takes effect. Another one may be left out.
+/// The answer of a `weak` operation is ignored.
 fn has_order(operations: &[Operation], weak: &[bool]) -> bool {
     fn go_on(operations: &[Operation], weak: &[bool], taken: u32, state: Option<u64>) -> bool {
         let is_sure = |i: usize| !weak[i] && !operations[i].is_unknown();
@@ -28,7 +28,7 @@ fn has_order(operations: &[Operation], weak: &[bool]) -> bool {
     go_on(operations, weak, 0, None)
 }
 
-/// What an operation leaves of `state`; `None` where its answer cannot be.
+/// The state after an operation. `None` if its answer is impossible.
 fn effect(action: Action, is_sure: bool, state: Option<u64>) -> Option<Option<u64>> {
     let (fits, left) = match action {
         Action::Get(Some(ReadValue::Value(value))) => (state == Some(value), state),
@@ -37,7 +37,7 @@ fn effect(action: Action, is_sure: bool, state: Option<u64>) -> Option<Option<u6
         Action::Put(value, put) => {
             (put != Some(if state.is_some() { Put::Created } else { Put::Replaced }), Some(value))
         }
-        // It says that it changed nothing, and nobody else's answers show it.
+        // Its answer says that it changed nothing, and no other answer shows it.
         Action::Remove(Some(Removed::Absent)) if !is_sure => (true, state),
         Action::Remove(answer) => {
             (answer != Some(if state.is_some() { Removed::Absent } else { Removed::Removed }), None)
@@ -46,7 +46,7 @@ fn effect(action: Action, is_sure: bool, state: Option<u64>) -> Option<Option<u6
     (fits || !is_sure).then_some(left)
 }
 
-/// Operations of one key, most of which make no sense together.
+/// Random operations of one key, most of which have no order.
 fn nonsense(draws: &mut Draws) -> Vec<Operation> {
     let count = 1 + draws.below(7);
     let mut operations = Vec::new();
@@ -65,7 +65,7 @@ fn nonsense(draws: &mut Draws) -> Vec<Operation> {
     operations
 }
 
-/// The operation without its answer, where that is lost.
+/// The operation, without its answer if that is lost.
 fn lost(action: Action, is_unknown: bool) -> Action {
     match action {
         action if !is_unknown => action,
@@ -75,7 +75,7 @@ fn lost(action: Action, is_unknown: bool) -> Action {
     }
 }
 
-/// Operations that one key really did, one after the other, each within a time of its own around that.
+/// Operations that took effect on one key in sequence. The call and the return of each are around that time.
 fn sensible(draws: &mut Draws) -> Vec<Operation> {
     let (mut state, mut operations) = (None, Vec::new());
     for n in 1..=1 + draws.below(7) {
@@ -86,7 +86,7 @@ fn sensible(draws: &mut Draws) -> Vec<Operation> {
             _ => Action::Remove(Some(if state.is_some() { Removed::Removed } else { Removed::Absent })),
         };
         let is_unknown = draws.below(8) == 0;
-        // One that lost its answer may not have happened.
+        // An operation without an answer may not have happened.
         if !is_unknown || draws.below(2) == 0 {
             state = effect(action, true, state).unwrap();
         }
@@ -96,7 +96,7 @@ fn sensible(draws: &mut Draws) -> Vec<Operation> {
     operations
 }
 
-/// Changes one thing.
+/// Changes one operation.
 fn mutate(draws: &mut Draws, operations: &mut [Operation]) {
     let count = operations.len() as u64;
     let one = &mut operations[draws.below(count) as usize];
@@ -117,14 +117,14 @@ fn mutate(draws: &mut Draws, operations: &mut [Operation]) {
     }
 }
 
-/// Asserts that the checker is right about these operations; says whether they have an order.
+/// Asserts that the checker is right about these operations. Returns whether they have an order.
 fn compared(operations: &[Operation]) -> bool {
     let has = has_order(operations, &vec![false; operations.len()]);
     match check(&History::new(operations.to_vec()).unwrap()) {
         CheckVerdict::Linearizable => assert!(has, "passes, and has no order: {operations:#?}"),
         CheckVerdict::NotLinearizable(violation) => {
             assert!(!has, "fails, and has an order: {operations:#?}\n{violation}");
-            // What is shown has none either, whatever the others did.
+            // The operations that are shown have no order, whatever the others did.
             let weak: Vec<bool> = operations.iter().map(|one| !violation.core.contains(one)).collect();
             assert!(!has_order(operations, &weak), "what is shown proves nothing: {operations:#?}\n{violation}");
             assert!(violation.core.iter().all(|one| operations.contains(one)) && !violation.core.is_empty());

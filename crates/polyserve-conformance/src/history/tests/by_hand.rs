@@ -1,4 +1,4 @@
-//! Histories whose verdict one can see.
+//! Histories with a known verdict.
 
 use super::{CheckVerdict, History, Operation, check, history, operation, passes};
 use crate::history::plan::{Register, Window};
@@ -17,15 +17,15 @@ fn what_has_an_order_passes() {
             "0 get 2 80..90",
         ],
         &["0 remove absent 0..10", "0 put 1 created 20..30", "0 remove removed 40..50", "0 get absent 60..70"],
-        // Concurrent operations may be in either order, and readers beside a put see either value.
+        // Concurrent operations may have either order, and gets during a put see either value.
         &["0 put 1 created 0..10", "0 put 2 replaced 20..40", "1 get 1 25..30", "2 get 2 25..30"],
         &["0 put 1 created 0..100", "1 put 2 replaced 0..100", "2 get 2 200..210"],
         &["0 put 1 created 0..100", "1 put 2 replaced 0..100", "2 get 1 50..60", "2 get 2 200..210"],
-        // A get that returned before the put did has seen it.
+        // A get that returned before the put may have seen it.
         &["0 put 1 created 0..100", "1 get 1 10..20", "2 remove removed 30..40", "1 get absent 50..60"],
-        // The same instant is at the same time.
+        // Equal stamps overlap.
         &["0 put 1 created 0..10", "1 get absent 10..10", "2 get 1 10..10"],
-        // What ends last may be first.
+        // The operation that ends last may take effect first.
         &[
             "0 put 3 created 0..1000",
             "1 put 4 replaced 10..20",
@@ -33,7 +33,7 @@ fn what_has_an_order_passes() {
             "2 put 5 replaced 50..60",
             "1 get 5 70..80",
         ],
-        // Two replacements whose values nobody sees, and something to replace.
+        // Two replacements of a value, whose own values no get sees.
         &["0 put 1 created 0..10", "1 put 2 replaced 20..30", "2 put 3 replaced 20..30", "0 remove removed 40..50"],
     ];
     right.iter().for_each(|lines| assert!(passes(&history(lines)), "{lines:?}"));
@@ -51,7 +51,7 @@ fn what_has_none_fails_and_says_why() {
         ),
         (&["0 put 1 created 0..10", "0 remove removed 20..30", "1 get 1 40..50"], "client 0's remove had removed"),
         (&["0 put 1 created 0..10", "1 get absent 20..30"], "client 1's get saw nothing"),
-        // Two that both say that they did what only one can have done.
+        // Two puts that both answer `created`, which only one can have done.
         (&["0 put 1 created 0..10", "1 put 2 created 0..10"], "found nothing there, and created"),
         (
             &["0 put 1 created 0..10", "0 remove removed 20..30", "1 remove removed 20..30"],
@@ -60,12 +60,12 @@ fn what_has_none_fails_and_says_why() {
         (&["0 put 1 replaced 0..10"], "found something there, and replaced it, which cannot be, by itself"),
         (&["0 remove removed 0..10"], "found something there"),
         (&["0 put 1 created 0..10", "1 remove absent 20..30"], "client 1's remove found nothing there"),
-        // A lost update: the put that came second is gone.
+        // A lost update: the second put is gone.
         (
             &["0 put 1 created 0..10", "0 put 2 replaced 20..40", "1 put 3 replaced 50..60", "2 get 2 70..80"],
             "which client 1's put of 3 had replaced",
         ),
-        // Two readers, one after the other, see two concurrent puts the wrong way round.
+        // Two gets in sequence see two concurrent puts in the opposite order.
         (
             &["0 put 1 created 0..5", "0 put 2 replaced 10..99", "1 get 2 20..30", "2 get 1 40..50"],
             "client 2's get saw 1 after client 1's get had seen 2, which was put later.",
@@ -92,7 +92,7 @@ fn what_lost_its_answer_may_have_been_or_not() {
     let right: &[&[&str]] = &[
         &["0 put 1 unknown 0..", "1 get absent 10..20"],
         &["0 put 1 unknown 0..", "1 get 1 10..20"],
-        // Long after, too.
+        // The effect may come long after the call.
         &["0 put 1 unknown 0..", "1 get absent 10..20", "1 put 2 created 30..40", "1 get 1 50..60", "1 get 1 70..80"],
         &["0 put 1 created 0..10", "0 remove unknown 20..", "1 get 1 30..40", "1 get absent 50..60"],
         &["0 put 1 unknown 0..", "1 put 2 replaced 10..20"],
@@ -102,7 +102,7 @@ fn what_lost_its_answer_may_have_been_or_not() {
     ];
     right.iter().for_each(|lines| assert!(passes(&history(lines)), "{lines:?}"));
     let wrong: &[&[&str]] = &[
-        // Not before its call, and once only.
+        // The effect does not come before the call, nor twice.
         &["1 get 1 0..10", "0 put 1 unknown 20.."],
         &["0 put 1 unknown 0..", "1 get 1 10..20", "1 get absent 30..40"],
         &["0 put 1 unknown 0..", "1 remove removed 10..20", "1 remove removed 30..40"],
@@ -125,7 +125,7 @@ fn keys_are_checked_apart() {
     assert_eq!((violation.key, violation.core.len()), (-7, 1), "the value 1 is another key's");
 }
 
-/// A failure far into a long history is shown by the few operations that it is about.
+/// A violation far into a long history is shown by the few operations that cause it.
 #[test]
 fn a_violation_is_small() {
     let mut operations = Vec::new();
@@ -148,7 +148,7 @@ fn a_violation_is_small() {
     assert!(shown.contains("saw 17000, which client 0's put of") && shown.lines().count() < 10, "{shown}");
 }
 
-/// The searches for the few operations share what one may take: with little more is shown, and it is as right.
+/// The searches of the minimiser share one limit. With a low limit more is shown, and it is still right.
 #[test]
 fn cutting_down_takes_no_more_than_a_search() {
     let mut operations = vec![operation("0 put 1 created 0..10"), operation("1 get 1 99980..99990")];
@@ -173,8 +173,8 @@ fn cutting_down_takes_no_more_than_a_search() {
     ));
 }
 
-/// Ten replacements may have any order before a get that nothing explains: of each number of them there are few different
-/// sets, and many ways to each.
+/// Ten replacements may have any order before a get that has no explanation. There are few sets of them that have
+/// taken effect, and many ways to each set.
 #[test]
 fn what_is_there_twice_counts_once() {
     let mut operations = vec![operation("0 put 99 created 0..10"), operation("1 get absent 40..100")];
@@ -184,7 +184,7 @@ fn what_is_there_twice_counts_once() {
     }
     let history = History::new(operations).unwrap();
     let within = |configurations| check_within(&history, &Limits { configurations, ..Limits::default() });
-    // Half of them are any 5 of 10.
+    // 252 is the number of ways to choose 5 of 10.
     assert!(matches!(within(252), CheckVerdict::NotLinearizable(_)));
     for few in [251, 50, 2] {
         let verdict = within(few);
@@ -198,7 +198,7 @@ fn what_is_too_much_is_no_verdict() {
     let crowd: Vec<Operation> =
         (1..=130).flat_map(|n| [put(n, 0), operation(&format!("1 get {n} {}..{}", 2 * n, 1000 + n))]).collect();
     assert!(matches!(check(&History::new(crowd).unwrap()), CheckVerdict::GaveUp(1, GaveUp::TooManyAtOnce)));
-    // Either put may have been first.
+    // Either put may come first.
     let lines = ["0 put 1 created 0..10", "1 put 2 replaced 20..100", "2 put 3 replaced 20..110"];
     let few = history(&[&lines[..], &["3 get 2 50..200", "4 get 3 50..200"]].concat());
     let limits = Limits { configurations: 1, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! The form: what is written is read back, and what is none is refused with its line.
+//! The format: a written history is read back, and an invalid line is refused with its number.
 
 use std::io::{BufReader, Read as _};
 
@@ -73,7 +73,7 @@ fn what_is_no_history_is_refused_with_its_line() {
     assert!(place == 0 && why.contains("before its call") && MAX_OPERATIONS > 1_000_000);
 }
 
-/// A source that goes on for ever is not read for ever.
+/// Reading stops although the source is endless.
 #[test]
 fn what_has_too_many_operations_is_refused_at_the_first() {
     let line = r#"{"process":0,"op":"get","key":1,"call":1,"return":2,"outcome":"absent"}"#;
@@ -85,7 +85,7 @@ fn what_has_too_many_operations_is_refused_at_the_first() {
     assert!(refused.contains("line 5") && refused.contains("at most 3 operations"), "{refused}");
 }
 
-/// An entity whose parts are of two puts, or of another id, carries no value.
+/// An entity with parts of two puts, or with another id, has no value.
 #[test]
 fn a_torn_entity_shows() {
     for value in [0, 1, 2, 9, 10, 12_345_678_901] {

@@ -1,11 +1,11 @@
-//! Long histories that are right by how they were made, and the same with one answer made wrong.
+//! Long histories that are right by construction, and the same histories with one wrong answer.
 
 use polyserve_core::{Put, Removed};
 
 use super::{Action, CheckVerdict, Draws, History, Operation, ReadValue, check, passes};
 
-/// What `clients` clients of one register saw that took effect one after the other at the instants 100, 200, ...; the call
-/// and the return of each lie up to `reach` before and after. Some answers are lost.
+/// Operations of several clients that took effect in sequence at the instants 100, 200, ... The call and the return of
+/// each are up to `reach` before and after. Some answers are lost.
 fn made(draws: &mut Draws, count: u64, keys: u64, reach: u64, losses: bool) -> Vec<Operation> {
     let mut states = vec![None; keys as usize];
     let mut operations = Vec::new();
@@ -38,7 +38,7 @@ fn made(draws: &mut Draws, count: u64, keys: u64, reach: u64, losses: bool) -> V
     operations
 }
 
-/// From operations that hardly overlap to two dozen at a time.
+/// From operations that rarely overlap to two dozen at a time.
 #[test]
 fn what_happened_passes() {
     let mut draws = Draws(7);
@@ -60,7 +60,7 @@ fn a_hundred_thousand_of_one_key_pass() {
     assert!(passes(&history));
 }
 
-/// A get that sees what was replaced long before, somewhere in a long history, is found, and little else is shown.
+/// A get of a value that was replaced long before is found in a long history, and few other operations are shown.
 #[test]
 fn one_wrong_answer_is_found() {
     let mut draws = Draws(9);
@@ -74,7 +74,7 @@ fn one_wrong_answer_is_found() {
             });
             let seen = Action::Get(Some(ReadValue::Value(old.unwrap())));
             let (key, returned) = (operations[place].key, operations[place].returned);
-            // Where a put takes a get's place, its own value must not be missed.
+            // If a put is replaced by a get, its own value must not be seen elsewhere.
             operations.push(Operation { process: 9, key, action: seen, called: operations[place].called, returned });
             let CheckVerdict::NotLinearizable(violation) = check(&History::new(operations).unwrap()) else {
                 panic!("a value of 3 500 operations ago passes")

@@ -1,5 +1,5 @@
-//! The checker, tried: by hand, against a search that leaves nothing out, and on histories that are right by how they were
-//! made.
+//! Tests of the checker: known verdicts, a search that tries every order, and histories that are right by
+//! construction.
 
 mod brute;
 mod by_hand;
@@ -12,8 +12,8 @@ use polyserve_core::{Put, Removed};
 
 use super::{Action, CheckVerdict, History, Operation, ReadValue, check};
 
-/// An operation of key 1 from a text: `0 put 5 created 10..20`, `1 get 5 30..40`, `1 get absent 30..40`,
-/// `2 remove removed 50..60`; `unknown 50..` for an answer that was lost.
+/// An operation of key 1 from a text: `0 put 5 created 10..20`, `1 get 5 30..40`, `1 get absent 30..40`, `2 remove
+/// removed 50..60`. An operation whose answer was lost ends with `unknown 50..`.
 fn operation(text: &str) -> Operation {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (process, rest) = (words[0].parse().unwrap(), &words[1..words.len() - 1]);
@@ -47,11 +47,11 @@ fn passes(history: &History) -> bool {
     }
 }
 
-/// Numbers drawn from a seed, the same every time.
+/// Random numbers from a seed.
 struct Draws(u64);
 
 impl Draws {
-    /// One below `limit`.
+    /// A number below `limit`.
     fn below(&mut self, limit: u64) -> u64 {
         // Xorshift (Marsaglia, 2003).
         self.0 ^= self.0 << 13;
@@ -61,7 +61,7 @@ impl Draws {
     }
 }
 
-/// How many random histories are tried: more where the environment asks for it.
+/// The number of random histories. The environment may ask for more.
 fn cases(usual: u64) -> u64 {
     std::env::var("POLYSERVE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }

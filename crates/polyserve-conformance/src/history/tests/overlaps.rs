@@ -1,4 +1,4 @@
-//! A history without overlaps has an order and is no evidence.
+//! A history without overlaps has an order and is not evidence.
 
 use super::history;
 use crate::history::judge;

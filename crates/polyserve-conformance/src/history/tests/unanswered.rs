@@ -1,4 +1,4 @@
-//! Recordings of repos that do not answer, and those that are ended.
+//! Recordings of repos that do not answer, and recordings that are ended.
 
 use std::fmt;
 use std::future::pending;
@@ -10,7 +10,7 @@ use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed
 use crate::history::record::record_within;
 use crate::history::{Recording, Script, Watch};
 
-/// Does nothing but what its function says.
+/// A repo whose answers come from a function.
 struct Mute<F>(F);
 
 impl<F> fmt::Debug for Mute<F> {
@@ -49,7 +49,7 @@ fn a_repo_that_never_answers_ends_its_recording() {
     let recording = recorded(&Watch::default(), 2, || Answer::later(pending()));
     let wrong = recording.wrong[0].to_string();
     assert!(wrong.contains("3 answers were lost one after the other; the last: nothing within 5ms"), "{wrong}");
-    // More than a client asks between two meetings with the others.
+    // More operations than a client runs between two rendezvous.
     let recording = recorded(&Watch::default(), 2, || Answer::Now(Err(RepoError::Overloaded)));
     let wrong = recording.wrong[0].to_string();
     assert!(wrong.contains("1000 answers were lost one after the other; the last: the repo is overloaded"), "{wrong}");
