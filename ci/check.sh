@@ -56,3 +56,6 @@ for lib in crates/*/src/lib.rs; do
     [ "$lib" = crates/polyserve-sys/src/lib.rs ] || grep -q '#!\[forbid(unsafe_code)\]' "$lib" ||
         { echo "$lib does not forbid unsafe code" >&2; exit 1; }
 done
+
+echo; echo "== names and phrases"
+ci/language.sh polyserve polyserve-load benches

@@ -2,7 +2,7 @@
 # What is too long for every change: the long form of every seeded test, 50 interrupts of 50, the stress scenario and a
 # checked history, each a million requests for each server and repo; the models, searched further, and with mistakes that
 # they must catch; and other people's frameworks. Hours on 2 cores.
-# ci/deep.sh [random] [drain] [ab] [models] [peers] [stress] [check]
+# ci/deep.sh [random] [drain] [ab] [jmeter] [models] [peers] [stress] [check]
 set -euo pipefail
 trap 'exit 130' INT TERM # the commands themselves end well where they are told to end early
 cd "$(dirname "$0")/.."
@@ -16,6 +16,8 @@ random() {
 drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-lab --test cli drain; }
 
 ab() { ci/ab.sh 100000; }
+
+jmeter() { ci/jmeter.sh; }
 
 models() {
     ci/models.sh deep
@@ -48,7 +50,7 @@ check() {
     done
 }
 
-[ $# -gt 0 ] || set -- random drain ab models peers stress check
+[ $# -gt 0 ] || set -- random drain ab jmeter models peers stress check
 for part in "$@"; do
     echo; echo "== $part"
     "$part"

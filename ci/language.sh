@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The language of the code: no name that was replaced by a standard term, no phrase that hides its noun, and one type for one
 # name in a crate. Prints file:line and the rule, and exits with 1 if a rule is broken.
-# ci/language.sh [--count] [CRATE...]: the crates below by default; --count prints the number of findings of each crate and rule.
+# ci/language.sh [--count] [CRATE...]: the crates below by default, and the pages; --count prints the number of findings of each
+# crate and rule.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec perl - "$@" <<'PERL'
@@ -93,7 +94,7 @@ for my $crate (@crates) {
         found($crate, $places[0], "type name used twice in a crate \"$name\"", join ', ', @places[1 .. $#places]) if keys %in_file > 1;
     }
 }
-for my $page (@ARGV ? () : @pages) {
+for my $page (@pages) {
     next unless open my $in, '<', $page;
     while (my $line = <$in>) {
         (my $text = $line) =~ s/`[^`]*`//g;
