@@ -1,4 +1,4 @@
-//! `pool_server` over executors that are not its own, and past its limits. Each test opens with its story.
+//! `pool_server` over shared executors, and past its limits. Each test opens with the defect that it shows.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use polyserve_conformance::server::{self, ServerSubject};
 use polyserve_core::service::Echo;
-use polyserve_core::{Answer, ConfigError, Executor, Reply, Request, Running, Server, ServerConfig, Service};
+use polyserve_core::timer;
+use polyserve_core::{
+    Answer, ConfigError, Executor, Job, Rejected, Reply, Request, Running, Server, ServerConfig, Service,
+};
 use polyserve_threadpool::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolServer, Queue};
 
-/// Only matters where something hangs.
+/// Only matters if something hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn config(workers: usize, queue: usize, on_full: OnFull) -> PoolConfig {
@@ -35,8 +38,8 @@ fn ask(addr: SocketAddr, requests: &str) -> io::Result<String> {
     Ok(answers)
 }
 
-/// A pool whose submitters run what finds no room ran a connection's job inside the job that had just queued it: the
-/// worker waited for a lock that it held itself, and the shutdown for the worker.
+/// A pool whose submitters run the jobs that find no room ran a connection's job inside the job that had just queued it.
+/// The worker waited for a lock that it held itself, and the shutdown waited for the worker.
 #[test]
 fn a_pool_whose_callers_run_jobs_does_not_lock_up() {
     let server = over_caller_runs(ServerConfig::default()).unwrap();
@@ -66,7 +69,7 @@ fn a_pool_whose_callers_run_jobs_does_not_lock_up() {
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
 
-/// The same pool, held to the contract where its queue matters.
+/// The same pool keeps those parts of the contract that depend on the queue.
 #[test]
 fn a_pool_whose_callers_run_jobs_keeps_the_contract_of_drains() {
     let subject = ServerSubject::new(over_caller_runs).deviating(|d| d.later_answers_hold_a_worker = true);
@@ -79,7 +82,7 @@ fn a_pool_whose_callers_run_jobs_keeps_the_contract_of_drains() {
     }
 }
 
-/// A pool that waits for room made the one thread that accepts and watches the clock wait, for a minute at a time.
+/// A pool that waits for room blocked the thread that accepts and enforces timeouts, for a minute at a time.
 #[test]
 fn a_pool_that_waits_is_refused() {
     let waiting = || CrossbeamPool::new(config(1, 1, OnFull::Wait(PATIENCE)));
@@ -91,7 +94,7 @@ fn a_pool_that_waits_is_refused() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 }
 
-/// Beyond a thousand refused clients in a second, the rest were reset without an answer.
+/// Of more than a thousand refused clients in a second, the rest were reset without an answer.
 #[test]
 fn a_crowd_beyond_the_limit_is_told_so() {
     let limits = ServerConfig::default().with(|config| config.max_connections = 4);
@@ -109,7 +112,8 @@ fn a_crowd_beyond_the_limit_is_told_so() {
     assert_eq!(running.shutdown().unwrap().answered, 1500);
 }
 
-/// Answers at once; but `GET /held` blocks its thread until it is let go, as the code of a service may.
+/// Answers at once, with two exceptions: `GET /held` blocks its thread until the test lets it go, and the answer to
+/// `GET /later` is deferred for 20 ms.
 #[derive(Debug, Default)]
 struct Holding {
     held: AtomicUsize,
@@ -126,18 +130,26 @@ impl Holding {
 
 impl Service for Holding {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        let is_later = request.head.path() == "/later";
         if request.head.path() == "/held" {
             self.held.fetch_add(1, Ordering::SeqCst);
             let _gone = self.told.wait_while(self.let_go.lock().unwrap(), |let_go| !*let_go).unwrap();
         }
-        Echo.call(request, body)
+        match Echo.call(request, body) {
+            Answer::Now(reply) if is_later => timer::after(Duration::from_millis(20)).map(move |()| reply),
+            answer => answer,
+        }
     }
 }
 
 const LAST: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
 fn holding(workers: usize) -> (Running, Arc<Holding>) {
-    let limits = ServerConfig::default().with(|config| config.workers = Some(workers));
+    holding_with(|config| config.workers = Some(workers))
+}
+
+fn holding_with(change: impl FnOnce(&mut ServerConfig)) -> (Running, Arc<Holding>) {
+    let limits = ServerConfig::default().with(change);
     let server = PoolServer::new(limits, |config| Ok(Arc::new(MpscPool::new(config.into())?))).unwrap();
     let service = Arc::new(Holding::default());
     (server.serve("127.0.0.1:0".parse().unwrap(), service.clone()).unwrap(), service)
@@ -161,13 +173,13 @@ fn read_all(mut stream: TcpStream) -> String {
     answers
 }
 
-/// A worker that accepted by itself was held up by one of its connections: nobody else accepted.
+/// A worker that accepted connections was blocked by one of them, and no other thread accepted.
 #[test]
 fn a_worker_that_accepts_and_is_held_up_keeps_nobody_waiting() {
     let (running, service) = holding(3);
     let addr = running.local_addr();
     for round in 0..2 {
-        // The quick ones first, so that a worker stays to accept; the next one holds it up.
+        // Quick requests first, so that a worker polls and accepts; the next request blocks it.
         for _ in 0..20 {
             assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 200 "));
         }
@@ -185,7 +197,7 @@ fn a_worker_that_accepts_and_is_held_up_keeps_nobody_waiting() {
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
 
-/// A connection that had not said anything yet was looked after by a worker that another connection then held up.
+/// A silent connection was watched by a worker that another connection then blocked.
 #[test]
 fn a_silent_connection_is_not_held_up_with_its_worker() {
     let (running, service) = holding(2);
@@ -206,7 +218,7 @@ fn a_silent_connection_is_not_held_up_with_its_worker() {
     assert_eq!((drain.answered, drain.cut, drain.stuck), (42, 0, 0));
 }
 
-/// A pool of one, whose worker waits for the next connection: a kept connection's request would wait as long.
+/// The worker of a pool of one waited for new connections, and the request of a kept connection waited as long.
 #[test]
 fn a_kept_connection_is_served_beside_new_ones_by_a_pool_of_one() {
     let (running, _) = holding(1);
@@ -236,4 +248,175 @@ fn a_kept_connection_is_served_beside_new_ones_by_a_pool_of_one() {
     });
     drop(kept);
     assert_eq!(running.shutdown().unwrap().stuck, 0);
+}
+
+/// While the queue was full, a client that pipelined without a pause kept its worker. Each other client got a 503.
+#[test]
+fn a_pipelining_client_does_not_keep_the_worker_when_the_queue_is_full() {
+    let (running, _) = holding_with(|config| {
+        config.workers = Some(1);
+        config.queue = 1;
+    });
+    let addr = running.local_addr();
+    let stop = AtomicBool::new(false);
+    let answered = AtomicUsize::new(0);
+    let mut reader = TcpStream::connect(addr).unwrap();
+    reader.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut writer = reader.try_clone().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = vec![0; 1 << 16];
+            while reader.read(&mut buffer).is_ok_and(|count| count > 0) {
+                answered.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        scope.spawn(|| {
+            // Long heads cost the server more than the client, so that the server always finds more to read.
+            let head = "X-Name: any value, of which the server reads every byte\r\n".repeat(90);
+            let requests = format!("GET / HTTP/1.1\r\nHost: a\r\n{head}\r\n").repeat(50);
+            while !stop.load(Ordering::SeqCst) && writer.write_all(requests.as_bytes()).is_ok() {}
+            let _ = writer.shutdown(std::net::Shutdown::Both);
+        });
+        while answered.load(Ordering::SeqCst) < 20 {
+            thread::yield_now();
+        }
+        let answers: Vec<_> = (0..20).map(|_| ask(addr, LAST)).collect();
+        stop.store(true, Ordering::SeqCst);
+        for answer in answers {
+            let answer = answer.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        }
+    });
+    assert_eq!(running.shutdown().unwrap().stuck, 0);
+}
+
+/// A worker served all pipelined requests of a connection before it took the next connection, though each answer was
+/// deferred: a third client waited for the sum of all waits.
+#[test]
+fn a_pipeline_of_deferred_answers_does_not_hold_a_worker() {
+    const REQUESTS: usize = 100;
+    let (running, _) = holding(2);
+    let addr = running.local_addr();
+    let pipeline = "GET /later HTTP/1.1\r\nHost: a\r\n\r\n".repeat(REQUESTS);
+    let mut clients: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    for client in &mut clients {
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.write_all(pipeline.as_bytes()).unwrap();
+    }
+    for client in &clients {
+        assert!(client.peek(&mut [0]).unwrap() > 0);
+    }
+    assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 200 "));
+    for mut client in clients {
+        client.set_nonblocking(true).unwrap();
+        let mut bytes = Vec::new();
+        let _ = client.read_to_end(&mut bytes);
+        let answers = String::from_utf8(bytes).unwrap().matches("HTTP/1.1 200 ").count();
+        assert!(answers < REQUESTS / 2, "the third client was answered after {answers} of {REQUESTS} answers");
+    }
+    running.shutdown().unwrap();
+}
+
+/// No timeout was enforced while a connection waited for a worker.
+#[test]
+fn a_request_that_waits_for_a_worker_has_a_timeout() {
+    let (running, service) = holding_with(|config| {
+        config.workers = Some(1);
+        config.queue = 2;
+        config.head_timeout = Duration::from_millis(100);
+    });
+    let addr = running.local_addr();
+    let mut kept = TcpStream::connect(addr).unwrap();
+    kept.set_read_timeout(Some(PATIENCE)).unwrap();
+    kept.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert!(kept.peek(&mut [0]).unwrap() > 0);
+    let held = hold_one(addr, &service);
+    // A connection that was served already, and a new one.
+    kept.write_all(LAST.as_bytes()).unwrap();
+    let answers = read_all(kept);
+    assert_eq!(answers.matches("HTTP/1.1 200 ").count(), 1, "{answers}");
+    assert_eq!(answers.matches("HTTP/1.1 503 ").count(), 1, "{answers}");
+    assert!(ask(addr, LAST).unwrap().starts_with("HTTP/1.1 503 "));
+    service.let_go();
+    assert!(read_all(held).starts_with("HTTP/1.1 200 "));
+    assert_eq!(running.shutdown().unwrap().stuck, 0);
+}
+
+/// A half-written answer lost its write timeout once the client had read a little and the connection waited for a worker.
+#[test]
+fn a_half_written_answer_keeps_its_timeout_while_no_worker_is_free() {
+    let (running, service) = holding_with(|config| {
+        config.workers = Some(1);
+        (config.write_timeout, config.body_timeout) = (Duration::from_millis(200), Duration::from_millis(200));
+        config.head_timeout = Duration::from_millis(200);
+    });
+    let addr = running.local_addr();
+    let mut slow = TcpStream::connect(addr).unwrap();
+    slow.set_read_timeout(Some(PATIENCE)).unwrap();
+    // The answers echo 40 MB, more than the sockets hold.
+    let mut writer = slow.try_clone().unwrap();
+    let sending = thread::spawn(move || {
+        let body = "a".repeat(1_000_000);
+        let request = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        (0..40).all(|_| writer.write_all(request.as_bytes()).is_ok())
+    });
+    assert!(slow.peek(&mut [0]).unwrap() > 0);
+    let held = hold_one(addr, &service);
+    // It reads on, so that the socket can be written to; but the only worker is blocked.
+    let mut buffer = vec![0; 1 << 20];
+    let mut received = 0;
+    while let Ok(count @ 1..) = slow.read(&mut buffer) {
+        received += count;
+    }
+    let ended = slow.read(&mut buffer);
+    assert!(!ended.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock), "the connection is still open");
+    drop(slow);
+    let _ = sending.join().unwrap();
+    assert!(received < 40_000_000, "all answers were written, so none was half-written");
+    service.let_go();
+    assert!(read_all(held).starts_with("HTTP/1.1 200 "));
+    assert_eq!(running.shutdown().unwrap().stuck, 0);
+}
+
+/// An executor that drops every other job unrun.
+#[derive(Debug)]
+struct Dropping {
+    pool: MpscPool,
+    jobs: AtomicUsize,
+}
+
+impl Executor for Dropping {
+    fn execute(&self, job: Job) -> Result<(), Rejected> {
+        if self.jobs.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
+            drop(job);
+            return Ok(());
+        }
+        self.pool.execute(job)
+    }
+
+    fn workers(&self) -> Option<usize> {
+        self.pool.workers()
+    }
+
+    fn close(&self, deadline: Option<std::time::Instant>) -> usize {
+        self.pool.close(deadline)
+    }
+
+    fn panicked(&self) -> u64 {
+        self.pool.panicked()
+    }
+}
+
+/// A connection whose job was dropped unrun by a shared executor stayed queued for ever.
+#[test]
+fn a_job_that_a_shared_executor_drops_leaves_no_connection_behind() {
+    let pool = MpscPool::new(PoolConfig::new(2)).unwrap();
+    let executor = Arc::new(Dropping { pool, jobs: AtomicUsize::new(0) });
+    let server = PoolServer::on(ServerConfig::default(), executor).unwrap();
+    let running = server.serve("127.0.0.1:0".parse().unwrap(), Arc::new(Echo)).unwrap();
+    for _ in 0..10 {
+        assert!(ask(running.local_addr(), LAST).unwrap().starts_with("HTTP/1.1 200 "));
+    }
+    let drain = running.shutdown().unwrap();
+    assert_eq!((drain.answered, drain.cut, drain.stuck), (10, 0, 0));
 }

@@ -1,5 +1,5 @@
 //! What a model checker runs of this crate: every pool as a whole, from its start to its drop, with one or two workers and
-//! one or two submitters; and the word of `pool_server` that decides which thread may touch a connection.
+//! one or two submitters; and the slot states of `pool_server`, which decide which thread may touch a connection.
 //!
 //! `ci/models.sh` runs the models. "Model checking" in docs/DESIGN.md says what they show.
 //!
@@ -9,7 +9,7 @@
 
 mod closing;
 #[cfg(polyserve_loom)]
-mod word;
+mod slot_state;
 mod working;
 
 use std::sync::Arc;

@@ -1,59 +1,39 @@
-//! The connections of a pool server, and who may touch each.
+//! The connections of a pool server, and which thread may touch each.
 //!
-//! A slot's state is one word (`word.rs`). Who moves it to `RUNNING` owns the connection until it moves it on.
+//! Each connection has a slot. The slot's [`SlotState`] says which thread owns the connection.
 //!
-//! Slots are made in segments as they are needed, and used again last in, first out, so that few are touched while few
-//! are open.
+//! Slots are allocated in segments when they are needed. The slot that was freed last is used first, so that few slots
+//! are touched while few connections are open.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use mio::net::TcpStream;
-use polyserve_core::http1::{Phase, Session};
 use polyserve_core::sync::lock;
 
-use super::word::{FREE, QUEUED, Word};
+use super::connection::Connection;
+use super::slot_state::{QUEUED, SlotState};
 
-/// One connection's place.
+/// The place of one connection.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) word: Word,
-    /// The other side closed its writing side; edge-triggered polling says so only once.
+    pub(super) state: SlotState,
+    /// The other side has closed its writing side. Edge-triggered polling reports that only once.
     pub(super) ended: AtomicBool,
-    /// While parked: whether it waits for a request's first byte.
+    /// While parked: the connection waits for the first byte of a request.
     pub(super) idle: AtomicBool,
-    /// While parked or lingering: when it is late, in milliseconds since the server's start.
+    /// While queued, parked or lingering: the deadline in milliseconds since the server's start.
     pub(super) deadline: AtomicU64,
-    /// Taken by whoever runs it.
+    /// Locked by the owner of the connection.
     pub(super) connection: Mutex<Option<Connection>>,
-    /// The same socket, for the poller to cut at the end while a worker runs it.
+    /// The same socket, so that the supervisor can cut it while a worker serves it.
     socket: Mutex<Option<Arc<TcpStream>>>,
-}
-
-/// A connection, as its runner has it.
-#[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) stream: Arc<TcpStream>,
-    pub(super) session: Session,
-    /// The poller knows it.
-    pub(super) registered: bool,
-    /// The poller tells when it can be written to.
-    pub(super) writable: bool,
-    /// What its deadline was set for.
-    pub(super) stage: Option<(u64, Phase, bool)>,
-}
-
-impl Connection {
-    /// Nothing has come from it, and the poller does not know it.
-    pub(super) fn is_silent(&self) -> bool {
-        !self.registered && self.session.stage() == (0, Phase::Idle)
-    }
 }
 
 impl Slot {
     fn new() -> Self {
         Self {
-            word: Word::new(),
+            state: SlotState::new(),
             ended: AtomicBool::new(false),
             idle: AtomicBool::new(false),
             deadline: AtomicU64::new(u64::MAX),
@@ -62,7 +42,7 @@ impl Slot {
         }
     }
 
-    /// Cuts the socket, whoever has it.
+    /// Shuts the socket down, whichever thread owns the connection.
     pub(super) fn cut_socket(&self) {
         if let Some(socket) = &*lock(&self.socket) {
             let _ = socket.shutdown(std::net::Shutdown::Both);
@@ -79,8 +59,8 @@ pub(super) struct Slots {
 
 #[derive(Debug)]
 struct Free {
-    names: Vec<usize>,
-    /// Names from here on were never used.
+    ids: Vec<usize>,
+    /// Slots from this index on were never used.
     fresh: usize,
     used: usize,
 }
@@ -88,56 +68,61 @@ struct Free {
 const SEGMENT: usize = 256;
 
 impl Slots {
-    pub(super) fn new(most: usize) -> Self {
-        let segments = (0..most.div_ceil(SEGMENT)).map(|_| OnceLock::new()).collect();
-        Self { segments, free: Mutex::new(Free { names: Vec::new(), fresh: 0, used: 0 }) }
+    /// Room for `max` slots. Allocates none.
+    pub(super) fn new(max: usize) -> Self {
+        let segments = (0..max.div_ceil(SEGMENT)).map(|_| OnceLock::new()).collect();
+        Self { segments, free: Mutex::new(Free { ids: Vec::new(), fresh: 0, used: 0 }) }
     }
 
-    pub(super) fn get(&self, name: usize) -> Option<&Slot> {
-        self.segments.get(name / SEGMENT)?.get()?.get(name % SEGMENT)
+    pub(super) fn get(&self, id: usize) -> Option<&Slot> {
+        self.segments.get(id / SEGMENT)?.get()?.get(id % SEGMENT)
     }
 
     /// Every slot that was ever used.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Slot)> {
         let fresh = lock(&self.free).fresh;
-        (0..fresh).filter_map(|name| Some((name, self.get(name)?)))
+        (0..fresh).filter_map(|id| Some((id, self.get(id)?)))
     }
 
-    /// How many are in use.
+    /// The number of slots in use.
     pub(super) fn used(&self) -> usize {
         lock(&self.free).used
     }
 
-    /// Takes a free slot for `stream`, unless `most` are in use; it is `QUEUED` then, as if for a job.
-    pub(super) fn admit(&self, stream: TcpStream, most: usize) -> Result<usize, TcpStream> {
+    /// Takes a free slot for `stream`. Its state is `QUEUED` and its deadline `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the stream if `max` slots are in use.
+    pub(super) fn admit(&self, stream: TcpStream, max: usize, deadline: u64) -> Result<usize, TcpStream> {
         let mut free = lock(&self.free);
-        if free.used >= most {
+        if free.used >= max {
             return Err(stream);
         }
-        let name = free.names.pop().unwrap_or(free.fresh);
-        let Some(segment) = self.segments.get(name / SEGMENT) else { return Err(stream) };
+        let id = free.ids.pop().unwrap_or(free.fresh);
+        let Some(segment) = self.segments.get(id / SEGMENT) else { return Err(stream) };
         let segment = segment.get_or_init(|| (0..SEGMENT).map(|_| Slot::new()).collect());
-        let Some(slot) = segment.get(name % SEGMENT) else { return Err(stream) };
-        free.fresh = free.fresh.max(name + 1);
+        let Some(slot) = segment.get(id % SEGMENT) else { return Err(stream) };
+        free.fresh = free.fresh.max(id + 1);
         free.used += 1;
         drop(free);
         let stream = Arc::new(stream);
         *lock(&slot.socket) = Some(Arc::clone(&stream));
-        let session = Session::new();
-        *lock(&slot.connection) = Some(Connection { stream, session, registered: false, writable: false, stage: None });
+        *lock(&slot.connection) = Some(Connection::new(stream));
         slot.ended.store(false, Ordering::Relaxed);
-        slot.word.set(QUEUED);
-        Ok(name)
+        slot.deadline.store(deadline, Ordering::Relaxed);
+        slot.state.set(QUEUED);
+        Ok(id)
     }
 
-    /// Closes a slot's socket and frees the slot; for who runs it. `connection` is the slot's own.
-    pub(super) fn release(&self, name: usize, connection: &mut Option<Connection>) {
-        let Some(slot) = self.get(name) else { return };
+    /// Closes the socket of slot `id` and frees the slot. For the owner of the connection; `connection` is the slot's.
+    pub(super) fn release(&self, id: usize, connection: &mut Option<Connection>) {
+        let Some(slot) = self.get(id) else { return };
         *lock(&slot.socket) = None;
         *connection = None; // the last handle: the socket closes
-        slot.word.set(FREE);
+        slot.state.set(super::slot_state::FREE);
         let mut free = lock(&self.free);
-        free.names.push(name);
+        free.ids.push(id);
         free.used -= 1;
     }
 }

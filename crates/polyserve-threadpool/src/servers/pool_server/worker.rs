@@ -1,366 +1,593 @@
-//! What a job does: it serves one connection for as long as there is something to do, then parks or closes it.
+//! What a job does: it takes connections from the ready list and serves each for a turn; if none is ready, it polls.
+//!
+//! A connection's way: `poll` accepts it, `next` takes it from the ready list, `run` serves a turn (`connection.rs`), and
+//! `settle` parks, requeues or closes it. An event puts a parked connection back into the ready list.
 
 use std::cell::Cell;
-use std::io::{self, ErrorKind, Read};
-use std::os::fd::AsRawFd;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::task::Context;
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token};
-use polyserve_core::http1::{Phase, Session, Want};
-use polyserve_core::net;
-use polyserve_core::serving::{ServerState, ThreadBuffers, WaitOutcome, discard, wait_for_answer, with_buffers};
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
+use polyserve_core::http1::{Phase, Session};
+use polyserve_core::serving::{ACCEPT_BACKOFF, ServerState, WaitOutcome, discard, wait_for_answer, with_buffers};
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
-use rustix::io::Errno;
 
-use super::intake::{ACCEPT, Intake};
-use super::slots::{Connection, Slot, Slots};
-use super::word::{AGAIN, LINGERING, PARKED, QUEUED, RUNNING};
+use super::acceptor::{Acceptor, LISTENER};
+use super::connection::{Connection, FULL_READS, Outcome, Turn};
+use super::ready_list::{Calls, Entry, Next, Pace, ReadyList};
+use super::slot_state::{AGAIN, Event, LINGERING, PARKED, QUEUED, RUNNING};
+use super::slots::{Slot, Slots};
 
-/// What a job calls, with its connection's name.
-pub(super) type Jobs = dyn Fn(usize) + Send + Sync;
+/// The token under which the waker is registered.
+const WAKE: Token = Token(usize::MAX - 2);
 
-/// What the poller and the workers of one run share.
+/// At most this many connections are accepted before the others are served.
+const ACCEPT_BATCH: usize = 64;
+
+/// At most this many refused connections linger beyond the limit; further ones are closed at once.
+pub(super) const REFUSED: usize = 8192;
+
+/// A service whose turns take longer than this on average, in microseconds, is slow.
+const SLOW: u64 = 200;
+
+/// A longer turn counts as this many microseconds: its thread may only have been kept from running.
+const MAX_SAMPLE: u64 = 1_000;
+
+/// A worker asks another for help if its queue takes longer than this, in microseconds.
+const HELP_AFTER: u64 = 100;
+
+/// On a shared executor, a job serves this many connections before the executor's other jobs have their turn.
+const SHARED_TURN: usize = 4;
+
+/// What all threads of one run share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) server: ServerState,
     pub(super) slots: Slots,
-    pub(super) intake: Intake,
+    pub(super) ready: ReadyList,
+    /// Locked by the thread that has the poll role.
+    pub(super) poller: Mutex<Poller>,
     pub(super) registry: Registry,
     pub(super) executor: Arc<dyn Executor>,
+    is_shared: bool,
+    waker: Waker,
+    /// The supervisor's thread.
+    supervisor: OnceLock<Thread>,
+    /// The supervisor has been asked to look.
+    alerted: AtomicBool,
+    /// The supervisor is about to poll.
+    supervisor_polls: AtomicBool,
     start: Instant,
-    jobs: OnceLock<Weak<Jobs>>,
+    /// No deadline of a connection at rest is earlier, in milliseconds since the start.
+    pub(super) earliest_deadline: AtomicU64,
+    /// How long turns took of late, in microseconds: a moving average over about eight.
+    turn_time: AtomicU64,
+    this: Weak<Shared>,
 }
 
-/// What is to become of a connection that was run.
+/// What the poll role owns.
+#[derive(Debug)]
+pub(super) struct Poller {
+    poll: Poll,
+    events: Events,
+    pub(super) acceptor: Acceptor,
+    /// What the last poll has brought.
+    pub(super) batch: Vec<Entry>,
+}
+
+/// What became of a connection that was settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It waits for bytes, or to be written to.
-    Park,
-    /// It had its turn and has more to do.
-    Yield,
-    /// It is over; `true`: it lingers.
-    Close(bool),
+pub(super) enum Settled {
+    /// It is parked, lingers or is closed.
+    Done,
+    /// An event came meanwhile: it is still the caller's, and has to run on.
+    Again,
+    /// It is in the ready list again.
+    Requeued,
 }
-
-/// After so many full reads, or so many wake-ups, in a row the others have their turn.
-const TURN: usize = 2;
 
 impl Shared {
+    /// `workers`: the number of jobs that the executor runs at a time. `is_shared`: it may have jobs of others.
     pub(super) fn new(
         server: ServerState,
-        intake: Intake,
-        registry: Registry,
+        listener: mio::net::TcpListener,
         executor: Arc<dyn Executor>,
-        most: usize,
-    ) -> Self {
-        Self {
+        is_shared: bool,
+    ) -> io::Result<Arc<Self>> {
+        let poll = Poll::new()?;
+        let registry = poll.registry().try_clone()?;
+        let waker = Waker::new(&registry, WAKE)?;
+        let acceptor = Acceptor::new(listener, &registry)?;
+        let poller = Poller { poll, events: Events::with_capacity(1024), acceptor, batch: Vec::new() };
+        let cores = polyserve_core::config::cores();
+        let workers = executor.workers().unwrap_or(cores);
+        let config = &server.config;
+        let slots = Slots::new(config.max_connections.saturating_add(REFUSED));
+        let ready = ReadyList::new(workers, cores, config.queue, is_shared);
+        Ok(Arc::new_cyclic(|this| Self {
             server,
-            slots: Slots::new(most),
-            intake,
+            slots,
+            ready,
+            poller: Mutex::new(poller),
             registry,
             executor,
+            is_shared,
+            waker,
+            supervisor: OnceLock::new(),
+            alerted: AtomicBool::new(false),
+            supervisor_polls: AtomicBool::new(false),
             start: Instant::now(),
-            jobs: OnceLock::new(),
+            earliest_deadline: AtomicU64::new(u64::MAX),
+            turn_time: AtomicU64::new(0),
+            this: this.clone(),
+        }))
+    }
+
+    /// The body of a job.
+    fn work(&self) {
+        let (mut next, mut calls) = self.ready.begin(self.pace());
+        let mut turns = 0;
+        let mut now = Instant::now();
+        loop {
+            self.answer(calls);
+            (next, calls) = match next {
+                Next::End => return,
+                Next::Poll { wait } => {
+                    let mut poller = lock(&self.poller);
+                    self.poll(&mut poller, if wait { None } else { Some(Duration::ZERO) }, false);
+                    let next = self.ready.polled(&mut poller.batch, self.pace());
+                    drop(poller);
+                    now = Instant::now();
+                    next
+                }
+                Next::Run(id) => {
+                    let requeued = self.run(id);
+                    let end = Instant::now();
+                    self.note_turn(end.saturating_duration_since(now));
+                    now = end;
+                    turns += 1;
+                    if self.is_shared && turns == SHARED_TURN {
+                        return self.answer(self.ready.end_turn());
+                    }
+                    self.ready.next(requeued, self.pace())
+                }
+            }
         }
     }
 
-    /// The function that jobs call. The caller keeps it alive; afterwards jobs find nothing to do.
-    pub(super) fn jobs(self: &Arc<Self>) -> Arc<Jobs> {
-        let shared = Arc::clone(self);
-        let jobs: Arc<Jobs> = Arc::new(move |name| shared.run(name));
-        let _ = self.jobs.set(Arc::downgrade(&jobs));
-        jobs
-    }
-
-    /// An instant as slots keep it: in milliseconds since the start, rounded up.
-    pub(super) fn millis_at(&self, instant: Instant) -> u64 {
-        let nanos = instant.saturating_duration_since(self.start).as_nanos();
-        u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX)
-    }
-
-    /// Queues a job for the connection `name`, whose slot is `QUEUED`. False where there is no room; an executor that
-    /// would run it here and now, on the caller's thread, has none either.
-    pub(super) fn queue(&self, name: usize) -> bool {
-        let Some(jobs) = self.jobs.get().and_then(Weak::upgrade) else {
-            return true; // the run is over, and every slot has been taken care of
-        };
-        self.intake.job_comes();
-        let outer = QUEUEING.replace(Queueing::Yes);
-        let queued = self.executor.execute(Job::indexed(jobs, name)).is_ok();
-        queued && QUEUEING.replace(outer) == Queueing::Yes || {
-            QUEUEING.set(outer);
-            self.intake.job_ends();
-            false
+    /// Does what the ready list asks for: submits jobs, wakes threads.
+    pub(super) fn answer(&self, calls: Calls) {
+        for _ in 0..calls.jobs {
+            self.submit();
+        }
+        if calls.supervisor {
+            self.alert();
+        }
+        if calls.poller {
+            let _ = self.waker.wake();
         }
     }
 
-    /// Runs the connection that a job names.
-    pub(super) fn run(&self, name: usize) {
-        if QUEUEING.get() != Queueing::No {
-            // Inside `queue`: whoever queues may hold this very connection, and the poller must never serve one.
-            return QUEUEING.set(Queueing::RanHere);
+    /// Submits a job that the ready list counts already. If the executor does not take it, or drops it unrun, or would
+    /// run it on this thread, it counts as lost, and the supervisor tries again.
+    fn submit(&self) {
+        let mut ticket = Ticket { shared: self.this.clone(), has_begun: false };
+        let outer = IS_SUBMITTING.replace(true);
+        let _ = self.executor.execute(Job::new(move || ticket.run()));
+        IS_SUBMITTING.set(outer);
+    }
+
+    /// Wakes the supervisor.
+    pub(super) fn alert(&self) {
+        self.alerted.store(true, Ordering::SeqCst);
+        if self.supervisor_polls.load(Ordering::SeqCst) {
+            let _ = self.waker.wake();
         }
-        let _job = Begun(&self.intake);
-        if name == ACCEPT {
-            self.take_in();
-        } else if let Some(slot) = self.slots.get(name)
-            && slot.word.move_on(QUEUED, RUNNING)
+        if let Some(thread) = self.supervisor.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Says that this thread is the supervisor.
+    pub(super) fn set_supervisor(&self) {
+        let _ = self.supervisor.set(thread::current());
+    }
+
+    /// Wakes the worker that polls.
+    pub(super) fn wake_poller(&self) {
+        let _ = self.waker.wake();
+    }
+
+    /// Parks the supervisor for as long as `timeout`, unless it has been alerted since the last call.
+    pub(super) fn rest(&self, timeout: Option<Duration>) {
+        if !self.alerted.swap(false, Ordering::SeqCst) {
+            match timeout {
+                Some(timeout) => thread::park_timeout(timeout),
+                None => thread::park(),
+            }
+            self.alerted.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Polls, for the supervisor.
+    pub(super) fn poll_as_supervisor(&self, poller: &mut Poller, timeout: Option<Duration>) {
+        self.supervisor_polls.store(true, Ordering::SeqCst);
+        let alerted = self.alerted.swap(false, Ordering::SeqCst);
+        self.poll(poller, if alerted { Some(Duration::ZERO) } else { timeout }, true);
+        self.supervisor_polls.store(false, Ordering::SeqCst);
+    }
+
+    /// Waits for events, accepts, and leaves in `poller.batch` the connections that are ready. If `refuse` is true, new
+    /// connections that find the queue full are refused; else they stay in the backlog until it has room.
+    fn poll(&self, poller: &mut Poller, timeout: Option<Duration>, refuse: bool) {
+        let Poller { poll, events, acceptor, batch } = poller;
+        let now = Instant::now();
+        let due = acceptor.due(now).map(|due| due.saturating_duration_since(now));
+        let timeout = timeout.into_iter().chain(due).min();
+        if let Err(error) = poll.poll(events, timeout)
+            && error.kind() != ErrorKind::Interrupted
         {
-            self.work(name, slot, false);
-        } // else the shutdown's deadline took it from the queue
+            tracing::error!(%error, "cannot poll");
+            thread::park_timeout(ACCEPT_BACKOFF);
+        }
+        let mut deadline = None;
+        for event in &*events {
+            match event.token() {
+                LISTENER => acceptor.notify(),
+                WAKE => {}
+                Token(id) => {
+                    let deadline = *deadline.get_or_insert_with(|| self.head_deadline());
+                    self.event(id, event.is_read_closed() || event.is_error(), deadline, batch);
+                }
+            }
+        }
+        events.clear();
+        if acceptor.is_pending() {
+            let deadline = deadline.unwrap_or_else(|| self.head_deadline());
+            self.accept(acceptor, batch, refuse, ACCEPT_BATCH, deadline);
+        }
     }
 
-    /// Serves a connection whose slot was moved to `RUNNING`, and settles it. With `hold`, one that has not said
-    /// anything yet is left `RUNNING`, and its socket handed out.
-    pub(super) fn work(&self, name: usize, slot: &Slot, hold: bool) -> Option<Arc<TcpStream>> {
+    /// Accepts at most `max` connections into `batch`. Returns the number of connections that came, refused ones included.
+    pub(super) fn accept(
+        &self,
+        acceptor: &mut Acceptor,
+        batch: &mut Vec<Entry>,
+        refuse: bool,
+        max: usize,
+        deadline: u64,
+    ) -> usize {
+        let max_connections = self.server.config.max_connections;
+        let room = self.ready.room();
+        let mut came = 0;
+        for place in 0..max {
+            let is_full = place >= room;
+            if is_full && !refuse {
+                break;
+            }
+            let Some(stream) = acceptor.accept() else { break };
+            came += 1;
+            match if is_full { Err(stream) } else { self.slots.admit(stream, max_connections, deadline) } {
+                Ok(id) => batch.push(Entry { id, is_new: true }),
+                Err(stream) => self.refuse(stream),
+            }
+        }
+        if came > 0 {
+            self.note_deadline(deadline);
+        }
+        came
+    }
+
+    /// Answers 503. The connection lingers in a slot beyond the limit. If there is none either, it is closed at once.
+    fn refuse(&self, stream: TcpStream) {
+        let max = self.server.config.max_connections.saturating_add(REFUSED);
+        match self.slots.admit(stream, max, u64::MAX) {
+            Ok(id) => {
+                self.take(id, QUEUED, |_, open| with_buffers(|buffers| open.reject(&self.server, buffers)));
+            }
+            Err(stream) => with_buffers(|buffers| {
+                let mut open = Connection::new(Arc::new(stream));
+                if open.reject(&self.server, buffers) == (Outcome::Close { linger: true }) {
+                    let _ = open.stream.shutdown(std::net::Shutdown::Write);
+                    discard(&*open.stream, &mut buffers.input);
+                }
+                self.server.count(&mut open.session);
+            }),
+        }
+    }
+
+    /// Notes an event of connection `id`. `ended`: the client has closed its writing side.
+    fn event(&self, id: usize, ended: bool, deadline: u64, batch: &mut Vec<Entry>) {
+        let Some(slot) = self.slots.get(id) else { return };
+        if ended {
+            slot.ended.store(true, Ordering::Relaxed);
+        }
+        match slot.state.event() {
+            Event::Ready => {
+                self.wait_in_queue(slot, deadline);
+                batch.push(Entry { id, is_new: false });
+            }
+            Event::Discard => drop(self.take(id, LINGERING, |_, open| match self.discard(open) {
+                true => Outcome::Park,
+                false => Outcome::Close { linger: false },
+            })),
+            Event::Nothing => {}
+        }
+    }
+
+    /// Gives a connection that waits for a worker its deadline: the head timeout, if it was idle.
+    pub(super) fn wait_in_queue(&self, slot: &Slot, head_deadline: u64) {
+        if slot.idle.load(Ordering::Relaxed) {
+            self.set_deadline(slot, head_deadline);
+        }
+    }
+
+    /// Serves a turn of connection `id`. Returns whether it is in the ready list again.
+    fn run(&self, id: usize) -> bool {
+        let Some(slot) = self.slots.get(id) else { return false };
+        if !slot.state.advance(QUEUED, RUNNING) {
+            return false; // a timeout took it
+        }
         let mut connection = lock(&slot.connection);
-        let fresh = connection.as_ref().is_some_and(|open| open.stage.is_none()).then(Instant::now);
         let ran = catch_unwind(AssertUnwindSafe(|| {
             with_buffers(|buffers| {
-                for turn in 1.. {
+                for wake_ups in 1.. {
                     let Some(open) = connection.as_mut() else { break };
-                    let outcome = self.serve(open, slot, buffers);
-                    if hold && outcome == Outcome::Park && open.is_silent() && !self.server.shutdown.is_begun() {
-                        return Some(Arc::clone(&open.stream));
+                    let mut outcome = open.serve(self, &slot.ended, buffers);
+                    if outcome == Outcome::Park && self.is_late(open) {
+                        outcome = open.time_out(&self.server, buffers);
                     }
-                    if !self.settle(name, slot, &mut connection, outcome, turn) {
-                        break;
+                    match self.settle(id, slot, &mut connection, outcome) {
+                        Settled::Done => break,
+                        Settled::Requeued => return true,
+                        Settled::Again if wake_ups < FULL_READS => {}
+                        Settled::Again => {
+                            return self.settle(id, slot, &mut connection, Outcome::Yield) == Settled::Requeued;
+                        }
                     }
                 }
-                None
+                false
             })
         }));
-        let held = ran.unwrap_or_else(|_| {
+        ran.unwrap_or_else(|_| {
             tracing::error!("a connection's job panicked; the connection is closed");
-            self.slots.release(name, &mut connection);
-            None
-        });
-        let is_silent = connection.as_ref().is_some_and(|open| open.session.stage() == (0, Phase::Idle));
-        if let Some(start) = fresh.filter(|_| !is_silent) {
-            self.intake.note_time(start.elapsed());
-        }
-        held
+            self.slots.release(id, &mut connection);
+            false
+        })
     }
 
-    /// Moves a connection that was run to where it belongs. True where it is to run on: bytes have come meanwhile.
+    /// Moves a connection that was run to the state that `outcome` calls for.
     pub(super) fn settle(
         &self,
-        name: usize,
+        id: usize,
         slot: &Slot,
         connection: &mut Option<Connection>,
         outcome: Outcome,
-        turn: usize,
-    ) -> bool {
-        let Some(open) = connection.as_mut() else { return false };
+    ) -> Settled {
+        let Some(open) = connection.as_mut() else { return Settled::Done };
         self.server.count(&mut open.session);
         match outcome {
-            Outcome::Close(true) if self.linger(name, slot, open) => false,
-            Outcome::Close(_) => {
-                self.slots.release(name, connection);
-                false
+            Outcome::Close { linger: true } if self.linger(id, slot, open) => Settled::Done,
+            Outcome::Close { .. } => {
+                self.slots.release(id, connection);
+                Settled::Done
             }
-            Outcome::Yield => !self.yield_turn(name, slot),
+            Outcome::Yield => {
+                let (_, phase) = open.session.stage();
+                let config = &self.server.config;
+                let deadline = match phase {
+                    Phase::Head | Phase::Body => self.stage_deadline(open, phase, false),
+                    Phase::Idle => self.millis_at(Instant::now() + config.head_timeout),
+                    Phase::Answer => self.millis_at(Instant::now() + config.answer_timeout),
+                };
+                self.set_deadline(slot, deadline);
+                slot.idle.store(false, Ordering::Relaxed);
+                slot.state.requeue();
+                self.ready.requeue(id);
+                Settled::Requeued
+            }
             Outcome::Park => {
-                let writing = !open.session.unsent().is_empty();
-                self.set_deadline(slot, open, writing);
-                if self.register(name, open, writing).is_err() {
+                let writing = open.is_writing();
+                let (_, phase) = open.session.stage();
+                slot.idle.store(!open.session.is_busy(), Ordering::Relaxed);
+                self.set_deadline(slot, self.stage_deadline(open, phase, writing));
+                if self.register(id, open, writing).is_err() {
                     self.server.abandon(&mut open.session);
-                    self.slots.release(name, connection);
-                    return false;
+                    self.slots.release(id, connection);
+                    return Settled::Done;
                 }
-                !slot.word.rest(PARKED) && (turn < TURN || !self.yield_turn(name, slot))
+                if slot.state.rest(PARKED) { Settled::Done } else { Settled::Again }
             }
         }
     }
 
-    /// Queues a connection that has more to do behind the others. False where there is no room: then it goes on.
-    fn yield_turn(&self, name: usize, slot: &Slot) -> bool {
-        // In whichever of the two states; both mean that it is to run again.
-        if !slot.word.move_on(RUNNING, QUEUED) && !slot.word.move_on(AGAIN, QUEUED) {
+    /// Takes a connection that no worker owns, does `work` with it, and settles it. Returns whether it is in the ready
+    /// list again. For the poller and the supervisor: `work` must not call the service.
+    pub(super) fn take(&self, id: usize, from: u8, work: impl FnOnce(&Slot, &mut Connection) -> Outcome) -> bool {
+        let Some(slot) = self.slots.get(id) else { return false };
+        if !slot.state.advance(from, RUNNING) {
             return false;
         }
-        self.queue(name) || !slot.word.move_on(QUEUED, RUNNING)
-    }
-
-    fn set_deadline(&self, slot: &Slot, open: &mut Connection, writing: bool) {
-        let (request, phase) = open.session.stage();
-        slot.idle.store(!writing && phase == Phase::Idle, Ordering::Relaxed);
-        if open.stage.replace((request, phase, writing)) == Some((request, phase, writing)) {
-            return;
+        let mut connection = lock(&slot.connection);
+        let Some(open) = connection.as_mut() else { return false };
+        let outcome = work(slot, open);
+        if outcome != Outcome::Park {
+            return self.settle(id, slot, &mut connection, outcome) == Settled::Requeued;
         }
-        let config = &self.server.config;
-        let timeout = if writing { config.write_timeout } else { phase.timeout(config) };
-        slot.deadline.store(self.millis_at(Instant::now() + timeout), Ordering::Relaxed);
+        if slot.state.advance(RUNNING, from) {
+            return false;
+        }
+        // An event came meanwhile.
+        if from == LINGERING {
+            let Some(open) = connection.as_mut() else { return false };
+            let alive = self.discard(open);
+            if alive && (slot.state.advance(AGAIN, LINGERING) || slot.state.advance(RUNNING, LINGERING)) {
+                return false;
+            }
+            self.slots.release(id, &mut connection);
+            return false;
+        }
+        self.settle(id, slot, &mut connection, Outcome::Yield) == Settled::Requeued
     }
 
-    /// Registers a connection with the poller, once; and once more where it must be told when it can write.
-    fn register(&self, name: usize, open: &mut Connection, writing: bool) -> io::Result<()> {
+    /// Registers a connection with the poller, once; and once more when it first has to wait to write.
+    fn register(&self, id: usize, open: &mut Connection, writing: bool) -> io::Result<()> {
         let fd = open.stream.as_raw_fd();
         let interest = if writing { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         if !open.registered {
-            self.registry.register(&mut SourceFd(&fd), Token(name), interest)?;
+            self.registry.register(&mut SourceFd(&fd), Token(id), interest)?;
         } else if writing && !open.writable {
-            self.registry.reregister(&mut SourceFd(&fd), Token(name), interest)?;
+            self.registry.reregister(&mut SourceFd(&fd), Token(id), interest)?;
         }
         open.registered = true;
         open.writable |= writing;
         Ok(())
     }
 
-    /// Closes the writing side and leaves the reading to the poller. False where it can be closed at once.
-    fn linger(&self, name: usize, slot: &Slot, open: &mut Connection) -> bool {
+    /// Closes the writing side and leaves the reading to the poller. Returns false if the connection can be closed at
+    /// once.
+    fn linger(&self, id: usize, slot: &Slot, open: &mut Connection) -> bool {
         let timeout = self.server.config.linger_timeout;
         if timeout.is_zero() || open.stream.shutdown(std::net::Shutdown::Write).is_err() {
             return false;
         }
-        slot.deadline.store(self.millis_at(Instant::now() + timeout), Ordering::Relaxed);
+        self.set_deadline(slot, self.millis_at(Instant::now() + timeout));
         loop {
-            if !self.waste(open) || self.register(name, open, false).is_err() {
+            if !self.discard(open) || self.register(id, open, false).is_err() {
                 return false;
             }
-            if slot.word.rest(LINGERING) {
+            if slot.state.rest(LINGERING) {
                 return true;
             }
         }
     }
 
-    /// Throws away what a lingering connection still sends. False where nothing more will come.
-    pub(super) fn waste(&self, open: &Connection) -> bool {
+    /// Discards what a lingering connection still sends. Returns false if nothing more will come.
+    fn discard(&self, open: &Connection) -> bool {
         with_buffers(|buffers| discard(&*open.stream, &mut buffers.input))
     }
 
-    /// Serves a connection until it has to wait.
-    fn serve(&self, open: &mut Connection, slot: &Slot, buffers: &mut ThreadBuffers) -> Outcome {
-        let (server, session) = (&self.server, &mut open.session);
-        let mut want = session.want();
-        let (mut reads, mut empty) = (0, false);
-        loop {
-            match flush(&open.stream, session, matches!(want, Want::Close { .. }), buffers) {
-                Flushed::All => {}
-                Flushed::Blocked => return Outcome::Park,
-                Flushed::Broken => {
-                    server.abandon(session);
-                    return Outcome::Close(false);
-                }
-            }
-            match want {
-                Want::Close { linger } => return Outcome::Close(linger),
-                Want::Write => {}
-                Want::Answer => match wait_for_answer(session, server) {
-                    WaitOutcome::Here => {}
-                    WaitOutcome::TimedOut => {
-                        buffers.refresh(server);
-                        want = session.time_out(&server.env, &mut buffers.scratch);
-                        continue;
-                    }
-                    WaitOutcome::Cut => {
-                        server.abandon(session);
-                        return Outcome::Close(false);
-                    }
-                },
-                Want::Read(phase) => {
-                    // A read that did not fill the buffer emptied the socket, and what comes later is an event; only
-                    // the other side's end may have been reported together with the bytes.
-                    let draining = server.shutdown.is_begun();
-                    if empty && !draining && !slot.ended.load(Ordering::Relaxed) {
-                        return Outcome::Park;
-                    }
-                    if reads == TURN {
-                        return Outcome::Yield;
-                    }
-                    reads += 1;
-                    match (&*open.stream).read(&mut buffers.input) {
-                        Ok(0) => want = session.end_of_input(),
-                        Ok(count) => {
-                            empty = count < buffers.input.len();
-                            want = buffers.receive(count, session, server, false);
-                        }
-                        Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                        Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                            let leave = draining && phase == Phase::Idle;
-                            return if leave { Outcome::Close(false) } else { Outcome::Park };
-                        }
-                        Err(_) => {
-                            server.abandon(session);
-                            return Outcome::Close(false);
-                        }
-                    }
-                    continue;
-                }
-            }
-            buffers.refresh(server);
-            want = session.resume(&server.env, &mut buffers.scratch);
+    /// Milliseconds from the server's start to `instant`, rounded up.
+    pub(super) fn millis_at(&self, instant: Instant) -> u64 {
+        let nanos = instant.saturating_duration_since(self.start).as_nanos();
+        u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+
+    /// The inverse of [`millis_at`](Self::millis_at).
+    pub(super) fn instant_at(&self, millis: u64) -> Option<Instant> {
+        (millis < u64::MAX).then(|| self.start.checked_add(Duration::from_millis(millis)))?
+    }
+
+    pub(super) fn head_deadline(&self) -> u64 {
+        self.millis_at(Instant::now() + self.server.config.head_timeout)
+    }
+
+    /// The deadline of the wait that a connection is in. It is kept for as long as the wait is the same.
+    fn stage_deadline(&self, open: &mut Connection, phase: Phase, writing: bool) -> u64 {
+        let (request, _) = open.session.stage();
+        if open.stage.replace((request, phase, writing)) != Some((request, phase, writing)) {
+            let config = &self.server.config;
+            let timeout = if writing { config.write_timeout } else { phase.timeout(config) };
+            open.deadline = self.millis_at(Instant::now() + timeout);
+        }
+        open.deadline
+    }
+
+    /// Sets the deadline of a connection at rest. Sequentially consistent with the supervisor's sweep: it reads the slot's
+    /// deadline, or this thread reads that the earliest deadline was reset.
+    fn set_deadline(&self, slot: &Slot, deadline: u64) {
+        slot.deadline.store(deadline, Ordering::SeqCst);
+        self.note_deadline(deadline);
+    }
+
+    /// Wakes the supervisor earlier if `deadline` is the earliest.
+    pub(super) fn note_deadline(&self, deadline: u64) {
+        if deadline < self.earliest_deadline.load(Ordering::SeqCst)
+            && deadline < self.earliest_deadline.fetch_min(deadline, Ordering::SeqCst)
+        {
+            self.alert();
+        }
+    }
+
+    /// Whether the wait that a connection goes on with has lasted too long already. It is judged after a read.
+    fn is_late(&self, open: &Connection) -> bool {
+        let (request, phase) = open.session.stage();
+        open.stage == Some((request, phase, open.is_writing())) && open.deadline < self.millis_at(Instant::now())
+    }
+
+    fn note_turn(&self, time: Duration) {
+        let time = u64::try_from(time.as_micros()).unwrap_or(MAX_SAMPLE).min(MAX_SAMPLE);
+        let before = self.turn_time.load(Ordering::Relaxed);
+        self.turn_time.store((before * 7 + time) / 8, Ordering::Relaxed);
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        let time = self.turn_time.load(Ordering::Relaxed).max(1);
+        Pace { dispatch: time > SLOW, help_beyond: usize::try_from(HELP_AFTER / time).unwrap_or(0) }
+    }
+}
+
+impl Turn for Shared {
+    fn server(&self) -> &ServerState {
+        &self.server
+    }
+
+    fn others_wait(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn wait_for_answer(&self, session: &mut Session) -> WaitOutcome {
+        if session.poll_answer(&mut Context::from_waker(std::task::Waker::noop())).is_ready() {
+            return WaitOutcome::Here;
+        }
+        let calls = self.ready.begin_wait();
+        self.answer(calls);
+        let outcome = wait_for_answer(session, &self.server);
+        self.ready.end_wait();
+        self.note_turn(Duration::MAX);
+        outcome
+    }
+}
+
+/// A submitted job. Dropped before it has begun, it counts as lost.
+struct Ticket {
+    shared: Weak<Shared>,
+    has_begun: bool,
+}
+
+impl Ticket {
+    fn run(&mut self) {
+        // A job that the executor runs inside `submit` finds a thread that owns a connection, or must not serve one.
+        if IS_SUBMITTING.get() {
+            return;
+        }
+        if let Some(shared) = self.shared.upgrade() {
+            self.has_begun = true;
+            shared.work();
         }
     }
 }
 
-/// A job that runs; it has ended when this is dropped.
-struct Begun<'a>(&'a Intake);
-
-impl Drop for Begun<'_> {
+impl Drop for Ticket {
     fn drop(&mut self) {
-        self.0.job_ends();
-    }
-}
-
-/// How a write went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flushed {
-    All,
-    /// The socket takes no more for now; the session keeps the rest.
-    Blocked,
-    /// The client is gone.
-    Broken,
-}
-
-/// Writes what a session has to say. `last`: the connection is closed next.
-pub(super) fn flush(stream: &TcpStream, session: &mut Session, last: bool, buffers: &mut ThreadBuffers) -> Flushed {
-    if !buffers.scratch.out().is_empty() {
-        match write(stream, buffers.scratch.out(), last) {
-            Ok(count) => session.written(count, &mut buffers.scratch),
-            Err(_) => {
-                session.written(0, &mut buffers.scratch);
-                return Flushed::Broken;
-            }
+        if !self.has_begun
+            && let Some(shared) = self.shared.upgrade()
+        {
+            shared.ready.job_lost();
+            shared.alert();
         }
     }
-    while !session.unsent().is_empty() {
-        match write(stream, session.unsent(), last) {
-            Ok(0) => return Flushed::Blocked,
-            Ok(count) => drop(session.advance(count)),
-            Err(_) => return Flushed::Broken,
-        }
-    }
-    Flushed::All
-}
-
-/// One write; 0 where the socket takes nothing for now.
-fn write(stream: &TcpStream, bytes: &[u8], last: bool) -> io::Result<usize> {
-    loop {
-        match rustix::net::send(stream, bytes, net::send_flags(last)) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(0),
-            written => return Ok(written?),
-        }
-    }
-}
-
-/// Whether this thread is handing a connection to the executor, and what came of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Queueing {
-    No,
-    Yes,
-    /// The executor called the job at once.
-    RanHere,
 }
 
 thread_local! {
-    static QUEUEING: Cell<Queueing> = const { Cell::new(Queueing::No) };
+    static IS_SUBMITTING: Cell<bool> = const { Cell::new(false) };
 }

@@ -1,0 +1,166 @@
+//! The slot states of `pool_server`: bytes that arrive while a connection runs, is parked or yields its turn are read, and
+//! one thread at a time owns the connection and sees what its last owner did. A socket is modelled as a count of bytes,
+//! with an event for each byte.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Std};
+
+use polyserve_core::sync::atomic::{AtomicUsize, Ordering};
+use polyserve_core::sync::model::{Bounds, check};
+use polyserve_core::sync::thread;
+
+use self::slot_state::{Event, LINGERING, PARKED, QUEUED, RUNNING, SlotState};
+
+#[path = "../servers/pool_server/slot_state.rs"]
+mod slot_state;
+
+struct Connection {
+    state: SlotState,
+    /// Bytes that have arrived. Read by an exchange too: the system has a lock around a socket.
+    socket: AtomicUsize,
+    /// Bytes that were read, and the number of turns. Relaxed: the state has to order them.
+    read: AtomicUsize,
+    turns: AtomicUsize,
+    /// Types of std: they add no step to the model.
+    runs: AtomicBool,
+    true_turns: std::sync::atomic::AtomicUsize,
+}
+
+impl Connection {
+    fn queued() -> Arc<Self> {
+        let connection = Self {
+            state: SlotState::new(),
+            socket: AtomicUsize::new(0),
+            read: AtomicUsize::new(0),
+            turns: AtomicUsize::new(0),
+            runs: AtomicBool::new(false),
+            true_turns: std::sync::atomic::AtomicUsize::new(0),
+        };
+        connection.state.set(QUEUED);
+        Arc::new(connection)
+    }
+
+    fn arrive(&self) {
+        self.socket.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Reads all bytes. For the owner.
+    fn serve(&self) {
+        assert!(!self.runs.swap(true, Std::SeqCst), "two threads run it");
+        self.read.store(self.socket.fetch_add(0, Ordering::AcqRel), Ordering::Relaxed);
+        self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        assert_eq!(
+            self.turns.load(Ordering::Relaxed),
+            self.true_turns.fetch_add(1, Std::SeqCst) + 1,
+            "the owner does not see what the last owner did"
+        );
+        assert!(self.runs.swap(false, Std::SeqCst));
+    }
+
+    fn is(&self, read: usize, state: u8) {
+        assert_eq!((self.read.load(Ordering::Relaxed), self.state.get()), (read, state));
+    }
+
+    /// A turn, as `Shared::run` and `Shared::settle`. `rest` stands for what the session wants. After `turn` events in a
+    /// row the connection is queued again. Returns whether it is.
+    fn run(&self, rest: u8, turn: usize) -> bool {
+        if !self.state.advance(QUEUED, RUNNING) {
+            return false;
+        }
+        for wake_ups in 0.. {
+            self.serve();
+            if self.state.rest(rest) {
+                return false;
+            }
+            if wake_ups == turn {
+                self.state.requeue();
+                return true;
+            }
+        }
+        unreachable!("it rests, or yields")
+    }
+
+    fn run_all(&self, rest: u8, turn: usize) {
+        while self.run(rest, turn) {}
+    }
+}
+
+/// Two bytes arrive while a worker serves. What the poller queues runs on a third thread.
+#[test]
+fn no_event_is_lost() {
+    for turn in [0, 2] {
+        check(&format!("pool_server: bytes against a park, a turn of {turn}"), Bounds::new(3, 6), move || {
+            let connection = Connection::queued();
+            let served = Arc::clone(&connection);
+            let worker = thread::spawn(move || served.run_all(PARKED, turn));
+            let mut jobs = Vec::new();
+            for _ in 0..2 {
+                connection.arrive();
+                if connection.state.event() == Event::Ready {
+                    let served = Arc::clone(&connection);
+                    jobs.push(thread::spawn(move || served.run_all(PARKED, turn)));
+                }
+            }
+            worker.join().unwrap();
+            jobs.into_iter().for_each(|job| job.join().unwrap());
+            connection.is(2, PARKED);
+        });
+    }
+}
+
+/// Bytes arrive as a connection begins to linger. The worker discards them, or the poller does.
+#[test]
+fn what_comes_as_it_lingers_is_thrown_away() {
+    check("pool_server: bytes against lingering", Bounds::new(3, 6), || {
+        let connection = Connection::queued();
+        let served = Arc::clone(&connection);
+        let worker = thread::spawn(move || served.run_all(LINGERING, usize::MAX));
+        for _ in 0..2 {
+            connection.arrive();
+            match connection.state.event() {
+                Event::Ready => panic!("nothing parks it"),
+                Event::Nothing => {}
+                Event::Discard => {
+                    // As `Shared::take`.
+                    assert!(connection.state.advance(LINGERING, RUNNING));
+                    connection.serve();
+                    assert!(connection.state.advance(RUNNING, LINGERING));
+                }
+            }
+        }
+        worker.join().unwrap();
+        connection.is(2, LINGERING);
+    });
+}
+
+/// The supervisor judges a timeout while a worker polls: an event may come while the supervisor owns the connection. It
+/// then queues the connection, so that the event is not lost.
+#[test]
+fn a_timeout_takes_only_what_is_parked() {
+    for from in [PARKED, QUEUED] {
+        check("pool_server: a timeout against a park and an event", Bounds::new(3, 6), move || {
+            let connection = Connection::queued();
+            let served = Arc::clone(&connection);
+            let worker = thread::spawn(move || served.run_all(PARKED, 2));
+            let judged = Arc::clone(&connection);
+            let supervisor = thread::spawn(move || {
+                // As `Shared::take`.
+                if judged.state.advance(from, RUNNING) {
+                    judged.serve();
+                    if !judged.state.advance(RUNNING, from) {
+                        judged.state.requeue();
+                    }
+                    // What is queued now is in the ready list.
+                    judged.run_all(PARKED, 2);
+                }
+            });
+            connection.arrive();
+            if connection.state.event() == Event::Ready {
+                connection.run_all(PARKED, 2);
+            }
+            worker.join().unwrap();
+            supervisor.join().unwrap();
+            connection.is(1, PARKED);
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! The listener, and whether it is worth another attempt.
+//!
+//! The listener is registered edge-triggered, so an event says only that a connection has come since the last attempt
+//! that found none. The acceptor keeps that in `pending` until an attempt finds none.
+//!
+//! Cost: one system call for each connection, and one for each batch.
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::time::Instant;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use polyserve_core::net;
+use polyserve_core::serving::{ACCEPT_BACKOFF, LogThrottle};
+
+/// The token under which the listener is registered.
+pub(super) const LISTENER: Token = Token(usize::MAX - 1);
+
+/// The listener. Only the thread that polls has it.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    /// None once the drain has closed it.
+    listener: Option<TcpListener>,
+    /// Connections may wait in the backlog.
+    pending: bool,
+    /// No attempt before this time: the system had no descriptor or memory left.
+    resting_until: Option<Instant>,
+    log_throttle: LogThrottle,
+}
+
+impl Acceptor {
+    /// Registers `listener` as [`LISTENER`].
+    ///
+    /// # Errors
+    ///
+    /// As `epoll_ctl(2)`.
+    pub(super) fn new(listener: TcpListener, registry: &Registry) -> io::Result<Self> {
+        registry.register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
+        Ok(Self { listener: Some(listener), pending: false, resting_until: None, log_throttle: LogThrottle::new() })
+    }
+
+    /// Notes that connections may wait.
+    pub(super) fn notify(&mut self) {
+        self.pending = true;
+    }
+
+    /// When the next attempt is due: `None` if no connection waits; a time in the past if one may wait.
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        (self.pending && self.listener.is_some()).then(|| self.resting_until.unwrap_or(now))
+    }
+
+    /// Accepts a connection. Does not wait. Returns `None` if there is none, or if the system has no descriptor left.
+    pub(super) fn accept(&mut self) -> Option<TcpStream> {
+        if self.resting_until.is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
+        self.resting_until = None;
+        while self.pending {
+            match self.listener.as_ref()?.accept() {
+                // Elsewhere a connection does not inherit the option from the listener.
+                Ok((stream, _)) if cfg!(not(target_os = "linux")) && stream.set_nodelay(true).is_err() => {}
+                Ok((stream, _)) => return Some(stream),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.pending = false,
+                Err(error) if net::is_connection_error(&error) => {}
+                Err(error) => {
+                    if self.log_throttle.is_due() {
+                        tracing::warn!(%error, "cannot accept");
+                    }
+                    self.resting_until = Some(Instant::now() + ACCEPT_BACKOFF);
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether the listener is open and may have more connections.
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending && self.listener.is_some()
+    }
+
+    /// Whether the listener is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Closes the listener.
+    pub(super) fn close(&mut self, registry: &Registry) {
+        if let Some(listener) = self.listener.take() {
+            let _ = registry.deregister(&mut SourceFd(&listener.as_raw_fd()));
+        }
+    }
+}

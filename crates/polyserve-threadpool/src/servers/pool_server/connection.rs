@@ -1,0 +1,227 @@
+//! One connection, and one turn of it: read, call the service, write, until it has to wait or its turn is over.
+
+use std::io::{self, ErrorKind, Read as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mio::net::TcpStream;
+use polyserve_core::http1::{Phase, Session, Want};
+use polyserve_core::net;
+use polyserve_core::serving::{ServerState, ThreadBuffers, WaitOutcome};
+use rustix::io::Errno;
+
+/// While other connections wait, a turn ends after this many requests.
+const REQUESTS: u64 = 16;
+
+/// A turn ends after this many reads that filled the buffer.
+pub(super) const FULL_READS: usize = 2;
+
+/// A connection, as its owner has it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: Arc<TcpStream>,
+    pub(super) session: Session,
+    /// The poller watches it.
+    pub(super) registered: bool,
+    /// The poller reports when it can be written to.
+    pub(super) writable: bool,
+    /// The wait that `deadline` was set for: the request, the phase, and whether it waits to write.
+    pub(super) stage: Option<(u64, Phase, bool)>,
+    /// When that wait has lasted too long, in milliseconds since the server's start.
+    pub(super) deadline: u64,
+}
+
+/// What becomes of a connection after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It waits for bytes, or to be written to.
+    Park,
+    /// Its turn is over, and it has more to do.
+    Yield,
+    /// It is closed.
+    Close {
+        /// Whether it is read from for a while, so that the client sees the last answer.
+        linger: bool,
+    },
+}
+
+const CUT: Outcome = Outcome::Close { linger: false };
+
+/// What a turn needs of its server.
+pub(super) trait Turn {
+    fn server(&self) -> &ServerState;
+
+    /// Whether other connections wait for a worker.
+    fn others_wait(&self) -> bool;
+
+    /// Waits for the answer that `session` wants.
+    fn wait_for_answer(&self, session: &mut Session) -> WaitOutcome;
+}
+
+impl Connection {
+    /// A connection that was just accepted.
+    pub(super) fn new(stream: Arc<TcpStream>) -> Self {
+        Self { stream, session: Session::new(), registered: false, writable: false, stage: None, deadline: u64::MAX }
+    }
+
+    /// Whether bytes, or the end, can be read.
+    pub(super) fn has_input(&self) -> bool {
+        !self.stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Whether it waits for the client to read.
+    pub(super) fn is_writing(&self) -> bool {
+        !self.session.unsent().is_empty()
+    }
+
+    /// Serves one turn. `ended` is the slot's flag that the client has closed its writing side.
+    pub(super) fn serve(&mut self, turn: &impl Turn, ended: &AtomicBool, buffers: &mut ThreadBuffers) -> Outcome {
+        let server = turn.server();
+        let (first, _) = self.session.stage();
+        let mut want = self.session.want();
+        let (mut full_reads, mut is_empty, mut waits) = (0, false, 0);
+        loop {
+            match self.flush(matches!(want, Want::Close { .. }), buffers) {
+                Flushed::All => {}
+                Flushed::Blocked => return Outcome::Park,
+                Flushed::Broken => {
+                    server.abandon(&mut self.session);
+                    return CUT;
+                }
+            }
+            let enough = self.session.stage().0.saturating_sub(first) >= REQUESTS;
+            let session = &mut self.session;
+            match want {
+                Want::Close { linger } => return Outcome::Close { linger },
+                Want::Write if enough && turn.others_wait() => return Outcome::Yield,
+                Want::Write => {}
+                Want::Answer => {
+                    if waits > 0 && turn.others_wait() {
+                        return Outcome::Yield;
+                    }
+                    waits += 1;
+                    match turn.wait_for_answer(session) {
+                        WaitOutcome::Here => {}
+                        WaitOutcome::TimedOut => {
+                            buffers.refresh(server);
+                            want = session.time_out(&server.env, &mut buffers.scratch);
+                            continue;
+                        }
+                        WaitOutcome::Cut => {
+                            server.abandon(session);
+                            return CUT;
+                        }
+                    }
+                }
+                Want::Read(phase) => {
+                    // A read that did not fill the buffer has emptied the socket. What comes later is an event; only the
+                    // client's end may have been reported together with the bytes.
+                    let draining = server.shutdown.is_begun();
+                    if is_empty && !draining && !ended.load(Ordering::Relaxed) {
+                        return Outcome::Park;
+                    }
+                    // The body of a request that has its answer does not hold a drain up.
+                    let skips = draining && !session.is_busy() && phase != Phase::Idle;
+                    if full_reads == FULL_READS || (enough && turn.others_wait()) {
+                        return if skips { Outcome::Close { linger: true } } else { Outcome::Yield };
+                    }
+                    match (&*self.stream).read(&mut buffers.input) {
+                        Ok(0) => want = session.end_of_input(),
+                        Ok(count) => {
+                            is_empty = count < buffers.input.len();
+                            full_reads += usize::from(!is_empty);
+                            want = buffers.receive(count, session, server, false);
+                        }
+                        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                            let ends = draining && !session.is_busy();
+                            return if ends { Outcome::Close { linger: skips } } else { Outcome::Park };
+                        }
+                        Err(_) => {
+                            server.abandon(session);
+                            return CUT;
+                        }
+                    }
+                    continue;
+                }
+            }
+            buffers.refresh(server);
+            want = session.resume(&server.env, &mut buffers.scratch);
+        }
+    }
+
+    /// Answers 503 in place of the next answer, as far as the socket takes it at once. Returns what becomes of the
+    /// connection.
+    pub(super) fn reject(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> Outcome {
+        buffers.refresh(server);
+        let want = self.session.reject(&server.env, &mut buffers.scratch);
+        self.write_last(want, buffers)
+    }
+
+    /// Ends the wait that has lasted too long: 408, 503, or nothing. Returns what becomes of the connection.
+    pub(super) fn time_out(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> Outcome {
+        if self.is_writing() {
+            // The client may have made room while this process stood still.
+            if self.flush(false, buffers) == Flushed::All {
+                return Outcome::Yield;
+            }
+            server.abandon(&mut self.session); // it reads too slowly
+            return CUT;
+        }
+        buffers.refresh(server);
+        let want = self.session.time_out(&server.env, &mut buffers.scratch);
+        self.write_last(want, buffers)
+    }
+
+    /// Writes a last answer as far as the socket takes it at once.
+    fn write_last(&mut self, want: Want, buffers: &mut ThreadBuffers) -> Outcome {
+        let written = self.flush(true, buffers) == Flushed::All;
+        if !written {
+            self.session.abandon();
+        }
+        Outcome::Close { linger: written && want == Want::Close { linger: true } }
+    }
+
+    /// Writes the session's output. `last`: the connection is closed next.
+    fn flush(&mut self, last: bool, buffers: &mut ThreadBuffers) -> Flushed {
+        let (stream, session) = (&*self.stream, &mut self.session);
+        if !buffers.scratch.out().is_empty() {
+            // Behind what is still unsent, if there is any.
+            let sent = if session.unsent().is_empty() { write(stream, buffers.scratch.out(), last) } else { Ok(0) };
+            session.written(*sent.as_ref().unwrap_or(&0), &mut buffers.scratch);
+            if sent.is_err() {
+                return Flushed::Broken;
+            }
+        }
+        while !session.unsent().is_empty() {
+            match write(stream, session.unsent(), last) {
+                Ok(0) => return Flushed::Blocked,
+                Ok(count) => drop(session.advance(count)),
+                Err(_) => return Flushed::Broken,
+            }
+        }
+        Flushed::All
+    }
+}
+
+/// The result of a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flushed {
+    All,
+    /// The socket takes no more for now; the session keeps the rest.
+    Blocked,
+    /// The client is gone.
+    Broken,
+}
+
+/// One write. Returns 0 if the socket takes nothing for now.
+fn write(stream: &TcpStream, bytes: &[u8], last: bool) -> io::Result<usize> {
+    loop {
+        match rustix::net::send(stream, bytes, net::send_flags(last)) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(0),
+            written => return Ok(written?),
+        }
+    }
+}

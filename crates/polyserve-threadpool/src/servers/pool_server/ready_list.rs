@@ -1,0 +1,348 @@
+//! The connections that have something to do, and which threads see to them.
+//!
+//! One lock guards the list, the count of the server's jobs on the executor, and the poll role. So each decision (run,
+//! poll, end, ask for help) is made on one state, and no wake-up is lost between two of them.
+//!
+//! Invariants:
+//!
+//! * One thread at most has the poll role.
+//! * If the list is not empty, a worker that does not wait for an answer is going to take from it, or a job is queued, or
+//!   the supervisor has been asked to look.
+//! * If no thread has the poll role, a worker is going to take it, or the supervisor looks within [`WATCH`].
+//! * The list holds each connection once at most, so `max_connections` bounds it. `max_new` bounds the connections in it
+//!   that have not been served yet.
+//!
+//! Cost: one lock for each connection taken and one for each poll.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use polyserve_core::sync::{Mutex, lock};
+
+/// How often the supervisor looks whether the workers make progress, while none of them polls.
+pub(super) const WATCH: Duration = Duration::from_millis(5);
+
+/// The thread that polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// None: a worker will, once the list is empty.
+    Free,
+    Worker,
+    Supervisor,
+}
+
+/// A connection in the list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) id: usize,
+    /// It has not been served yet, and counts towards `max_new`.
+    pub(super) is_new: bool,
+}
+
+/// How workers share the load at the moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// The service is slow, or the executor is not this server's own: the supervisor polls, and each connection is a job.
+    pub(super) dispatch: bool,
+    /// A worker asks for help if more connections wait than this.
+    pub(super) help_beyond: usize,
+}
+
+/// What a worker does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Serve this connection.
+    Run(usize),
+    /// Poll. `wait`: until something comes.
+    Poll {
+        /// Whether to wait.
+        wait: bool,
+    },
+    /// End the job.
+    End,
+}
+
+/// What the supervisor does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Duty {
+    /// Poll: no worker does. `look_again`: for [`WATCH`] at most, because the executor has dropped a job.
+    Poll {
+        /// Whether to look again within [`WATCH`].
+        look_again: bool,
+    },
+    /// Look again within [`WATCH`]: no thread polls, and workers make progress.
+    Watch,
+    /// Sleep: a worker polls.
+    Sleep,
+}
+
+/// What the caller has to do, without the lock, for the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub(super) struct Calls {
+    /// Jobs to submit. They count already.
+    pub(super) jobs: usize,
+    /// Wake the supervisor.
+    pub(super) supervisor: bool,
+    /// Wake the worker that polls.
+    pub(super) poller: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    list: VecDeque<Entry>,
+    /// Connections in the list that were not served yet.
+    new: usize,
+    /// Jobs of this server, queued or running.
+    jobs: usize,
+    /// Of these, jobs that have not begun.
+    starting: usize,
+    /// Of these, jobs that wait for a deferred answer.
+    waiting: usize,
+    role: Role,
+    /// Counts what workers do, so that the supervisor sees whether they make progress.
+    steps: u64,
+    /// `steps` when the supervisor took the role. Until that changes, each connection is a job: the active workers may be
+    /// blocked in the service.
+    steps_at_takeover: u64,
+    /// A job was dropped before it began: no other is submitted before the next look.
+    has_lost_job: bool,
+    /// The supervisor looks again within [`WATCH`], without being woken.
+    is_watched: bool,
+    /// The server drains: workers do not poll.
+    is_draining: bool,
+}
+
+/// The ready list of a server.
+#[derive(Debug)]
+pub(super) struct ReadyList {
+    state: Mutex<State>,
+    /// Jobs that the executor can run at a time.
+    workers: usize,
+    /// Workers that serve at a time while the service is quick: more than cores would only take turns.
+    cores: usize,
+    max_new: usize,
+    /// The executor is not this server's own: its workers must not wait for events.
+    is_shared: bool,
+}
+
+impl ReadyList {
+    /// An empty list. The supervisor has the poll role.
+    pub(super) fn new(workers: usize, cores: usize, max_new: usize, is_shared: bool) -> Self {
+        let state = State {
+            list: VecDeque::new(),
+            new: 0,
+            jobs: 0,
+            starting: 0,
+            waiting: 0,
+            role: Role::Supervisor,
+            steps: 0,
+            steps_at_takeover: 0,
+            has_lost_job: false,
+            is_watched: true,
+            is_draining: false,
+        };
+        Self { state: Mutex::new(state), workers, cores: cores.min(workers), max_new, is_shared }
+    }
+
+    /// Begins a job, and returns what it does first.
+    pub(super) fn begin(&self, pace: Pace) -> (Next, Calls) {
+        let mut state = lock(&self.state);
+        state.starting -= 1;
+        self.step(&mut state, false, pace)
+    }
+
+    /// What a worker does after a turn. `poll_first`: it has just ended the turn of a connection that has more to do, so
+    /// it looks for other connections first.
+    pub(super) fn next(&self, poll_first: bool, pace: Pace) -> (Next, Calls) {
+        self.step(&mut lock(&self.state), poll_first, pace)
+    }
+
+    /// Gives the poll role up, adds what the poll has brought, and returns what the worker does next.
+    pub(super) fn polled(&self, batch: &mut Vec<Entry>, pace: Pace) -> (Next, Calls) {
+        let mut state = lock(&self.state);
+        self.extend(&mut state, batch);
+        state.role = Role::Free;
+        let wake = !state.is_watched && !state.list.is_empty() || state.is_draining;
+        state.is_watched |= wake;
+        let (next, mut calls) = self.step(&mut state, false, pace);
+        calls.supervisor |= wake;
+        (next, calls)
+    }
+
+    fn step(&self, state: &mut State, poll_first: bool, pace: Pace) -> (Next, Calls) {
+        state.steps += 1;
+        let may_poll = state.role == Role::Free && !state.is_draining && !self.is_shared;
+        if may_poll && poll_first {
+            state.role = Role::Worker;
+            return (Next::Poll { wait: false }, Calls::default());
+        }
+        if let Some(entry) = state.list.pop_front() {
+            state.new -= usize::from(entry.is_new);
+            let mut calls = Calls::default();
+            let limit = if pace.dispatch { self.workers } else { self.cores };
+            let rest = state.list.len().saturating_sub(state.starting);
+            let room = state.jobs < self.workers && state.jobs - state.waiting < limit;
+            if room && rest > if pace.dispatch { 0 } else { pace.help_beyond } {
+                calls.jobs = add_jobs(state, 1);
+            }
+            if pace.dispatch && state.role == Role::Free {
+                calls.supervisor = take_over(state);
+            }
+            return (Next::Run(entry.id), calls);
+        }
+        if may_poll && !pace.dispatch {
+            state.role = Role::Worker;
+            return (Next::Poll { wait: true }, Calls::default());
+        }
+        state.jobs -= 1;
+        // The last active worker leaves no poller behind: the supervisor takes the role.
+        let alone = state.role == Role::Free;
+        (Next::End, Calls { supervisor: alone && take_over(state), ..Calls::default() })
+    }
+
+    /// Ends the job of a worker that has had its turn on a shared executor. The rest of the list is another job's.
+    pub(super) fn end_turn(&self) -> Calls {
+        let mut state = lock(&self.state);
+        state.steps += 1;
+        state.jobs -= 1;
+        let jobs = if state.list.len() > state.starting { 1 } else { 0 };
+        Calls { jobs: add_jobs(&mut state, jobs), ..Calls::default() }
+    }
+
+    /// A job was dropped before it began. The caller wakes the supervisor.
+    pub(super) fn job_lost(&self) {
+        let mut state = lock(&self.state);
+        state.jobs -= 1;
+        state.starting -= 1;
+        state.has_lost_job = true;
+    }
+
+    /// A worker is about to wait for a deferred answer: another thread has to do the rest.
+    pub(super) fn begin_wait(&self) -> Calls {
+        let mut state = lock(&self.state);
+        state.steps += 1;
+        state.waiting += 1;
+        let mut calls = Calls::default();
+        if state.list.len() > state.starting {
+            if state.jobs < self.workers {
+                calls.jobs = add_jobs(&mut state, 1);
+            } else {
+                calls.poller = state.role == Role::Worker;
+            }
+        }
+        if state.role == Role::Free {
+            calls.supervisor = take_over(&mut state);
+        }
+        calls
+    }
+
+    /// The worker has its answer.
+    pub(super) fn end_wait(&self) {
+        let mut state = lock(&self.state);
+        state.steps += 1;
+        state.waiting -= 1;
+    }
+
+    /// Adds a connection whose turn is over and that has more to do. For a worker, which then takes the next.
+    pub(super) fn requeue(&self, id: usize) {
+        lock(&self.state).list.push_back(Entry { id, is_new: false });
+    }
+
+    /// Adds connections, for a thread that neither is a worker nor has just polled.
+    pub(super) fn add(&self, batch: &mut Vec<Entry>) -> Calls {
+        let mut state = lock(&self.state);
+        self.extend(&mut state, batch);
+        let jobs = self.missing_jobs(&state, true);
+        let poller = state.role == Role::Worker && jobs == 0 && !state.list.is_empty();
+        Calls { jobs: add_jobs(&mut state, jobs), supervisor: false, poller }
+    }
+
+    /// Adds what the supervisor's poll has brought. It gives the poll role up if a worker is there for it.
+    pub(super) fn dispatch(&self, batch: &mut Vec<Entry>, pace: Pace) -> Calls {
+        let mut state = lock(&self.state);
+        let came = !batch.is_empty();
+        self.extend(&mut state, batch);
+        let jobs = self.missing_jobs(&state, pace.dispatch);
+        let jobs = add_jobs(&mut state, jobs);
+        let progress = jobs > 0 || state.steps != state.steps_at_takeover;
+        let lead = !pace.dispatch && !self.is_shared && !state.is_draining && state.jobs > state.waiting;
+        if came && lead && progress && state.role == Role::Supervisor {
+            state.role = Role::Free;
+            state.is_watched = true;
+        }
+        Calls { jobs, ..Calls::default() }
+    }
+
+    /// What the supervisor does next. `last` is the number of steps at its last look if that is [`WATCH`] ago; it is
+    /// updated.
+    pub(super) fn supervise(&self, last: Option<&mut u64>, pace: Pace) -> (Duty, Calls) {
+        let mut state = lock(&self.state);
+        let is_due = last.is_some();
+        let stalled = last.is_some_and(|last| std::mem::replace(last, state.steps) == state.steps);
+        if state.role == Role::Free && (stalled || state.is_draining || self.is_shared || state.jobs == state.waiting) {
+            take_over(&mut state);
+        }
+        state.has_lost_job &= !is_due;
+        let look_again = state.has_lost_job;
+        let jobs = if look_again { 0 } else { self.missing_jobs(&state, stalled || pace.dispatch) };
+        let calls = Calls { jobs: add_jobs(&mut state, jobs), ..Calls::default() };
+        state.is_watched = state.role != Role::Worker;
+        let duty = match state.role {
+            Role::Supervisor => Duty::Poll { look_again },
+            Role::Free => Duty::Watch,
+            Role::Worker => Duty::Sleep,
+        };
+        (duty, calls)
+    }
+
+    /// Keeps workers from polling from now on. The caller wakes the worker that polls.
+    pub(super) fn drain(&self) {
+        lock(&self.state).is_draining = true;
+    }
+
+    /// Removes a connection that a timeout has taken.
+    pub(super) fn remove(&self, id: usize) {
+        let mut state = lock(&self.state);
+        if let Some(place) = state.list.iter().position(|entry| entry.id == id)
+            && let Some(entry) = state.list.remove(place)
+        {
+            state.new -= usize::from(entry.is_new);
+        }
+    }
+
+    /// Whether connections wait for a worker.
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.state).list.is_empty()
+    }
+
+    /// How many more new connections may wait.
+    pub(super) fn room(&self) -> usize {
+        self.max_new.saturating_sub(lock(&self.state).new)
+    }
+
+    fn extend(&self, state: &mut State, batch: &mut Vec<Entry>) {
+        state.new += batch.iter().filter(|entry| entry.is_new).count();
+        state.list.extend(batch.drain(..));
+    }
+
+    /// The number of jobs that the list needs. `all`: one for each connection; else only one if no worker is active.
+    fn missing_jobs(&self, state: &State, all: bool) -> usize {
+        let wanted = state.list.len().saturating_sub(state.starting);
+        let all = all || self.is_shared || state.is_draining || state.steps == state.steps_at_takeover;
+        let wanted = if all { wanted } else { wanted.min(usize::from(state.jobs == state.waiting)) };
+        wanted.min(self.workers.saturating_sub(state.jobs))
+    }
+}
+
+fn add_jobs(state: &mut State, jobs: usize) -> usize {
+    state.jobs += jobs;
+    state.starting += jobs;
+    jobs
+}
+
+fn take_over(state: &mut State) -> bool {
+    state.role = Role::Supervisor;
+    state.steps_at_takeover = state.steps;
+    true
+}

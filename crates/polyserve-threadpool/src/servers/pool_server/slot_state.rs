@@ -1,0 +1,92 @@
+//! The state of a slot: which thread may touch its connection.
+//!
+//! The thread that moves the state to `RUNNING` owns the connection until it moves the state on:
+//!
+//! ```text
+//! FREE -> QUEUED             accepted, in the ready list            (poller)
+//! QUEUED -> RUNNING          taken from the ready list              (worker)
+//! RUNNING -> PARKED          waits for bytes, or to write           (worker, supervisor)
+//! RUNNING -> LINGERING       closed for writing, still read from    (any)
+//! RUNNING -> QUEUED          its turn is over, it has more to do    (worker)
+//! RUNNING -> AGAIN           an event came meanwhile                (poller)
+//! AGAIN -> RUNNING           so the connection is not parked        (any)
+//! PARKED -> QUEUED           an event came, in the ready list       (poller, supervisor)
+//! PARKED, QUEUED, LINGERING -> RUNNING    timeout, 503, end         (poller, supervisor)
+//! RUNNING -> FREE            closed                                 (any)
+//! ```
+//!
+//! Invariant: an event finds `PARKED` and queues the connection, or finds `RUNNING` and leaves `AGAIN`. So no event is
+//! lost. A model checks this (`models/slot_state.rs`). Cost: one compare-and-swap for each step.
+
+use polyserve_core::sync::atomic::{AtomicU8, Ordering};
+
+pub(super) const FREE: u8 = 0;
+pub(super) const QUEUED: u8 = 1;
+pub(super) const RUNNING: u8 = 2;
+pub(super) const AGAIN: u8 = 3;
+pub(super) const PARKED: u8 = 4;
+pub(super) const LINGERING: u8 = 5;
+
+/// One slot's state.
+#[derive(Debug)]
+pub(super) struct SlotState(AtomicU8);
+
+/// What an event requires of the thread that received it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The connection was parked and is `QUEUED` now: put it into the ready list.
+    Ready,
+    /// The connection lingers: discard what has arrived.
+    Discard,
+    /// Nothing: the owner of the connection looks again, or the connection is gone.
+    Nothing,
+}
+
+impl SlotState {
+    /// The state of a free slot.
+    pub(super) fn new() -> Self {
+        Self(AtomicU8::new(FREE))
+    }
+
+    pub(super) fn get(&self) -> u8 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Moves the state to `to`. For the owner of the connection.
+    pub(super) fn set(&self, to: u8) {
+        self.0.store(to, Ordering::Release);
+    }
+
+    /// Moves the state from `from` to `to`. Returns false if it was not `from`.
+    pub(super) fn advance(&self, from: u8, to: u8) -> bool {
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Moves the state from `RUNNING` to `rest`. Returns false if an event came since the connection was taken: the
+    /// state is `RUNNING` then, and the owner must look again.
+    pub(super) fn rest(&self, rest: u8) -> bool {
+        if self.advance(RUNNING, rest) {
+            return true;
+        }
+        self.advance(AGAIN, RUNNING);
+        false
+    }
+
+    /// Moves the state of a running connection to `QUEUED`. An event that came meanwhile is served with the rest.
+    pub(super) fn requeue(&self) {
+        while !self.advance(RUNNING, QUEUED) && !self.advance(AGAIN, QUEUED) {}
+    }
+
+    /// Notes an event: bytes have arrived, the other side has closed, or the socket can be written to.
+    pub(super) fn event(&self) -> Event {
+        loop {
+            match self.get() {
+                PARKED if self.advance(PARKED, QUEUED) => return Event::Ready,
+                RUNNING if self.advance(RUNNING, AGAIN) => return Event::Nothing,
+                LINGERING => return Event::Discard,
+                FREE | QUEUED | AGAIN => return Event::Nothing,
+                _ => {} // another thread has just moved it
+            }
+        }
+    }
+}

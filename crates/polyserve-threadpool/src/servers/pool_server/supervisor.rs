@@ -1,0 +1,240 @@
+//! The server's own thread: it enforces timeouts, polls while no worker can, refuses, and drains.
+//!
+//! It never calls the service and never waits for a client. So a pool whose workers are all blocked in the service still
+//! accepts, refuses and times out.
+//!
+//! Invariant: a timeout is judged after the bytes that have arrived are read. A parked connection with unread bytes goes to
+//! a worker instead.
+//!
+//! Cost: nothing while a worker waits for events and no deadline is due; one look each 5 ms while workers serve. A sweep
+//! over all slots when the earliest deadline may have passed, at most once in an eighth of the shortest timeout.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::Drain;
+use polyserve_core::http1::Phase;
+use polyserve_core::serving::{SHUTDOWN_SLACK, with_buffers};
+use polyserve_core::sync::lock;
+
+use super::connection::{Connection, Outcome};
+use super::ready_list::{Duty, Entry, WATCH};
+use super::slot_state::{AGAIN, FREE, LINGERING, PARKED, QUEUED, RUNNING};
+use super::slots::Slot;
+use super::worker::{Poller, Shared};
+
+/// A connection that waits for a worker is judged this many milliseconds after its deadline: a worker may be about to
+/// take it.
+const QUEUE_SLACK: u64 = 100;
+
+/// If the supervisor wakes this much later than it asked for, the process stood still, and workers come first.
+const PAUSE: Duration = Duration::from_millis(500);
+
+pub(super) struct Supervisor {
+    shared: Arc<Shared>,
+    executor_is_own: bool,
+    /// The least time between two sweeps.
+    tick: Duration,
+    last_sweep: Instant,
+    /// When it last looked whether workers make progress, and their steps then.
+    last_look: (Instant, u64),
+    /// When it wants to wake.
+    wake_at: Option<Instant>,
+    /// Connections that the drain has accepted.
+    drained: usize,
+}
+
+impl Supervisor {
+    pub(super) fn new(shared: Arc<Shared>, executor_is_own: bool) -> Self {
+        let config = &shared.server.config;
+        let timeouts = [config.head_timeout, config.body_timeout, config.idle_timeout, config.write_timeout];
+        let shortest = timeouts.into_iter().chain([config.linger_timeout]).min().unwrap_or_default();
+        let tick = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250));
+        let now = Instant::now();
+        Self { shared, executor_is_own, tick, last_sweep: now, last_look: (now, 0), wake_at: None, drained: 0 }
+    }
+
+    pub(super) fn run(mut self) -> Drain {
+        let shared = Arc::clone(&self.shared);
+        shared.set_supervisor();
+        loop {
+            let draining = shared.server.shutdown.is_begun();
+            if draining {
+                shared.ready.drain();
+            }
+            let now = Instant::now();
+            let is_due = now.saturating_duration_since(self.last_look.0) >= WATCH;
+            if is_due {
+                self.last_look.0 = now;
+            }
+            let (duty, calls) = shared.ready.supervise(is_due.then_some(&mut self.last_look.1), shared.pace());
+            shared.answer(calls);
+            let limit = match duty {
+                Duty::Watch | Duty::Poll { look_again: true } => Some(WATCH),
+                _ if draining => Some(WATCH),
+                _ => None,
+            };
+            let timeout = self.timeout(now, limit);
+            self.wake_at = timeout.map(|timeout| now + timeout);
+            match duty {
+                Duty::Poll { .. } => {
+                    let mut poller = lock(&shared.poller);
+                    if draining && self.drain_step(&mut poller) {
+                        break;
+                    }
+                    shared.poll_as_supervisor(&mut poller, timeout);
+                    let calls = shared.ready.dispatch(&mut poller.batch, shared.pace());
+                    drop(poller);
+                    shared.answer(calls);
+                }
+                Duty::Watch | Duty::Sleep => {
+                    if draining {
+                        shared.wake_poller();
+                    }
+                    shared.rest(timeout);
+                }
+            }
+            self.sweep();
+        }
+        self.end()
+    }
+
+    /// How long it may sleep: until the earliest deadline, and for `limit` at most.
+    fn timeout(&self, now: Instant, limit: Option<Duration>) -> Option<Duration> {
+        let earliest = self.shared.instant_at(self.shared.earliest_deadline.load(Ordering::SeqCst));
+        let sweep = earliest.map(|earliest| earliest.max(self.last_sweep + self.tick));
+        // A deadline is late in the millisecond after it.
+        let sweep = sweep.map(|sweep| sweep.saturating_duration_since(now) + Duration::from_millis(1));
+        sweep.into_iter().chain(limit).min()
+    }
+
+    /// Ends the waits that have lasted too long.
+    fn sweep(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let instant = Instant::now();
+        let now = shared.millis_at(instant);
+        if shared.earliest_deadline.load(Ordering::SeqCst) >= now || instant < self.last_sweep + self.tick {
+            return;
+        }
+        self.last_sweep = instant;
+        let has_paused = self.wake_at.is_some_and(|wake_at| instant > wake_at + PAUSE);
+        shared.earliest_deadline.store(u64::MAX, Ordering::SeqCst);
+        let (mut earliest, mut requeued) = (u64::MAX, false);
+        for (id, slot) in shared.slots.iter() {
+            let (state, deadline) = (slot.state.get(), slot.deadline.load(Ordering::SeqCst));
+            match state {
+                FREE => {}
+                // It may be parked with this deadline in a moment.
+                RUNNING | AGAIN => earliest = earliest.min(deadline.max(now)),
+                _ if deadline >= now => earliest = earliest.min(deadline),
+                QUEUED if has_paused || deadline.saturating_add(QUEUE_SLACK) >= now => earliest = now,
+                PARKED => requeued |= shared.take(id, PARKED, |slot, open| time_out_parked(&shared, slot, open)),
+                QUEUED => requeued |= shared.take(id, QUEUED, |slot, open| time_out_queued(&shared, id, slot, open)),
+                _ => drop(shared.take(id, LINGERING, |slot, _| match is_late(&shared, slot) {
+                    true => Outcome::Close { linger: false },
+                    false => Outcome::Park, // it may have begun to linger just now
+                })),
+            }
+        }
+        shared.earliest_deadline.fetch_min(earliest, Ordering::SeqCst);
+        if requeued {
+            shared.answer(shared.ready.add(&mut Vec::new()));
+        }
+    }
+
+    /// One step of the drain. Returns true at its end.
+    fn drain_step(&mut self, poller: &mut Poller) -> bool {
+        let shared = &self.shared;
+        if poller.acceptor.is_open() {
+            // Clients that connect again and again cannot prolong it: it accepts no more than could wait at once.
+            let backlog = shared.server.config.backlog as usize;
+            let max = backlog.saturating_sub(self.drained);
+            poller.acceptor.notify();
+            let deadline = shared.head_deadline();
+            self.drained += shared.accept(&mut poller.acceptor, &mut poller.batch, false, max, deadline);
+            if !poller.acceptor.is_pending() || self.drained >= backlog {
+                poller.acceptor.close(&shared.registry);
+            }
+        }
+        let deadline = shared.head_deadline();
+        for (id, slot) in shared.slots.iter() {
+            // A worker looks once more whether bytes have come, and closes the connection if not.
+            if slot.idle.load(Ordering::Relaxed) && slot.state.advance(PARKED, QUEUED) {
+                shared.wait_in_queue(slot, deadline);
+                poller.batch.push(Entry { id, is_new: false });
+            }
+        }
+        let calls = shared.ready.dispatch(&mut poller.batch, shared.pace());
+        shared.answer(calls);
+        let is_done = !poller.acceptor.is_open() && shared.slots.used() == 0;
+        is_done || shared.server.is_over()
+    }
+
+    /// Cuts what is left, ends the workers, and counts.
+    fn end(self) -> Drain {
+        let shared = &self.shared;
+        lock(&shared.poller).acceptor.close(&shared.registry);
+        self.cut_all();
+        let deadline = Instant::now() + SHUTDOWN_SLACK;
+        let stuck = if self.executor_is_own {
+            shared.executor.close(Some(deadline))
+        } else {
+            while shared.slots.used() > 0 && Instant::now() < deadline {
+                thread::park_timeout(WATCH);
+                self.cut_all(); // a connection that was running may be parked now
+            }
+            shared.slots.used()
+        };
+        shared.server.drained(stuck)
+    }
+
+    /// Cuts every connection. Those that run lose their socket; the others are closed.
+    fn cut_all(&self) {
+        let shared = &self.shared;
+        for (id, slot) in shared.slots.iter() {
+            let queued = slot.state.advance(QUEUED, RUNNING);
+            if queued || slot.state.advance(PARKED, RUNNING) || slot.state.advance(LINGERING, RUNNING) {
+                let mut connection = lock(&slot.connection);
+                if let Some(open) = connection.as_mut() {
+                    let unread = queued && open.stream.peek(&mut [0]).is_ok_and(|count| count > 0);
+                    if unread && !open.session.is_busy() {
+                        shared.server.count_cut();
+                    }
+                    shared.server.abandon(&mut open.session);
+                }
+                shared.slots.release(id, &mut connection);
+            } else if slot.state.get() != FREE {
+                slot.cut_socket();
+            }
+        }
+    }
+}
+
+fn is_late(shared: &Shared, slot: &Slot) -> bool {
+    slot.deadline.load(Ordering::SeqCst) < shared.millis_at(Instant::now())
+}
+
+fn time_out_parked(shared: &Shared, slot: &Slot, open: &mut Connection) -> Outcome {
+    if !is_late(shared, slot) {
+        return Outcome::Park; // it was served meanwhile
+    }
+    if !open.is_writing() && open.has_input() {
+        return Outcome::Yield; // a worker reads first, and then judges
+    }
+    with_buffers(|buffers| open.time_out(&shared.server, buffers))
+}
+
+/// No worker has taken the connection in time.
+fn time_out_queued(shared: &Shared, id: usize, slot: &Slot, open: &mut Connection) -> Outcome {
+    shared.ready.remove(id);
+    if !is_late(shared, slot) {
+        return Outcome::Yield; // it was served meanwhile, and waits again
+    }
+    let waits = open.session.stage().1 == Phase::Answer;
+    with_buffers(|buffers| match waits || open.is_writing() {
+        true => open.time_out(&shared.server, buffers),
+        false => open.reject(&shared.server, buffers),
+    })
+}
