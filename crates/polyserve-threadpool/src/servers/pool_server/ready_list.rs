@@ -70,9 +70,9 @@ pub(super) enum Duty {
         /// Whether to look again within [`WATCH`].
         look_again: bool,
     },
-    /// Look again within [`WATCH`]: no thread polls, and workers make progress.
+    /// Look again within [`WATCH`]: workers are active.
     Watch,
-    /// Sleep: a worker polls.
+    /// Sleep: a worker waits for events.
     Sleep,
 }
 
@@ -279,6 +279,7 @@ impl ReadyList {
     pub(super) fn supervise(&self, last: Option<&mut u64>, pace: Pace) -> (Duty, Calls) {
         let mut state = lock(&self.state);
         let is_due = last.is_some();
+        // No worker has done anything since the last look.
         let stalled = last.is_some_and(|last| std::mem::replace(last, state.steps) == state.steps);
         if state.role == Role::Free && (stalled || state.is_draining || self.is_shared || state.jobs == state.waiting) {
             take_over(&mut state);
@@ -287,12 +288,13 @@ impl ReadyList {
         let look_again = state.has_lost_job;
         let jobs = if look_again { 0 } else { self.missing_jobs(&state, stalled || pace.dispatch) };
         let calls = Calls { jobs: add_jobs(&mut state, jobs), ..Calls::default() };
-        state.is_watched = state.role != Role::Worker;
         let duty = match state.role {
             Role::Supervisor => Duty::Poll { look_again },
-            Role::Free => Duty::Watch,
-            Role::Worker => Duty::Sleep,
+            // If requests come every few milliseconds, looking on is cheaper than being woken for each.
+            Role::Worker if stalled => Duty::Sleep,
+            Role::Free | Role::Worker => Duty::Watch,
         };
+        state.is_watched = duty != Duty::Sleep;
         (duty, calls)
     }
 

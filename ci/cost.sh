@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Processor time of servers below saturation: the server is pinned to core 0, the client to core 1.
+# ci/cost.sh ab|rate|idle|full|pipeline [ROUNDS] SERVER[@BINARY]...
+#   ab        a connection for each request, `ab -n 40000 -c 100`: requests per CPU second of the server
+#   rate      20 000 requests a second over 64 kept connections: microseconds of server CPU for each request
+#   idle      5 000 idle connections: milliseconds of server CPU a second
+#   full      64 kept connections, as fast as the client can: requests per CPU second of the server
+#   close     64 connections at a time, one for each request, as fast as the client can: the same
+#   put       as full, PUT; pipeline: as full, 16 requests at once
+# BINARY is target/release/polyserve by default. All servers in each round, in turn; prints each figure, then medians.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+kind=$1 rounds=3
+shift
+case ${1-} in [0-9]*) rounds=$1; shift ;; esac
+load=${LOAD:-target/release/polyserve} # the client is the same for all
+seconds=${SECONDS_EACH:-3}
+tmp=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$tmp"' EXIT
+entity='{"id":1,"description":"a1B2c3D4e5F6g7H","value":60.750847}'
+printf %s "$entity" >"$tmp/body.json"
+
+# The processor time of the server so far, in milliseconds: the threads' times in nanoseconds, from the scheduler.
+cpu() { cat /proc/"$server"/task/*/schedstat | awk '{sum += $1} END {printf "%.3f", sum / 1e6}'; }
+
+start() {
+    local workers=
+    case $1 in null_*) ;; *) workers="--workers 8" ;; esac
+    : >"$tmp/serve"
+    # shellcheck disable=SC2086
+    taskset -c 0 "$2" serve --server "$1" $workers --listen 127.0.0.1:0 >"$tmp/serve" 2>"$tmp/err" &
+    server=$! # taskset becomes the server
+    until grep -q '^listening on' "$tmp/serve"; do
+        kill -0 "$server" || { cat "$tmp/err" >&2; exit 1; }
+        sleep 0.02
+    done
+    url=$(sed -n 's/^listening on //p' "$tmp/serve")
+    curl -s -X PUT -H 'Content-Type: application/json' -d "$entity" "$url/" >/dev/null
+}
+
+# measure: prints one figure.
+measure() {
+    local before after answered
+    case $kind in
+        ab)
+            taskset -c 1 ab -q -n 2000 -c 100 "$url/1" >/dev/null 2>&1
+            before=$(cpu)
+            taskset -c 1 ab -q -n 40000 -c 100 "$url/1" >"$tmp/out" 2>&1
+            after=$(cpu)
+            grep -q '^Failed requests: *0$' "$tmp/out" || cat "$tmp/out" >&2
+            awk -v b="$before" -v a="$after" 'BEGIN {printf "%.2f\n", 40000 / (a - b)}'
+            ;;
+        idle)
+            taskset -c 1 python3 - "${url#http://}" "$server" <<'PY'
+import glob, resource, socket, sys, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+host, port = sys.argv[1].rsplit(":", 1)
+held = [socket.create_connection((host, int(port))) for _ in range(5000)]
+def cpu():
+    return sum(int(open(path).read().split()[0]) for path in glob.glob(f"/proc/{sys.argv[2]}/task/*/schedstat"))
+time.sleep(2)
+before = cpu()
+time.sleep(10)
+print(f"{(cpu() - before) / 1e6 / 10:.3f}")
+PY
+            ;;
+        *)
+            local flags=()
+            case $kind in
+                rate) flags=(--rate 20000) ;;
+                close) flags=(--no-keepalive) ;;
+                put) flags=(--put "$tmp/body.json") ;;
+                pipeline) flags=(--pipeline 16) ;;
+            esac
+            local path=1
+            [ "$kind" != put ] || path=
+            taskset -c 1 "$load" load "$url/$path" "${flags[@]}" --connections 64 --duration 500ms >/dev/null
+            before=$(cpu)
+            taskset -c 1 "$load" load "$url/$path" "${flags[@]}" --connections 64 --duration "${seconds}s" --json >"$tmp/out"
+            after=$(cpu)
+            answered=$(grep -oE '"answered":[0-9]+' "$tmp/out" | grep -oE '[0-9]+$')
+            if [ "$kind" = rate ]; then
+                awk -v b="$before" -v a="$after" -v n="$answered" 'BEGIN {printf "%.2f\n", (a - b) * 1000 / n}'
+            else
+                awk -v b="$before" -v a="$after" -v n="$answered" 'BEGIN {printf "%.2f\n", n / (a - b)}'
+            fi
+            ;;
+    esac
+}
+
+for ((round = 1; round <= rounds; round++)); do
+    for contestant in "$@"; do
+        binary=${contestant#*@}
+        [ "$binary" != "$contestant" ] || binary=target/release/polyserve
+        start "${contestant%%@*}" "$binary"
+        figure=$(measure)
+        printf '%s\t%s\n' "$contestant" "$figure" | tee -a "$tmp/all"
+        kill -KILL "$server"
+        wait 2>/dev/null || true
+        server=
+    done
+done
+echo "--- median, $kind"
+for contestant in "$@"; do
+    awk -F'\t' -v c="$contestant" '$1 == c {print $2}' "$tmp/all" | sort -n |
+        awk -v c="$contestant" '{x[NR] = $1} END {printf "%-60s %8.2f\n", c, x[int((NR + 1) / 2)]}'
+done
