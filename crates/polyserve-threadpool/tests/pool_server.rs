@@ -323,7 +323,7 @@ fn a_request_that_waits_for_a_worker_has_a_timeout() {
     let (running, service) = holding_with(|config| {
         config.workers = Some(1);
         config.queue = 2;
-        config.head_timeout = Duration::from_millis(100);
+        config.answer_timeout = Duration::from_millis(100);
     });
     let addr = running.local_addr();
     let mut kept = TcpStream::connect(addr).unwrap();
@@ -348,7 +348,7 @@ fn a_half_written_answer_keeps_its_timeout_while_no_worker_is_free() {
     let (running, service) = holding_with(|config| {
         config.workers = Some(1);
         (config.write_timeout, config.body_timeout) = (Duration::from_millis(200), Duration::from_millis(200));
-        config.head_timeout = Duration::from_millis(200);
+        config.answer_timeout = Duration::from_millis(200);
     });
     let addr = running.local_addr();
     let mut slow = TcpStream::connect(addr).unwrap();

@@ -29,6 +29,8 @@ pub(super) struct Connection {
     pub(super) stage: Option<(u64, Phase, bool)>,
     /// When that wait has lasted too long, in milliseconds since the server's start.
     pub(super) deadline: u64,
+    /// The number of requests when its turn began.
+    pub(super) requests: u64,
 }
 
 /// What becomes of a connection after a turn.
@@ -61,7 +63,15 @@ pub(super) trait Turn {
 impl Connection {
     /// A connection that was just accepted.
     pub(super) fn new(stream: Arc<TcpStream>) -> Self {
-        Self { stream, session: Session::new(), registered: false, writable: false, stage: None, deadline: u64::MAX }
+        Self {
+            stream,
+            session: Session::new(),
+            registered: false,
+            writable: false,
+            stage: None,
+            deadline: u64::MAX,
+            requests: 0,
+        }
     }
 
     /// Whether bytes, or the end, can be read.
@@ -78,6 +88,7 @@ impl Connection {
     pub(super) fn serve(&mut self, turn: &impl Turn, ended: &AtomicBool, buffers: &mut ThreadBuffers) -> Outcome {
         let server = turn.server();
         let (first, _) = self.session.stage();
+        self.requests = first;
         let mut want = self.session.want();
         let (mut full_reads, mut is_empty, mut waits) = (0, false, 0);
         loop {

@@ -20,8 +20,12 @@ pub(super) struct Slot {
     pub(super) state: SlotState,
     /// The other side has closed its writing side. Edge-triggered polling reports that only once.
     pub(super) ended: AtomicBool,
-    /// While parked: the connection waits for the first byte of a request.
+    /// While parked: no request has begun that has no answer yet.
     pub(super) idle: AtomicBool,
+    /// While parked: the connection waits to be written to.
+    pub(super) writing: AtomicBool,
+    /// When the connection was last put into the ready list, in milliseconds since the server's start.
+    pub(super) queued_at: AtomicU64,
     /// While queued, parked or lingering: the deadline in milliseconds since the server's start.
     pub(super) deadline: AtomicU64,
     /// Locked by the owner of the connection.
@@ -36,6 +40,8 @@ impl Slot {
             state: SlotState::new(),
             ended: AtomicBool::new(false),
             idle: AtomicBool::new(false),
+            writing: AtomicBool::new(false),
+            queued_at: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
             connection: Mutex::new(None),
             socket: Mutex::new(None),
@@ -89,12 +95,12 @@ impl Slots {
         lock(&self.free).used
     }
 
-    /// Takes a free slot for `stream`. Its state is `QUEUED` and its deadline `deadline`.
+    /// Takes a free slot for `stream`. Its state is `QUEUED`, since `now` and with `deadline`.
     ///
     /// # Errors
     ///
     /// Returns the stream if `max` slots are in use.
-    pub(super) fn admit(&self, stream: TcpStream, max: usize, deadline: u64) -> Result<usize, TcpStream> {
+    pub(super) fn admit(&self, stream: TcpStream, max: usize, now: u64, deadline: u64) -> Result<usize, TcpStream> {
         let mut free = lock(&self.free);
         if free.used >= max {
             return Err(stream);
@@ -110,6 +116,7 @@ impl Slots {
         *lock(&slot.socket) = Some(Arc::clone(&stream));
         *lock(&slot.connection) = Some(Connection::new(stream));
         slot.ended.store(false, Ordering::Relaxed);
+        slot.queued_at.store(now, Ordering::Relaxed);
         slot.deadline.store(deadline, Ordering::Relaxed);
         slot.state.set(QUEUED);
         Ok(id)

@@ -49,8 +49,9 @@ pub(super) struct Supervisor {
 impl Supervisor {
     pub(super) fn new(shared: Arc<Shared>, executor_is_own: bool) -> Self {
         let config = &shared.server.config;
-        let timeouts = [config.head_timeout, config.body_timeout, config.idle_timeout, config.write_timeout];
-        let shortest = timeouts.into_iter().chain([config.linger_timeout]).min().unwrap_or_default();
+        let timeouts = [config.head_timeout, config.body_timeout, config.answer_timeout, config.idle_timeout];
+        let shortest =
+            timeouts.into_iter().chain([config.write_timeout, config.linger_timeout]).min().unwrap_or_default();
         let tick = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250));
         let now = Instant::now();
         Self { shared, executor_is_own, tick, last_sweep: now, last_look: (now, 0), wake_at: None, drained: 0 }
@@ -152,17 +153,16 @@ impl Supervisor {
             let backlog = shared.server.config.backlog as usize;
             let max = backlog.saturating_sub(self.drained);
             poller.acceptor.notify();
-            let deadline = shared.head_deadline();
-            self.drained += shared.accept(&mut poller.acceptor, &mut poller.batch, false, max, deadline);
+            self.drained += shared.accept(&mut poller.acceptor, &mut poller.batch, false, max);
             if !poller.acceptor.is_pending() || self.drained >= backlog {
                 poller.acceptor.close(&shared.registry);
             }
         }
-        let deadline = shared.head_deadline();
+        let now = shared.millis_at(Instant::now());
         for (id, slot) in shared.slots.iter() {
             // A worker looks once more whether bytes have come, and closes the connection if not.
             if slot.idle.load(Ordering::Relaxed) && slot.state.advance(PARKED, QUEUED) {
-                shared.wait_in_queue(slot, deadline);
+                shared.wait_in_queue(slot, now);
                 poller.batch.push(Entry { id, is_new: false });
             }
         }

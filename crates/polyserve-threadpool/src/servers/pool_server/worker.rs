@@ -239,33 +239,27 @@ impl Shared {
             tracing::error!(%error, "cannot poll");
             thread::park_timeout(ACCEPT_BACKOFF);
         }
-        let mut deadline = None;
+        let mut millis = None;
         for event in &*events {
             match event.token() {
                 LISTENER => acceptor.notify(),
                 WAKE => {}
                 Token(id) => {
-                    let deadline = *deadline.get_or_insert_with(|| self.head_deadline());
-                    self.event(id, event.is_read_closed() || event.is_error(), deadline, batch);
+                    let now = *millis.get_or_insert_with(|| self.millis_at(Instant::now()));
+                    self.event(id, event.is_read_closed() || event.is_error(), now, batch);
                 }
             }
         }
         events.clear();
         if acceptor.is_pending() {
-            let deadline = deadline.unwrap_or_else(|| self.head_deadline());
-            self.accept(acceptor, batch, refuse, ACCEPT_BATCH, deadline);
+            self.accept(acceptor, batch, refuse, ACCEPT_BATCH);
         }
     }
 
     /// Accepts at most `max` connections into `batch`. Returns the number of connections that came, refused ones included.
-    pub(super) fn accept(
-        &self,
-        acceptor: &mut Acceptor,
-        batch: &mut Vec<Entry>,
-        refuse: bool,
-        max: usize,
-        deadline: u64,
-    ) -> usize {
+    pub(super) fn accept(&self, acceptor: &mut Acceptor, batch: &mut Vec<Entry>, refuse: bool, max: usize) -> usize {
+        let now = self.millis_at(Instant::now());
+        let deadline = self.queue_deadline(now);
         let max_connections = self.server.config.max_connections;
         let room = self.ready.room();
         let mut came = 0;
@@ -276,7 +270,7 @@ impl Shared {
             }
             let Some(stream) = acceptor.accept() else { break };
             came += 1;
-            match if is_full { Err(stream) } else { self.slots.admit(stream, max_connections, deadline) } {
+            match if is_full { Err(stream) } else { self.slots.admit(stream, max_connections, now, deadline) } {
                 Ok(id) => batch.push(Entry { id, is_new: true }),
                 Err(stream) => self.refuse(stream),
             }
@@ -290,7 +284,7 @@ impl Shared {
     /// Answers 503. The connection lingers in a slot beyond the limit. If there is none either, it is closed at once.
     fn refuse(&self, stream: TcpStream) {
         let max = self.server.config.max_connections.saturating_add(REFUSED);
-        match self.slots.admit(stream, max, u64::MAX) {
+        match self.slots.admit(stream, max, 0, u64::MAX) {
             Ok(id) => {
                 self.take(id, QUEUED, |_, open| with_buffers(|buffers| open.reject(&self.server, buffers)));
             }
@@ -306,14 +300,14 @@ impl Shared {
     }
 
     /// Notes an event of connection `id`. `ended`: the client has closed its writing side.
-    fn event(&self, id: usize, ended: bool, deadline: u64, batch: &mut Vec<Entry>) {
+    fn event(&self, id: usize, ended: bool, now: u64, batch: &mut Vec<Entry>) {
         let Some(slot) = self.slots.get(id) else { return };
         if ended {
             slot.ended.store(true, Ordering::Relaxed);
         }
         match slot.state.event() {
             Event::Ready => {
-                self.wait_in_queue(slot, deadline);
+                self.wait_in_queue(slot, now);
                 batch.push(Entry { id, is_new: false });
             }
             Event::Discard => drop(self.take(id, LINGERING, |_, open| match self.discard(open) {
@@ -324,10 +318,12 @@ impl Shared {
         }
     }
 
-    /// Gives a connection that waits for a worker its deadline: the head timeout, if it was idle.
-    pub(super) fn wait_in_queue(&self, slot: &Slot, head_deadline: u64) {
-        if slot.idle.load(Ordering::Relaxed) {
-            self.set_deadline(slot, head_deadline);
+    /// Notes that a connection waits for a worker from `now` on, in milliseconds. Bytes that it has sent are read before
+    /// the timeout of its head or body is judged; so until then it has the timeout of an answer.
+    pub(super) fn wait_in_queue(&self, slot: &Slot, now: u64) {
+        slot.queued_at.store(now, Ordering::Relaxed);
+        if !slot.writing.load(Ordering::Relaxed) {
+            self.set_deadline(slot, self.queue_deadline(now));
         }
     }
 
@@ -343,7 +339,7 @@ impl Shared {
                 for wake_ups in 1.. {
                     let Some(open) = connection.as_mut() else { break };
                     let mut outcome = open.serve(self, &slot.ended, buffers);
-                    if outcome == Outcome::Park && self.is_late(open) {
+                    if outcome == Outcome::Park && self.is_late(slot, open) {
                         outcome = open.time_out(&self.server, buffers);
                     }
                     match self.settle(id, slot, &mut connection, outcome) {
@@ -365,7 +361,7 @@ impl Shared {
         })
     }
 
-    /// Moves a connection that was run to the state that `outcome` calls for.
+    /// Moves a connection that was run to the state that `outcome` calls for. Its deadline is set if it is parked.
     pub(super) fn settle(
         &self,
         id: usize,
@@ -382,24 +378,17 @@ impl Shared {
                 Settled::Done
             }
             Outcome::Yield => {
-                let (_, phase) = open.session.stage();
-                let config = &self.server.config;
-                let deadline = match phase {
-                    Phase::Head | Phase::Body => self.stage_deadline(open, phase, false),
-                    Phase::Idle => self.millis_at(Instant::now() + config.head_timeout),
-                    Phase::Answer => self.millis_at(Instant::now() + config.answer_timeout),
-                };
-                self.set_deadline(slot, deadline);
-                slot.idle.store(false, Ordering::Relaxed);
+                slot.writing.store(false, Ordering::Relaxed);
+                self.wait_in_queue(slot, self.millis_at(Instant::now()));
                 slot.state.requeue();
                 self.ready.requeue(id);
                 Settled::Requeued
             }
             Outcome::Park => {
                 let writing = open.is_writing();
-                let (_, phase) = open.session.stage();
                 slot.idle.store(!open.session.is_busy(), Ordering::Relaxed);
-                self.set_deadline(slot, self.stage_deadline(open, phase, writing));
+                slot.writing.store(writing, Ordering::Relaxed);
+                self.set_deadline(slot, open.deadline);
                 if self.register(id, open, writing).is_err() {
                     self.server.abandon(&mut open.session);
                     self.slots.release(id, connection);
@@ -460,7 +449,7 @@ impl Shared {
         if timeout.is_zero() || open.stream.shutdown(std::net::Shutdown::Write).is_err() {
             return false;
         }
-        self.set_deadline(slot, self.millis_at(Instant::now() + timeout));
+        self.set_deadline(slot, self.millis_at(Instant::now()).saturating_add(millis(timeout)));
         loop {
             if !self.discard(open) || self.register(id, open, false).is_err() {
                 return false;
@@ -487,19 +476,24 @@ impl Shared {
         (millis < u64::MAX).then(|| self.start.checked_add(Duration::from_millis(millis)))?
     }
 
-    pub(super) fn head_deadline(&self) -> u64 {
-        self.millis_at(Instant::now() + self.server.config.head_timeout)
+    fn queue_deadline(&self, now: u64) -> u64 {
+        now.saturating_add(millis(self.server.config.answer_timeout))
     }
 
-    /// The deadline of the wait that a connection is in. It is kept for as long as the wait is the same.
-    fn stage_deadline(&self, open: &mut Connection, phase: Phase, writing: bool) -> u64 {
-        let (request, _) = open.session.stage();
+    /// Sets the deadline of the wait that a connection is in, and returns whether it has passed. The deadline is kept for
+    /// as long as the wait is the same. The time that the connection has waited for a worker counts towards the timeout of
+    /// its head.
+    fn is_late(&self, slot: &Slot, open: &mut Connection) -> bool {
+        let ((request, phase), writing) = (open.session.stage(), open.is_writing());
+        let now = self.millis_at(Instant::now());
         if open.stage.replace((request, phase, writing)) != Some((request, phase, writing)) {
             let config = &self.server.config;
             let timeout = if writing { config.write_timeout } else { phase.timeout(config) };
-            open.deadline = self.millis_at(Instant::now() + timeout);
+            let waited = phase == Phase::Head && request == open.requests;
+            let began = if waited { slot.queued_at.load(Ordering::Relaxed) } else { now };
+            open.deadline = began.saturating_add(millis(timeout));
         }
-        open.deadline
+        open.deadline < now
     }
 
     /// Sets the deadline of a connection at rest. Sequentially consistent with the supervisor's sweep: it reads the slot's
@@ -518,12 +512,6 @@ impl Shared {
         }
     }
 
-    /// Whether the wait that a connection goes on with has lasted too long already. It is judged after a read.
-    fn is_late(&self, open: &Connection) -> bool {
-        let (request, phase) = open.session.stage();
-        open.stage == Some((request, phase, open.is_writing())) && open.deadline < self.millis_at(Instant::now())
-    }
-
     fn note_turn(&self, time: Duration) {
         let time = u64::try_from(time.as_micros()).unwrap_or(MAX_SAMPLE).min(MAX_SAMPLE);
         let before = self.turn_time.load(Ordering::Relaxed);
@@ -534,6 +522,10 @@ impl Shared {
         let time = self.turn_time.load(Ordering::Relaxed).max(1);
         Pace { dispatch: time > SLOW, help_beyond: usize::try_from(HELP_AFTER / time).unwrap_or(0) }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Turn for Shared {
