@@ -255,7 +255,7 @@ fn a_kept_connection_is_served_beside_new_ones_by_a_pool_of_one() {
 fn a_pipelining_client_does_not_keep_the_worker_when_the_queue_is_full() {
     let (running, _) = holding_with(|config| {
         config.workers = Some(1);
-        config.queue = 1;
+        config.queue = Some(1);
     });
     let addr = running.local_addr();
     let stop = AtomicBool::new(false);
@@ -322,7 +322,7 @@ fn a_pipeline_of_deferred_answers_does_not_hold_a_worker() {
 fn a_request_that_waits_for_a_worker_has_a_timeout() {
     let (running, service) = holding_with(|config| {
         config.workers = Some(1);
-        config.queue = 2;
+        config.queue = Some(2);
         config.answer_timeout = Duration::from_millis(100);
     });
     let addr = running.local_addr();

@@ -112,7 +112,7 @@ impl Shared {
         let workers = executor.workers().unwrap_or(cores);
         let config = &server.config;
         let slots = Slots::new(config.max_connections.saturating_add(REFUSED));
-        let ready = ReadyList::new(workers, cores, config.queue, is_shared);
+        let ready = ReadyList::new(workers, cores, config.queue_or_default(), is_shared);
         Ok(Arc::new_cyclic(|this| Self {
             server,
             slots,
