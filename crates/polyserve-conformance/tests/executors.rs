@@ -12,6 +12,7 @@ use polyserve_conformance::broken::executors::{Fault, Faulty};
 use polyserve_conformance::executor::{self, ExecutorSubject};
 use polyserve_conformance::executor_conformance;
 use polyserve_conformance::property::{self, Outcome, Property};
+use polyserve_core::executor::isolated;
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 
@@ -48,6 +49,14 @@ const CAUGHT: &[(Fault, &str)] = &[
     (Fault::LeaksQueuedJobs, "captured_values_are_dropped_exactly_once"),
     (Fault::LeaksThreads, "drop_joins_the_workers"),
     (Fault::JoinsItself, "a_job_that_drops_the_last_handle_does_not_deadlock"),
+    (Fault::DropsWaitForStuck, "a_drop_does_not_wait_for_what_a_deadline_left_behind"),
+    (Fault::GivesUpForGood, "a_later_close_may_wait_longer"),
+    (Fault::WorkersAwaitEachOther, "workers_that_close_their_own_executor_do_not_wait_for_each_other"),
+    (Fault::DropsBehindWorkersClose, "what_is_queued_behind_a_workers_close_still_runs"),
+    (Fault::LooksThenPushes, "a_job_that_races_with_the_close_is_run_once_or_handed_back"),
+    (Fault::DropsPayloadUnguarded, "a_panic_that_panics_as_it_is_dropped_costs_no_worker"),
+    (Fault::DropsJobsUnguarded, "a_captured_value_that_panics_as_a_deadline_drops_it_harms_nobody"),
+    (Fault::RunsAfterDeadline, "a_worker_that_comes_free_after_the_deadline_runs_nothing_more"),
 ];
 
 /// A subject that is given up soon: what it is waited for does not come.
@@ -154,7 +163,7 @@ impl Executor for ThreadPerJob {
         }
         let ended = Arc::clone(&self.ended);
         state.handles.push(thread::spawn(move || {
-            if catch_unwind(AssertUnwindSafe(|| job.run())).is_err() {
+            if !isolated(|| job.run()) {
                 ended.panicked.fetch_add(1, Ordering::SeqCst);
             }
             lock(&ended.threads).push(thread::current().id());

@@ -1,4 +1,4 @@
-//! The executors: through the executor kit, and what they promise beyond it.
+//! The executors in the executor kit, and what they promise beyond it.
 #![cfg(all(feature = "tokio", feature = "smol", feature = "futures"))]
 
 mod closing;
@@ -68,8 +68,8 @@ fn threads_are_named() {
     }
 }
 
-/// tokio keeps a task that is spawned on a thread of its own for that thread alone, to run it next: a job's own job
-/// waited there while its submitter waited for it, although another thread was idle.
+/// tokio keeps a task that one of its threads spawns for that thread, to run it next. A job's own job waited there while
+/// its submitter waited for it, although another thread was idle.
 #[test]
 fn a_job_may_wait_for_a_job_of_its_own_where_another_worker_is_idle() {
     for executor in executors(&bounded(2, 8)) {
@@ -87,7 +87,7 @@ fn a_job_may_wait_for_a_job_of_its_own_where_another_worker_is_idle() {
     }
 }
 
-/// tokio forbids its threads to wait for a runtime's end; `close` and drop must work there as well.
+/// tokio forbids its threads to wait for a runtime's end. `close` and drop must work there too.
 #[test]
 fn an_executor_may_be_closed_and_dropped_by_a_task_of_a_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

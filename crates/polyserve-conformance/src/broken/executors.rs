@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
+use polyserve_core::executor::dispose;
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 
@@ -60,6 +61,18 @@ pub enum Fault {
     LeaksThreads,
     /// A worker that drops its own executor waits for itself.
     JoinsItself,
+    /// A drop waits for threads that a deadline left behind.
+    DropsWaitForStuck,
+    /// A close after a deadline does not wait for the threads that were left behind.
+    GivesUpForGood,
+    /// A worker that closes its executor waits for another worker that does the same.
+    WorkersAwaitEachOther,
+    /// A close by a worker drops the queued jobs.
+    DropsBehindWorkersClose,
+    /// A panic in the destructor of a panic's payload ends the worker.
+    DropsPayloadUnguarded,
+    /// A panic in the destructor of a job that a deadline cut off is not caught.
+    DropsJobsUnguarded,
 }
 
 impl Fault {
@@ -88,6 +101,12 @@ impl Fault {
         Self::LeaksQueuedJobs,
         Self::LeaksThreads,
         Self::JoinsItself,
+        Self::DropsWaitForStuck,
+        Self::GivesUpForGood,
+        Self::WorkersAwaitEachOther,
+        Self::DropsBehindWorkersClose,
+        Self::DropsPayloadUnguarded,
+        Self::DropsJobsUnguarded,
     ];
 }
 
@@ -183,9 +202,14 @@ impl Shared {
             state.threads[index].is_busy = true;
             self.changed.notify_all();
             let held = self.has(Fault::RunsUnderLock).then_some(state);
-            let has_panicked = catch_unwind(AssertUnwindSafe(|| job.run())).is_err();
+            let result = catch_unwind(AssertUnwindSafe(|| job.run()));
+            let has_panicked = result.is_err();
+            let payload_panicked = catch_unwind(AssertUnwindSafe(|| drop(result))).map_err(dispose).is_err();
             state = held.unwrap_or_else(|| lock(&self.state));
             state.threads[index].is_busy = false;
+            if payload_panicked && self.has(Fault::DropsPayloadUnguarded) {
+                break;
+            }
             if has_panicked {
                 state.panicked += u64::from(!self.has(Fault::SwallowsPanicCount));
                 if self.has(Fault::KilledByPanic) {
@@ -252,6 +276,12 @@ impl Shared {
         }
         let me = if self.has(Fault::JoinsItself) { None } else { Some(thread::current().id()) };
         let me = state.threads.iter().position(|thread| Some(thread.id) == me);
+        if me.is_some() && self.has(Fault::DropsBehindWorkersClose) {
+            state.queue.clear();
+        }
+        if state.left_behind && self.has(Fault::GivesUpForGood) {
+            return 1;
+        }
         self.set_closing(&mut state, me, true);
         let mut is_late = false;
         loop {
@@ -269,7 +299,8 @@ impl Shared {
                 continue;
             }
             let awaits = |index: usize, thread: &Thread| {
-                let waits_for_me = Some(index) == me || (me.is_some() && thread.is_closing);
+                let waits_for_me =
+                    Some(index) == me || (me.is_some() && thread.is_closing && !self.has(Fault::WorkersAwaitEachOther));
                 !(thread.is_joined || waits_for_me || (is_late && thread.is_busy))
             };
             if !state.threads.iter().enumerate().any(|(index, thread)| awaits(index, thread)) {
@@ -293,8 +324,12 @@ impl Shared {
         drop(state);
         if self.has(Fault::LeaksQueuedJobs) {
             std::mem::forget(cut);
+        } else if self.has(Fault::DropsJobsUnguarded) {
+            cut.into_iter().for_each(drop);
         } else {
-            drop(cut);
+            for job in cut {
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(job))).map_err(dispose);
+            }
         }
         lock(&self.state)
     }
@@ -339,7 +374,7 @@ impl Executor for Faulty {
 
 impl Drop for Faulty {
     fn drop(&mut self) {
-        let left_behind = lock(&self.shared.state).left_behind;
+        let left_behind = lock(&self.shared.state).left_behind && !self.shared.has(Fault::DropsWaitForStuck);
         self.shared.close(left_behind.then(Instant::now));
     }
 }

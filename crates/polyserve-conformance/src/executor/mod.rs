@@ -62,8 +62,10 @@
 //! * `running`: jobs run, once, in parallel, in order, and a panic harms nobody else.
 //! * `refusing`: a full queue, and room that comes back.
 //! * `closing`: what becomes of queued jobs, of threads, and of captured values.
+//! * `close_edges`: closing after a deadline, from a worker, against submitters, and with destructors that panic.
 //! * `pool`: the executor in the hands of a property, bounded in all it does.
 
+mod close_edges;
 mod closing;
 mod pool;
 mod refusing;
@@ -76,6 +78,13 @@ use polyserve_core::Executor;
 
 use crate::property::kit;
 
+pub use close_edges::{
+    a_captured_value_that_panics_as_a_deadline_drops_it_harms_nobody,
+    a_drop_does_not_wait_for_what_a_deadline_left_behind, a_job_that_races_with_the_close_is_run_once_or_handed_back,
+    a_later_close_may_wait_longer, a_panic_that_panics_as_it_is_dropped_costs_no_worker,
+    a_worker_that_comes_free_after_the_deadline_runs_nothing_more, a_workers_thread_local_may_close_the_executor,
+    what_is_queued_behind_a_workers_close_still_runs, workers_that_close_their_own_executor_do_not_wait_for_each_other,
+};
 pub use closing::{
     a_job_that_drops_the_last_handle_does_not_deadlock, captured_values_are_dropped_exactly_once,
     close_rejects_later_jobs, close_runs_what_was_queued, close_twice_is_harmless,
@@ -113,6 +122,15 @@ kit! {
         drop_joins_the_workers,
         captured_values_are_dropped_exactly_once,
         a_job_that_drops_the_last_handle_does_not_deadlock,
+        a_captured_value_that_panics_as_a_deadline_drops_it_harms_nobody,
+        a_drop_does_not_wait_for_what_a_deadline_left_behind,
+        a_job_that_races_with_the_close_is_run_once_or_handed_back,
+        a_later_close_may_wait_longer,
+        a_panic_that_panics_as_it_is_dropped_costs_no_worker,
+        a_worker_that_comes_free_after_the_deadline_runs_nothing_more,
+        a_workers_thread_local_may_close_the_executor,
+        what_is_queued_behind_a_workers_close_still_runs,
+        workers_that_close_their_own_executor_do_not_wait_for_each_other,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The pools: through the executor kit, bounded and unbounded, and what they promise beyond it.
+//! The pools in the executor kit, bounded and unbounded, and what they promise beyond it.
 
 mod closing;
 mod support;
@@ -15,7 +15,7 @@ use polyserve_conformance::executor_conformance;
 use polyserve_core::{Job, RejectedReason};
 use polyserve_threadpool::{CrossbeamPool, MpscPool, OnFull, PoolConfig, Queue, StealingPool};
 
-use support::{Barred, LONG, Pool, bounded, nothing, occupy, pools, reason, soon, until};
+use support::{LONG, Latch, Pool, bounded, nothing, occupy, pools, reason, soon, until};
 
 executor_conformance!(
     mpsc_pool,
@@ -121,7 +121,7 @@ fn waits_are_sampled_and_last_from_execute_to_the_start() {
     for pool in pools(&bounded(1, 256)) {
         let bar = occupy(&*pool, 1);
         let before = pool.stats().waits.len();
-        // A thread's first job has a stamp, and every 61st.
+        // A thread's first job is stamped, and every 61st after it.
         let submitting = Arc::clone(&pool);
         let submitter = thread::spawn(move || {
             for _ in 0..122 {
@@ -219,10 +219,10 @@ fn the_caller_runs_what_finds_no_room() {
     }
 }
 
-/// Workers that feed themselves for ever must not keep a job from outside waiting.
+/// Workers that feed themselves forever must not starve a job from outside.
 #[test]
 fn a_job_from_outside_is_not_starved_by_jobs_that_submit_themselves() {
-    fn again(pool: &Arc<dyn Pool>, stop: &Barred) {
+    fn again(pool: &Arc<dyn Pool>, stop: &Latch) {
         let (own, its_stop) = (Arc::downgrade(pool), stop.clone());
         let _ = pool.execute(Job::new(move || {
             if let (Some(pool), false) = (own.upgrade(), its_stop.is_open()) {
@@ -231,7 +231,7 @@ fn a_job_from_outside_is_not_starved_by_jobs_that_submit_themselves() {
         }));
     }
     for pool in pools(&bounded(1, 64)) {
-        let stop = Barred::default();
+        let stop = Latch::default();
         (0..4).for_each(|_| again(&pool, &stop));
         let (sender, ran) = mpsc::channel();
         pool.execute(Job::new(move || sender.send(()).unwrap())).unwrap();

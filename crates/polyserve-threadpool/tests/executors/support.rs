@@ -1,4 +1,4 @@
-//! What the tests of the pools share.
+//! Shared parts of the pools' tests.
 
 use std::fmt::Debug;
 use std::sync::mpsc::{self, Receiver};
@@ -14,7 +14,7 @@ pub(super) fn bounded(workers: usize, queue: usize) -> PoolConfig {
     PoolConfig::new(workers).with(|c| c.queue = Queue::Bounded(queue))
 }
 
-/// What the three pools have beside the trait.
+/// What the three pools offer beyond the trait.
 pub(super) trait Pool: Executor {
     fn stats(&self) -> PoolStats;
 }
@@ -46,27 +46,27 @@ pub(super) fn pools(config: &PoolConfig) -> [Arc<dyn Pool>; 3] {
     ]
 }
 
-/// Only waited for in failure.
+/// The time limit for what must happen. Reached only in a failure.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
 pub(super) fn soon<T>(receiver: &Receiver<T>, what: impl Debug) -> T {
     receiver.recv_timeout(LONG).unwrap_or_else(|error| panic!("{what:?}: {error}"))
 }
 
-/// Waits for `done`: for counts that follow a job's end.
+/// Waits for `done`, with a time limit. For counts that change after a job's end.
 pub(super) fn until(what: impl Debug, done: impl Fn() -> bool) {
     let deadline = Instant::now() + LONG;
     while !done() {
-        assert!(Instant::now() < deadline, "{what:?} did not come about");
+        assert!(Instant::now() < deadline, "{what:?} did not happen");
         thread::yield_now();
     }
 }
 
-/// Closed until it is opened.
+/// Blocks threads until it is opened.
 #[derive(Clone, Default)]
-pub(super) struct Barred(Arc<(Mutex<bool>, Condvar)>);
+pub(super) struct Latch(Arc<(Mutex<bool>, Condvar)>);
 
-impl Barred {
+impl Latch {
     pub(super) fn open(&self) {
         *lock(&self.0.0) = true;
         self.0.1.notify_all();
@@ -78,13 +78,13 @@ impl Barred {
 
     pub(super) fn wait(&self) {
         let waited = self.0.1.wait_timeout_while(lock(&self.0.0), LONG, |open| !*open);
-        assert!(*waited.unwrap_or_else(PoisonError::into_inner).0, "nobody opened");
+        assert!(*waited.unwrap_or_else(PoisonError::into_inner).0, "the latch was not opened");
     }
 }
 
-/// Has `number` workers wait at the bar that is answered.
-pub(super) fn occupy(pool: &dyn Executor, number: usize) -> Barred {
-    let bar = Barred::default();
+/// Makes `number` workers wait at the returned latch.
+pub(super) fn occupy(pool: &dyn Executor, number: usize) -> Latch {
+    let bar = Latch::default();
     let (sender, started) = mpsc::channel();
     for _ in 0..number {
         let (sender, bar) = (sender.clone(), bar.clone());
