@@ -67,3 +67,43 @@ fn empty_lines_are_no_request() {
         assert!(answer.is_empty() && ending == Ending::Closed, "{ending:?}\n{}", client.show());
     }
 }
+
+/// hyper took what follows a malformed end of a chunked body as trailers: the next request was swallowed. It also accepted
+/// control bytes in chunk extensions and white space after a chunk's size.
+#[test]
+fn a_malformed_chunked_body_is_refused_and_ends_the_connection() {
+    let running = serve(|_| ());
+    let head = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let entity = r#"{"id":1,"description":"a","value":0.5}"#;
+    let data = format!("{:x}\r\n{entity}\r\n", entity.len());
+    let get = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
+    for body in [
+        format!("{data}0\r\n\n"),
+        format!("{data}0\r\na: b\n\n"),
+        format!("{data}0\r\na: b\n\r\n"),
+        format!("{data}0\n\r\n"),
+        format!("{data}0;a\x01\r\n\r\n"),
+        format!("{data}0 \r\n\r\n"),
+        format!("{:x} \r\n{entity}\r\n0\r\n\r\n", entity.len()),
+        format!("{:x};\x00\r\n{entity}\r\n0\r\n\r\n", entity.len()),
+    ] {
+        // In one piece, the body in a piece of its own, and byte by byte.
+        for size in [usize::MAX, head.len(), 1] {
+            let mut client = client(&running);
+            let sent = format!("{head}{body}{get}");
+            for piece in sent.as_bytes().chunks(size.min(sent.len())) {
+                if client.send(piece).is_err() {
+                    break; // it has been refused
+                }
+            }
+            client.expect_last(400);
+        }
+    }
+    let mut client = client(&running);
+    client
+        .send(format!("{head}{data}0;a=\"b\"\r\nx: y\r\n\r\n{get}{head}{data}0\r\n\r\n{get}").as_bytes())
+        .expect("it is taken");
+    for status in [201, 200, 200, 200] {
+        client.expect(status);
+    }
+}

@@ -1,6 +1,6 @@
-//! A request's head of the `http` crate, as this project's services and judges see it.
+//! Conversion of a request's head from the `http` crate's types to this project's.
 //!
-//! Cost: an array of the fields on the stack; a copy of the target only where it is not a path.
+//! Cost: an array of the fields on the stack. The target is copied only if it is not a path.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use polyserve_core::http1::decode::RequestLine;
 use polyserve_core::service::Header;
 use polyserve_core::{Headers, Version};
 
-/// Most requests have no more fields.
+/// Most requests have at most this many fields.
 const FEW: usize = 16;
 
-/// Shows a head to `look`. Past [`MAX_HEADERS`], fields are left out: who takes so many counts them before.
+/// Calls `look` with a converted head. Fields past [`MAX_HEADERS`] are left out; the caller checks their number.
 pub(crate) fn show<T>(parts: &Parts, look: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> T {
     let target = target(&parts.uri);
     let version = match parts.version {
@@ -49,14 +49,6 @@ fn target(uri: &Uri) -> Cow<'_, str> {
     }
 }
 
-/// How many bytes a head has, each field written as most clients do: one space, before the value.
-#[cfg(feature = "hyper")]
-pub(crate) fn length(line: &RequestLine<'_>, headers: Headers<'_>) -> usize {
-    const LINE: usize = " ".len() + " HTTP/1.1\r\n".len() + "\r\n".len();
-    let fields = headers.iter().map(|(name, value)| name.len() + value.len() + ": \r\n".len());
-    LINE + line.method.len() + line.target.len() + fields.sum::<usize>()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,13 +58,5 @@ mod tests {
         for sent in ["/", "/1?a=b", "*", "http://a/", "http://a:80/x?y", "a:80"] {
             assert_eq!(target(&sent.parse().unwrap()), sent);
         }
-    }
-
-    #[test]
-    #[cfg(feature = "hyper")]
-    fn a_head_is_measured() {
-        let (parts, ()) = http::Request::get("/1").header("Host", "a").header("X", "").body(()).unwrap().into_parts();
-        let measured = show(&parts, |line, headers| length(&line, headers));
-        assert_eq!(measured, b"GET /1 HTTP/1.1\r\nhost: a\r\nx: \r\n\r\n".len());
     }
 }

@@ -1,15 +1,26 @@
-//! A reply, as a response of the `http` crate.
+//! Conversion of a reply to a response of the `http` crate.
+
+use std::any::Any;
 
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use polyserve_core::Reply;
+use polyserve_core::http1::session::panicked;
+use polyserve_core::panics::dispose;
+
+/// The answer to a request whose service panicked. A payload that panics in its destructor has no effect.
+pub(crate) fn panic_reply(panic: Box<dyn Any + Send>) -> Reply {
+    let reply = panicked(panic.as_ref());
+    dispose(panic);
+    reply
+}
 
 /// The status of `reply`.
 pub(crate) fn status(reply: &Reply) -> StatusCode {
     StatusCode::from_u16(reply.status().code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// The fields that `reply` itself has.
+/// Adds the header fields of `reply` to `headers`.
 pub(crate) fn fill(headers: &mut HeaderMap, reply: &Reply) {
     if let Some(content_type) = reply.content_type()
         && !reply.status().is_bodiless()

@@ -1,10 +1,13 @@
-//! One connection as a future that polls hyper's.
+//! One connection, from accept to close: a future that polls hyper's connection.
 //!
-//! hyper parses, frames and encodes; deadlines, the drain, what is sent when, and refusals that can be read are here.
+//! hyper parses, frames and encodes. Deadlines, the drain, sending, and readable errors are here.
 //!
-//! Invariants: whenever it waits, its task is woken by its socket, its answer, its deadline or a shutdown; hyper is not
-//! polled while what it wrote waits for the client. Cost: a read and a write for each batch of requests, a look at the
-//! clock for each wait; a connection that is idle for a second gives hyper's part of it back.
+//! Invariants: whenever the future waits, it is woken by its socket, its answer, its deadline or a shutdown. hyper is not
+//! polled while its output waits for the client. A timeout is judged only after the socket was asked once more: a paused
+//! process loses no request that came in time.
+//!
+//! Cost: a read and a write for each batch of requests, a clock read for each wait. A connection that is idle for a second
+//! drops hyper's part of it.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,137 +26,137 @@ use polyserve_core::http1::Phase;
 use polyserve_core::serving::ServerState;
 use polyserve_core::{BoxFuture, net};
 
-use super::io::Io;
-use super::line::{Line, Shared, Stage, without_blank};
-use super::mark::Mark;
-use super::output::{self, Output};
-use super::refusal;
+use super::connection_state::{ConnectionState, HyperShared, Stage};
+use super::error_response;
+use super::io::{HyperIo, LowWaterMark};
+use super::output::Output;
 use crate::servers::connection_entry::ConnectionEntry;
-use crate::servers::connection_task::ConnectionTask as Departing;
-use crate::servers::tokio_socket::TokioSocket;
+use crate::servers::connection_task::ConnectionTask;
+use crate::servers::tokio_io::TokioIo;
 
-/// What answers the requests of one connection.
-pub(crate) trait Answers:
-    hyper::service::Service<Request<Incoming>, Response = Response<Self::Body>, Error = Infallible, Future = Self::Work>
-    + Clone
+/// A `hyper::service::Service` that answers the requests of one connection.
+pub(crate) trait RequestHandler:
+    hyper::service::Service<
+        Request<Incoming>,
+        Response = Response<Self::Body>,
+        Error = Infallible,
+        Future = Self::ResponseFuture,
+    > + Clone
     + Send
     + Unpin
     + 'static
 {
     type Body: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
-    type Work: Future<Output = Result<Response<Self::Body>, Infallible>> + Send + Unpin + 'static;
+    type ResponseFuture: Future<Output = Result<Response<Self::Body>, Infallible>> + Send + Unpin + 'static;
 }
 
-impl<S, B, W> Answers for S
+impl<S, B, F> RequestHandler for S
 where
-    S: hyper::service::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future = W>
+    S: hyper::service::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future = F>
         + Clone
         + Send
         + Unpin
         + 'static,
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
-    W: Future<Output = Result<Response<B>, Infallible>> + Send + Unpin + 'static,
+    F: Future<Output = Result<Response<B>, Infallible>> + Send + Unpin + 'static,
 {
     type Body = B;
-    type Work = W;
+    type ResponseFuture = F;
 }
 
-/// A connection, from accept to close.
-pub(crate) struct Connection<S: Answers> {
-    line: Arc<Line>,
+/// A connection over HTTP/1.
+pub(crate) struct HyperConnection<S: RequestHandler> {
+    state: Arc<ConnectionState>,
     service: S,
-    hyper: Option<http1::Connection<Io, S>>,
+    /// `None` while the connection is parked, and after its end.
+    hyper: Option<http1::Connection<HyperIo, S>>,
     unsent: Option<Box<Output>>,
-    /// hyper is done; whether to linger.
+    /// hyper is done. Whether to linger.
     end: Option<bool>,
-    departing: Option<Box<Departing<TokioSocket>>>,
-    /// It speaks another protocol, and this serves it.
-    other: Option<BoxFuture<()>>,
+    /// The connection lingers.
+    lingering: Option<Box<ConnectionTask<TokioIo>>>,
+    /// The connection speaks HTTP/2, and this serves it.
+    http2: Option<BoxFuture<()>>,
     waker: Option<Waker>,
-    mark: Mark,
-    waiting: Waiting,
+    mark: LowWaterMark,
+    waiting: WaitReason,
     deadline: Instant,
+    /// The deadline has passed, and the socket is asked once more.
+    last_try: bool,
 }
 
-/// What a deadline is for; while it stays the same, so does the deadline.
+/// What a deadline is for. The deadline stays the same while this does.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Waiting {
+enum WaitReason {
     Nothing,
     Stage(u64, Stage),
-    /// Idle for a while already, without hyper.
+    /// Idle for a while, without hyper.
     Parked(u64),
-    Written,
+    /// Output waits for the client.
+    Write,
 }
 
-/// After so long without a request hyper's part of a connection is given back, buffers and all.
+/// After this time without a request the connection drops hyper's part of it, with its buffers.
 const PARKED_AFTER: Duration = Duration::from_secs(1);
 
-/// Where nothing limits a wait.
+/// The timeout of a wait without a limit.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Polls of hyper before other tasks have their turn; in each it serves up to 16 requests. With 8 of them the runtime, which
-/// looks for other sockets after so many tasks, did not look for seconds where a few clients flooded a slow build.
+/// Polls of hyper before other tasks have their turn. In each, hyper serves up to 16 requests. With 8 polls a debug build
+/// did not poll other sockets for seconds while a few clients pipelined without pause.
 const TURNS: usize = 2;
 
-/// Whether a step can be followed by another now.
+/// What follows a step.
 enum Step {
-    On,
+    Continue,
     Wait,
     End,
 }
 
-impl<S: Answers> Connection<S> {
-    /// One that has just been accepted, or whose first bytes were read `before`.
-    pub(super) fn new(line: Arc<Line>, service: S, before: Bytes) -> Self {
-        let mut connection = Self {
-            line,
+impl<S: RequestHandler> HyperConnection<S> {
+    /// A connection that has just been accepted.
+    pub(super) fn new(state: Arc<ConnectionState>, service: S) -> Self {
+        Self {
+            state,
             service,
             hyper: None,
             unsent: None,
             end: None,
-            departing: None,
-            other: None,
+            lingering: None,
+            http2: None,
             waker: None,
-            mark: Mark::new(),
-            waiting: Waiting::Nothing,
+            mark: LowWaterMark::new(),
+            waiting: WaitReason::Nothing,
             deadline: Instant::now(),
-        };
-        connection.begin(before);
-        connection
+            last_try: false,
+        }
     }
 
-    fn shared(&self) -> &Shared {
-        &self.line.shared
+    fn shared(&self) -> &HyperShared {
+        &self.state.shared
     }
 
     fn server(&self) -> &ServerState {
-        &self.shared().roll.server
+        self.state.server()
     }
 
-    fn place(&self) -> &ConnectionEntry<TokioSocket> {
-        &self.line.place
-    }
-
-    /// Begins anew with what is left of what was read.
-    fn begin(&mut self, before: Bytes) {
-        self.line.state().begin(&before);
-        let io = Io::new(Arc::clone(&self.line), before);
-        self.hyper = Some(self.line.shared.builder.serve_connection(io, self.service.clone()));
+    fn entry(&self) -> &ConnectionEntry<TokioIo> {
+        &self.state.entry
     }
 
     fn run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            self.place().set_waker(cx.waker());
+            self.entry().set_waker(cx.waker());
             self.waker = Some(cx.waker().clone());
         }
         for _ in 0..TURNS {
             match self.turn(cx) {
-                Step::On => {}
+                Step::Continue => {}
                 Step::Wait => return Poll::Pending,
                 Step::End => return Poll::Ready(()),
             }
-            if self.departing.is_some() || self.other.is_some() {
-                self.mark.lower(&self.line);
+            if self.lingering.is_some() || self.http2.is_some() {
+                self.mark.lower(&self.state);
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -168,95 +171,84 @@ impl<S: Answers> Connection<S> {
             return self.abandon();
         }
         if let Some(unsent) = &mut self.unsent {
-            match unsent.write_on(&self.line, cx, self.end.is_some()) {
+            match unsent.poll_send(&self.state.entry, self.state.server(), cx, self.end.is_some()) {
                 Poll::Ready(true) => self.unsent = None,
                 Poll::Ready(false) => return self.abandon(),
-                Poll::Pending => return self.wait_for(Waiting::Written, true),
+                Poll::Pending => return self.wait_for(WaitReason::Write, true),
             }
         }
         if let Some(linger) = self.end {
             return self.close(linger);
         }
-        if self.hyper.is_none() {
-            self.begin(Bytes::new());
-        }
-        let Some(hyper) = &mut self.hyper else { return Step::End };
+        let hyper = self.hyper.get_or_insert_with(|| {
+            let io = HyperIo::new(Arc::clone(&self.state), Bytes::new());
+            self.state.shared.builder.serve_connection(io, self.service.clone())
+        });
         match hyper.poll_without_shutdown(cx) {
             Poll::Ready(result) => {
                 self.finish(result);
-                Step::On
+                Step::Continue
             }
             Poll::Pending => self.after_poll(),
         }
     }
 
-    /// hyper waits for something, or for its next turn.
+    /// Sends what hyper wrote, and waits for what hyper waits for.
     fn after_poll(&mut self) -> Step {
-        let mut state = self.line.state();
+        let mut state = self.state.state();
         let seen = state.take_seen();
         if seen.again || (!seen.dry && !seen.blocked && state.is_reading()) {
-            return Step::On; // what it wrote may leave with what it writes next
+            return Step::Continue; // the output may be sent together with the next one
         }
-        let unsent = state.send(&self.line, false);
+        let unsent = state.send(&self.state, false);
         if seen.blocked || unsent.is_some() {
             drop(state);
             self.unsent = unsent;
-            return Step::On;
+            return Step::Continue;
         }
-        let (requests, stage, missing) = (state.requests, state.stage, state.missing);
-        let stage = match stage {
+        let (requests, missing) = (state.requests, state.missing);
+        let stage = match state.stage {
             Stage::Done if !state.is_reading() => Stage::Body,
-            Stage::Done if state.rests() => Stage::Idle,
+            Stage::Done => state.after_answer(),
             stage => stage,
         };
         drop(state);
         if stage == Stage::Body && seen.dry {
-            self.mark.await_bytes(&self.line, missing);
+            self.mark.await_bytes(&self.state, missing);
         }
         match stage {
-            Stage::Done if !self.look_closely() => Step::On,
-            // It may have begun after that look for more.
-            Stage::Done | Stage::Idle if self.server().shutdown.is_begun() => {
+            // If the shutdown began after the last read, the socket is read once more.
+            Stage::Idle if self.server().shutdown.is_begun() => {
                 if seen.may_leave {
                     Step::End
                 } else {
-                    Step::On
+                    Step::Continue
                 }
             }
-            Stage::Done => self.wait_for(Waiting::Stage(requests, Stage::Idle), false),
-            stage => self.wait_for(Waiting::Stage(requests, stage), stage.is_busy()),
+            stage => self.wait_for(WaitReason::Stage(requests, stage), stage.is_busy()),
         }
     }
 
-    /// Finds out from hyper's own buffer whether the next request has begun; then hyper is to be polled for it.
-    fn look_closely(&mut self) -> bool {
-        let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
-        let left = left.slice_ref(without_blank(&left));
-        let is_idle = left.is_empty();
-        self.begin(left);
-        is_idle
-    }
-
-    /// hyper is done with the connection.
+    /// Ends the connection after hyper is done with it.
     fn finish(&mut self, result: hyper::Result<()>) {
         let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
-        let mut state = self.line.state();
+        let mut state = self.state.state();
         let linger = match result {
-            Ok(()) => !state.input_ended && (state.client_stays || !left.is_empty()),
-            Err(error) if error.is_parse() && state.begins_with_preface(&left) && self.line.shared.http2.is_some() => {
+            Ok(()) => !state.input_ended && (state.must_linger || !left.is_empty()),
+            Err(error) if error.is_parse() && state.begins_with_preface(&left) && self.shared().http2.is_some() => {
                 state.buffers().output.take_back();
                 drop(state);
                 self.end = Some(false);
-                self.other = self.line.shared.http2.as_ref().map(|http2| http2(Arc::clone(&self.line), left));
+                self.http2 = self.shared().http2.as_ref().map(|http2| http2(Arc::clone(&self.state), left));
                 return;
             }
             Err(error) if error.is_parse() => {
-                refusal::replace(&mut state, &self.line.shared, &left);
+                error_response::replace(&mut state, &self.state.shared, &left);
                 true
             }
             #[cfg(feature = "tower")]
-            Err(_) if state.too_large && !state.torn => {
-                refusal::too_large(&mut state, &self.line.shared);
+            Err(_) if state.body_refusal.is_some() && !state.torn => {
+                error_response::replace_begun(&mut state, &self.state.shared);
                 true
             }
             Err(error) => {
@@ -269,20 +261,20 @@ impl<S: Answers> Connection<S> {
         self.send(true);
     }
 
-    /// Sends what has gathered; what the kernel does not take waits.
+    /// Sends the collected output. What the kernel does not accept waits.
     fn send(&mut self, last: bool) {
-        // While something waits, hyper is not polled: nothing has gathered since.
+        // While output waits, hyper is not polled, so nothing was collected since.
         if self.unsent.is_none() {
-            let unsent = self.line.state().send(&self.line, last);
+            let unsent = self.state.state().send(&self.state, last);
             self.unsent = unsent;
         }
     }
 
-    /// Waits until the deadline of `waiting`, which is set where it is new; or does what is due where it has passed.
-    fn wait_for(&mut self, waiting: Waiting, busy: bool) -> Step {
+    /// Waits until the deadline of `waiting`, which is set if the reason is new. Handles a deadline that has passed.
+    fn wait_for(&mut self, waiting: WaitReason, busy: bool) -> Step {
         let now = Instant::now();
         let waiting = match (self.waiting, waiting) {
-            (Waiting::Parked(parked), Waiting::Stage(requests, Stage::Idle)) if parked == requests => {
+            (WaitReason::Parked(parked), WaitReason::Stage(requests, Stage::Idle)) if parked == requests => {
                 self.park(requests)
             }
             (_, waiting) => waiting,
@@ -290,79 +282,101 @@ impl<S: Answers> Connection<S> {
         if self.waiting != waiting {
             self.waiting = waiting;
             self.deadline = now + self.timeout(waiting);
+            self.last_try = false;
         } else if self.deadline <= now {
+            if !std::mem::replace(&mut self.last_try, true) {
+                return self.try_once_more();
+            }
             match waiting {
-                Waiting::Stage(requests, Stage::Idle) if self.server().config.idle_timeout > PARKED_AFTER => {
+                WaitReason::Stage(requests, Stage::Idle) if self.server().config.idle_timeout > PARKED_AFTER => {
                     self.waiting = self.park(requests);
                     self.deadline = now + (self.server().config.idle_timeout - PARKED_AFTER);
+                    self.last_try = false;
                 }
-                Waiting::Stage(_, stage) => return self.time_out(stage),
-                Waiting::Parked(_) => return Step::End,
-                Waiting::Written | Waiting::Nothing => return self.abandon(),
+                WaitReason::Stage(_, stage) => return self.time_out(stage),
+                WaitReason::Parked(_) => return Step::End,
+                WaitReason::Write | WaitReason::Nothing => return self.abandon(),
             }
         }
-        if !matches!(waiting, Waiting::Stage(_, Stage::Body)) {
-            self.mark.lower(&self.line);
+        if !matches!(waiting, WaitReason::Stage(_, Stage::Body)) {
+            self.mark.lower(&self.state);
         }
-        self.shared().roll.set_deadline(self.place(), self.deadline);
-        self.place().set_busy(busy);
+        self.shared().registry.set_deadline(self.entry(), self.deadline);
+        self.entry().set_busy(busy);
         Step::Wait
     }
 
-    /// Does without hyper until something comes: the runtime wakes this task for it all the same.
-    fn park(&mut self, requests: u64) -> Waiting {
-        self.hyper = None;
-        Waiting::Parked(requests)
+    /// Asks the socket before a timeout is judged: after a pause of the process the runtime may not have reported it yet.
+    fn try_once_more(&mut self) -> Step {
+        match &mut self.unsent {
+            Some(unsent) => {
+                let before = unsent.bytes.len();
+                unsent.try_send(&self.state.entry, self.state.server(), self.end.is_some());
+                if unsent.bytes.len() < before {
+                    self.waiting = WaitReason::Nothing; // the client reads
+                }
+            }
+            None => self.state.state().must_read = true,
+        }
+        Step::Continue
     }
 
-    fn timeout(&self, waiting: Waiting) -> Duration {
+    /// Drops hyper's part of the connection until something comes. The runtime still wakes this task.
+    fn park(&mut self, requests: u64) -> WaitReason {
+        self.hyper = None;
+        WaitReason::Parked(requests)
+    }
+
+    fn timeout(&self, waiting: WaitReason) -> Duration {
         let config = &self.server().config;
         match waiting {
-            Waiting::Stage(_, Stage::Idle) => config.idle_timeout.min(PARKED_AFTER),
-            Waiting::Stage(_, Stage::Head) => Phase::Head.timeout(config),
-            Waiting::Stage(_, Stage::Body) => Phase::Body.timeout(config),
-            Waiting::Stage(_, Stage::Answer) => Phase::Answer.timeout(config),
-            Waiting::Stage(_, Stage::Sending | Stage::Done) => FAR,
-            Waiting::Parked(_) => config.idle_timeout,
-            Waiting::Written => config.write_timeout,
-            Waiting::Nothing => Duration::ZERO,
+            WaitReason::Stage(_, Stage::Idle) => config.idle_timeout.min(PARKED_AFTER),
+            WaitReason::Stage(_, Stage::Head) => Phase::Head.timeout(config),
+            WaitReason::Stage(_, Stage::Body) => Phase::Body.timeout(config),
+            WaitReason::Stage(_, Stage::Answer) => Phase::Answer.timeout(config),
+            WaitReason::Stage(_, Stage::Sending | Stage::Done) => FAR,
+            WaitReason::Parked(_) => config.idle_timeout,
+            WaitReason::Write => config.write_timeout,
+            WaitReason::Nothing => Duration::ZERO,
         }
     }
 
     fn time_out(&mut self, stage: Stage) -> Step {
         match stage {
             Stage::Head => {
-                let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
-                if without_blank(&left).is_empty() {
-                    return Step::End;
+                let mut state = self.state.state();
+                if state.scanner.position().is_between_requests {
+                    return Step::End; // only empty lines
                 }
-                refusal::late_head(&mut self.line.state(), &self.line.shared, &left);
+                error_response::late_head(&mut state, &self.state.shared);
+                drop(state);
+                self.hyper = None;
                 self.end = Some(true);
                 self.send(true);
-                Step::On
+                Step::Continue
             }
-            Stage::Body | Stage::Answer if !std::mem::replace(&mut self.line.state().late, true) => Step::On,
-            Stage::Body | Stage::Answer => self.abandon(), // it does not heed it
+            Stage::Body | Stage::Answer if !std::mem::replace(&mut self.state.state().late, true) => Step::Continue,
+            Stage::Body | Stage::Answer => self.abandon(), // the service ignores it
             _ => Step::End,
         }
     }
 
     fn close(&mut self, linger: bool) -> Step {
         let may_linger = linger
-            && self.place().with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
-            && self.shared().roll.begin_linger();
+            && self.entry().with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
+            && self.shared().registry.begin_linger();
         if !may_linger {
             return Step::End;
         }
-        let (roll, place) = (Arc::clone(&self.shared().roll), Arc::clone(&self.line.place));
-        self.departing = Some(Box::new(Departing::lingering(roll, place)));
-        Step::On
+        let (registry, entry) = (Arc::clone(&self.shared().registry), Arc::clone(&self.state.entry));
+        self.lingering = Some(Box::new(ConnectionTask::lingering(registry, entry)));
+        Step::Continue
     }
 
     fn abandon(&mut self) -> Step {
-        let busy = self.unsent.take().is_some() || (self.end.is_none() && self.line.state().stage.is_busy());
+        let busy = self.unsent.take().is_some() || (self.end.is_none() && self.state.state().stage.is_busy());
         if busy && self.server().is_over() {
-            self.shared().roll.count_cut(self.place());
+            self.shared().registry.count_cut(self.entry());
         }
         self.end = Some(false);
         self.hyper = None;
@@ -370,30 +384,30 @@ impl<S: Answers> Connection<S> {
     }
 }
 
-impl<S: Answers> Future for Connection<S> {
+impl<S: RequestHandler> Future for HyperConnection<S> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let connection = self.get_mut();
-        if let Some(departing) = &mut connection.departing {
-            return Pin::new(departing.as_mut()).poll(cx);
+        if let Some(lingering) = &mut connection.lingering {
+            return Pin::new(lingering.as_mut()).poll(cx);
         }
-        if let Some(other) = &mut connection.other {
-            return other.as_mut().poll(cx);
+        if let Some(http2) = &mut connection.http2 {
+            return http2.as_mut().poll(cx);
         }
-        let line = Arc::clone(&connection.line);
-        output::with_buffers(&line, || connection.run(cx))
+        let state = Arc::clone(&connection.state);
+        state.with_buffers(|| connection.run(cx))
     }
 }
 
-impl<S: Answers> Drop for Connection<S> {
+impl<S: RequestHandler> Drop for HyperConnection<S> {
     fn drop(&mut self) {
-        if self.departing.is_none() {
-            self.other = None;
+        if self.lingering.is_none() {
+            self.http2 = None;
             if self.end.is_none() || self.unsent.is_some() {
                 let _ = self.abandon(); // a runtime that ends drops its tasks
             }
-            self.shared().roll.remove(self.place(), false);
+            self.shared().registry.remove(self.entry(), false);
         }
     }
 }

@@ -28,10 +28,10 @@ use polyserve_core::http1::session::OUTPUT_BOUND;
 use polyserve_core::{Answer, BoxFuture, Head, Reply, ServerConfig, Service, Status, timer};
 use tokio::runtime::Handle;
 
-use self::streams::{Counted, Open, Streams};
-use super::io::Io;
-use super::line::{Http2, Line, Stage};
-use super::output::{self, Output};
+use self::streams::{CountedBody, OpenStream, Streams};
+use super::connection_state::{ConnectionState, Http2, Stage};
+use super::io::HyperIo;
+use super::output::Output;
 use super::response::finish;
 use crate::tower::{AsTower, ReplyBody, caught, response};
 
@@ -46,9 +46,9 @@ const TURNS: usize = 8;
 
 /// Has hyper run a stream's task on the runtime.
 #[derive(Clone)]
-struct Tasks(Handle);
+struct SpawnOnRuntime(Handle);
 
-impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Tasks {
+impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for SpawnOnRuntime {
     fn execute(&self, task: F) {
         drop(self.0.spawn(task));
     }
@@ -56,35 +56,44 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for Tasks 
 
 /// How connections of HTTP/2 are served on `runtime`.
 pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
-    let mut builder = http2::Builder::new(Tasks(runtime.clone()));
+    let mut builder = http2::Builder::new(SpawnOnRuntime(runtime.clone()));
     builder
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(u32::try_from(config.max_head).unwrap_or(u32::MAX))
         .max_send_buf_size(OUTPUT_BOUND);
-    Box::new(move |line, before| {
-        line.state().stage = Stage::Answer; // it has stages of its own
-        let streams = Streams::new(Arc::clone(&line));
-        let service = Streaming { streams: Arc::clone(&streams) };
-        let hyper = builder.serve_connection(Io::new(Arc::clone(&line), before), service);
-        let (waiting, deadline) = (Waiting::Streams, Instant::now());
-        Box::pin(Connection { line, streams, hyper, unsent: None, state: State::Open, waker: None, waiting, deadline })
+    Box::new(move |connection, before| {
+        connection.state().stage = Stage::Answer; // it has stages of its own
+        let streams = Streams::new(Arc::clone(&connection));
+        let service = StreamService { streams: Arc::clone(&streams) };
+        let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection), before), service);
+        let (waiting, deadline) = (Http2Wait::Streams, Instant::now());
+        Box::pin(Http2Connection {
+            connection,
+            streams,
+            hyper,
+            unsent: None,
+            state: Http2State::Open,
+            waker: None,
+            waiting,
+            deadline,
+        })
     })
 }
 
 /// A connection, from its preface to its close.
-struct Connection<H> {
-    line: Arc<Line>,
+struct Http2Connection<H> {
+    connection: Arc<ConnectionState>,
     streams: Arc<Streams>,
     hyper: H,
     unsent: Option<Box<Output>>,
-    state: State,
+    state: Http2State,
     waker: Option<Waker>,
-    waiting: Waiting,
+    waiting: Http2Wait,
     deadline: Instant,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Http2State {
     Open,
     /// The client was told to begin nothing more.
     Leaving,
@@ -94,7 +103,7 @@ enum State {
 
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Waiting {
+enum Http2Wait {
     /// Streams have deadlines of their own, until their answers are here; then the client has to take them.
     Streams,
     Idle,
@@ -104,56 +113,56 @@ enum Waiting {
 }
 
 /// hyper's connection, of whatever type.
-trait Serves: Future<Output = hyper::Result<()>> + Unpin + Send {
+trait HyperHttp2: Future<Output = hyper::Result<()>> + Unpin + Send {
     fn leave(&mut self);
 }
 
-impl Serves for http2::Connection<Io, Streaming, Tasks> {
+impl HyperHttp2 for http2::Connection<HyperIo, StreamService, SpawnOnRuntime> {
     fn leave(&mut self) {
         Pin::new(self).graceful_shutdown();
     }
 }
 
-impl<H: Serves> Connection<H> {
+impl<H: HyperHttp2> Http2Connection<H> {
     fn run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            self.line.place.set_waker(cx.waker());
+            self.connection.entry.set_waker(cx.waker());
             self.waker = Some(cx.waker().clone());
         }
-        let line = Arc::clone(&self.line);
-        let server = &line.shared.roll.server;
+        let connection = Arc::clone(&self.connection);
+        let server = connection.server();
         for _ in 0..TURNS {
             if server.is_over() {
                 (0..self.streams.open.load(Ordering::SeqCst)).for_each(|_| server.count_cut());
                 return Poll::Ready(());
             }
             if let Some(unsent) = &mut self.unsent {
-                match unsent.write_on(&line, cx, self.state == State::Over) {
+                match unsent.poll_send(&connection.entry, connection.server(), cx, self.state == Http2State::Over) {
                     Poll::Ready(true) => self.unsent = None,
                     Poll::Ready(false) => return Poll::Ready(()),
-                    Poll::Pending => return self.wait_for(Waiting::Written),
+                    Poll::Pending => return self.wait_for(Http2Wait::Written),
                 }
             }
-            if self.state == State::Over {
+            if self.state == Http2State::Over {
                 return Poll::Ready(());
             }
-            if self.state == State::Open && server.shutdown.is_begun() {
+            if self.state == Http2State::Open && server.shutdown.is_begun() {
                 self.leave();
             }
             if Pin::new(&mut self.hyper).poll(cx).is_ready() {
-                self.state = State::Over;
+                self.state = Http2State::Over;
             }
-            let mut state = line.state();
+            let mut state = connection.state();
             let seen = state.take_seen();
-            self.unsent = state.send(&line, self.state == State::Over);
+            self.unsent = state.send(&connection, self.state == Http2State::Over);
             drop(state);
-            if self.unsent.is_some() || seen.blocked || self.state == State::Over {
+            if self.unsent.is_some() || seen.blocked || self.state == Http2State::Over {
                 continue;
             }
             let waiting = match (self.streams.open.load(Ordering::SeqCst), self.state) {
-                (0, State::Open) => Waiting::Idle,
-                (0, _) => Waiting::Left,
-                _ => Waiting::Streams,
+                (0, Http2State::Open) => Http2Wait::Idle,
+                (0, _) => Http2Wait::Left,
+                _ => Http2Wait::Streams,
             };
             return self.wait_for(waiting);
         }
@@ -163,16 +172,16 @@ impl<H: Serves> Connection<H> {
 
     fn leave(&mut self) {
         self.hyper.leave();
-        self.state = State::Leaving;
+        self.state = Http2State::Leaving;
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();
         }
     }
 
-    fn wait_for(&mut self, waiting: Waiting) -> Poll<()> {
+    fn wait_for(&mut self, waiting: Http2Wait) -> Poll<()> {
         let now = Instant::now();
-        let config = &self.line.shared.roll.server.config;
-        if waiting == Waiting::Streams {
+        let config = &self.connection.server().config;
+        if waiting == Http2Wait::Streams {
             self.waiting = waiting;
             self.deadline = self.streams.held_since().map_or(now + FAR, |since| since + config.write_timeout);
             if self.deadline <= now {
@@ -182,68 +191,68 @@ impl<H: Serves> Connection<H> {
             self.waiting = waiting;
             self.deadline = now
                 + match waiting {
-                    Waiting::Streams => FAR,
-                    Waiting::Idle => config.idle_timeout,
-                    Waiting::Left => config.linger_timeout,
-                    Waiting::Written => config.write_timeout,
+                    Http2Wait::Streams => FAR,
+                    Http2Wait::Idle => config.idle_timeout,
+                    Http2Wait::Left => config.linger_timeout,
+                    Http2Wait::Written => config.write_timeout,
                 };
         } else if self.deadline <= now {
             match waiting {
-                Waiting::Idle => self.leave(),
-                Waiting::Left | Waiting::Written => return Poll::Ready(()),
-                Waiting::Streams => {}
+                Http2Wait::Idle => self.leave(),
+                Http2Wait::Left | Http2Wait::Written => return Poll::Ready(()),
+                Http2Wait::Streams => {}
             }
         }
-        self.line.shared.roll.set_deadline(&self.line.place, self.deadline);
-        self.line.place.set_busy(matches!(waiting, Waiting::Streams | Waiting::Written));
+        self.connection.shared.registry.set_deadline(&self.connection.entry, self.deadline);
+        self.connection.entry.set_busy(matches!(waiting, Http2Wait::Streams | Http2Wait::Written));
         Poll::Pending
     }
 }
 
-impl<H: Serves> Future for Connection<H> {
+impl<H: HyperHttp2> Future for Http2Connection<H> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let connection = self.get_mut();
-        let line = Arc::clone(&connection.line);
-        output::with_buffers(&line, || connection.run(cx))
+        let http2 = self.get_mut();
+        let connection = Arc::clone(&http2.connection);
+        connection.with_buffers(|| http2.run(cx))
     }
 }
 
 /// The service of one connection's streams.
-struct Streaming {
+struct StreamService {
     streams: Arc<Streams>,
 }
 
-impl hyper::service::Service<Request<Incoming>> for Streaming {
-    type Response = Response<Counted>;
+impl hyper::service::Service<Request<Incoming>> for StreamService {
+    type Response = Response<CountedBody>;
     type Error = Infallible;
     type Future = BoxFuture<Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let open = Open::new(&self.streams);
+        let open = OpenStream::new(&self.streams);
         Box::pin(async move {
-            let line = Arc::clone(open.line());
+            let connection = Arc::clone(open.connection());
             let head_only = request.method() == Method::HEAD;
             let mut response = answer(open.streams(), request).await;
             if head_only && let Some(length) = response.body().size_hint().exact() {
                 *response.body_mut() = ReplyBody::of(Bytes::new());
                 response.headers_mut().insert(CONTENT_LENGTH, length.into());
             }
-            finish(&line.shared, response.headers_mut(), false);
-            Ok(response.map(|body| Counted::new(body, open)))
+            finish(&connection.shared, response.headers_mut(), false);
+            Ok(response.map(|body| CountedBody::new(body, open)))
         })
     }
 }
 
 async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<ReplyBody> {
-    let server = &streams.line.shared.roll.server;
+    let server = streams.connection.server();
     let (parts, body) = request.into_parts();
     if parts.headers.len() > server.env.limits.max_headers {
         let detail = "There are more header fields than this server takes.";
         return response(Reply::problem(Status::HEADER_FIELDS_TOO_LARGE, detail), Vec::new());
     }
-    let service = AsTower::new(Arc::new(Noted(Arc::clone(streams)))).with_max_body(server.env.limits.max_body);
+    let service = AsTower::new(Arc::new(TrackedService(Arc::clone(streams)))).with_max_body(server.env.limits.max_body);
     let (method, body) = match within(server.config.body_timeout, service.read(&parts, body)).await {
         Some(Ok(read)) => read,
         Some(Err(reply)) => return response(reply, Vec::new()),
@@ -275,34 +284,34 @@ async fn within<T>(time: Duration, future: impl Future<Output = T>) -> Option<T>
 }
 
 /// The service, and a note of the threads that are in it.
-struct Noted(Arc<Streams>);
+struct TrackedService(Arc<Streams>);
 
-struct Call<'a>(&'a Streams);
+struct ServiceCallCount<'a>(&'a Streams);
 
-impl<'a> Call<'a> {
+impl<'a> ServiceCallCount<'a> {
     fn new(streams: &'a Streams) -> Self {
         streams.calls.fetch_add(1, Ordering::SeqCst);
-        streams.line.place.set_calling(true);
+        streams.connection.entry.set_calling(true);
         Self(streams)
     }
 }
 
-impl Drop for Call<'_> {
+impl Drop for ServiceCallCount<'_> {
     fn drop(&mut self) {
         if self.0.calls.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.line.place.set_calling(false);
+            self.0.connection.entry.set_calling(false);
         }
     }
 }
 
-impl Service for Noted {
+impl Service for TrackedService {
     fn call(&self, request: polyserve_core::Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        let _call = Call::new(&self.0);
-        self.0.line.shared.roll.server.env.service.call(request, body)
+        let _call = ServiceCallCount::new(&self.0);
+        self.0.connection.server().env.service.call(request, body)
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
-        let _call = Call::new(&self.0);
-        self.0.line.shared.roll.server.env.service.head(head)
+        let _call = ServiceCallCount::new(&self.0);
+        self.0.connection.server().env.service.head(head)
     }
 }

@@ -1,9 +1,11 @@
-//! The socket, as hyper reads and writes it.
+//! The socket, as hyper reads and writes it, and its low-water mark.
 //!
-//! Nothing that hyper writes is sent at once: it gathers in the thread's buffer up to [`OUTPUT_BOUND`], and leaves when
-//! hyper has been polled. So pipelined answers leave together, and a client that does not read has no more than that
-//! waiting. The first read is tried before the runtime watches the socket: a request is there when its connection is
-//! accepted, as a rule, and one that is answered and closed at once is never watched.
+//! Output is collected in the thread's buffer, up to [`OUTPUT_BOUND`], and is sent after hyper was polled. So pipelined
+//! answers are sent together, and a client that does not read has at most that many bytes waiting. The first read is tried
+//! before the runtime watches the socket: usually a request is there when its connection is accepted, and a connection
+//! that is closed after one answer is never registered.
+//!
+//! Invariant: hyper gets no byte of a chunked body that the scanner has refused; its next read is an error.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -15,45 +17,48 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use polyserve_core::http1::session::OUTPUT_BOUND;
 use polyserve_core::net;
 
-use super::line::{Line, Stage};
-use super::output::Buffers;
-use crate::servers::async_socket::{AsyncSocket as _, Direction, Transfer};
+use super::connection_state::{ConnectionState, Stage};
+use crate::servers::server_runtime::{AsyncSocket as _, Direction, Transfer};
 
-/// One connection's.
-pub(crate) struct Io {
-    line: Arc<Line>,
-    /// What was read before hyper was asked to.
+/// The socket of one connection.
+pub(crate) struct HyperIo {
+    connection: Arc<ConnectionState>,
+    /// Bytes that were read before and that hyper reads first.
     before: Bytes,
 }
 
-impl Io {
-    pub(super) fn new(line: Arc<Line>, before: Bytes) -> Self {
-        Self { line, before }
+impl HyperIo {
+    pub(super) fn new(connection: Arc<ConnectionState>, before: Bytes) -> Self {
+        Self { connection, before }
     }
 }
 
-impl Read for Io {
+impl Read for HyperIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let Self { line, before } = self.get_mut();
+        let Self { connection, before } = self.get_mut();
         if !before.is_empty() {
             buffer.put_slice(&before.split_to(before.len().min(buffer.remaining())));
             return Poll::Ready(Ok(()));
         }
-        let mut state = line.state();
+        let server = connection.server();
+        let mut state = connection.state();
         let state = &mut *state;
+        if state.scanner.refusal().is_some() {
+            return Poll::Ready(Err(ErrorKind::InvalidData.into()));
+        }
         let room = state.buffers().input.len().min(buffer.remaining());
-        let leaves = matches!(state.stage, Stage::Idle | Stage::Done) && line.shared.roll.server.shutdown.is_begun();
+        let leaves = matches!(state.stage, Stage::Idle | Stage::Done) && server.shutdown.is_begun();
+        let must_read = state.must_read || leaves;
         let Some(input) = state.buffers().input.get_mut(..room) else { return Poll::Pending };
-        match receive(line, cx, input, leaves) {
+        match receive(connection, cx, input, must_read, leaves) {
             Poll::Ready(Ok(0)) => state.input_ended = true,
             Poll::Ready(Ok(count)) => {
-                let input = state.buffers.as_ref().and_then(|buffers| buffers.input.get(..count)).unwrap_or_default();
-                state.fresh = count;
-                state.tally.read(input);
-                buffer.put_slice(input);
-                if state.stage == Stage::Idle {
-                    state.stage = Stage::Head;
+                state.must_read = false;
+                let valid = state.received(count, server);
+                if valid.is_empty() {
+                    return Poll::Ready(Err(ErrorKind::InvalidData.into()));
                 }
+                buffer.put_slice(valid);
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {
@@ -66,59 +71,110 @@ impl Read for Io {
     }
 }
 
-/// Reads. `leaves`: the connection ends if there is nothing, also where the runtime has not heard of it yet.
-fn receive(line: &Line, cx: &mut Context<'_>, input: &mut [u8], leaves: bool) -> Poll<io::Result<usize>> {
-    let place = &line.place;
+/// Reads from the socket. `must_read`: asks the kernel even if the runtime has not reported the socket as readable.
+/// `leaves`: the connection ends if there is nothing, so the runtime need not watch the socket.
+fn receive(
+    connection: &ConnectionState,
+    cx: &mut Context<'_>,
+    input: &mut [u8],
+    must_read: bool,
+    leaves: bool,
+) -> Poll<io::Result<usize>> {
+    let entry = &connection.entry;
     let mut attempt = || -> io::Result<Transfer> {
-        let count = place.with_socket(|socket| net::receive(socket, input))?;
+        let count = entry.with_socket(|socket| net::receive(socket, input))?;
         Ok(Transfer { count, drained: count < input.len() && count > 0 })
     };
-    if leaves || place.socket().is_none() {
+    if must_read || entry.socket().is_none() {
         loop {
             match attempt() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock && leaves => return Poll::Pending,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                other => return Poll::Ready(other.map(|moved| moved.count)),
+                other => return Poll::Ready(other.map(|transfer| transfer.count)),
             }
         }
-        if let Err(error) = place.register() {
-            if line.shared.roll.log_throttle.is_due() {
-                tracing::warn!(%error, "a connection cannot be watched");
+        if let Err(error) = entry.register() {
+            if connection.shared.registry.log_throttle.is_due() {
+                tracing::warn!(%error, "cannot register a connection with the runtime");
             }
             return Poll::Ready(Err(error));
         }
     }
-    match place.socket() {
-        Some(watched) => watched.poll_io(cx, Direction::Read, attempt),
+    match entry.socket() {
+        Some(socket) => socket.poll_io(cx, Direction::Read, attempt),
         None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
     }
 }
 
-impl Write for Io {
+impl Write for HyperIo {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let mut state = self.line.state();
+        let mut state = self.connection.state();
         let state = &mut *state;
-        let output = &mut state.buffers.get_or_insert_with(|| Box::new(Buffers::new())).output;
-        if output.bytes.len() >= OUTPUT_BOUND {
-            state.torn |= output.is_partial();
-            output.try_send(&self.line, false);
-            if output.bytes.len() >= OUTPUT_BOUND {
-                state.seen.blocked = true; // whoever polls hyper sends, and then polls again
+        let is_full =
+            |state: &mut super::connection_state::RequestState| state.buffers().output.bytes.len() >= OUTPUT_BOUND;
+        if is_full(state) {
+            state.torn |= state.buffers().output.is_partial();
+            state.buffers().output.try_send(&self.connection.entry, self.connection.server(), false);
+            if is_full(state) {
+                state.seen.blocked = true; // the connection's future sends, and then polls hyper again
                 return Poll::Pending;
             }
         }
         let taken = bytes.get(..OUTPUT_BOUND).unwrap_or(bytes);
-        output.bytes.extend_from_slice(taken);
+        state.buffers().output.bytes.extend_from_slice(taken);
         Poll::Ready(Ok(taken.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.line.state().flushed();
+        self.connection.state().flushed();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+/// The highest mark. A receive buffer holds more than this, and a body that comes fast is read while it comes.
+const HIGHEST: u64 = 16 * 1024;
+
+/// The mark of a new socket.
+const LOWEST: u64 = 1;
+
+/// The low-water mark of a socket: the number of bytes that must be there before the connection's task is woken.
+///
+/// While a body of known length is awaited, a part of it is of no use. The mark is then what is missing, and the kernel
+/// keeps the parts until then. A wake-up is expensive if the connection's memory was not used for a second: hyper's
+/// connection covers four or five pages. The end of the input and errors wake the task anyway.
+///
+/// Invariants: when hyper waits for the socket, the mark is at most what hyper has yet to read of the present request.
+/// hyper reads from the socket only after it has handed on all that it read before. So the bytes that the service misses
+/// are in the kernel or still to come. If hyper has not read, the mark may be an older one. Then hyper wakes itself and
+/// reads, the mark is set again, and the kernel checks at that moment whether enough is there. In every other wait the
+/// mark is 1.
+///
+/// Cost: two system calls for a body that is awaited, none for a body that comes with its head.
+pub(super) struct LowWaterMark(u64);
+
+impl LowWaterMark {
+    /// The mark of a new socket.
+    pub(super) fn new() -> Self {
+        Self(LOWEST)
+    }
+
+    /// Wakes the task when `missing` bytes are there, or [`HIGHEST`] bytes.
+    pub(super) fn await_bytes(&mut self, connection: &ConnectionState, missing: u64) {
+        let mark = missing.clamp(LOWEST, HIGHEST);
+        // It fails only if the socket is gone. hyper's next read then returns the error.
+        let set = || connection.entry.with_socket(|socket| net::set_receive_low_water(socket, mark as usize));
+        if self.0 != mark && set().is_ok() {
+            self.0 = mark;
+        }
+    }
+
+    /// Wakes the task for any byte.
+    pub(super) fn lower(&mut self, connection: &ConnectionState) {
+        self.await_bytes(connection, LOWEST);
     }
 }

@@ -1,8 +1,8 @@
 //! hyper's codec on tokio's multi-thread runtime: a connection is a task that any worker may run.
 //!
-//! It has hyper parse, frame and encode, and answers what every server here answers all the same: what hyper lets pass is
-//! judged once more before the service is called, and what hyper refuses is told in this project's words. Deadlines are on
-//! the roll that the other servers of this crate use, not hyper's timers.
+//! It has hyper parse, frame and encode, and handler what every server here handler all the same: what hyper lets pass is
+//! valid once more before the service is called, and what hyper refuses is told in this project's words. Deadlines are on
+//! the registry that the other servers of this crate use, not hyper's timers.
 //!
 //! Invariant: an idle connection holds no thread, and after a second no buffer of hyper's: those are the allocator's again.
 //! Cost: what hyper takes, a look at the head, a copy of the answer; a read and a write for each batch of requests. A body
@@ -26,26 +26,25 @@
 //!
 //! * `connection`: one connection as a future that polls hyper's; `io`: its socket as hyper sees it; `line`: what stands
 //!   between the two; `mark`: how many bytes wake it; `output`: what is to be sent.
-//! * `answering`: a service as hyper calls it; `judging`: what is asked of a request beyond what hyper does;
+//! * `answering`: a service as hyper calls it; `validate`: what is asked of a request beyond what hyper does;
 //!   `http2`: a connection of HTTP/2; `streaming`: a `tower::Service` as hyper calls it; `refusal`: what hyper refuses, in our words; `response`, `body`: an answer as hyper takes it.
 
-mod answering;
-mod body;
 mod connection;
+mod connection_state;
+mod error_response;
 #[cfg(feature = "http2")]
 mod http2;
 mod io;
-mod judging;
-mod line;
-mod mark;
 mod output;
-mod refusal;
+mod request_scanner;
 mod response;
+mod service_adapter;
 #[cfg(feature = "tower")]
-mod streaming;
+mod tower_adapter;
+mod validate;
 
 use std::io as std_io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -57,15 +56,15 @@ use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Se
 use tokio::runtime::Handle;
 
 #[cfg(feature = "tower")]
-pub use self::streaming::RequestBody;
+pub use self::tower_adapter::RequestBody;
 
-use self::answering::Answering;
-use self::connection::{Answers, Connection};
-use self::line::{Line, Shared};
-use super::async_listener::AsyncListener;
-use super::connection_registry::{Admission, ConnectionRegistry};
-use super::connection_task::ConnectionTask;
-use super::tokio_socket::{OwnedRuntime, TokioSocket, given_or_owned};
+use self::connection::{HyperConnection, RequestHandler};
+use self::connection_state::{ConnectionState, HyperShared};
+use self::service_adapter::ServiceAdapter;
+use super::accept_loop::AcceptLoop;
+use super::connection_registry::ConnectionRegistry;
+use super::tokio_io::TokioIo;
+use super::tokio_tcp;
 
 /// A server whose connections are hyper's, each a task of a tokio runtime.
 #[derive(Clone, Debug)]
@@ -84,7 +83,6 @@ impl TokioHyper {
     /// Where a limit is none.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        config.refuse_queue("tokio_hyper")?;
         Ok(Self::of(config, None))
     }
 
@@ -97,12 +95,8 @@ impl TokioHyper {
     /// Where a limit is none, or a number of workers is asked for: the runtime has its own.
     pub fn on(runtime: Handle, config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
-        config.refuse_queue("tokio_hyper")?;
         if config.workers.is_some() {
-            return Err(ConfigError::unsupported(
-                "workers",
-                "workers cannot be set for tokio_hyper on a runtime that has its own",
-            ));
+            return Err(ConfigError::new("workers cannot be set for tokio_hyper on a runtime that has its own"));
         }
         Ok(Self::of(config, Some(runtime)))
     }
@@ -147,53 +141,47 @@ impl TokioHyper {
         if self.http2 {
             return Err(ConfigError::new("http2 is not served to a tower::Service").into());
         }
-        let server = ServerState::new(Arc::new(Elsewhere), &self.config);
-        self.serve_with(addr, server, move |line| streaming::Streaming::new(Arc::clone(line), service.clone()))
+        let server = ServerState::new(Arc::new(UnusedService), &self.config);
+        self.serve_with(addr, server, move |connection| {
+            tower_adapter::TowerAdapter::new(Arc::clone(connection), service.clone())
+        })
     }
 
     #[cfg(feature = "http2")]
-    fn http2(&self, handle: &Handle) -> Option<line::Http2> {
+    fn http2(&self, handle: &Handle) -> Option<connection_state::Http2> {
         self.http2.then(|| http2::serve(handle, &self.config))
     }
 
     #[cfg(not(feature = "http2"))]
-    fn http2(&self, _: &Handle) -> Option<line::Http2> {
+    fn http2(&self, _: &Handle) -> Option<connection_state::Http2> {
         None
     }
 
-    /// Serves with `answers` for each connection.
-    fn serve_with<A: Answers>(
+    /// Serves with `handler` for each connection.
+    fn serve_with<A: RequestHandler>(
         &self,
         addr: SocketAddr,
         server: ServerState,
-        answers: impl Fn(&Arc<Line>) -> A + Send + Sync + 'static,
+        handler: impl Fn(&Arc<ConnectionState>) -> A + Send + Sync + 'static,
     ) -> std_io::Result<Running> {
         let listener = net::listen(addr, &self.config)?;
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
-        let roll = ConnectionRegistry::new(server, 1);
-        let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
-        let shared = Shared { http2: self.http2(&handle), ..shared(&roll, &self.config) };
-        let listener = {
-            let _context = handle.enter();
-            AsyncListener::new(&roll, listener)?
-        };
-        drop(handle.spawn(accept_loop(listener, Arc::new(shared), answers, handle.clone())));
-        let (grace, shutdown) = (self.config.drain_grace, roll.server.shutdown.clone());
-        Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || {
-            let drain = roll.supervise();
-            owned.map(OwnedRuntime::shut_down);
-            drain
-        })
+        let registry = ConnectionRegistry::new(server, 1);
+        let (own, handle) = tokio_tcp::runtime(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
+        let shared = HyperShared { http2: self.http2(&handle), ..shared(&registry, &self.config) };
+        start(&handle, &registry, listener, Arc::new(shared), handler)?;
+        let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
+        Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || tokio_tcp::end(&registry, own))
     }
 }
 
 /// Stands where a service would be asked that a `tower::Service` is asked in place of.
 #[cfg(feature = "tower")]
-struct Elsewhere;
+struct UnusedService;
 
 #[cfg(feature = "tower")]
-impl Service for Elsewhere {
+impl Service for UnusedService {
     fn call(&self, _: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> polyserve_core::Answer<polyserve_core::Reply> {
         polyserve_core::Reply::empty(polyserve_core::Status::NOT_FOUND).into()
     }
@@ -205,48 +193,45 @@ impl Server for TokioHyper {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> std_io::Result<Running> {
-        self.serve_with(addr, ServerState::new(service, &self.config), |line| Answering(Arc::clone(line)))
+        self.serve_with(addr, ServerState::new(service, &self.config), |connection| {
+            ServiceAdapter(Arc::clone(connection))
+        })
     }
 }
 
-fn shared(roll: &Arc<ConnectionRegistry<TokioSocket>>, config: &ServerConfig) -> Shared {
+fn shared(registry: &Arc<ConnectionRegistry<TokioIo>>, config: &ServerConfig) -> HyperShared {
     let mut builder = http1::Builder::new();
     builder
         .half_close(true)
         .header_read_timeout(None)
         .max_header_size(config.max_head)
         .max_buf_size(config.max_head.max(OUTPUT_BOUND));
-    Shared {
-        roll: Arc::clone(roll),
+    HyperShared {
+        registry: Arc::clone(registry),
         builder,
         http2: None,
         server_header: config
             .server_header
             .as_deref()
             .and_then(|server_header| HeaderValue::from_str(server_header).ok()),
-        most_requests: if config.requests_per_connection == 0 { u64::MAX } else { config.requests_per_connection },
+        max_requests: if config.requests_per_connection == 0 { u64::MAX } else { config.requests_per_connection },
     }
 }
 
-/// Accepts until a shutdown begins and its backlog is empty. Each connection becomes a task.
-async fn accept_loop<A: Answers>(
-    mut listener: AsyncListener<TokioSocket>,
-    shared: Arc<Shared>,
-    answers: impl Fn(&Arc<Line>) -> A,
-    runtime: Handle,
-) {
-    while let Some(stream) = listener.accept().await {
-        match shared.roll.admit(stream, 0) {
-            Admission::Serve(place) => {
-                let line = Line::new(Arc::clone(&shared), place);
-                let service = answers(&line);
-                drop(runtime.spawn(Connection::new(line, service, Bytes::new())));
-            }
-            rejected => {
-                if let Some(rejected) = ConnectionTask::reject(&shared.roll, rejected) {
-                    drop(runtime.spawn(rejected));
-                }
-            }
-        }
-    }
+fn start<A: RequestHandler>(
+    handle: &Handle,
+    registry: &Arc<ConnectionRegistry<TokioIo>>,
+    listener: TcpListener,
+    shared: Arc<HyperShared>,
+    handler: impl Fn(&Arc<ConnectionState>) -> A + Send + Sync + 'static,
+) -> std_io::Result<()> {
+    let _context = handle.enter();
+    let receive = move |_: &Arc<ConnectionRegistry<TokioIo>>, runtime: &TokioIo, place| {
+        let connection = ConnectionState::new(Arc::clone(&shared), place);
+        let service = handler(&connection);
+        super::server_runtime::ServerRuntime::spawn(runtime, HyperConnection::new(connection, service));
+    };
+    let accepting = AcceptLoop::new(registry, &TokioIo(handle.clone()), listener, 0, receive)?;
+    drop(handle.spawn(accepting.run()));
+    Ok(())
 }

@@ -1,4 +1,6 @@
-//! What is to be sent, and a thread's buffers.
+//! The output of a connection, and the buffers that a thread lends to it.
+//!
+//! Invariant: an answer counts as answered once the kernel has its last byte. Cost: a copy of each answer into the buffer.
 
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
@@ -7,17 +9,19 @@ use std::time::SystemTime;
 
 use polyserve_core::http1::date::Date;
 use polyserve_core::net;
+use polyserve_core::serving::ServerState;
 
-use super::line::Line;
-use crate::servers::async_socket::{AsyncSocket as _, Direction, Transfer};
+use crate::servers::connection_entry::ConnectionEntry;
+use crate::servers::server_runtime::{AsyncSocket as _, Direction, Transfer};
+use crate::servers::tokio_io::TokioIo;
 
-/// Bytes read at once.
+/// The number of bytes of one read.
 const INPUT: usize = 32 * 1024;
 
-/// A larger buffer is given back after use.
+/// A larger output buffer is freed after use.
 const KEPT_CAPACITY: usize = 256 * 1024;
 
-/// Answers that have not left yet, and where each of them ends.
+/// Answers that have not been sent, and where each of them ends.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
@@ -25,14 +29,14 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// So many answers end here.
+    /// Marks the end of this many answers.
     pub(super) fn end(&mut self, answers: u32) {
         for _ in 0..answers {
             self.ends.push(self.bytes.len());
         }
     }
 
-    /// Takes back what follows the last whole answer; says its status, where it is the head of one.
+    /// Removes what follows the last complete answer. Returns its status if it is the head of an answer.
     pub(super) fn take_back(&mut self) -> Option<u16> {
         let whole = self.ends.last().copied().unwrap_or(0);
         let code = self.bytes.get(whole..)?.get(9..12)?;
@@ -50,40 +54,46 @@ impl Output {
         self.bytes.is_empty()
     }
 
-    /// Whether a part of an answer follows the last whole one.
+    /// Whether a part of an answer follows the last complete one.
     pub(super) fn is_partial(&self) -> bool {
         self.bytes.len() > self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Sends what the kernel takes, and counts the answers in it. An error is met again with the rest.
-    pub(super) fn try_send(&mut self, line: &Line, last: bool) {
+    /// Sends what the kernel accepts, and counts the answers in it. An error will occur again when the rest is sent.
+    pub(super) fn try_send(&mut self, entry: &ConnectionEntry<TokioIo>, server: &ServerState, last: bool) {
         if !self.is_empty()
-            && let Ok(answered) = line.place.with_socket(|socket| self.send(socket, last))
+            && let Ok(answered) = entry.with_socket(|socket| self.send(socket, last))
         {
-            line.shared.roll.server.count_answered(answered);
+            server.count_answered(answered);
         }
     }
 
-    /// Sends what the kernel takes; says how many answers are now with it.
+    /// Sends what the kernel accepts. Returns the number of answers that are complete with it.
     pub(super) fn send(&mut self, socket: BorrowedFd<'_>, last: bool) -> std::io::Result<u64> {
         let count = net::send(socket, &self.bytes, last)?;
         Ok(self.advance(count))
     }
 
-    /// Sends on, once the kernel takes more, until all is sent. False where the client is gone.
-    pub(super) fn write_on(&mut self, line: &Line, cx: &mut Context<'_>, last: bool) -> Poll<bool> {
-        if line.place.register().is_err() {
+    /// Sends the rest, each time the kernel accepts more. Returns false if the client is gone.
+    pub(super) fn poll_send(
+        &mut self,
+        entry: &ConnectionEntry<TokioIo>,
+        server: &ServerState,
+        cx: &mut Context<'_>,
+        last: bool,
+    ) -> Poll<bool> {
+        if entry.register().is_err() {
             return Poll::Ready(false);
         }
-        let Some(watched) = line.place.socket() else { return Poll::Ready(false) };
+        let Some(socket) = entry.socket() else { return Poll::Ready(false) };
         while !self.is_empty() {
             let attempt = || {
                 let whole = self.bytes.len();
-                let answered = line.place.with_socket(|socket| self.send(socket, last))?;
-                line.shared.roll.server.count_answered(answered);
+                let answered = entry.with_socket(|socket| self.send(socket, last))?;
+                server.count_answered(answered);
                 Ok(Transfer { count: whole - self.bytes.len(), drained: !self.is_empty() })
             };
-            match watched.poll_io(cx, Direction::Write, attempt) {
+            match socket.poll_io(cx, Direction::Write, attempt) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(count)) if count > 0 => {}
                 Poll::Ready(_) => return Poll::Ready(false),
@@ -92,7 +102,7 @@ impl Output {
         Poll::Ready(true)
     }
 
-    /// Forgets the first `count` bytes; says how many answers ended in them.
+    /// Removes the first `count` bytes. Returns the number of answers that end in them.
     fn advance(&mut self, count: usize) -> u64 {
         let whole = self.ends.partition_point(|end| *end <= count);
         if count >= self.bytes.len() {
@@ -111,21 +121,21 @@ impl Output {
     }
 }
 
-/// What a thread has at hand while it serves.
+/// The buffers of a thread.
 #[derive(Debug)]
-pub(super) struct Buffers {
+pub(super) struct HyperBuffers {
     pub(super) input: Box<[u8]>,
     pub(super) output: Output,
     date: Date,
 }
 
-impl Buffers {
+impl HyperBuffers {
     pub(super) fn new() -> Self {
         let date = Date::new(SystemTime::now());
         Self { input: vec![0; INPUT].into_boxed_slice(), output: Output::default(), date }
     }
 
-    /// The output, and the date of now.
+    /// The output, and the present date.
     pub(super) fn dated(&mut self) -> (&mut Output, &str) {
         self.date.refresh(SystemTime::now());
         (&mut self.output, self.date.as_str())
@@ -133,20 +143,20 @@ impl Buffers {
 }
 
 thread_local! {
-    static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
+    static BUFFERS: Cell<Option<Box<HyperBuffers>>> = const { Cell::new(None) };
 }
 
-/// Lends the thread's buffers to a connection while it is served. Foreign code that serves another one meanwhile finds none
-/// and makes its own.
-pub(super) fn with_buffers<T>(line: &Line, serve: impl FnOnce() -> T) -> T {
-    line.state().buffers = BUFFERS.take();
-    let served = serve();
-    let mut buffers = line.state().buffers.take();
+/// Takes the thread's buffers, if they are not in use.
+pub(super) fn take_buffers() -> Option<Box<HyperBuffers>> {
+    BUFFERS.take()
+}
+
+/// Gives the buffers back to the thread. Drops the output that a closed connection left in them.
+pub(super) fn keep_buffers(mut buffers: Option<Box<HyperBuffers>>) {
     if let Some(buffers) = &mut buffers {
-        buffers.output.clear(); // what a connection that was given up had to say is nobody's
+        buffers.output.clear();
     }
     BUFFERS.set(buffers);
-    served
 }
 
 #[cfg(test)]

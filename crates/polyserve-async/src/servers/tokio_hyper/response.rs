@@ -1,17 +1,28 @@
-//! An answer's head, as hyper takes it.
+//! A response, as hyper takes it: the head, and a body that reports its end.
+//!
+//! A service writes into the thread's spare buffer. hyper copies the buffer behind the head and drops it, which returns it to
+//! the thread. Cost: no allocation for a body that is written in place; one for a body of several pieces.
 
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
 use http::header::{CONNECTION, SERVER};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response};
+use http_body::{Body, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
 use polyserve_core::Reply;
-use polyserve_core::service::Body;
+use polyserve_core::service::Body as ReplyBody;
 
-use super::line::Shared;
+use super::connection_state::{ConnectionState, HyperShared};
 use crate::types::reply::{fill, status};
 
 /// The head of `reply`, in the empty map `headers`, and its body.
-pub(super) fn head(shared: &Shared, reply: Reply, close: bool, mut headers: HeaderMap) -> (Parts, Body) {
+pub(super) fn head(shared: &HyperShared, reply: Reply, close: bool, mut headers: HeaderMap) -> (Parts, ReplyBody) {
     fill(&mut headers, &reply);
     finish(shared, &mut headers, close);
     let (mut parts, ()) = Response::new(()).into_parts();
@@ -25,11 +36,156 @@ pub(super) fn head(shared: &Shared, reply: Reply, close: bool, mut headers: Head
 }
 
 /// The fields that are the server's.
-pub(super) fn finish(shared: &Shared, headers: &mut HeaderMap, close: bool) {
+pub(super) fn finish(shared: &HyperShared, headers: &mut HeaderMap, close: bool) {
     if let Some(server_header) = &shared.server_header {
         headers.insert(SERVER, server_header.clone());
     }
     if close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+/// hyper copies bodies behind heads: it is handed a large one in pieces of this many bytes, so that no copy is larger.
+pub(super) const PIECE: usize = 64 * 1024;
+
+/// A larger spare buffer is given back to the allocator.
+const KEPT_CAPACITY: usize = 256 * 1024;
+
+thread_local! {
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The thread's spare buffer, empty; to be given back by [`give_back`].
+pub(super) fn spare() -> Vec<u8> {
+    SPARE.take()
+}
+
+/// Keeps `buffer` as the thread's spare one.
+pub(super) fn give_back(mut buffer: Vec<u8>) {
+    if buffer.capacity() <= KEPT_CAPACITY {
+        buffer.clear();
+        SPARE.set(buffer);
+    }
+}
+
+/// A body that is here whole.
+pub(crate) enum FullBody {
+    /// In a buffer that was the thread's spare one.
+    Buffer(Vec<u8>),
+    /// UnusedService.
+    Shared(Bytes),
+}
+
+impl FullBody {
+    fn len(&self) -> usize {
+        match self {
+            Self::Buffer(bytes) => bytes.len(),
+            Self::Shared(bytes) => bytes.len(),
+        }
+    }
+
+    /// The next piece, at most [`PIECE`] bytes.
+    fn next(&mut self) -> Option<BodyPiece> {
+        if self.len() == 0 {
+            return None;
+        }
+        match std::mem::replace(self, Self::Shared(Bytes::new())) {
+            Self::Buffer(bytes) if bytes.len() <= PIECE => Some(BodyPiece::Buffer { bytes, at: 0 }),
+            Self::Buffer(bytes) => {
+                *self = Self::Shared(bytes.into());
+                self.next()
+            }
+            Self::Shared(mut bytes) => {
+                let piece = bytes.split_to(bytes.len().min(PIECE));
+                *self = Self::Shared(bytes);
+                Some(BodyPiece::Shared(piece))
+            }
+        }
+    }
+}
+
+impl Body for FullBody {
+    type Data = BodyPiece;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<BodyPiece>, Infallible>>> {
+        Poll::Ready(self.get_mut().next().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.len() as u64)
+    }
+}
+
+/// A piece of a [`FullBody`].
+pub(crate) enum BodyPiece {
+    Buffer { bytes: Vec<u8>, at: usize },
+    Shared(Bytes),
+}
+
+impl Buf for BodyPiece {
+    fn remaining(&self) -> usize {
+        self.chunk().len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Self::Buffer { bytes, at } => bytes.get(*at..).unwrap_or_default(),
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        match self {
+            Self::Buffer { at, .. } => *at += count,
+            Self::Shared(bytes) => bytes.advance(count),
+        }
+    }
+}
+
+impl Drop for BodyPiece {
+    fn drop(&mut self) {
+        if let Self::Buffer { bytes, .. } = self {
+            give_back(std::mem::take(bytes));
+        }
+    }
+}
+
+/// A body that tells its connection when hyper has the last of it.
+pub(crate) struct TrackedBody<B> {
+    connection: Arc<ConnectionState>,
+    body: B,
+}
+
+impl<B> TrackedBody<B> {
+    pub(super) fn new(connection: Arc<ConnectionState>, body: B) -> Self {
+        Self { connection, body }
+    }
+}
+
+impl<B: Body + Unpin> Body for TrackedBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B> Drop for TrackedBody<B> {
+    fn drop(&mut self) {
+        self.connection.end_answer();
     }
 }

@@ -14,30 +14,30 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use polyserve_core::sync::lock;
 
-use super::super::line::Line;
+use super::super::connection_state::ConnectionState;
 use crate::tower::ReplyBody;
 
 /// What the streams of a connection share.
 pub(super) struct Streams {
-    pub(super) line: Arc<Line>,
+    pub(super) connection: Arc<ConnectionState>,
     /// Requests that are not wholly answered.
     pub(super) open: AtomicUsize,
     /// Threads in the service's code.
     pub(super) calls: AtomicUsize,
-    held: Mutex<Waiting>,
+    held: Mutex<HeldAnswers>,
 }
 
-/// Answers that are here, and wait for the client to take them.
-struct Waiting {
+/// RequestHandler that are here, and wait for the client to take them.
+struct HeldAnswers {
     answers: usize,
     /// When the client took the last of any of them; or when the first came.
     since: Instant,
 }
 
 impl Streams {
-    pub(super) fn new(line: Arc<Line>) -> Arc<Self> {
-        let held = Mutex::new(Waiting { answers: 0, since: Instant::now() });
-        Arc::new(Self { line, open: AtomicUsize::new(0), calls: AtomicUsize::new(0), held })
+    pub(super) fn new(connection: Arc<ConnectionState>) -> Arc<Self> {
+        let held = Mutex::new(HeldAnswers { answers: 0, since: Instant::now() });
+        Arc::new(Self { connection, open: AtomicUsize::new(0), calls: AtomicUsize::new(0), held })
     }
 
     /// Since when the client has taken nothing of the answers that wait for it, where any do. It is for the connection as a
@@ -49,13 +49,13 @@ impl Streams {
 }
 
 /// A request that is not wholly answered.
-pub(super) struct Open {
+pub(super) struct OpenStream {
     streams: Arc<Streams>,
     /// Its answer waits for the client.
     is_held: bool,
 }
 
-impl Open {
+impl OpenStream {
     pub(super) fn new(streams: &Arc<Streams>) -> Self {
         streams.open.fetch_add(1, Ordering::SeqCst);
         Self { streams: Arc::clone(streams), is_held: false }
@@ -65,8 +65,8 @@ impl Open {
         &self.streams
     }
 
-    pub(super) fn line(&self) -> &Arc<Line> {
-        &self.streams.line
+    pub(super) fn connection(&self) -> &Arc<ConnectionState> {
+        &self.streams.connection
     }
 
     /// The answer is here.
@@ -88,11 +88,11 @@ impl Open {
 
     /// The answer is complete.
     fn end(self) {
-        self.streams.line.end_answer();
+        self.streams.connection.end_answer();
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         if self.is_held {
             lock(&self.streams.held).answers -= 1;
@@ -103,13 +103,13 @@ impl Drop for Open {
 
 /// An answer's body, of one piece. The answer counts before hyper flushes its last byte, for the connection's task may end
 /// with that.
-pub(super) struct Counted {
+pub(super) struct CountedBody {
     body: ReplyBody,
-    open: Option<Open>,
+    open: Option<OpenStream>,
 }
 
-impl Counted {
-    pub(super) fn new(body: ReplyBody, open: Open) -> Self {
+impl CountedBody {
+    pub(super) fn new(body: ReplyBody, open: OpenStream) -> Self {
         if body.is_end_stream() {
             open.end();
             return Self { body, open: None };
@@ -118,15 +118,15 @@ impl Counted {
     }
 }
 
-impl Body for Counted {
-    type Data = Held;
+impl Body for CountedBody {
+    type Data = HeldBytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Held>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<HeldBytes>, Infallible>>> {
         let Self { body, open } = self.get_mut();
         let polled = Pin::new(body).poll_frame(cx);
         polled.map(|frame| {
-            frame.map(|frame| frame.map(|frame| frame.map_data(|bytes| Held { bytes, open: open.take() })))
+            frame.map(|frame| frame.map(|frame| frame.map_data(|bytes| HeldBytes { bytes, open: open.take() })))
         })
     }
 
@@ -140,12 +140,12 @@ impl Body for Counted {
 }
 
 /// A body that hyper's codec has, and writes as the client's window allows.
-pub(super) struct Held {
+pub(super) struct HeldBytes {
     bytes: Bytes,
-    open: Option<Open>,
+    open: Option<OpenStream>,
 }
 
-impl Buf for Held {
+impl Buf for HeldBytes {
     fn remaining(&self) -> usize {
         self.bytes.len()
     }
@@ -156,7 +156,7 @@ impl Buf for Held {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        self.open.iter().for_each(Open::taken);
+        self.open.iter().for_each(OpenStream::taken);
         if self.bytes.is_empty()
             && let Some(open) = self.open.take()
         {

@@ -16,14 +16,16 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use polyserve_core::http1::decode::Framing;
-use polyserve_core::http1::session::panicked;
-use polyserve_core::server::panic_text;
+use polyserve_core::panics::text_of;
 use polyserve_core::service::Body as ReplyBody;
 use polyserve_core::{Reply, Status};
 
-use super::body::{Marked, PIECE};
-use super::line::{Line, Stage};
-use super::{judging, response};
+use super::connection_state::{ConnectionState, Stage};
+use super::error_response::TOO_LARGE;
+use super::response;
+use super::response::{PIECE, TrackedBody};
+use super::validate::validate;
+use crate::types::reply::panic_reply;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -33,14 +35,14 @@ pub struct RequestBody {
     incoming: Incoming,
     /// Bytes that may still come.
     room: usize,
-    line: Arc<Line>,
+    connection: Arc<ConnectionState>,
     ended: bool,
 }
 
 impl RequestBody {
     fn end(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
-            let mut state = self.line.state();
+            let mut state = self.connection.state();
             state.body_is_open = false;
             if state.stage == Stage::Body {
                 state.stage = Stage::Answer;
@@ -60,7 +62,7 @@ impl Body for RequestBody {
         }
         let polled = Pin::new(&mut body.incoming).poll_frame(cx);
         Poll::Ready(match polled {
-            Poll::Pending if body.line.state().late => Some(Err("the body did not come in time".into())),
+            Poll::Pending if body.connection.state().late => Some(Err("the body did not come in time".into())),
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
@@ -71,10 +73,14 @@ impl Body for RequestBody {
                     }
                     return Poll::Ready(Some(Ok(frame)));
                 }
-                body.line.state().too_large = true;
+                body.connection.state().body_refusal = Some(TOO_LARGE);
                 Some(Err("the body is larger than this server takes".into()))
             }
-            Poll::Ready(Some(Err(error))) => Some(Err(error.into())),
+            Poll::Ready(Some(Err(error))) => {
+                let mut state = body.connection.state();
+                state.body_refusal = state.scanner.refusal();
+                Some(Err(error.into()))
+            }
             Poll::Ready(None) => {
                 body.end();
                 None
@@ -94,7 +100,7 @@ impl Body for RequestBody {
 impl Drop for RequestBody {
     fn drop(&mut self) {
         if !self.ended {
-            self.line.state().turn_down();
+            self.connection.state().reply_early();
         }
         self.end();
     }
@@ -107,20 +113,20 @@ impl fmt::Debug for RequestBody {
 }
 
 /// An answer's body.
-pub(crate) struct Streamed {
+pub(crate) struct StreamedBody {
     body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>,
     rest: Bytes,
-    line: Arc<Line>,
+    connection: Arc<ConnectionState>,
 }
 
-impl Streamed {
+impl StreamedBody {
     fn next(&mut self) -> Option<Frame<Bytes>> {
         let piece = self.rest.split_to(self.rest.len().min(PIECE));
         (!piece.is_empty()).then(|| Frame::data(piece))
     }
 }
 
-impl Body for Streamed {
+impl Body for StreamedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -130,7 +136,7 @@ impl Body for Streamed {
             return Poll::Ready(Some(Ok(piece)));
         }
         let polled = {
-            let _calling = Calling::new(&body.line);
+            let _calling = ServiceCall::new(&body.connection);
             catch_unwind(AssertUnwindSafe(|| body.body.as_mut().poll_frame(cx)))
         };
         match polled {
@@ -143,8 +149,7 @@ impl Body for Streamed {
             })),
             Ok(other) => other,
             Err(panic) => {
-                let text = panic_text(panic.as_ref());
-                tracing::warn!(text, "an answer's body panicked");
+                tracing::warn!(text = text_of(panic), "an answer's body panicked");
                 Poll::Ready(Some(Err("the answer's body panicked".into())))
             }
         }
@@ -160,25 +165,25 @@ impl Body for Streamed {
 }
 
 /// Says that a thread is in the service's code for as long as it lives.
-struct Calling<'a>(&'a Line);
+struct ServiceCall<'a>(&'a ConnectionState);
 
-impl<'a> Calling<'a> {
-    fn new(line: &'a Line) -> Self {
-        line.place.set_calling(true);
-        Self(line)
+impl<'a> ServiceCall<'a> {
+    fn new(connection: &'a ConnectionState) -> Self {
+        connection.entry.set_calling(true);
+        Self(connection)
     }
 }
 
-impl Drop for Calling<'_> {
+impl Drop for ServiceCall<'_> {
     fn drop(&mut self) {
-        self.0.place.set_calling(false);
+        self.0.entry.set_calling(false);
     }
 }
 
 /// A body whose errors are boxed.
-struct Boxed<B>(Pin<Box<B>>);
+struct BoxedErrorBody<B>(Pin<Box<B>>);
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for Boxed<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for BoxedErrorBody<B> {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -196,130 +201,135 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for Boxed<B> {
 }
 
 /// The service of one connection.
-pub(crate) struct Streaming<S> {
-    line: Arc<Line>,
+pub(crate) struct TowerAdapter<S> {
+    connection: Arc<ConnectionState>,
     service: S,
 }
 
-impl<S> Streaming<S> {
-    pub(super) fn new(line: Arc<Line>, service: S) -> Self {
-        Self { line, service }
+impl<S> TowerAdapter<S> {
+    pub(super) fn new(connection: Arc<ConnectionState>, service: S) -> Self {
+        Self { connection, service }
     }
 }
 
-impl<S: Clone> Clone for Streaming<S> {
+impl<S: Clone> Clone for TowerAdapter<S> {
     fn clone(&self) -> Self {
-        Self { line: Arc::clone(&self.line), service: self.service.clone() }
+        Self { connection: Arc::clone(&self.connection), service: self.service.clone() }
     }
 }
 
-impl<S, B> hyper::service::Service<Request<Incoming>> for Streaming<S>
+impl<S, B> hyper::service::Service<Request<Incoming>> for TowerAdapter<S>
 where
     S: tower_service::Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Into<BoxError>,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    type Response = Response<Marked<Streamed>>;
+    type Response = Response<TrackedBody<StreamedBody>>;
     type Error = Infallible;
-    type Future = Work<B>;
+    type Future = TowerFuture<B>;
 
-    fn call(&self, request: Request<Incoming>) -> Work<B> {
+    fn call(&self, request: Request<Incoming>) -> TowerFuture<B> {
         let (mut parts, incoming) = request.into_parts();
-        let line = Arc::clone(&self.line);
+        let connection = Arc::clone(&self.connection);
         let is_bodiless = incoming.is_end_stream();
-        let room = line.shared.roll.server.env.limits.max_body;
-        let judged = match judging::judge(&line, &parts, is_bodiless) {
-            Err(refusal) => return Work::refused(line, Reply::problem(refusal.status, refusal.detail)),
-            Ok(judged) => judged,
+        let room = connection.server().env.limits.max_body;
+        let valid = match validate(&connection, &parts, is_bodiless) {
+            Err(refusal) => return TowerFuture::refused(connection, Reply::problem(refusal.status, refusal.detail)),
+            Ok(valid) => valid,
         };
-        if matches!(judged.framing, Framing::Length(length) if length > room as u64) {
-            line.state().turn_down();
-            return Work::refused(line, too_large());
+        if matches!(valid.framing, Framing::Length(length) if length > room as u64) {
+            connection.state().reply_early();
+            return TowerFuture::refused(connection, Reply::problem(TOO_LARGE.status, TOO_LARGE.detail));
         }
         if !is_bodiless {
-            line.state().body_is_open = true;
+            connection.state().body_is_open = true;
         }
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
-        let body = RequestBody { incoming, room, line: Arc::clone(&line), ended: is_bodiless };
+        let body = RequestBody { incoming, room, connection: Arc::clone(&connection), ended: is_bodiless };
         let mut service = self.service.clone();
         let future = async move {
             poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
             service.call(Request::from_parts(parts, body)).await.map_err(Into::into)
         };
-        Work { line, close: judged.is_last, state: State::Called(Box::pin(future)) }
+        TowerFuture { connection, close: valid.is_last, state: TowerState::Called(Box::pin(future)) }
     }
 }
 
-type Called<B> = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
+type BoxedCall<B> = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
 
 /// A request's answer, in the making.
-pub(crate) struct Work<B> {
-    line: Arc<Line>,
+pub(crate) struct TowerFuture<B> {
+    connection: Arc<ConnectionState>,
     close: bool,
-    state: State<B>,
+    state: TowerState<B>,
 }
 
-enum State<B> {
+enum TowerState<B> {
     Refused(Reply),
-    Called(Called<B>),
+    Called(BoxedCall<B>),
     Gone,
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Work<B> {
-    fn refused(line: Arc<Line>, reply: Reply) -> Self {
-        line.state().client_stays = true;
-        Self { line, close: true, state: State::Refused(reply) }
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<B> {
+    fn refused(connection: Arc<ConnectionState>, reply: Reply) -> Self {
+        connection.state().must_linger = true;
+        Self { connection, close: true, state: TowerState::Refused(reply) }
     }
 
     /// An answer of the server's own, in place of the service's.
-    fn own(&self, reply: Reply, close: bool) -> Response<Marked<Streamed>> {
-        let (parts, body) = response::head(&self.line.shared, reply, close, HeaderMap::new());
+    fn server_reply(&self, reply: Reply, close: bool) -> Response<TrackedBody<StreamedBody>> {
+        let (parts, body) = response::head(&self.connection.shared, reply, close, HeaderMap::new());
         let bytes = match body {
             ReplyBody::InPlace => Bytes::new(),
             ReplyBody::Static(bytes) => Bytes::from_static(bytes),
             ReplyBody::Owned(bytes) => Bytes::from(bytes),
         };
-        self.begun(Response::from_parts(parts, crate::tower::ReplyBody::of(bytes)))
+        self.begin_sending(Response::from_parts(parts, crate::tower::ReplyBody::of(bytes)))
     }
 
-    fn begun<T>(&self, response: Response<T>) -> Response<Marked<Streamed>>
+    fn begin_sending<T>(&self, response: Response<T>) -> Response<TrackedBody<StreamedBody>>
     where
         T: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        self.line.state().stage = Stage::Sending;
-        let line = Arc::clone(&self.line);
+        self.connection.state().stage = Stage::Sending;
+        let connection = Arc::clone(&self.connection);
         response.map(|body| {
-            let body = Streamed { body: Box::pin(Boxed(Box::pin(body))), rest: Bytes::new(), line: Arc::clone(&line) };
-            Marked::new(line, body)
+            let body = StreamedBody {
+                body: Box::pin(BoxedErrorBody(Box::pin(body))),
+                rest: Bytes::new(),
+                connection: Arc::clone(&connection),
+            };
+            TrackedBody::new(connection, body)
         })
     }
 
     /// The service's own answer, or what must be said instead.
-    fn given(&self, given: Result<Response<B>, BoxError>) -> Response<Marked<Streamed>> {
-        let close = self.close || self.line.is_last();
-        if std::mem::take(&mut self.line.state().too_large) {
-            return self.own(too_large(), true);
+    fn response(&self, given: Result<Response<B>, BoxError>) -> Response<TrackedBody<StreamedBody>> {
+        let close = self.close || self.connection.is_last();
+        let refusal = self.connection.state().body_refusal.take();
+        if let Some(refusal) = refusal {
+            return self.server_reply(Reply::problem(refusal.status, refusal.detail), true);
         }
         match given {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                self.own(Reply::problem(Status::NOT_IMPLEMENTED, "This server changes no protocols."), true)
+                self.server_reply(Reply::problem(Status::NOT_IMPLEMENTED, "This server changes no protocols."), true)
             }
             Ok(mut response) => {
-                response::finish(&self.line.shared, response.headers_mut(), close);
-                self.begun(response)
+                response::finish(&self.connection.shared, response.headers_mut(), close);
+                self.begin_sending(response)
             }
             Err(error) => {
                 tracing::warn!(%error, "a service failed");
-                self.own(Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed."), close)
+                self.server_reply(Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed."), close)
             }
         }
     }
 
-    fn late(&self) -> Response<Marked<Streamed>> {
-        let in_body = self.line.state().stage == Stage::Body;
-        self.line.state().turn_down();
-        self.own(
+    fn late(&self) -> Response<TrackedBody<StreamedBody>> {
+        let in_body = self.connection.state().stage == Stage::Body;
+        self.connection.state().reply_early();
+        self.server_reply(
             if in_body {
                 Reply::problem(Status::REQUEST_TIMEOUT, "The body did not come in time.")
             } else {
@@ -329,60 +339,60 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Work<B> {
         )
     }
 
-    fn poll_called(&mut self, cx: &mut Context<'_>, mut future: Called<B>) -> Poll<Response<Marked<Streamed>>> {
-        if self.line.state().late {
+    fn poll_called(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut future: BoxedCall<B>,
+    ) -> Poll<Response<TrackedBody<StreamedBody>>> {
+        if self.connection.state().late {
             let answer = self.late();
             self.abandon(future);
             return Poll::Ready(answer);
         }
         let polled = {
-            let _calling = Calling::new(&self.line);
+            let _calling = ServiceCall::new(&self.connection);
             catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)))
         };
         let answer = match polled {
             Ok(Poll::Pending) => {
-                self.state = State::Called(future);
+                self.state = TowerState::Called(future);
                 return Poll::Pending;
             }
-            Ok(Poll::Ready(given)) => self.given(given),
-            Err(panic) => self.own(panicked(panic), self.close),
+            Ok(Poll::Ready(given)) => self.response(given),
+            Err(panic) => self.server_reply(panic_reply(panic), self.close),
         };
         self.abandon(future);
         Poll::Ready(answer)
     }
 }
 
-impl<B> Work<B> {
+impl<B> TowerFuture<B> {
     /// Drops the service's future, which is foreign code.
-    fn abandon(&self, future: Called<B>) {
-        let _calling = Calling::new(&self.line);
+    fn abandon(&self, future: BoxedCall<B>) {
+        let _calling = ServiceCall::new(&self.connection);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
-            tracing::warn!(text = panic_text(panic.as_ref()), "an answer panicked as it was dropped");
+            tracing::warn!(text = text_of(panic), "a service's future panicked in its destructor");
         }
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Future for Work<B> {
-    type Output = Result<Response<Marked<Streamed>>, Infallible>;
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Future for TowerFuture<B> {
+    type Output = Result<Response<TrackedBody<StreamedBody>>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let work = self.get_mut();
-        match std::mem::replace(&mut work.state, State::Gone) {
-            State::Refused(reply) => Poll::Ready(Ok(work.own(reply, true))),
-            State::Called(future) => work.poll_called(cx, future).map(Ok),
-            State::Gone => Poll::Pending, // hyper does not ask twice
+        match std::mem::replace(&mut work.state, TowerState::Gone) {
+            TowerState::Refused(reply) => Poll::Ready(Ok(work.server_reply(reply, true))),
+            TowerState::Called(future) => work.poll_called(cx, future).map(Ok),
+            TowerState::Gone => Poll::Pending, // hyper does not ask twice
         }
     }
 }
 
-impl<B> Drop for Work<B> {
+impl<B> Drop for TowerFuture<B> {
     fn drop(&mut self) {
-        if let State::Called(future) = std::mem::replace(&mut self.state, State::Gone) {
+        if let TowerState::Called(future) = std::mem::replace(&mut self.state, TowerState::Gone) {
             self.abandon(future);
         }
     }
-}
-
-fn too_large() -> Reply {
-    Reply::problem(Status::CONTENT_TOO_LARGE, "The body is larger than this server takes.")
 }

@@ -1,0 +1,269 @@
+//! The state that a connection's future shares with hyper's callbacks: the stage of the present request, the bytes that
+//! were read, and the output.
+//!
+//! hyper reports neither when a request begins nor when an answer is complete. Both are derived: the start from the bytes
+//! read (`request_scanner`), the end from the drop of the answer's body and the flush after it.
+//!
+//! Invariants: an answer's end is marked when hyper has handed over its last byte. While hyper is polled, the thread's
+//! buffers are here. Cost: an uncontended lock for each read, write, call and flush.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bytes::Bytes;
+use http::HeaderValue;
+use hyper::server::conn::http1;
+use polyserve_core::BoxFuture;
+#[cfg(feature = "tower")]
+use polyserve_core::http1::decode::Refusal;
+use polyserve_core::serving::ServerState;
+use polyserve_core::sync::lock;
+
+use super::output::{self, HyperBuffers, Output};
+use super::request_scanner::{Position, RequestScanner};
+use crate::servers::connection_entry::ConnectionEntry;
+use crate::servers::connection_registry::ConnectionRegistry;
+use crate::servers::tokio_io::TokioIo;
+
+/// What all connections of a run share.
+pub(crate) struct HyperShared {
+    pub(super) registry: Arc<ConnectionRegistry<TokioIo>>,
+    pub(super) builder: http1::Builder,
+    pub(super) server_header: Option<HeaderValue>,
+    /// Serves a connection that begins with HTTP/2's preface, if HTTP/2 is on. The bytes were read before.
+    pub(super) http2: Option<Http2>,
+    /// The number of answers after which a connection is closed.
+    pub(super) max_requests: u64,
+}
+
+/// Serves a connection over HTTP/2.
+pub(super) type Http2 = Box<dyn Fn(Arc<ConnectionState>, Bytes) -> BoxFuture<()> + Send + Sync>;
+
+/// The stage of a connection's present request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// There is no request.
+    Idle,
+    /// The head has begun.
+    Head,
+    /// The body is awaited.
+    Body,
+    /// The service has the request.
+    Answer,
+    /// The answer has begun.
+    Sending,
+    /// The answer is in the output. The next request may have begun.
+    Done,
+}
+
+impl Stage {
+    /// Whether a request is in progress.
+    pub(super) fn is_busy(self) -> bool {
+        !matches!(self, Self::Idle | Self::Done)
+    }
+}
+
+/// The state of one connection.
+pub(crate) struct ConnectionState {
+    pub(super) shared: Arc<HyperShared>,
+    pub(super) entry: Arc<ConnectionEntry<TokioIo>>,
+    state: Mutex<RequestState>,
+}
+
+/// The part of a connection's state that changes.
+pub(super) struct RequestState {
+    pub(super) stage: Stage,
+    /// The number of requests that hyper has handed to the service.
+    pub(super) requests: u64,
+    pub(super) buffers: Option<Box<HyperBuffers>>,
+    pub(super) scanner: RequestScanner,
+    /// Bytes in the input buffer, from the last read of this poll.
+    fresh: usize,
+    /// Where the scanner was before the last read.
+    before_read: Position,
+    /// Answers that hyper has complete and the output has not.
+    ended: u32,
+    pub(super) seen: PollEvents,
+    /// The next read asks the kernel, whatever the runtime knows.
+    pub(super) must_read: bool,
+    /// The client sends no more.
+    pub(super) input_ended: bool,
+    /// The present stage has timed out.
+    pub(super) late: bool,
+    /// The client expects the connection to stay open, or its request was refused: the close must linger.
+    pub(super) must_linger: bool,
+    /// Bytes of the body that are missing before the service is called. Zero if that is not known, or if the service reads
+    /// the body itself.
+    pub(super) missing: u64,
+    /// The service has a body whose end hyper has not read.
+    pub(super) body_is_open: bool,
+    /// A part of the present answer may have been sent.
+    pub(super) torn: bool,
+    /// The client left within the present request. The answer is not sent.
+    pub(super) gone: bool,
+    /// Why the body of the present request was refused, while the service read it.
+    #[cfg(feature = "tower")]
+    pub(super) body_refusal: Option<Refusal>,
+}
+
+/// What happened during one poll of hyper.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PollEvents {
+    /// A read found nothing more.
+    pub(super) dry: bool,
+    /// A read asked the kernel after the shutdown had begun, and found nothing more.
+    pub(super) may_leave: bool,
+    /// hyper could not write all of its output.
+    pub(super) blocked: bool,
+    /// hyper must be polled again to see that a body is not wanted.
+    pub(super) again: bool,
+}
+
+impl ConnectionState {
+    pub(super) fn new(shared: Arc<HyperShared>, entry: Arc<ConnectionEntry<TokioIo>>) -> Arc<Self> {
+        let state = RequestState {
+            stage: Stage::Idle,
+            requests: 0,
+            buffers: None,
+            scanner: RequestScanner::default(),
+            fresh: 0,
+            before_read: Position::default(),
+            ended: 0,
+            seen: PollEvents::default(),
+            must_read: false,
+            input_ended: false,
+            late: false,
+            must_linger: true,
+            missing: 0,
+            body_is_open: false,
+            torn: false,
+            gone: false,
+            #[cfg(feature = "tower")]
+            body_refusal: None,
+        };
+        Arc::new(Self { shared, entry, state: Mutex::new(state) })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, RequestState> {
+        lock(&self.state)
+    }
+
+    pub(super) fn server(&self) -> &ServerState {
+        &self.shared.registry.server
+    }
+
+    /// Whether a shutdown has begun and no byte after the present request was read. Its answer is then the last one.
+    pub(super) fn is_last(&self) -> bool {
+        self.server().shutdown.is_begun() && self.state().nothing_follows()
+    }
+
+    /// Counts an answer whose last byte hyper has.
+    pub(super) fn end_answer(&self) {
+        self.state().ended += 1;
+    }
+
+    /// Lends the thread's buffers to the connection during `serve`. If a service serves another connection on the same
+    /// thread meanwhile, that connection makes its own buffers.
+    pub(super) fn with_buffers<T>(&self, serve: impl FnOnce() -> T) -> T {
+        self.state().buffers = output::take_buffers();
+        let served = serve();
+        let buffers = self.state().buffers.take();
+        output::keep_buffers(buffers);
+        served
+    }
+}
+
+impl RequestState {
+    pub(super) fn buffers(&mut self) -> &mut HyperBuffers {
+        self.buffers.get_or_insert_with(|| Box::new(HyperBuffers::new()))
+    }
+
+    /// Takes note of the `count` bytes that a read left in the input buffer. Returns those that hyper may have.
+    pub(super) fn received(&mut self, count: usize, server: &ServerState) -> &[u8] {
+        self.fresh = count;
+        self.before_read = self.scanner.position();
+        let input = self.buffers.as_ref().and_then(|buffers| buffers.input.get(..count)).unwrap_or_default();
+        let valid = self.scanner.scan(input, &server.env.limits);
+        if self.stage == Stage::Idle {
+            self.stage = Stage::Head;
+        }
+        input.get(..valid).unwrap_or_default()
+    }
+
+    /// Marks the request as answered before its body has come.
+    pub(super) fn reply_early(&mut self) {
+        self.must_linger = true;
+        self.seen.again = true;
+    }
+
+    /// What happened in the last poll.
+    pub(super) fn take_seen(&mut self) -> PollEvents {
+        self.fresh = 0;
+        std::mem::take(&mut self.seen)
+    }
+
+    /// Whether all that was read belongs to requests that hyper has handed over.
+    fn nothing_follows(&self) -> bool {
+        let position = self.scanner.position();
+        position.is_between_requests && position.heads == self.requests
+    }
+
+    /// The bytes of a request that hyper refused, from its start, if they are at hand. `left` is what hyper did not use.
+    pub(super) fn refused<'a>(&'a self, left: &'a [u8]) -> Option<&'a [u8]> {
+        let Position { heads, start, is_between_requests, .. } = self.before_read;
+        if is_between_requests && self.fresh > 0 {
+            let input = self.buffers.as_ref().and_then(|buffers| buffers.input.get(..self.fresh))?;
+            let at = RequestScanner::start_of(input, self.requests.checked_sub(heads)?)?;
+            return input.get(at..);
+        }
+        let unused = self.scanner.position().total.checked_sub(start)?;
+        (heads <= self.requests && unused == left.len() as u64).then_some(left)
+    }
+
+    /// Whether the refused request is a HEAD. `None` if that is not known.
+    pub(super) fn refused_is_head(&self) -> Option<bool> {
+        self.scanner.is_head_method(self.requests.saturating_add(1))
+    }
+
+    /// Whether only the start of HTTP/2 was read. `left` is what hyper did not use.
+    pub(super) fn begins_with_preface(&self, left: &[u8]) -> bool {
+        const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        let start = left.get(..PREFACE.len()).unwrap_or(left);
+        let total = self.scanner.position().total;
+        self.requests == 0 && total == left.len() as u64 && !left.is_empty() && PREFACE.starts_with(start)
+    }
+
+    /// Whether hyper only reads, and does nothing else, when it is polled.
+    pub(super) fn is_reading(&self) -> bool {
+        matches!(self.stage, Stage::Idle | Stage::Head | Stage::Done) && !self.body_is_open
+    }
+
+    /// Marks the ends of answers in the output: hyper has handed over all that it has.
+    pub(super) fn flushed(&mut self) {
+        if self.ended > 0 {
+            let ended = std::mem::take(&mut self.ended);
+            self.torn = false;
+            if self.gone && ended == 1 {
+                self.buffers().output.take_back();
+            } else {
+                self.buffers().output.end(ended);
+            }
+            if self.stage == Stage::Sending {
+                self.stage = Stage::Done;
+            }
+        }
+    }
+
+    /// The stage after an answer, when hyper has read all that there is.
+    pub(super) fn after_answer(&mut self) -> Stage {
+        self.stage = if self.nothing_follows() { Stage::Idle } else { Stage::Head };
+        self.stage
+    }
+
+    /// Sends what the kernel accepts, and returns the rest. An error will occur again when the rest is sent.
+    pub(super) fn send(&mut self, connection: &ConnectionState, last: bool) -> Option<Box<Output>> {
+        let output = &mut self.buffers.as_mut()?.output;
+        self.torn |= output.is_partial();
+        output.try_send(&connection.entry, connection.server(), last);
+        (!output.is_empty()).then(|| Box::new(std::mem::take(output)))
+    }
+}

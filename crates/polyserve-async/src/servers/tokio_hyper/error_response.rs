@@ -1,0 +1,75 @@
+//! Errors that hyper answers by itself, in the form of the contract.
+//!
+//! The parser and the validator of this project's codec judge the bytes that hyper refused. Their answer replaces hyper's
+//! empty one. If those bytes are not at hand, the answer has hyper's status.
+
+use polyserve_core::http1::decode::{self, Decoded, Framing, Parsed, Refusal};
+use polyserve_core::http1::encode::{self, Line as ResponseLine};
+use polyserve_core::{Reply, Status, Version};
+
+use super::connection_state::{HyperShared, RequestState, Stage};
+
+/// The refusal of a body that is longer than the limit.
+pub(super) const TOO_LARGE: Refusal =
+    Refusal { status: Status::CONTENT_TOO_LARGE, detail: "The body is larger than this server takes." };
+
+const UNKNOWN: &str = "The request's head, or what it says of its body, is not valid.";
+
+/// Replaces the last answer, which hyper gave. `left` is what hyper did not use.
+pub(super) fn replace(state: &mut RequestState, shared: &HyperShared, left: &[u8]) {
+    let status = state.buffers().output.take_back().and_then(Status::new).unwrap_or(Status::BAD_REQUEST);
+    let limits = &shared.registry.server.env.limits;
+    let refused = state.refused(left).map(|bytes| {
+        let bytes = without_blank(bytes);
+        let mut fields = decode::fields();
+        let refusal = match decode::head(bytes, limits, &mut fields) {
+            Decoded::Refused(refusal) => refusal,
+            Decoded::Head(Parsed { framing: Framing::Length(length), .. }) if length > limits.max_body as u64 => {
+                TOO_LARGE
+            }
+            Decoded::Head(_) | Decoded::Partial => Refusal { status, detail: UNKNOWN },
+        };
+        (refusal, bytes.starts_with(b"HEAD "))
+    });
+    match refused {
+        Some((refusal, head_only)) => refuse(state, shared, refusal, Some(head_only)),
+        None => refuse(state, shared, Refusal { status, detail: UNKNOWN }, state.refused_is_head()),
+    }
+}
+
+/// Answers a head that was not complete in time.
+pub(super) fn late_head(state: &mut RequestState, shared: &HyperShared) {
+    let refusal = Refusal { status: Status::REQUEST_TIMEOUT, detail: "The head did not come in time." };
+    let head_only = state.refused_is_head().unwrap_or(false);
+    refuse(state, shared, refusal, Some(head_only));
+}
+
+/// Replaces an answer that had begun, and of which nothing was sent, because the request's body was refused meanwhile.
+#[cfg(feature = "tower")]
+pub(super) fn replace_begun(state: &mut RequestState, shared: &HyperShared) {
+    if let Some(refusal) = state.body_refusal.take() {
+        state.buffers().output.take_back();
+        refuse(state, shared, refusal, Some(false));
+    }
+}
+
+/// `head_only`: whether the request was HEAD. If that is not known, the answer has no body.
+fn refuse(state: &mut RequestState, shared: &HyperShared, refusal: Refusal, head_only: Option<bool>) {
+    let reply = match head_only {
+        Some(_) => Reply::problem(refusal.status, refusal.detail),
+        None => Reply::empty(refusal.status),
+    };
+    let (output, date) = state.buffers().dated();
+    let server_header = shared.registry.server.config.server_header.as_deref();
+    let head_only = head_only == Some(true);
+    let line = ResponseLine { version: Version::Http11, close: true, head_only, date, server_header };
+    encode::answer(&mut output.bytes, &reply, reply.body_bytes(&[]), &line);
+    output.end(1);
+    state.stage = Stage::Done;
+}
+
+/// `bytes` without the empty lines before a request.
+fn without_blank(bytes: &[u8]) -> &[u8] {
+    let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    bytes.get(blank..).unwrap_or_default()
+}

@@ -1,0 +1,346 @@
+//! A [`Service`](polyserve_core::Service), as hyper calls it: once the body is whole.
+//!
+//! What hyper lets pass and the contract does not is refused here. Cost: an answer that is there now takes the request's
+//! own header map, so that it allocates nothing.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Response};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use polyserve_core::answer::{Answer, BoxFuture};
+use polyserve_core::http1::decode::{Framing, Refusal};
+use polyserve_core::panics::text_of;
+use polyserve_core::service::Body;
+use polyserve_core::{Head, Headers, Method, Reply, Request, Status, Version};
+
+use super::connection_state::{ConnectionState, Stage};
+use super::error_response::TOO_LARGE;
+use super::response::{self, FullBody, TrackedBody};
+use super::validate::{ValidRequest, validate, validate_head};
+use crate::types::head;
+use crate::types::reply::panic_reply;
+
+/// The service of one connection.
+#[derive(Clone)]
+pub(crate) struct ServiceAdapter(pub(super) Arc<ConnectionState>);
+
+impl hyper::service::Service<http::Request<Incoming>> for ServiceAdapter {
+    type Response = Response<TrackedBody<FullBody>>;
+    type Error = Infallible;
+    type Future = ServiceFuture;
+
+    fn call(&self, request: http::Request<Incoming>) -> ServiceFuture {
+        let (parts, body) = request.into_parts();
+        let mut future = ServiceFuture { connection: Arc::clone(&self.0), close: false, state: ServiceState::Gone };
+        if body.is_end_stream() {
+            future.validate_and_call(parts);
+            return future;
+        }
+        match validate(&future.connection, &parts, false) {
+            Err(refusal) => future.refuse(refusal, parts.headers),
+            Ok(valid) => {
+                future.close = valid.is_last;
+                future.await_body(parts, valid, body);
+            }
+        }
+        future
+    }
+}
+
+/// A request's answer, in the making.
+pub(crate) struct ServiceFuture {
+    connection: Arc<ConnectionState>,
+    /// The connection is closed after it.
+    close: bool,
+    state: ServiceState,
+}
+
+enum ServiceState {
+    Ready(Response<TrackedBody<FullBody>>),
+    Body(Box<PendingRequest>),
+    Later(BoxFuture<Reply>, HeaderMap),
+    Gone,
+}
+
+/// A request whose body is incomplete.
+struct PendingRequest {
+    parts: Parts,
+    method: Method,
+    incoming: Incoming,
+    body: BodyBuffer,
+    /// The service was asked whether it wants the body.
+    asked: bool,
+}
+
+/// What is here of it.
+enum BodyBuffer {
+    None,
+    One(Bytes),
+    Many(Vec<u8>),
+}
+
+impl BodyBuffer {
+    fn push(&mut self, bytes: Bytes) {
+        *self = match std::mem::replace(self, Self::None) {
+            Self::None => Self::One(bytes),
+            Self::One(first) => Self::Many([first, bytes].concat()),
+            Self::Many(mut all) => {
+                all.extend_from_slice(&bytes);
+                Self::Many(all)
+            }
+        };
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::None => &[],
+            Self::One(bytes) => bytes,
+            Self::Many(bytes) => bytes,
+        }
+    }
+}
+
+impl ServiceFuture {
+    fn refuse(&mut self, refusal: Refusal, mut headers: HeaderMap) {
+        headers.clear();
+        self.connection.state().must_linger = true;
+        self.close = true;
+        self.respond(Reply::problem(refusal.status, refusal.detail), Vec::new(), headers);
+    }
+
+    /// The answer is here.
+    fn respond(&mut self, reply: Reply, in_place: Vec<u8>, headers: HeaderMap) {
+        let close = self.close || self.connection.is_last();
+        self.connection.state().stage = Stage::Sending;
+        let (answer, body) = response::head(&self.connection.shared, reply, close, headers);
+        let body = match body {
+            Body::InPlace => FullBody::Buffer(in_place),
+            Body::Static(bytes) => {
+                response::give_back(in_place);
+                FullBody::Shared(Bytes::from_static(bytes))
+            }
+            Body::Owned(bytes) => {
+                response::give_back(in_place);
+                FullBody::Buffer(bytes)
+            }
+        };
+        self.state =
+            ServiceState::Ready(Response::from_parts(answer, TrackedBody::new(Arc::clone(&self.connection), body)));
+    }
+
+    /// A request without a body: its head is shown once, to the judge and to the service.
+    fn validate_and_call(&mut self, mut parts: Parts) {
+        let mut in_place = response::spare();
+        let asked = head::show(&parts, |line, headers| {
+            let valid = validate_head(&self.connection, &parts, &line, headers, true)?;
+            let head = whole(valid.method, line.target, line.version, headers);
+            Ok((valid.is_last, self.catch_call(Request { head, body: &[] }, &mut in_place)))
+        });
+        let headers = std::mem::take(&mut parts.headers);
+        match asked {
+            Err(refusal) => {
+                response::give_back(in_place);
+                self.refuse(refusal, headers);
+            }
+            Ok((is_last, answer)) => {
+                self.close = is_last;
+                self.take(answer, in_place, headers);
+            }
+        }
+    }
+
+    /// A request whose body is whole.
+    fn call_service(&mut self, mut parts: Parts, method: Method, body: &[u8]) {
+        let mut in_place = response::spare();
+        let answer = head::show(&parts, |line, headers| {
+            let head = whole(method, line.target, line.version, headers);
+            self.catch_call(Request { head, body }, &mut in_place)
+        });
+        self.take(answer, in_place, std::mem::take(&mut parts.headers));
+    }
+
+    /// Calls the service, outside of any lock.
+    fn catch_call(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> thread::Result<Answer<Reply>> {
+        self.connection.entry.set_calling(true);
+        let service = &self.connection.server().env.service;
+        let answer = catch_unwind(AssertUnwindSafe(|| service.call(request, in_place)));
+        self.connection.entry.set_calling(false);
+        answer
+    }
+
+    /// Goes on with what the service said; the map `headers` is used again.
+    fn take(&mut self, answer: thread::Result<Answer<Reply>>, in_place: Vec<u8>, mut headers: HeaderMap) {
+        headers.clear();
+        match answer {
+            Ok(Answer::Now(reply)) => self.respond(reply, in_place, headers),
+            Ok(Answer::Later(future)) => {
+                response::give_back(in_place); // what was written beside a later answer is nobody's
+                self.connection.state().stage = Stage::Answer;
+                self.state = ServiceState::Later(future, headers);
+            }
+            Err(panic) => self.respond(panic_reply(panic), Vec::new(), headers),
+        }
+    }
+
+    fn await_body(&mut self, parts: Parts, valid: ValidRequest, incoming: Incoming) {
+        let mut pending =
+            Box::new(PendingRequest { parts, method: valid.method, incoming, body: BodyBuffer::None, asked: false });
+        let limit = self.connection.server().env.limits.max_body as u64;
+        let too_large = matches!(valid.framing, Framing::Length(length) if length > limit);
+        // A client that waits to be asked for its body is told off instead.
+        if too_large || valid.expects_continue {
+            let refused = self
+                .call_head(&mut pending)
+                .or_else(|| too_large.then(|| Reply::problem(TOO_LARGE.status, TOO_LARGE.detail)));
+            if let Some(reply) = refused {
+                self.reply_early(reply, *pending);
+                return;
+            }
+        }
+        self.state = ServiceState::Body(pending);
+    }
+
+    /// Asks the service for an early refusal.
+    fn call_head(&self, pending: &mut PendingRequest) -> Option<Reply> {
+        pending.asked = true;
+        let service = &self.connection.server().env.service;
+        self.connection.entry.set_calling(true);
+        let refused = head::show(&pending.parts, |line, headers| {
+            let head = whole(pending.method, line.target, line.version, headers);
+            catch_unwind(AssertUnwindSafe(|| service.head(&head)))
+        });
+        self.connection.entry.set_calling(false);
+        refused.unwrap_or_else(|panic| Some(panic_reply(panic)))
+    }
+
+    /// RequestHandler before the body has come, of which the rest is doubt.
+    fn reply_early(&mut self, reply: Reply, pending: PendingRequest) {
+        self.connection.state().reply_early();
+        self.close = true;
+        let mut headers = pending.parts.headers;
+        headers.clear();
+        self.respond(reply, Vec::new(), headers);
+    }
+
+    /// Takes what has come of the body; calls the service once all of it has.
+    fn poll_body(&mut self, cx: &mut Context<'_>, mut pending: Box<PendingRequest>) {
+        if pending.asked && self.connection.state().late {
+            return self
+                .reply_early(Reply::problem(Status::REQUEST_TIMEOUT, "The body did not come in time."), *pending);
+        }
+        let limit = self.connection.server().env.limits.max_body;
+        loop {
+            match Pin::new(&mut pending.incoming).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    if pending.body.bytes().len() + bytes.len() > limit {
+                        return self.reply_early(Reply::problem(TOO_LARGE.status, TOO_LARGE.detail), *pending);
+                    }
+                    pending.body.push(bytes);
+                    if pending.incoming.is_end_stream() {
+                        break;
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    tracing::debug!(%error, "a body is malformed or incomplete");
+                    let mut state = self.connection.state();
+                    state.gone = state.input_ended;
+                    let refusal = state.scanner.refusal();
+                    drop(state);
+                    let (status, detail) = refusal
+                        .map_or((Status::BAD_REQUEST, "The body is not valid, or not whole."), |refusal| {
+                            (refusal.status, refusal.detail)
+                        });
+                    let reply = Reply::problem(status, detail);
+                    return self.reply_early(reply, *pending);
+                }
+                Poll::Ready(None) => break,
+                Poll::Pending => {
+                    if !pending.asked
+                        && let Some(reply) = self.call_head(&mut pending)
+                    {
+                        return self.reply_early(reply, *pending);
+                    }
+                    self.connection.state().missing = pending.incoming.size_hint().exact().unwrap_or(0);
+                    self.state = ServiceState::Body(pending);
+                    return;
+                }
+            }
+        }
+        let PendingRequest { parts, method, body, .. } = *pending;
+        self.call_service(parts, method, body.bytes());
+    }
+
+    fn poll_later(&mut self, cx: &mut Context<'_>, mut future: BoxFuture<Reply>, headers: HeaderMap) {
+        if self.connection.state().late {
+            abandon(future);
+            self.connection.state().must_linger = true;
+            self.close = true;
+            let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
+            return self.respond(reply, Vec::new(), headers);
+        }
+        self.connection.entry.set_calling(true);
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
+        self.connection.entry.set_calling(false);
+        let reply = match polled {
+            Ok(Poll::Pending) => {
+                self.state = ServiceState::Later(future, headers);
+                return;
+            }
+            Ok(Poll::Ready(reply)) => reply,
+            Err(panic) => panic_reply(panic),
+        };
+        abandon(future);
+        self.respond(reply, Vec::new(), headers);
+    }
+}
+
+fn whole<'a>(method: Method, target: &'a str, version: Version, headers: Headers<'a>) -> Head<'a> {
+    Head { method, target, version, headers }
+}
+
+/// Drops a service's future, which is foreign code.
+fn abandon(future: BoxFuture<Reply>) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
+        tracing::warn!(text = text_of(panic), "a service's future panicked in its destructor");
+    }
+}
+
+impl Future for ServiceFuture {
+    type Output = Result<Response<TrackedBody<FullBody>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if !matches!(this.state, ServiceState::Ready(_)) {
+            match std::mem::replace(&mut this.state, ServiceState::Gone) {
+                ServiceState::Body(pending) => this.poll_body(cx, pending),
+                ServiceState::Later(future, headers) => this.poll_later(cx, future, headers),
+                other => this.state = other,
+            }
+        }
+        match std::mem::replace(&mut this.state, ServiceState::Gone) {
+            ServiceState::Ready(response) => Poll::Ready(Ok(response)),
+            other => {
+                this.state = other;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for ServiceFuture {
+    fn drop(&mut self) {
+        if let ServiceState::Later(future, _) = std::mem::replace(&mut self.state, ServiceState::Gone) {
+            abandon(future);
+        }
+    }
+}

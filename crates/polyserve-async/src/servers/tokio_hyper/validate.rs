@@ -1,0 +1,56 @@
+//! Validation of a request beyond hyper's, for both kinds of service.
+
+use http::request::Parts;
+use polyserve_core::http1::decode::{self, Framing, Refusal, RequestLine};
+use polyserve_core::{Headers, Method, Status};
+
+use super::connection_state::{ConnectionState, Stage};
+use crate::types::head;
+
+/// What a service adapter needs to know of a valid request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ValidRequest {
+    pub(super) method: Method,
+    pub(super) framing: Framing,
+    pub(super) expects_continue: bool,
+    /// The connection is closed after the answer.
+    pub(super) is_last: bool,
+}
+
+/// Begins a request: counts it, and validates its head.
+///
+/// # Errors
+///
+/// Returns the refusal if the head is not valid.
+pub(super) fn validate(
+    connection: &ConnectionState,
+    parts: &Parts,
+    is_bodiless: bool,
+) -> Result<ValidRequest, Refusal> {
+    head::show(parts, |request, headers| validate_head(connection, parts, &request, headers, is_bodiless))
+}
+
+/// [`validate`], for a head that was converted before.
+pub(super) fn validate_head(
+    connection: &ConnectionState,
+    parts: &Parts,
+    request: &RequestLine<'_>,
+    headers: Headers<'_>,
+    is_bodiless: bool,
+) -> Result<ValidRequest, Refusal> {
+    let parsed = decode::judge(0, request, headers);
+    let mut state = connection.state();
+    state.requests += 1;
+    state.late = false;
+    state.missing = 0;
+    state.stage = if is_bodiless { Stage::Answer } else { Stage::Body };
+    let parsed = parsed?;
+    state.must_linger = parsed.keep_alive;
+    if parts.headers.len() > connection.server().env.limits.max_headers {
+        let detail = "There are more header fields than this server takes.";
+        return Err(Refusal { status: Status::HEADER_FIELDS_TOO_LARGE, detail });
+    }
+    let is_last = state.requests >= connection.shared.max_requests;
+    let (method, framing, expects_continue) = (parsed.head.method, parsed.framing, parsed.expects_continue);
+    Ok(ValidRequest { method, framing, expects_continue, is_last })
+}
