@@ -1,7 +1,7 @@
-//! A [`Service`] as a `tower::Service`.
+//! [`AsTower`]: a [`Service`] as a `tower::Service`.
 //!
-//! Invariant: it never fails, and a panic in the service is a 500. Cost: an allocation for the future, one for the body
-//! where it came in several pieces, one for the answer's body.
+//! Invariant: it never fails, and a panic in the service is a 500. Cost: an allocation for the future, one for a body that
+//! came in several pieces, one for the answer's body.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -23,13 +23,13 @@ use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Reques
 use crate::types::reply::panic_reply;
 use crate::types::{head, reply};
 
-/// Any [`Service`] as a `tower::Service`, for axum's `nest_service` and `fallback_service` among others.
+/// Any [`Service`] as a `tower::Service`, for example for axum's `nest_service` and `fallback_service`.
 ///
-/// It reads a request's body to its end, within a limit, and calls the service. Timeouts are the server's that it runs
-/// in, and so is what an HTTP server checks of a request.
+/// It reads a request's body to its end, within a limit, and calls the service. The server around it is responsible for
+/// timeouts and for the validity of requests.
 ///
-/// A router that nests strips the path from the request, and does not put it back: `Location: /1` of an entity that was
-/// created leads to the router's own `/1`. [`under`](Self::under) says where it is nested.
+/// A router that nests a service strips the path from the request and does not restore it. So the `Location: /1` of a
+/// new entity leads to the router's own `/1`. [`under`](Self::under) sets the path at which the service is nested.
 ///
 /// ```
 /// use polyserve_async::tower::AsTower;
@@ -43,30 +43,30 @@ pub struct AsTower {
     prefix: Option<Arc<str>>,
 }
 
-/// Bytes of body, unless another limit is set.
+/// The default limit of a body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
 
 impl AsTower {
-    /// This service, with bodies of at most 1 MiB.
+    /// Wraps `service`, with a limit of 1 MiB for bodies.
     pub fn new(service: Arc<dyn Service>) -> Self {
         Self { service, max_body: MAX_BODY, prefix: None }
     }
 
-    /// With another limit; a larger body is answered with 413.
+    /// Sets the limit for bodies. A larger body is answered with 413.
     #[must_use]
     pub fn with_max_body(mut self, bytes: usize) -> Self {
         self.max_body = bytes;
         self
     }
 
-    /// Nested under `prefix`, `/entities` for one, which a router strips from the target of a request: it is put before
-    /// every `Location` of an answer that is a path (`/1`). One with a host (`http://..`, `//..`) stays as it is, and so
-    /// does a relative one. A slash at the end of `prefix` is of no account.
+    /// Sets the path at which a router nests the service, for example `/entities`. The path is put before every `Location`
+    /// that is an absolute path (`/1`). A `Location` with a host (`http://..`, `//..`) and a relative one stay as they are.
+    /// A slash at the end of `prefix` is ignored.
     ///
     /// # Errors
     ///
-    /// Where `prefix` is not a path as it stands in a URI (RFC 3986, 3.3), from a slash on; a router's parameters
-    /// (`/{tenant}`) are none.
+    /// Returns an error if `prefix` is not an absolute path of a URI (RFC 3986, 3.3). A router's parameters (`/{tenant}`)
+    /// are not allowed.
     pub fn under(mut self, prefix: &str) -> Result<Self, ConfigError> {
         let stays = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:@/".contains(byte);
         if !prefix.starts_with('/') || prefix.starts_with("//") || !prefix.as_bytes().iter().all(stays) {
@@ -76,7 +76,7 @@ impl AsTower {
         Ok(self)
     }
 
-    /// Has a `Location` lead to where the service is nested.
+    /// Puts the prefix before a `Location`.
     fn placed(&self, mut response: http::Response<ReplyBody>) -> http::Response<ReplyBody> {
         let Some(prefix) = &self.prefix else { return response };
         if let Some(location) = response.headers_mut().get_mut(LOCATION)
@@ -104,7 +104,7 @@ impl AsTower {
         }
     }
 
-    /// Calls the service; `Err` is an answer that comes later.
+    /// Calls the service. `Err` is a deferred answer.
     pub(crate) fn call_with(
         &self,
         parts: &Parts,
@@ -119,7 +119,7 @@ impl AsTower {
         }
     }
 
-    /// The whole body; or an answer that does without it.
+    /// Reads the body. `Err` is an answer that does not need the body.
     pub(crate) async fn read<B>(&self, parts: &Parts, body: B) -> Result<(Method, Vec<u8>), Reply>
     where
         B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
@@ -139,7 +139,7 @@ impl AsTower {
         if let Answer::Now(reply) = asked
             && reply.status() != Status::OK
         {
-            return Err(reply); // it panicked
+            return Err(reply); // the service panicked
         }
         if let Some(reply) = refused {
             return Err(reply);
@@ -167,7 +167,7 @@ impl AsTower {
         Ok((method, whole))
     }
 
-    /// Shows the head to the service; a panic is an answer.
+    /// Calls the service with the head. A panic becomes an answer.
     fn ask(
         &self,
         parts: &Parts,
@@ -182,7 +182,7 @@ impl AsTower {
     }
 }
 
-/// An answer that came later; a panic is one too.
+/// Awaits a deferred answer. A panic becomes an answer.
 pub(crate) async fn caught(mut future: BoxFuture<Reply>) -> Reply {
     poll_fn(|cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
@@ -231,12 +231,12 @@ impl fmt::Debug for AsTower {
     }
 }
 
-/// An answer's body, of one piece.
+/// An answer's body, in one piece.
 #[derive(Debug)]
 pub struct ReplyBody(Option<Bytes>);
 
 impl ReplyBody {
-    /// This one.
+    /// A body of `bytes`.
     pub(crate) fn of(bytes: Bytes) -> Self {
         Self(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }

@@ -1,6 +1,6 @@
-//! This project's services where a `tower::Service` is wanted: inside axum, or under any middleware of tower.
+//! This project's services as `tower::Service`s, for use inside axum or under tower's middleware.
 //!
-//! The other way round, a `tower::Service` as a server, is `TokioHyper::serve_tower` (feature `hyper`).
+//! The opposite direction, serving a `tower::Service`, is `TokioHyper::serve_tower` (feature `hyper`).
 
 mod as_tower;
 

@@ -1,12 +1,15 @@
-//! HTTP/2 with prior knowledge: one connection as a future that polls hyper's, its streams as tasks.
+//! HTTP/2 with prior knowledge: a connection is a future that polls hyper's, and its streams are tasks.
 //!
-//! The same socket, output and drain as for HTTP/1. A stream's deadlines are timers of this project's own thread, made
-//! only where it has to wait.
+//! Socket, output and drain are those of HTTP/1. A stream's deadlines are timers of this project's timer thread, created
+//! only if the stream has to wait.
 //!
-//! Invariants: at most [`STREAMS`] requests at once on a connection; a drain tells the client (GOAWAY), serves what has
-//! begun, and closes who is idle. An answer counts when its last byte is with the kernel. A client whose windows hold
-//! answers back, and which takes no byte of any for the write timeout, loses the connection. Cost: a task and two
-//! allocations for a stream, a look at the clock for each frame of an answer.
+//! Invariants: a connection has at most [`STREAMS`] requests at a time. A drain sends GOAWAY, serves the requests that
+//! have begun, and closes idle connections. An answer counts once its last byte is in the kernel. A client that takes no
+//! byte of any waiting answer for the write timeout loses the connection.
+//!
+//! Cost: a task and two allocations for each stream, a clock read for each frame of an answer.
+//!
+//! Source: RFC 9113, as hyper implements it.
 
 mod streams;
 
@@ -35,16 +38,16 @@ use super::output::Output;
 use super::response::finish;
 use crate::tower::{AsTower, ReplyBody, caught, response};
 
-/// Requests at once on a connection.
+/// The maximum number of concurrent requests of a connection.
 const STREAMS: u32 = 128;
 
-/// Where nothing limits a wait.
+/// The timeout of a wait without a limit.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Polls of hyper before other tasks have their turn.
 const TURNS: usize = 8;
 
-/// Has hyper run a stream's task on the runtime.
+/// Runs hyper's stream tasks on the runtime.
 #[derive(Clone)]
 struct SpawnOnRuntime(Handle);
 
@@ -54,7 +57,7 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for SpawnO
     }
 }
 
-/// How connections of HTTP/2 are served on `runtime`.
+/// Returns the function that serves a connection over HTTP/2 on `runtime`.
 pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
     let mut builder = http2::Builder::new(SpawnOnRuntime(runtime.clone()));
     builder
@@ -62,7 +65,7 @@ pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
         .max_header_list_size(u32::try_from(config.max_head).unwrap_or(u32::MAX))
         .max_send_buf_size(OUTPUT_BOUND);
     Box::new(move |connection, before| {
-        connection.state().stage = Stage::Answer; // it has stages of its own
+        connection.state().stage = Stage::Answer; // HTTP/1's stages are not used
         let streams = Streams::new(Arc::clone(&connection));
         let service = StreamService { streams: Arc::clone(&streams) };
         let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection), before), service);
@@ -95,7 +98,7 @@ struct Http2Connection<H> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http2State {
     Open,
-    /// The client was told to begin nothing more.
+    /// GOAWAY was sent.
     Leaving,
     /// hyper is done.
     Over,
@@ -104,15 +107,15 @@ enum Http2State {
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http2Wait {
-    /// Streams have deadlines of their own, until their answers are here; then the client has to take them.
+    /// A stream has its own deadlines until its answer is there. Then the client has to take it.
     Streams,
     Idle,
-    /// Told to leave, with nothing begun.
+    /// GOAWAY was sent, and no request is open.
     Left,
     Written,
 }
 
-/// hyper's connection, of whatever type.
+/// hyper's connection. Hides its type parameters.
 trait HyperHttp2: Future<Output = hyper::Result<()>> + Unpin + Send {
     fn leave(&mut self);
 }
@@ -269,7 +272,7 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
     response(reply.unwrap_or_else(late), Vec::new())
 }
 
-/// What `future` yields; `None` where it takes longer.
+/// Returns the output of `future`, or `None` if it takes longer than `time`.
 async fn within<T>(time: Duration, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut timer = None;
@@ -283,7 +286,7 @@ async fn within<T>(time: Duration, future: impl Future<Output = T>) -> Option<T>
     .await
 }
 
-/// The service, and a note of the threads that are in it.
+/// The service, with a count of the threads inside it.
 struct TrackedService(Arc<Streams>);
 
 struct ServiceCallCount<'a>(&'a Streams);

@@ -1,33 +1,44 @@
-//! hyper's codec on tokio's multi-thread runtime: a connection is a task that any worker may run.
+//! [`TokioHyper`]: hyper's HTTP/1 codec on tokio's multi-thread runtime; a connection is a task that any worker may run.
 //!
-//! It has hyper parse, frame and encode, and handler what every server here handler all the same: what hyper lets pass is
-//! valid once more before the service is called, and what hyper refuses is told in this project's words. Deadlines are on
-//! the registry that the other servers of this crate use, not hyper's timers.
+//! ```text
+//! AcceptLoop --accept--> HyperConnection (connection.rs), a task
+//!                          |  deadlines, drain, sending, lingering
+//!                          |  polls
+//!                          v
+//!     HyperIo (io.rs) <-- hyper: parses, frames, encodes --> ServiceAdapter or TowerAdapter
+//!        |  reads, collects output                              |  validates, calls the service
+//!        v                                                      v
+//!     ConnectionState (connection_state.rs): stage, RequestScanner, Output
+//! ```
 //!
-//! Invariant: an idle connection holds no thread, and after a second no buffer of hyper's: those are the allocator's again.
-//! Cost: what hyper takes, a look at the head, a copy of the answer; a read and a write for each batch of requests. A body
-//! of known length that is waited for costs two system calls more, and wakes nobody before it is whole or 16 KiB of it are
-//! there, however slowly it drips. The allocator keeps for later what connections that were busy in the same second had:
-//! the resident memory stays at about 10 KiB for each of them (measured on glibc; 1.8 KiB for each that came after these,
-//! within one arena of its).
+//! hyper's work: parsing heads, framing, encoding, HTTP/2. This project's work: everything else. Requests are validated
+//! once more after hyper, by the codec's rules, before the service is called. Errors that hyper answers by itself are
+//! replaced by this project's. Deadlines are in the registry that the other servers of this crate use. Chunked bodies are
+//! checked before hyper reads them, byte by byte, by the codec's decoder: a malformed one is a 400 or a 413, and the
+//! connection is closed. So no byte after it is read as trailers or as a second request.
 //!
-//! Declared deviations, which the kit expects: a bare LF ends a line of a head; a Content-Length beside
-//! `Transfer-Encoding: chunked` is ignored; a chunk may say that it is larger than any body, and have any byte in its
-//! extension. Besides, a fragment in a target is dropped; a space after a chunk's size is taken; extensions or trailers of
-//! chunks past their bound are a 400, not a 431, and so is, not as a 413, a chunk's size of more than 64 bits; `<` and `>`
-//! in a target, a backtick in its path and `"` in its query are a 400. The last answer of a drain says `Connection: close`
-//! where all that was read is known to be used: not after a body in chunks, nor where heads are not written as most clients
-//! do. There the connection just ends.
+//! Invariant: an idle connection occupies no thread, and after a second it holds no buffer of hyper's.
 //!
-//! *Wins when* its service is a `tower::Service`, or HTTP/2 is asked for. *Loses when* a request is cheap: hyper's types
-//! cost more than the codec of `tokio_tcp`; see docs/STRATEGIES.md.
+//! Cost: hyper's, plus a scan of the head, its validation and a copy of the answer. A read and a write for each batch of
+//! requests. A body of known length that is awaited costs two more system calls, and wakes no task before it is complete
+//! or 16 KiB of it are there. The allocator keeps the memory of connections that were busy in the same second: the resident
+//! memory stays at about 10 KiB for each (measured on glibc; 1.8 KiB for each connection that came later).
+//!
+//! Declared deviations, which the kit expects: a bare LF ends a line of a head; a `Content-Length` beside
+//! `Transfer-Encoding: chunked` is ignored. In addition, a fragment in a target is dropped.
+//!
+//! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: GETs per second of
+//! processor time are 0.89 of bare hyper's, and `tokio_tcp`'s are 1.29 of bare hyper's (docs/STRATEGIES.md, the table of
+//! `compare --baseline peer/hyper`; recorded before the scanner was added).
+//!
+//! Source: hyper 1.
 //!
 //! # Layout
 //!
-//! * `connection`: one connection as a future that polls hyper's; `io`: its socket as hyper sees it; `line`: what stands
-//!   between the two; `mark`: how many bytes wake it; `output`: what is to be sent.
-//! * `answering`: a service as hyper calls it; `validate`: what is asked of a request beyond what hyper does;
-//!   `http2`: a connection of HTTP/2; `streaming`: a `tower::Service` as hyper calls it; `refusal`: what hyper refuses, in our words; `response`, `body`: an answer as hyper takes it.
+//! * `connection`: a connection from accept to close; `io`: its socket as hyper sees it.
+//! * `connection_state`: what both share; `request_scanner`: where requests end in the input; `output`: what is to be sent.
+//! * `service_adapter`, `tower_adapter`: the two kinds of service, as hyper calls them; `validate`: the rules for both.
+//! * `response`: an answer as hyper takes it; `error_response`: errors that hyper answers by itself. `http2`: HTTP/2.
 
 mod connection;
 mod connection_state;
@@ -47,6 +58,7 @@ use std::io as std_io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+#[cfg(feature = "tower")]
 use bytes::Bytes;
 use http::HeaderValue;
 use hyper::server::conn::http1;
@@ -76,23 +88,23 @@ pub struct TokioHyper {
 }
 
 impl TokioHyper {
-    /// A server with a runtime of its own for each run; `workers` are its threads, the available cores by default.
+    /// A server that starts a runtime for each run. `workers` is the number of its threads; default: the available cores.
     ///
     /// # Errors
     ///
-    /// Where a limit is none.
+    /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self::of(config, None))
     }
 
-    /// A server on a runtime of yours, which must have its I/O enabled (else `serve` fails) and outlive the runs; end them
-    /// by awaiting [`Running::drained`]. [`Running::shutdown`] waits, so on that runtime's own threads it may only be called where
-    /// others are left to do the work.
+    /// A server on an existing runtime. The runtime must have its I/O enabled, else `serve` fails, and must outlive the
+    /// runs. End a run by awaiting [`Running::drained`]. [`Running::shutdown`] blocks: call it on a thread of that runtime
+    /// only if other threads can do the work.
     ///
     /// # Errors
     ///
-    /// Where a limit is none, or a number of workers is asked for: the runtime has its own.
+    /// Returns an error if a limit is zero or out of range, or if `workers` is set: the runtime has its own threads.
     pub fn on(runtime: Handle, config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         if config.workers.is_some() {
@@ -110,7 +122,7 @@ impl TokioHyper {
         }
     }
 
-    /// Has it serve HTTP/2 as well, to clients that know so before (they begin with its preface), without encryption.
+    /// Also serves HTTP/2 without encryption, to clients with prior knowledge: they begin with its preface.
     #[cfg(feature = "http2")]
     #[must_use]
     pub fn with_http2(mut self) -> Self {
@@ -118,12 +130,12 @@ impl TokioHyper {
         self
     }
 
-    /// Serves a `tower::Service`, an axum `Router` for one, with the limits, timeouts, drain and counts of every server
-    /// here. Bodies stream both ways; upgrades are refused. The answer timeout ends with the answer's head.
+    /// Serves a `tower::Service`, for example an axum `Router`, with the limits, timeouts, drain and counts of every server
+    /// here. Bodies stream in both directions. Upgrades are refused. The answer timeout ends with the answer's head.
     ///
     /// # Errors
     ///
-    /// As [`Server::serve`]; also after `with_http2`, which is for [`Server::serve`] alone.
+    /// Returns the errors of [`Server::serve`], and an error after `with_http2`, which only [`Server::serve`] supports.
     #[cfg(feature = "tower")]
     pub fn serve_tower<S, B>(&self, addr: SocketAddr, service: S) -> std_io::Result<Running>
     where
@@ -157,7 +169,7 @@ impl TokioHyper {
         None
     }
 
-    /// Serves with `handler` for each connection.
+    /// Serves with the handler that `handler` makes for each connection.
     fn serve_with<A: RequestHandler>(
         &self,
         addr: SocketAddr,
@@ -176,7 +188,7 @@ impl TokioHyper {
     }
 }
 
-/// Stands where a service would be asked that a `tower::Service` is asked in place of.
+/// The service in the `ServerState` of a server that serves a `tower::Service`. It is never called.
 #[cfg(feature = "tower")]
 struct UnusedService;
 
@@ -226,8 +238,8 @@ fn start<A: RequestHandler>(
     handler: impl Fn(&Arc<ConnectionState>) -> A + Send + Sync + 'static,
 ) -> std_io::Result<()> {
     let _context = handle.enter();
-    let receive = move |_: &Arc<ConnectionRegistry<TokioIo>>, runtime: &TokioIo, place| {
-        let connection = ConnectionState::new(Arc::clone(&shared), place);
+    let receive = move |_: &Arc<ConnectionRegistry<TokioIo>>, runtime: &TokioIo, entry| {
+        let connection = ConnectionState::new(Arc::clone(&shared), entry);
         let service = handler(&connection);
         super::server_runtime::ServerRuntime::spawn(runtime, HyperConnection::new(connection, service));
     };

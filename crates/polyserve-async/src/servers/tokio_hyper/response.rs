@@ -21,7 +21,7 @@ use polyserve_core::service::Body as ReplyBody;
 use super::connection_state::{ConnectionState, HyperShared};
 use crate::types::reply::{fill, status};
 
-/// The head of `reply`, in the empty map `headers`, and its body.
+/// Converts `reply` into a head, which uses the empty map `headers`, and a body.
 pub(super) fn head(shared: &HyperShared, reply: Reply, close: bool, mut headers: HeaderMap) -> (Parts, ReplyBody) {
     fill(&mut headers, &reply);
     finish(shared, &mut headers, close);
@@ -35,7 +35,7 @@ pub(super) fn head(shared: &HyperShared, reply: Reply, close: bool, mut headers:
     (parts, reply.into_body())
 }
 
-/// The fields that are the server's.
+/// Adds the header fields of the server.
 pub(super) fn finish(shared: &HyperShared, headers: &mut HeaderMap, close: bool) {
     if let Some(server_header) = &shared.server_header {
         headers.insert(SERVER, server_header.clone());
@@ -45,22 +45,22 @@ pub(super) fn finish(shared: &HyperShared, headers: &mut HeaderMap, close: bool)
     }
 }
 
-/// hyper copies bodies behind heads: it is handed a large one in pieces of this many bytes, so that no copy is larger.
+/// The size of a piece of a large body. hyper copies a piece behind the head, so no copy is larger.
 pub(super) const PIECE: usize = 64 * 1024;
 
-/// A larger spare buffer is given back to the allocator.
+/// A larger spare buffer is freed.
 const KEPT_CAPACITY: usize = 256 * 1024;
 
 thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The thread's spare buffer, empty; to be given back by [`give_back`].
+/// Takes the thread's spare buffer, which is empty. To be returned by [`give_back`].
 pub(super) fn spare() -> Vec<u8> {
     SPARE.take()
 }
 
-/// Keeps `buffer` as the thread's spare one.
+/// Keeps `buffer` as the thread's spare buffer.
 pub(super) fn give_back(mut buffer: Vec<u8>) {
     if buffer.capacity() <= KEPT_CAPACITY {
         buffer.clear();
@@ -68,11 +68,11 @@ pub(super) fn give_back(mut buffer: Vec<u8>) {
     }
 }
 
-/// A body that is here whole.
+/// A complete body.
 pub(crate) enum FullBody {
-    /// In a buffer that was the thread's spare one.
+    /// In a buffer that was the thread's spare buffer.
     Buffer(Vec<u8>),
-    /// UnusedService.
+    /// In other memory.
     Shared(Bytes),
 }
 
@@ -155,7 +155,7 @@ impl Drop for BodyPiece {
     }
 }
 
-/// A body that tells its connection when hyper has the last of it.
+/// A body that reports to its connection when hyper drops it: hyper then has its last byte.
 pub(crate) struct TrackedBody<B> {
     connection: Arc<ConnectionState>,
     body: B,

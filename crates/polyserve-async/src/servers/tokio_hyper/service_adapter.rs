@@ -1,7 +1,9 @@
-//! A [`Service`](polyserve_core::Service), as hyper calls it: once the body is whole.
+//! A [`Service`](polyserve_core::Service), as hyper calls it: after the body is complete.
 //!
-//! What hyper lets pass and the contract does not is refused here. Cost: an answer that is there now takes the request's
-//! own header map, so that it allocates nothing.
+//! Requests that hyper accepts and the contract does not are refused here.
+//!
+//! Invariant: a request that is answered before its body is complete closes the connection. Cost: an answer that is there
+//! now reuses the request's header map, so it allocates nothing.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -56,10 +58,10 @@ impl hyper::service::Service<http::Request<Incoming>> for ServiceAdapter {
     }
 }
 
-/// A request's answer, in the making.
+/// The future of one answer.
 pub(crate) struct ServiceFuture {
     connection: Arc<ConnectionState>,
-    /// The connection is closed after it.
+    /// The connection is closed after the answer.
     close: bool,
     state: ServiceState,
 }
@@ -77,11 +79,11 @@ struct PendingRequest {
     method: Method,
     incoming: Incoming,
     body: BodyBuffer,
-    /// The service was asked whether it wants the body.
+    /// The service has seen the head, and has not refused it.
     asked: bool,
 }
 
-/// What is here of it.
+/// The part of a body that has come.
 enum BodyBuffer {
     None,
     One(Bytes),
@@ -117,7 +119,7 @@ impl ServiceFuture {
         self.respond(Reply::problem(refusal.status, refusal.detail), Vec::new(), headers);
     }
 
-    /// The answer is here.
+    /// Makes the response.
     fn respond(&mut self, reply: Reply, in_place: Vec<u8>, headers: HeaderMap) {
         let close = self.close || self.connection.is_last();
         self.connection.state().stage = Stage::Sending;
@@ -137,7 +139,7 @@ impl ServiceFuture {
             ServiceState::Ready(Response::from_parts(answer, TrackedBody::new(Arc::clone(&self.connection), body)));
     }
 
-    /// A request without a body: its head is shown once, to the judge and to the service.
+    /// Handles a request without a body. Its head is converted once, for the validation and for the service.
     fn validate_and_call(&mut self, mut parts: Parts) {
         let mut in_place = response::spare();
         let asked = head::show(&parts, |line, headers| {
@@ -158,7 +160,7 @@ impl ServiceFuture {
         }
     }
 
-    /// A request whose body is whole.
+    /// Handles a request whose body is complete.
     fn call_service(&mut self, mut parts: Parts, method: Method, body: &[u8]) {
         let mut in_place = response::spare();
         let answer = head::show(&parts, |line, headers| {
@@ -168,7 +170,7 @@ impl ServiceFuture {
         self.take(answer, in_place, std::mem::take(&mut parts.headers));
     }
 
-    /// Calls the service, outside of any lock.
+    /// Calls the service, without a lock. Catches a panic.
     fn catch_call(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> thread::Result<Answer<Reply>> {
         self.connection.entry.set_calling(true);
         let service = &self.connection.server().env.service;
@@ -177,13 +179,13 @@ impl ServiceFuture {
         answer
     }
 
-    /// Goes on with what the service said; the map `headers` is used again.
+    /// Continues with the result of the service. Reuses the map `headers`.
     fn take(&mut self, answer: thread::Result<Answer<Reply>>, in_place: Vec<u8>, mut headers: HeaderMap) {
         headers.clear();
         match answer {
             Ok(Answer::Now(reply)) => self.respond(reply, in_place, headers),
             Ok(Answer::Later(future)) => {
-                response::give_back(in_place); // what was written beside a later answer is nobody's
+                response::give_back(in_place); // a deferred answer does not use it
                 self.connection.state().stage = Stage::Answer;
                 self.state = ServiceState::Later(future, headers);
             }
@@ -196,7 +198,7 @@ impl ServiceFuture {
             Box::new(PendingRequest { parts, method: valid.method, incoming, body: BodyBuffer::None, asked: false });
         let limit = self.connection.server().env.limits.max_body as u64;
         let too_large = matches!(valid.framing, Framing::Length(length) if length > limit);
-        // A client that waits to be asked for its body is told off instead.
+        // A client that waits for `100 Continue` gets the refusal instead.
         if too_large || valid.expects_continue {
             let refused = self
                 .call_head(&mut pending)
@@ -209,7 +211,7 @@ impl ServiceFuture {
         self.state = ServiceState::Body(pending);
     }
 
-    /// Asks the service for an early refusal.
+    /// Shows the head to the service, which may refuse it.
     fn call_head(&self, pending: &mut PendingRequest) -> Option<Reply> {
         pending.asked = true;
         let service = &self.connection.server().env.service;
@@ -222,7 +224,7 @@ impl ServiceFuture {
         refused.unwrap_or_else(|panic| Some(panic_reply(panic)))
     }
 
-    /// RequestHandler before the body has come, of which the rest is doubt.
+    /// Answers before the body is complete. Where the request ends is then unknown, so the connection is closed.
     fn reply_early(&mut self, reply: Reply, pending: PendingRequest) {
         self.connection.state().reply_early();
         self.close = true;
@@ -231,7 +233,7 @@ impl ServiceFuture {
         self.respond(reply, Vec::new(), headers);
     }
 
-    /// Takes what has come of the body; calls the service once all of it has.
+    /// Reads the body, and calls the service once it is complete.
     fn poll_body(&mut self, cx: &mut Context<'_>, mut pending: Box<PendingRequest>) {
         if pending.asked && self.connection.state().late {
             return self
@@ -308,7 +310,7 @@ fn whole<'a>(method: Method, target: &'a str, version: Version, headers: Headers
     Head { method, target, version, headers }
 }
 
-/// Drops a service's future, which is foreign code.
+/// Drops a future of the service. Its destructor may panic.
 fn abandon(future: BoxFuture<Reply>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
         tracing::warn!(text = text_of(panic), "a service's future panicked in its destructor");

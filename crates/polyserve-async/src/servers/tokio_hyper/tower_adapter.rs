@@ -1,6 +1,7 @@
-//! A `tower::Service` as hyper calls it: bodies stream both ways.
+//! A `tower::Service`, as hyper calls it: bodies stream in both directions.
 //!
-//! Cost: two allocations for a request, for its future and its answer's body.
+//! Invariant: a request body that is malformed or too large is answered by the server, not by the service, as long as
+//! nothing of the service's answer was sent. Cost: two allocations for each request: its future and its answer's body.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -29,11 +30,11 @@ use crate::types::reply::panic_reply;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// A request's body, as a `tower::Service` gets it from `TokioHyper::serve_tower`. It ends with an error where it is larger
-/// than `max_body`, not valid, or not there in time.
+/// A request's body, as `TokioHyper::serve_tower` passes it to a `tower::Service`. It ends with an error if it is larger than
+/// `max_body`, malformed, or not complete in time.
 pub struct RequestBody {
     incoming: Incoming,
-    /// Bytes that may still come.
+    /// The number of bytes that may still come.
     room: usize,
     connection: Arc<ConnectionState>,
     ended: bool,
@@ -164,7 +165,7 @@ impl Body for StreamedBody {
     }
 }
 
-/// Says that a thread is in the service's code for as long as it lives.
+/// Marks the thread as inside the service's code for as long as it lives.
 struct ServiceCall<'a>(&'a ConnectionState);
 
 impl<'a> ServiceCall<'a> {
@@ -258,7 +259,7 @@ where
 
 type BoxedCall<B> = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
 
-/// A request's answer, in the making.
+/// The future of one answer.
 pub(crate) struct TowerFuture<B> {
     connection: Arc<ConnectionState>,
     close: bool,
@@ -277,7 +278,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
         Self { connection, close: true, state: TowerState::Refused(reply) }
     }
 
-    /// An answer of the server's own, in place of the service's.
+    /// An answer of the server, instead of the service's.
     fn server_reply(&self, reply: Reply, close: bool) -> Response<TrackedBody<StreamedBody>> {
         let (parts, body) = response::head(&self.connection.shared, reply, close, HeaderMap::new());
         let bytes = match body {
@@ -304,7 +305,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
         })
     }
 
-    /// The service's own answer, or what must be said instead.
+    /// The service's answer, or the server's if the service failed or the body was refused.
     fn response(&self, given: Result<Response<B>, BoxError>) -> Response<TrackedBody<StreamedBody>> {
         let close = self.close || self.connection.is_last();
         let refusal = self.connection.state().body_refusal.take();
@@ -367,7 +368,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
 }
 
 impl<B> TowerFuture<B> {
-    /// Drops the service's future, which is foreign code.
+    /// Drops a future of the service. Its destructor may panic.
     fn abandon(&self, future: BoxedCall<B>) {
         let _calling = ServiceCall::new(&self.connection);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
@@ -384,7 +385,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Future for T
         match std::mem::replace(&mut work.state, TowerState::Gone) {
             TowerState::Refused(reply) => Poll::Ready(Ok(work.server_reply(reply, true))),
             TowerState::Called(future) => work.poll_called(cx, future).map(Ok),
-            TowerState::Gone => Poll::Pending, // hyper does not ask twice
+            TowerState::Gone => Poll::Pending, // hyper does not poll again
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What the streams of a connection share, and an answer's body until the client has taken it.
+//! The state that the streams of a connection share, and an answer's body until the client has taken it.
 //!
 //! Invariant: a request is open until hyper's codec has written the last byte of its answer, however long the client's
-//! window holds that back. Cost: an uncontended lock and a look at the clock for each frame of an answer's body.
+//! window delays that. Cost: an uncontended lock and a clock read for each frame of an answer's body.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,12 +17,12 @@ use polyserve_core::sync::lock;
 use super::super::connection_state::ConnectionState;
 use crate::tower::ReplyBody;
 
-/// What the streams of a connection share.
+/// The shared state of a connection's streams.
 pub(super) struct Streams {
     pub(super) connection: Arc<ConnectionState>,
-    /// Requests that are not wholly answered.
+    /// The number of requests that are not completely answered.
     pub(super) open: AtomicUsize,
-    /// Threads in the service's code.
+    /// The number of threads inside the service's code.
     pub(super) calls: AtomicUsize,
     held: Mutex<HeldAnswers>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Streams {
 /// RequestHandler that are here, and wait for the client to take them.
 struct HeldAnswers {
     answers: usize,
-    /// When the client took the last of any of them; or when the first came.
+    /// When the client last took bytes of any of them, or when the first came.
     since: Instant,
 }
 
@@ -40,18 +40,18 @@ impl Streams {
         Arc::new(Self { connection, open: AtomicUsize::new(0), calls: AtomicUsize::new(0), held })
     }
 
-    /// Since when the client has taken nothing of the answers that wait for it, where any do. It is for the connection as a
-    /// whole: one stream may wait long while a slow client takes what the others have.
+    /// When the client last took bytes of the answers that wait for it. `None` if none wait. This is for the whole connection:
+    /// one stream may wait long while a slow client takes the others' bytes.
     pub(super) fn held_since(&self) -> Option<Instant> {
         let held = lock(&self.held);
         (held.answers > 0).then_some(held.since)
     }
 }
 
-/// A request that is not wholly answered.
+/// A request that is not completely answered.
 pub(super) struct OpenStream {
     streams: Arc<Streams>,
-    /// Its answer waits for the client.
+    /// The answer waits for the client.
     is_held: bool,
 }
 
@@ -69,7 +69,7 @@ impl OpenStream {
         &self.streams.connection
     }
 
-    /// The answer is here.
+    /// Marks the answer as waiting for the client.
     fn hold(mut self) -> Self {
         self.is_held = true;
         let mut held = lock(&self.streams.held);
@@ -81,12 +81,12 @@ impl OpenStream {
         self
     }
 
-    /// The client took some of it.
+    /// Notes that the client took bytes.
     fn taken(&self) {
         lock(&self.streams.held).since = Instant::now();
     }
 
-    /// The answer is complete.
+    /// Counts the answer as complete.
     fn end(self) {
         self.streams.connection.end_answer();
     }
@@ -101,8 +101,8 @@ impl Drop for OpenStream {
     }
 }
 
-/// An answer's body, of one piece. The answer counts before hyper flushes its last byte, for the connection's task may end
-/// with that.
+/// An answer's body, in one piece. The answer counts before hyper flushes its last byte, because the connection's task may
+/// end with that flush.
 pub(super) struct CountedBody {
     body: ReplyBody,
     open: Option<OpenStream>,
@@ -139,7 +139,7 @@ impl Body for CountedBody {
     }
 }
 
-/// A body that hyper's codec has, and writes as the client's window allows.
+/// The bytes of a body that hyper's codec writes as the client's window allows.
 pub(super) struct HeldBytes {
     bytes: Bytes,
     open: Option<OpenStream>,
