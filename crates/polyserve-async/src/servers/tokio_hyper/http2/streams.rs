@@ -27,7 +27,7 @@ pub(super) struct Streams {
     held: Mutex<HeldAnswers>,
 }
 
-/// RequestHandler that are here, and wait for the client to take them.
+/// Answers that wait for the client to take them.
 struct HeldAnswers {
     answers: usize,
     /// When the client last took bytes of any of them, or when the first came.
