@@ -17,10 +17,10 @@ use http::HeaderValue;
 use http::header::LOCATION;
 use http::request::Parts;
 use http_body::{Frame, SizeHint};
+use polyserve_core::http1::session::panicked;
 use polyserve_core::service::Body;
 use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Request, Service, Status};
 
-use crate::types::reply::panic_reply;
 use crate::types::{head, reply};
 
 /// Any [`Service`] as a `tower::Service`, for example for axum's `nest_service` and `fallback_service`.
@@ -177,7 +177,7 @@ impl AsTower {
         head::show(parts, |line, headers| {
             let head = Head { method, target: line.target, version: line.version, headers };
             let asked = catch_unwind(AssertUnwindSafe(|| ask(self.service.as_ref(), head)));
-            asked.unwrap_or_else(|panic| Answer::Now(panic_reply(panic)))
+            asked.unwrap_or_else(|panic| Answer::Now(panicked(panic)))
         })
     }
 }
@@ -186,7 +186,7 @@ impl AsTower {
 pub(crate) async fn caught(mut future: BoxFuture<Reply>) -> Reply {
     poll_fn(|cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
-        polled.unwrap_or_else(|panic| Poll::Ready(panic_reply(panic)))
+        polled.unwrap_or_else(|panic| Poll::Ready(panicked(panic)))
     })
     .await
 }

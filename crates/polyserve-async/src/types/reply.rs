@@ -1,19 +1,8 @@
 //! Conversion of a reply to a response of the `http` crate.
 
-use std::any::Any;
-
 use http::header::{CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use polyserve_core::Reply;
-use polyserve_core::http1::session::panicked;
-use polyserve_core::panics::dispose;
-
-/// The answer to a request whose service panicked. A payload that panics in its destructor has no effect.
-pub(crate) fn panic_reply(panic: Box<dyn Any + Send>) -> Reply {
-    let reply = panicked(panic.as_ref());
-    dispose(panic);
-    reply
-}
 
 /// The status of `reply`.
 pub(crate) fn status(reply: &Reply) -> StatusCode {

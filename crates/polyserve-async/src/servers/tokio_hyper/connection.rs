@@ -32,7 +32,7 @@ use super::io::{HyperIo, LowWaterMark};
 use super::output::Output;
 use crate::servers::connection_entry::ConnectionEntry;
 use crate::servers::connection_task::ConnectionTask;
-use crate::servers::tokio_io::TokioIo;
+use crate::servers::tokio_socket::TokioSocket;
 
 /// A `hyper::service::Service` that answers the requests of one connection.
 pub(crate) trait RequestHandler:
@@ -74,7 +74,7 @@ pub(crate) struct HyperConnection<S: RequestHandler> {
     /// hyper is done. Whether to linger.
     end: Option<bool>,
     /// The connection lingers.
-    lingering: Option<Box<ConnectionTask<TokioIo>>>,
+    lingering: Option<Box<ConnectionTask<TokioSocket>>>,
     /// The connection speaks HTTP/2, and this serves it.
     http2: Option<BoxFuture<()>>,
     waker: Option<Waker>,
@@ -140,7 +140,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         self.state.server()
     }
 
-    fn entry(&self) -> &ConnectionEntry<TokioIo> {
+    fn entry(&self) -> &ConnectionEntry<TokioSocket> {
         &self.state.entry
     }
 

@@ -22,11 +22,11 @@ use super::output::{self, HyperBuffers, Output};
 use super::request_scanner::{Position, RequestScanner};
 use crate::servers::connection_entry::ConnectionEntry;
 use crate::servers::connection_registry::ConnectionRegistry;
-use crate::servers::tokio_io::TokioIo;
+use crate::servers::tokio_socket::TokioSocket;
 
 /// What all connections of a run share.
 pub(crate) struct HyperShared {
-    pub(super) registry: Arc<ConnectionRegistry<TokioIo>>,
+    pub(super) registry: Arc<ConnectionRegistry<TokioSocket>>,
     pub(super) builder: http1::Builder,
     pub(super) server_header: Option<HeaderValue>,
     /// Serves a connection that begins with HTTP/2's preface, if HTTP/2 is on. The bytes were read before.
@@ -65,7 +65,7 @@ impl Stage {
 /// The state of one connection.
 pub(crate) struct ConnectionState {
     pub(super) shared: Arc<HyperShared>,
-    pub(super) entry: Arc<ConnectionEntry<TokioIo>>,
+    pub(super) entry: Arc<ConnectionEntry<TokioSocket>>,
     state: Mutex<RequestState>,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct PollEvents {
 }
 
 impl ConnectionState {
-    pub(super) fn new(shared: Arc<HyperShared>, entry: Arc<ConnectionEntry<TokioIo>>) -> Arc<Self> {
+    pub(super) fn new(shared: Arc<HyperShared>, entry: Arc<ConnectionEntry<TokioSocket>>) -> Arc<Self> {
         let state = RequestState {
             stage: Stage::Idle,
             requests: 0,

@@ -4,7 +4,7 @@
 //! empty one. If those bytes are not at hand, the answer has hyper's status.
 
 use polyserve_core::http1::decode::{self, Decoded, Framing, Parsed, Refusal};
-use polyserve_core::http1::encode::{self, Line as ResponseLine};
+use polyserve_core::http1::encode::{self, AnswerHead};
 use polyserve_core::{Reply, Status, Version};
 
 use super::connection_state::{HyperShared, RequestState, Stage};
@@ -62,8 +62,8 @@ fn refuse(state: &mut RequestState, shared: &HyperShared, refusal: Refusal, head
     let (output, date) = state.buffers().dated();
     let server_header = shared.registry.server.config.server_header.as_deref();
     let head_only = head_only == Some(true);
-    let line = ResponseLine { version: Version::Http11, close: true, head_only, date, server_header };
-    encode::answer(&mut output.bytes, &reply, reply.body_bytes(&[]), &line);
+    let head = AnswerHead { version: Version::Http11, close: true, head_only, date, server_header };
+    encode::answer(&mut output.bytes, &reply, reply.body_bytes(&[]), &head);
     output.end(1);
     state.stage = Stage::Done;
 }

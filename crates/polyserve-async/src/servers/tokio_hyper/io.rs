@@ -18,7 +18,7 @@ use polyserve_core::http1::session::OUTPUT_BOUND;
 use polyserve_core::net;
 
 use super::connection_state::{ConnectionState, Stage};
-use crate::servers::server_runtime::{AsyncSocket as _, Direction, Transfer};
+use crate::servers::async_socket::{AsyncSocket as _, Direction, Transfer};
 
 /// The socket of one connection.
 pub(crate) struct HyperIo {

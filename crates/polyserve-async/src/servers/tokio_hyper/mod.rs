@@ -1,7 +1,7 @@
 //! [`TokioHyper`]: hyper's HTTP/1 codec on tokio's multi-thread runtime; a connection is a task that any worker may run.
 //!
 //! ```text
-//! AcceptLoop --accept--> HyperConnection (connection.rs), a task
+//! accept_loop --accept--> HyperConnection (connection.rs), a task
 //!                          |  deadlines, drain, sending, lingering
 //!                          |  polls
 //!                          v
@@ -55,7 +55,7 @@ mod tower_adapter;
 mod validate;
 
 use std::io as std_io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 #[cfg(feature = "tower")]
@@ -73,10 +73,10 @@ pub use self::tower_adapter::RequestBody;
 use self::connection::{HyperConnection, RequestHandler};
 use self::connection_state::{ConnectionState, HyperShared};
 use self::service_adapter::ServiceAdapter;
-use super::accept_loop::AcceptLoop;
-use super::connection_registry::ConnectionRegistry;
-use super::tokio_io::TokioIo;
-use super::tokio_tcp;
+use super::async_listener::AsyncListener;
+use super::connection_registry::{Admission, ConnectionRegistry};
+use super::connection_task::ConnectionTask;
+use super::tokio_socket::{OwnedRuntime, TokioSocket, given_or_owned};
 
 /// A server whose connections are hyper's, each a task of a tokio runtime.
 #[derive(Clone, Debug)]
@@ -95,6 +95,7 @@ impl TokioHyper {
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("tokio_hyper")?;
         Ok(Self::of(config, None))
     }
 
@@ -107,8 +108,12 @@ impl TokioHyper {
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: the runtime has its own threads.
     pub fn on(runtime: Handle, config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("tokio_hyper")?;
         if config.workers.is_some() {
-            return Err(ConfigError::new("workers cannot be set for tokio_hyper on a runtime that has its own"));
+            return Err(ConfigError::unsupported(
+                "workers",
+                "workers cannot be set for tokio_hyper on a runtime that has its own",
+            ));
         }
         Ok(Self::of(config, Some(runtime)))
     }
@@ -180,11 +185,19 @@ impl TokioHyper {
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
         let registry = ConnectionRegistry::new(server, 1);
-        let (own, handle) = tokio_tcp::runtime(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
+        let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
         let shared = HyperShared { http2: self.http2(&handle), ..shared(&registry, &self.config) };
-        start(&handle, &registry, listener, Arc::new(shared), handler)?;
+        let listener = {
+            let _context = handle.enter();
+            AsyncListener::new(&registry, listener)?
+        };
+        drop(handle.spawn(accept_loop(listener, Arc::new(shared), handler, handle.clone())));
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
-        Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || tokio_tcp::end(&registry, own))
+        Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || {
+            let drain = registry.supervise();
+            owned.map(OwnedRuntime::shut_down);
+            drain
+        })
     }
 }
 
@@ -211,7 +224,7 @@ impl Server for TokioHyper {
     }
 }
 
-fn shared(registry: &Arc<ConnectionRegistry<TokioIo>>, config: &ServerConfig) -> HyperShared {
+fn shared(registry: &Arc<ConnectionRegistry<TokioSocket>>, config: &ServerConfig) -> HyperShared {
     let mut builder = http1::Builder::new();
     builder
         .half_close(true)
@@ -230,20 +243,25 @@ fn shared(registry: &Arc<ConnectionRegistry<TokioIo>>, config: &ServerConfig) ->
     }
 }
 
-fn start<A: RequestHandler>(
-    handle: &Handle,
-    registry: &Arc<ConnectionRegistry<TokioIo>>,
-    listener: TcpListener,
+/// Accepts until a shutdown begins and its backlog is empty. Each connection becomes a task.
+async fn accept_loop<A: RequestHandler>(
+    mut listener: AsyncListener<TokioSocket>,
     shared: Arc<HyperShared>,
-    handler: impl Fn(&Arc<ConnectionState>) -> A + Send + Sync + 'static,
-) -> std_io::Result<()> {
-    let _context = handle.enter();
-    let receive = move |_: &Arc<ConnectionRegistry<TokioIo>>, runtime: &TokioIo, entry| {
-        let connection = ConnectionState::new(Arc::clone(&shared), entry);
-        let service = handler(&connection);
-        super::server_runtime::ServerRuntime::spawn(runtime, HyperConnection::new(connection, service));
-    };
-    let accepting = AcceptLoop::new(registry, &TokioIo(handle.clone()), listener, 0, receive)?;
-    drop(handle.spawn(accepting.run()));
-    Ok(())
+    handler: impl Fn(&Arc<ConnectionState>) -> A,
+    runtime: Handle,
+) {
+    while let Some(stream) = listener.accept().await {
+        match shared.registry.admit(stream, 0) {
+            Admission::Serve(entry) => {
+                let connection = ConnectionState::new(Arc::clone(&shared), entry);
+                let service = handler(&connection);
+                drop(runtime.spawn(HyperConnection::new(connection, service)));
+            }
+            rejected => {
+                if let Some(rejected) = ConnectionTask::reject(&shared.registry, rejected) {
+                    drop(runtime.spawn(rejected));
+                }
+            }
+        }
+    }
 }

@@ -11,9 +11,9 @@ use polyserve_core::http1::date::Date;
 use polyserve_core::net;
 use polyserve_core::serving::ServerState;
 
+use crate::servers::async_socket::{AsyncSocket as _, Direction, Transfer};
 use crate::servers::connection_entry::ConnectionEntry;
-use crate::servers::server_runtime::{AsyncSocket as _, Direction, Transfer};
-use crate::servers::tokio_io::TokioIo;
+use crate::servers::tokio_socket::TokioSocket;
 
 /// The number of bytes of one read.
 const INPUT: usize = 32 * 1024;
@@ -60,7 +60,7 @@ impl Output {
     }
 
     /// Sends what the kernel accepts, and counts the answers in it. An error will occur again when the rest is sent.
-    pub(super) fn try_send(&mut self, entry: &ConnectionEntry<TokioIo>, server: &ServerState, last: bool) {
+    pub(super) fn try_send(&mut self, entry: &ConnectionEntry<TokioSocket>, server: &ServerState, last: bool) {
         if !self.is_empty()
             && let Ok(answered) = entry.with_socket(|socket| self.send(socket, last))
         {
@@ -77,7 +77,7 @@ impl Output {
     /// Sends the rest, each time the kernel accepts more. Returns false if the client is gone.
     pub(super) fn poll_send(
         &mut self,
-        entry: &ConnectionEntry<TokioIo>,
+        entry: &ConnectionEntry<TokioSocket>,
         server: &ServerState,
         cx: &mut Context<'_>,
         last: bool,

@@ -20,6 +20,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use polyserve_core::answer::{Answer, BoxFuture};
 use polyserve_core::http1::decode::{Framing, Refusal};
+use polyserve_core::http1::session::panicked;
 use polyserve_core::panics::text_of;
 use polyserve_core::service::Body;
 use polyserve_core::{Head, Headers, Method, Reply, Request, Status, Version};
@@ -29,7 +30,6 @@ use super::error_response::TOO_LARGE;
 use super::response::{self, FullBody, TrackedBody};
 use super::validate::{ValidRequest, validate, validate_head};
 use crate::types::head;
-use crate::types::reply::panic_reply;
 
 /// The service of one connection.
 #[derive(Clone)]
@@ -189,7 +189,7 @@ impl ServiceFuture {
                 self.connection.state().stage = Stage::Answer;
                 self.state = ServiceState::Later(future, headers);
             }
-            Err(panic) => self.respond(panic_reply(panic), Vec::new(), headers),
+            Err(panic) => self.respond(panicked(panic), Vec::new(), headers),
         }
     }
 
@@ -221,7 +221,7 @@ impl ServiceFuture {
             catch_unwind(AssertUnwindSafe(|| service.head(&head)))
         });
         self.connection.entry.set_calling(false);
-        refused.unwrap_or_else(|panic| Some(panic_reply(panic)))
+        refused.unwrap_or_else(|panic| Some(panicked(panic)))
     }
 
     /// Answers before the body is complete. Where the request ends is then unknown, so the connection is closed.
@@ -299,7 +299,7 @@ impl ServiceFuture {
                 return;
             }
             Ok(Poll::Ready(reply)) => reply,
-            Err(panic) => panic_reply(panic),
+            Err(panic) => panicked(panic),
         };
         abandon(future);
         self.respond(reply, Vec::new(), headers);

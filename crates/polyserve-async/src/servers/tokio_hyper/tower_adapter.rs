@@ -17,6 +17,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use polyserve_core::http1::decode::Framing;
+use polyserve_core::http1::session::panicked;
 use polyserve_core::panics::text_of;
 use polyserve_core::service::Body as ReplyBody;
 use polyserve_core::{Reply, Status};
@@ -26,7 +27,6 @@ use super::error_response::TOO_LARGE;
 use super::response;
 use super::response::{PIECE, TrackedBody};
 use super::validate::validate;
-use crate::types::reply::panic_reply;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -360,7 +360,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
                 return Poll::Pending;
             }
             Ok(Poll::Ready(given)) => self.response(given),
-            Err(panic) => self.server_reply(panic_reply(panic), self.close),
+            Err(panic) => self.server_reply(panicked(panic), self.close),
         };
         self.abandon(future);
         Poll::Ready(answer)
