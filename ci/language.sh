@@ -17,12 +17,12 @@ my @pages = qw(README.md docs/GLOSSARY.md);
 my %old_types = map { $_ => 1 } qw(House Desk Departures Complaint Waited Intake Lending Seat Guest Lobby Word Crew Member Roll
     Visit Order Door Gate Room Base Look Place Hall Porter Opening Accepting Line Mark Answering Streaming);
 my %old_names = map { $_ => 1 } qw(last_guests see_off turn_away LAST_GRACE ACCEPT_REST at_once banner lobby bell deafen hear spares
-    rouse house desk departures complaint intake lending seat crew roll door gate hall porter judging draws learn refusal);
+    rouse house desk departures complaint intake lending seat crew roll door gate hall porter draws learn);
 # These are old in one crate only: elsewhere they are the common term.
 my %old_in = (
     'polyserve-core' => { map { $_ => 1 } qw(give held) },
     'polyserve-threadpool' => { map { $_ => 1 } qw(word visit base room look place) },
-    'polyserve-async' => { map { $_ => 1 } qw(place line mark opening answering streaming base accepting) },
+    'polyserve-async' => { map { $_ => 1 } qw(place line mark opening answering streaming base accepting judging refusal) },
     'polyserve-load' => { map { $_ => 1 } qw(script) },
 );
 # Callbacks that stores run on entities are called `visit`, and a pool's queue may be full of work: no rule for those.

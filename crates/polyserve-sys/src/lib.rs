@@ -1,17 +1,17 @@
-//! The few system calls and one instruction of polyserve that no maintained safe wrapper offers, behind a safe API. The one
-//! home of `unsafe` in the workspace: every block is argued.
+//! A safe API for the system calls and the instruction that no maintained crate wraps safely. This is the only crate of the
+//! workspace with `unsafe` code. Every block states why it is sound.
 
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Asks the kernel to hand a connection over only when its first byte is there, or after about `timeout` (whole
-/// seconds, rounded up). Source: `tcp(7)`, `TCP_DEFER_ACCEPT`.
+/// Sets a listener to accept a connection only after its first byte has arrived, or after about `timeout`, rounded up to
+/// whole seconds. Source: `tcp(7)`, `TCP_DEFER_ACCEPT`.
 ///
 /// # Errors
 ///
-/// Where the system call fails, or the system has no such option.
+/// Returns an error if the system call fails, or if the system does not have the option.
 #[cfg(target_os = "linux")]
 pub fn defer_accept(listener: &TcpListener, timeout: Duration) -> io::Result<()> {
     let whole = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
@@ -19,7 +19,7 @@ pub fn defer_accept(listener: &TcpListener, timeout: Duration) -> io::Result<()>
     set_int(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
 }
 
-/// Always an error: deferred accept is Linux's.
+/// Always returns an error: only Linux has deferred accept.
 ///
 /// # Errors
 ///
@@ -29,21 +29,21 @@ pub fn defer_accept(_listener: &TcpListener, _timeout: Duration) -> io::Result<(
     Err(io::Error::new(io::ErrorKind::Unsupported, "deferred accept needs Linux"))
 }
 
-/// Asks the kernel to call `socket` readable only when at least `bytes` are there to be read. 1 is what a socket begins
-/// with; 0 means 1, and the kernel bounds it by half of the largest receive buffer. An end of the input, an error, and a
-/// buffer that is full make it readable all the same. Who watches it already is told where enough is there now. Source:
-/// `socket(7)`, `SO_RCVLOWAT`, which `select`, `poll` and `epoll` heed since Linux 2.6.28.
+/// Sets the number of bytes at which `socket` becomes readable. The default is 1; 0 means 1; the kernel limits the value to
+/// half of the max receive buffer. The end of the input, an error, and a full buffer make the socket readable too. If enough
+/// bytes have arrived already, a registered poller gets an event. Source: `socket(7)`, `SO_RCVLOWAT`, which `select`, `poll`
+/// and `epoll` support since Linux 2.6.28.
 ///
 /// # Errors
 ///
-/// Where the system call fails, or the system's pollers are not known to heed the option.
+/// Returns an error if the system call fails, or if the system's pollers may ignore the option.
 #[cfg(target_os = "linux")]
 pub fn set_receive_low_water(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     set_int(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
 }
 
-/// Always an error: what the option does to pollers is known of Linux.
+/// Always returns an error: the effect of the option on pollers is known only for Linux.
 ///
 /// # Errors
 ///
@@ -53,29 +53,29 @@ pub fn set_receive_low_water(_socket: impl AsFd, _bytes: usize) -> io::Result<()
     Err(io::Error::new(io::ErrorKind::Unsupported, "a low-water mark for pollers needs Linux"))
 }
 
-/// Asks the processor to fetch the cache line at `address`, and does not wait for it. A hint: any address will do, for one
-/// that is not mapped is not fetched, and nothing is read or written that the program could see. Nothing happens on
-/// processors other than x86-64. Source: Intel's and AMD's manuals, `PREFETCHT0`.
+/// Prefetches the cache line at `address`, without waiting. This is a hint with no visible effect on memory, so any address
+/// is allowed: an address that is not mapped is not fetched. Does nothing on processors other than x86-64. Source: Intel's
+/// and AMD's manuals, `PREFETCHT0`.
 #[inline(always)]
 pub fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the instruction is of SSE, which every x86-64 has; it takes any address, and faults at none.
+        // SAFETY: the instruction belongs to SSE, which every x86-64 has. It accepts any address, and never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
 }
 
-/// Sets an option whose value is an int.
+/// Sets an integer option of a socket.
 #[cfg(target_os = "linux")]
 fn set_int(socket: impl AsFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     use std::os::fd::AsRawFd;
 
     let length = libc::socklen_t::try_from(size_of_val(&value)).expect("an int's size fits");
-    // SAFETY: the descriptor is open, for it is borrowed; the pointer and the length describe `value`, which lives until
-    // the call returns, and the kernel only reads from it.
+    // SAFETY: the descriptor is borrowed, so it is open. The pointer and the length describe `value`, which lives until the
+    // call returns. The kernel only reads `value`.
     let result =
         unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw const value).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -91,7 +91,7 @@ mod tests {
     const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
     const NONE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-    /// Wherever nothing is, nothing happens.
+    /// An address that is not mapped has no effect.
     #[test]
     fn any_address_can_be_fetched() {
         let here = 1_u8;
@@ -100,14 +100,14 @@ mod tests {
         prefetch(std::ptr::without_provenance::<u64>(usize::MAX));
     }
 
-    /// Both ends of a connection.
+    /// Returns both ends of a connection.
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let sending = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (sending, listener.accept().unwrap().0)
     }
 
-    /// Sends `text`, and waits until it is all there.
+    /// Sends `text`, and waits until all of the text has arrived.
     fn deliver(mut sending: &TcpStream, receiving: &TcpStream, text: &[u8]) {
         sending.write_all(text).unwrap();
         let mut buffer = vec![0; text.len()];
@@ -138,7 +138,7 @@ mod tests {
         assert!(is_readable_within(&receiving, &PATIENCE));
     }
 
-    /// Who watches edges, as tokio does, would else never hear of what came below a mark that is lowered then.
+    /// Otherwise an edge-triggered poller, such as tokio, would miss bytes that arrived before the mark was lowered.
     #[test]
     fn a_lowered_mark_is_an_edge_where_enough_is_there() {
         let (sending, receiving) = pair();
