@@ -128,7 +128,8 @@ pub use linearizable::linearizable_over_http;
 pub use panics::{
     a_dropped_completer_answers, a_panic_in_a_given_up_answer_is_a_503, a_panic_in_a_later_answer_is_a_500,
     a_panic_in_a_visit_is_a_500, a_panic_in_call_is_a_500, a_panic_in_head_is_a_500,
-    a_panic_in_the_repos_thread_is_a_503, a_panic_payload_that_panics_is_a_500, more_panics_than_workers_harm_nobody,
+    a_panic_in_the_repos_thread_is_a_503, a_panic_payload_that_panics_is_a_500,
+    more_panics_than_workers_leave_a_serving_server,
 };
 pub use pipeline::{
     a_later_answer_may_need_many_polls, hundreds_of_pipelined_requests_are_answered,
@@ -146,7 +147,7 @@ pub use resources::{
 };
 pub use shape::{
     a_client_may_leave_before_its_answer, answers_do_not_get_mixed_up, busy_connections_leave_room_for_others,
-    idle_connections_hold_nobody_up, later_answers_hold_no_worker, silent_connections_do_not_stop_the_rest,
+    idle_connections_do_not_delay_others, later_answers_hold_no_worker, silent_connections_do_not_stop_the_rest,
     stalled_clients_do_not_stop_the_rest,
 };
 pub use splits::{
@@ -166,7 +167,8 @@ pub use strict::{
 pub use subject::{Deviations, ServerSubject};
 pub use tcp::{
     a_half_closed_client_gets_its_answers, a_refusal_survives_unread_input, a_slow_reader_gets_a_large_answer_whole,
-    connections_without_a_request_harm_nobody, half_a_request_ends_the_connection, resets_harm_nobody,
+    connections_without_a_request_do_not_affect_others, half_a_request_ends_the_connection,
+    resets_do_not_affect_others,
 };
 pub use timeouts::{
     a_client_that_never_reads_is_cut, a_dripping_body_times_out, a_dripping_head_times_out,
@@ -261,8 +263,8 @@ kit! {
         a_client_of_1_0_gets_no_continue,
         a_half_closed_client_gets_its_answers,
         half_a_request_ends_the_connection,
-        connections_without_a_request_harm_nobody,
-        resets_harm_nobody,
+        connections_without_a_request_do_not_affect_others,
+        resets_do_not_affect_others,
         a_slow_reader_gets_a_large_answer_whole,
         a_refusal_survives_unread_input,
         a_slow_head_times_out,
@@ -283,7 +285,7 @@ kit! {
         a_panic_in_a_visit_is_a_500,
         a_panic_in_the_repos_thread_is_a_503,
         a_dropped_completer_answers,
-        more_panics_than_workers_harm_nobody,
+        more_panics_than_workers_leave_a_serving_server,
         a_panic_payload_that_panics_is_a_500,
         connections_past_the_limit_are_turned_away,
         every_refused_connection_reads_a_503,
@@ -292,7 +294,7 @@ kit! {
         deferred_accept_serves_the_same,
         a_waiting_request_is_not_idle,
         two_servers_share_nothing,
-        idle_connections_hold_nobody_up,
+        idle_connections_do_not_delay_others,
         busy_connections_leave_room_for_others,
         a_pipelining_client_leaves_room_at_a_full_queue,
         pipelined_deferred_answers_leave_room,

@@ -97,7 +97,7 @@ pub fn a_dropped_completer_answers(subject: &ServerSubject) -> Outcome {
 }
 
 /// A server still serves after more panics than it has workers, one by one and pipelined.
-pub fn more_panics_than_workers_harm_nobody(subject: &ServerSubject) -> Outcome {
+pub fn more_panics_than_workers_leave_a_serving_server(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     for n in 0..20 {
         let path = ["/call", "/later", "/woken", "/visit", "/partly"][n % 5];

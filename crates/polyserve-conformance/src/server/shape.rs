@@ -21,7 +21,7 @@ use crate::property::{Outcome, in_child_with_descriptors};
 /// * Multiplexed: 1 000 idle connections (fewer if descriptors are few) on two workers are served twice each.
 /// * One per thread, at `max_connections`, and one: an idle connection is closed without a byte once another waits.
 /// * Of a pool: the same if there is room for connections and no thread is free.
-pub fn idle_connections_hold_nobody_up(subject: &ServerSubject) -> Outcome {
+pub fn idle_connections_do_not_delay_others(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers(2);
     match subject.shape() {
         Connections::Multiplexed => {

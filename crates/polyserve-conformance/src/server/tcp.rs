@@ -62,7 +62,7 @@ pub fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Outcome {
 }
 
 /// Connections that are opened and closed without a byte do not affect other clients.
-pub fn connections_without_a_request_harm_nobody(subject: &ServerSubject) -> Outcome {
+pub fn connections_without_a_request_do_not_affect_others(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for _ in 0..100 {
         drop(live.client());
@@ -80,7 +80,7 @@ fn reset(live: &Live, request: &[u8], rest: &[u8]) {
 }
 
 /// Clients that reset their connections, between requests and within, do not affect other clients.
-pub fn resets_harm_nobody(subject: &ServerSubject) -> Outcome {
+pub fn resets_do_not_affect_others(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let expect = request("POST", "/", "Expect: 100-continue\r\nContent-Length: 1000\r\n");
     for _ in 0..10 {

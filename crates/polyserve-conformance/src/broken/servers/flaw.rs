@@ -85,7 +85,7 @@ flaws! {
     /// Closes a connection whose client has half-closed.
     TakesHalfCloseForClose, caught by a_half_closed_client_gets_its_answers;
     /// Stops accepting after a connection without a byte.
-    DiesOfAnEmptyConnection, caught by connections_without_a_request_harm_nobody;
+    DiesOfAnEmptyConnection, caught by connections_without_a_request_do_not_affect_others;
     /// Closes after a refusal without reading the client's bytes, so that the kernel resets the connection.
     DoesNotLinger, caught by a_refusal_survives_unread_input;
     /// Lets a panic end the thread and its connection.
@@ -99,7 +99,7 @@ flaws! {
     /// Closes connections past the limit without an answer.
     TurnsAwaySilently, caught by connections_past_the_limit_are_turned_away;
     /// Does not close an idle connection if another one waits.
-    KeepsIdleConnections, caught by idle_connections_hold_nobody_up;
+    KeepsIdleConnections, caught by idle_connections_do_not_delay_others;
     /// Answers one request more than it may.
     MiscountsRequests, caught by requests_per_connection_are_counted;
     /// Sends the date of its start.
