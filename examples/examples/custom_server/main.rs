@@ -1,58 +1,139 @@
-//! A server of your own, in a program of your own. Without arguments, the conformance kit tells whether it keeps the
-//! contract, drains, timeouts and limits included:
+//! A server of your own, in a program of your own: a thread for each connection. Without arguments, the conformance kit
+//! checks it, its drains, timeouts and limits included:
 //!
 //! ```sh
 //! cargo run --release --example custom_server
 //! ```
 //!
-//! With arguments it is the `polyserve` command over a catalog that has this server too, under the name `custom`: it
-//! serves it, puts it under stress, and ranks it among the others.
+//! With arguments, the program is the `polyserve` command with this server in its catalog, under the name `custom`: the
+//! command serves it, puts it under stress, and ranks it among the others.
 //!
 //! ```sh
 //! cargo run --release --example custom_server -- compare --quick --servers custom,sequential,pool_server
 //! ```
 #![forbid(unsafe_code)]
 
-mod one_by_one;
-
+use std::net::{SocketAddr, TcpStream};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
+use polyserve::ConfigError;
 use polyserve::catalog::Entry;
 use polyserve::prelude::*;
+use polyserve::serving::{Bound, Incoming, OpenConnections, ServerState, bind, blocking};
 use polyserve_conformance::property;
 use polyserve_conformance::server::{self, ServerSubject};
 
-use one_by_one::OneByOne;
+/// A thread for each connection.
+#[derive(Debug)]
+struct PerThread {
+    config: ServerConfig,
+}
+
+impl PerThread {
+    /// A server within the limits of `config`. A server refuses here what it cannot honour.
+    fn new(config: ServerConfig) -> Result<Self, ConfigError> {
+        config.validate()?;
+        match config.workers {
+            None => Ok(Self { config }),
+            Some(_) => Err(ConfigError::new("workers cannot be set for this server: set max_connections")),
+        }
+    }
+}
+
+impl Server for PerThread {
+    fn connections(&self) -> Connections {
+        Connections::OnePerThread
+    }
+
+    fn max_concurrent(&self) -> Option<usize> {
+        Some(self.config.max_connections)
+    }
+
+    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> std::io::Result<Running> {
+        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
+        let shutdown = server.shutdown.clone();
+        let server = Arc::new(server);
+        let incoming = Incoming::new(listener, Arc::clone(&server))?;
+        let connections = Arc::new(OpenConnections::new(self.config.max_connections));
+        let run = Run { server, connections, incoming, threads: Vec::new() };
+        Running::start("per-thread", local_addr, self.config.drain_grace, shutdown, move || run.main())
+    }
+}
+
+/// A run, as its main thread has it. That thread serves nothing, so that it can end the run even if every other thread is
+/// stuck in the service.
+struct Run {
+    server: Arc<ServerState>,
+    connections: Arc<OpenConnections>,
+    incoming: Incoming,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Run {
+    fn main(mut self) -> Drain {
+        while let Some(stream) = self.incoming.accept() {
+            self.start(stream);
+        }
+        self.connections.evict_idle();
+        while let Some(stream) = self.incoming.accept_waiting() {
+            self.start(stream);
+        }
+        let stuck = self.connections.finish(&self.server);
+        for thread in self.threads.into_iter().filter(|thread| stuck == 0 || thread.is_finished()) {
+            let _ = thread.join();
+        }
+        self.incoming.finish();
+        self.server.drained(stuck)
+    }
+
+    /// Starts the thread of a connection.
+    fn start(&mut self, stream: TcpStream) {
+        /// A new connection is not evicted for this long, because its first request is on its way as a rule.
+        const GRACE: Duration = Duration::from_millis(100);
+        let connection = match self.connections.enter(stream) {
+            Ok(connection) => connection,
+            Err(stream) => return self.incoming.reject(stream), // all are busy
+        };
+        let (server, connections) = (Arc::clone(&self.server), Arc::clone(&self.connections));
+        let (of_thread, accepted) = (Arc::clone(&connection), Instant::now());
+        let serve = move || blocking::serve(of_thread, &connections, &server, accepted, GRACE);
+        match thread::Builder::new().spawn(serve) {
+            Ok(thread) => self.threads.push(thread),
+            Err(_) => {
+                // The system has no thread left.
+                self.connections.leave(connection).into_iter().for_each(|stream| self.incoming.reject(stream));
+            }
+        }
+        if self.threads.len() > 2 * self.connections.len() + 64 {
+            self.threads.retain(|thread| !thread.is_finished());
+        }
+    }
+}
 
 fn main() -> anyhow::Result<ExitCode> {
     if std::env::args_os().len() > 1 {
         return Ok(polyserve_lab::main(catalog()));
     }
-    check()?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// What polyserve has, and this server.
-fn catalog() -> Catalog {
-    let promises = &["one connection at a time", "drains"];
-    Catalog::builtin().with_server(Entry::server(
-        "custom",
-        "one thread that looks up all the time",
-        promises,
-        |config| Ok(Box::new(OneByOne::new(config.clone())?)),
-    ))
-}
-
-fn check() -> anyhow::Result<()> {
-    // Some properties let a service panic on purpose; what a broken one saw is in the report.
+    // Some properties let a service panic on purpose. The report has what a property that fails has seen.
     std::panic::set_hook(Box::new(|_| {}));
-    let report = property::check("one_by_one", &ServerSubject::new(OneByOne::new), server::PROPERTIES);
+    let report = property::check("per_thread", &ServerSubject::new(PerThread::new), server::PROPERTIES);
     drop(std::panic::take_hook());
     print!("{report}");
     anyhow::ensure!(report.conforms(), "the server does not keep the contract");
 
-    let running = OneByOne::new(ServerConfig::default())?
+    let running = PerThread::new(ServerConfig::default())?
         .serve(([127, 0, 0, 1], 0).into(), EntityService::shared(TwoLevel::default()))?;
     println!("it conforms, and listened on http://{}: {}", running.local_addr(), running.shutdown()?);
-    Ok(())
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The strategies of polyserve, and this server.
+fn catalog() -> Catalog {
+    let promises = &["a thread for each connection", "drains"];
+    Catalog::builtin().with_server(Entry::server("custom", "a thread for each connection", promises, |config| {
+        Ok(Box::new(PerThread::new(config.clone())?))
+    }))
 }

@@ -17,6 +17,7 @@ pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 ///
 /// If the process has no descriptor left, it pauses and retries until the shutdown's deadline, because connections close
 /// during a drain. So `serve` must not keep this thread from ending them, and idle connections should be closed before.
+#[allow(clippy::needless_pass_by_value, reason = "it is closed here")]
 pub fn drain_backlog(listener: TcpListener, server: &ServerState, mut serve: impl FnMut(TcpStream)) {
     let mut backlog = Backlog::new(&server.config);
     loop {
@@ -59,7 +60,7 @@ impl Backlog {
         self.next(|| listener.accept().map(|(stream, _)| stream))
     }
 
-    fn next(&mut self, mut accept: impl FnMut() -> io::Result<TcpStream>) -> Waiting {
+    pub(super) fn next(&mut self, mut accept: impl FnMut() -> io::Result<TcpStream>) -> Waiting {
         while self.left > 0 {
             match accept() {
                 Ok(stream) => {

@@ -1,13 +1,17 @@
 //! Serving one connection on a thread that may block, from its first byte to its close.
 //!
-//! [`drive`] is the loop. How the thread waits is its [`Transport`]: [`PolledSocket`] waits in `poll(2)`; a server may have
-//! another one.
+//! [`serve`] does that. [`drive`] is its loop, over a [`Transport`], which decides how the thread waits: [`PolledSocket`]
+//! waits in `poll(2)`; a server may have another one.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{ServerState, ThreadBuffers, WaitOutcome, wait_for_answer};
+use super::{
+    OpenConnection, OpenConnections, ServerState, ThreadBuffers, WaitOutcome, linger, wait_for_answer, with_buffers,
+};
 use crate::http1::{Phase, Session, Want};
+use crate::panics::isolate;
 
 mod polled_socket;
 
@@ -70,6 +74,30 @@ pub fn drive(
     let linger = drive.run();
     server.count(&mut drive.session);
     linger
+}
+
+/// Serves a connection on this thread, from its first byte to its close, and removes it from `connections`.
+///
+/// `accepted`: as in [`drive`]. `grace`: as in [`PolledSocket::new`].
+pub fn serve(
+    connection: Arc<OpenConnection>,
+    connections: &OpenConnections,
+    server: &ServerState,
+    accepted: Instant,
+    grace: Duration,
+) {
+    let served = isolate(|| {
+        with_buffers(|buffers| {
+            let mut socket = PolledSocket::new(&connection, connections, server, grace);
+            if drive(&mut socket, server, buffers, accepted) {
+                linger(connection.stream(), server, &mut buffers.input);
+            }
+        });
+    });
+    if let Err(text) = served {
+        let _ = isolate(|| tracing::error!(panic = text, "a connection's thread panicked; the connection is closed"));
+    }
+    connections.leave(connection);
 }
 
 struct Drive<'a, T> {

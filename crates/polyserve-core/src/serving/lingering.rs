@@ -118,6 +118,21 @@ impl LingeringSet {
     }
 }
 
+/// Lets a connection linger on the calling thread: closes the writing side, and waits until the client closes or the linger
+/// timeout has passed.
+pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
+    let timeout = Instant::now() + server.config.linger_timeout;
+    if stream.shutdown(Shutdown::Write).is_err() || stream.set_nonblocking(true).is_err() {
+        return;
+    }
+    while discard(stream, buffer) && Instant::now() < server.within(timeout) {
+        let socket = (stream.as_fd(), PollFlags::IN);
+        if wait([socket], Some(server.within(timeout)), &mut Vec::new()).is_err() {
+            return; // no memory
+        }
+    }
+}
+
 /// Reads and discards up to 64 buffers. Returns false if nothing more will come.
 pub fn discard(mut stream: impl Read, buffer: &mut [u8]) -> bool {
     for _ in 0..64 {

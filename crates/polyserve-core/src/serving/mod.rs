@@ -5,16 +5,21 @@
 //! | task | item |
 //! |---|---|
 //! | open a listener | [`bind`]: the listener, its address and a [`ServerState`]; [`ServerState::wake_pipe`] |
+//! | accept on a thread that serves nothing | [`Incoming`] |
 //! | lend a thread its buffers | [`with_buffers`] |
-//! | reject a connection with a 503 | [`LingeringSet::reject`] |
-//! | let a closed connection linger | [`LingeringSet::add`] |
-//! | serve a connection on a thread that may block | [`blocking`] |
+//! | reject a connection with a 503 | [`LingeringSet::reject`]; it looks at no other connection |
+//! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
+//! | serve a connection on a thread that may block | [`blocking::serve`]; or [`blocking::drive`] over a transport |
+//! | evict idle connections, if each holds a thread | [`OpenConnections`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
-//! | drain | [`drain_backlog`], [`LingeringSet::finish`], [`ServerState::drained`] |
+//! | drain | [`Incoming::accept_waiting`], [`drain_backlog`] or [`Backlog`]; [`OpenConnections::finish`] |
+//!
+//! `examples/custom_server` is a server of these parts.
 
 mod accepting;
 mod bind;
 pub mod blocking;
+mod incoming;
 mod lingering;
 mod open_connections;
 mod server_state;
@@ -23,7 +28,8 @@ mod waiting;
 
 pub use accepting::{ACCEPT_BACKOFF, Backlog, LogThrottle, Waiting, drain_backlog};
 pub use bind::{Bound, bind};
-pub use lingering::{LingeringSet, MAX_LINGERING, discard};
+pub use incoming::Incoming;
+pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger};
 pub use open_connections::{OpenConnection, OpenConnections};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
 pub use thread_buffers::{AT_REST, ThreadBuffers, with_buffers};

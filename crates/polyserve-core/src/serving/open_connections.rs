@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;
 
+use super::{SHUTDOWN_SLACK, ServerState};
 use crate::net;
 use crate::sync::{Condvar, Mutex, lock};
 
@@ -257,6 +258,18 @@ impl OpenConnections {
             (state, _) = self.empty.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
         true
+    }
+
+    /// Waits until no connection is open, and shuts those down that are open at the shutdown's deadline. Returns the number
+    /// of connections whose threads are stuck in the service's code. For the end of a drain, after
+    /// [`evict_idle`](Self::evict_idle).
+    pub fn finish(&self, server: &ServerState) -> usize {
+        let deadline = server.shutdown.deadline().unwrap_or_else(Instant::now);
+        if !self.wait_until_empty(deadline) {
+            self.cut();
+            self.wait_until_empty(deadline + SHUTDOWN_SLACK);
+        }
+        self.len()
     }
 
     /// Evicts as many connections as want a thread that is neither free nor about to be.
