@@ -1,14 +1,14 @@
-//! [`Answer`]: now, or later. The one type that lets a blocking pool, an async runtime and an event loop share every
-//! strategy.
+//! [`Answer`]: a value now, or a future of it. Because of this type, blocking pools, async runtimes and event loops share all
+//! services and stores.
 //!
 //! Invariants:
 //!
-//! * `Now` means that no I/O happened, and no waiting except for a lock that is held for a bounded number of steps.
-//! * A `Later` may be polled from any thread under any waker and needs no runtime context.
+//! * `Now` means that no I/O happened, and no wait except for a lock that is held for a bounded number of steps.
+//! * A `Later` may be polled from any thread under any waker, and needs no runtime context.
 //! * A `Later` borrows nothing. Dropping it abandons the answer, never the store.
-//! * A dropped [`Completer`] answers with the value given for that case: nobody waits for ever.
+//! * A dropped [`Completer`] answers with a default value, so that no wait lasts for ever.
 //!
-//! Cost: `Now` is a move. A promise is one allocation, and one uncontended lock each to complete and to poll.
+//! Cost: `Now` is a move. A promise is one allocation, and an uncontended lock each to complete and to poll.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,27 +24,27 @@ use crate::sync::{Mutex, lock, now, thread_local};
 /// A boxed future that any thread may poll.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
-/// A value that is here, or a future of it.
+/// A value, or a future of it.
 #[must_use = "a `Later` does nothing unless it is waited for or polled"]
 pub enum Answer<T> {
-    /// The value: no I/O happened to make it.
+    /// The value. No I/O happened to produce it.
     Now(T),
-    /// The value will come.
+    /// A future of the value.
     Later(BoxFuture<T>),
 }
 
 impl<T> Answer<T> {
-    /// Answers later with what `future` yields.
+    /// An answer with the output of `future`.
     pub fn later(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self::Later(Box::pin(future))
     }
 
-    /// Whether the value is here already.
+    /// Whether the value is there already.
     pub fn is_now(&self) -> bool {
         matches!(self, Self::Now(_))
     }
 
-    /// Applies `f` to the value, whenever it comes.
+    /// Applies `f` to the value when it comes.
     pub fn map<U>(self, f: impl FnOnce(T) -> U + Send + 'static) -> Answer<U>
     where
         T: 'static,
@@ -55,7 +55,7 @@ impl<T> Answer<T> {
         }
     }
 
-    /// Asks for another answer once this one is here.
+    /// Calls `f` with the value when it comes, and answers with the answer of `f`.
     pub fn then<U>(self, f: impl FnOnce(T) -> Answer<U> + Send + 'static) -> Answer<U>
     where
         T: Send + 'static,
@@ -67,7 +67,7 @@ impl<T> Answer<T> {
         }
     }
 
-    /// Parks this thread until the value is here.
+    /// Parks this thread until the value is there.
     pub fn wait(self) -> T {
         match self {
             Self::Now(value) => value,
@@ -79,11 +79,11 @@ impl<T> Answer<T> {
         }
     }
 
-    /// Parks this thread until the value is here or `deadline` has passed.
+    /// Parks this thread until the value is there or `deadline` has passed.
     ///
     /// # Errors
     ///
-    /// The answer itself, where the deadline came first: it can be waited for again or dropped.
+    /// Returns the answer itself if the deadline came first. It can be waited for again, or dropped.
     pub fn wait_until(self, deadline: Instant) -> Result<T, Self> {
         match self {
             Self::Now(value) => Ok(value),
@@ -121,7 +121,7 @@ impl<T> IntoFuture for Answer<T> {
     }
 }
 
-/// What `answer.await` polls.
+/// The future of an [`Answer`], which `answer.await` polls.
 pub struct AnswerFuture<T>(Inner<T>);
 
 enum Inner<T> {
@@ -135,7 +135,7 @@ impl<T> fmt::Debug for AnswerFuture<T> {
     }
 }
 
-// Nothing of it is ever pinned: the value is moved out, the future is boxed.
+// No part is ever pinned: the value is moved out, and the future is boxed.
 impl<T> Unpin for AnswerFuture<T> {}
 
 impl<T> Future for AnswerFuture<T> {
@@ -143,15 +143,16 @@ impl<T> Future for AnswerFuture<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         match &mut self.0 {
-            Inner::Now(value) => Poll::Ready(value.take().expect("an answer is not polled after it was given")),
+            Inner::Now(value) => Poll::Ready(value.take().expect("an answer is not polled after it was ready")),
             Inner::Later(future) => future.as_mut().poll(cx),
         }
     }
 }
 
-/// Polls on this thread, parking it in between, until `poll` is ready or `deadline` (if any) has passed.
+/// Polls on this thread, and parks it in between, until `poll` is ready or `deadline` has passed. Returns `None` if the
+/// deadline has passed.
 ///
-/// A last poll is made after the deadline, so that a value that came in time is not lost. `None`: the deadline passed.
+/// It polls once more after the deadline, so that a value that came in time is not lost.
 pub fn park_until<T>(deadline: Option<Instant>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     let waker = thread_waker();
     let mut cx = Context::from_waker(&waker);
@@ -168,7 +169,7 @@ pub fn park_until<T>(deadline: Option<Instant>, mut poll: impl FnMut(&mut Contex
     }
 }
 
-/// Unparks one thread. A wake that comes late unparks it for nothing, which `park` allows for.
+/// A waker that unparks one thread. A late wake unparks it without need, which `park` permits.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -186,13 +187,13 @@ fn thread_waker() -> Waker {
         static WAKER: RefCell<Option<Waker>> = const { RefCell::new(None) };
     }
     let make = || Waker::from(Arc::new(Unpark(thread::current())));
-    // The thread-local is gone while the thread's other locals are being destroyed; waiting must still work there.
+    // The thread-local is gone while the thread's other locals are being destroyed. Waiting must still work there.
     WAKER.try_with(|cell| cell.borrow_mut().get_or_insert_with(make).clone()).unwrap_or_else(|_| make())
 }
 
-/// A promise: whoever holds the [`Completer`] decides what the [`Answer`] says.
+/// Returns the two ends of a promise: the [`Completer`] sets the value of the [`Answer`].
 ///
-/// `if_dropped` is the answer where the completer is dropped, by a panic for instance, before it has completed.
+/// `if_dropped` is the value if the completer is dropped before it has completed, for instance by a panic.
 pub fn promise<T: Send + 'static>(if_dropped: T) -> (Completer<T>, Answer<T>) {
     let shared = Arc::new(Mutex::new(State::Waiting(None)));
     let completer = Completer { shared: Arc::clone(&shared), if_dropped: Some(if_dropped) };
@@ -202,7 +203,7 @@ pub fn promise<T: Send + 'static>(if_dropped: T) -> (Completer<T>, Answer<T>) {
 enum State<T> {
     Waiting(Option<Waker>),
     Ready(T),
-    /// The value was taken, or the answer dropped.
+    /// The value was returned, or the answer was dropped.
     Gone,
 }
 
@@ -213,17 +214,17 @@ pub struct Completer<T> {
 }
 
 impl<T> Completer<T> {
-    /// Answers.
+    /// Sets the value of the answer.
     ///
     /// # Errors
     ///
-    /// Hands the value back where the answer was dropped: nobody is waiting for it.
+    /// Returns the value if the answer was dropped.
     pub fn complete(mut self, value: T) -> Result<(), T> {
         self.if_dropped = None;
         self.settle(value)
     }
 
-    /// Whether the answer was dropped, so that nobody waits for a value any more.
+    /// Whether the answer was dropped, so that the value is not needed any more.
     pub fn is_abandoned(&self) -> bool {
         matches!(*lock(&self.shared), State::Gone)
     }
@@ -282,7 +283,7 @@ impl<T> Future for Promised<T> {
 impl<T> Drop for Promised<T> {
     fn drop(&mut self) {
         let state = std::mem::replace(&mut *lock(&self.shared), State::Gone);
-        drop(state); // outside the lock: a value's own drop may do anything
+        drop(state); // outside the lock, because the drop of a value is foreign code
     }
 }
 

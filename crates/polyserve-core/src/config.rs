@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
-/// The limits of a server. All servers take the same one; what a server cannot honour it refuses at construction.
+/// The limits of a server. All servers take the same type. A server refuses at construction what it cannot honour.
 ///
 /// ```
 /// use polyserve_core::ServerConfig;
@@ -20,40 +20,43 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerConfig {
-    /// Threads that serve; `None` is the server's own default: the available cores, four times that in pools.
+    /// Threads that serve. `None` is the server's default: the available cores, or four times that in pools.
     pub workers: Option<usize>,
-    /// Jobs that may wait for a worker; more are answered 503. `None` is the default: [`DEFAULT_QUEUE`] for a server with a
+    /// Max number of jobs that wait for a worker. Beyond it: 503. `None` is the default: [`DEFAULT_QUEUE`] for a server with a
     /// queue. A server without a queue refuses a value.
     pub queue: Option<usize>,
-    /// Open connections. Past it: 503 and close. Default 10 000.
+    /// Max number of open connections. Beyond it: 503 and close. Default 10 000.
     pub max_connections: usize,
-    /// The kernel's queue of connections that wait to be accepted. Default 4 096; the kernel has a limit of its own.
+    /// Max length of the kernel's queue of connections that wait to be accepted. The kernel has a limit of its own. Default
+    /// 4 096.
     pub backlog: u32,
-    /// From a request's first byte to the end of its head; past it 408. Default 10 s.
+    /// Max time from a request's first byte to the end of its head. Beyond it: 408. Default 10 s.
     pub head_timeout: Duration,
-    /// From the end of the head to the end of the body; past it 408. Default 30 s.
+    /// Max time from the end of the head to the end of the body. Beyond it: 408. Default 30 s.
     pub body_timeout: Duration,
-    /// From a request to an answer that comes later; past it 503. Default 30 s.
+    /// Max time from a request to its deferred answer. Beyond it: 503. Default 30 s.
     pub answer_timeout: Duration,
-    /// From accept, or the last answer, to a request's first byte; past it the connection is closed. Default 60 s.
+    /// Max time from accept, or from the last answer, to a request's first byte. Beyond it, the connection is closed.
+    /// Default 60 s.
     pub idle_timeout: Duration,
-    /// From an answer to the client having taken it; past it the connection is cut. Default 30 s.
+    /// Max time for the client to read an answer. Beyond it, the connection is cut. Default 30 s.
     pub write_timeout: Duration,
-    /// How long a closed connection is still read from, so that the client sees the last answer. Default 1 s.
+    /// Max time for which a closed connection is still read from, so that the client reads the last answer. Default 1 s.
     pub linger_timeout: Duration,
-    /// Bytes of request line and headers. Past it 431, or 414 where the request line alone is longer. Default 16 KiB.
+    /// Max bytes of request line and headers. Beyond it: 431; 414 if the target alone is longer, 501 if the method alone is.
+    /// Default 16 KiB.
     pub max_head: usize,
-    /// Header fields. Past it 431. Default 100, which is also the most.
+    /// Max number of header fields. Beyond it: 431. Default 100, which is also the largest value.
     pub max_headers: usize,
-    /// Bytes of body. Past it 413. Default 1 MiB.
+    /// Max bytes of a body. Beyond it: 413. Default 1 MiB.
     pub max_body: usize,
-    /// Requests answered on one connection before it is closed; 0 is no limit. Default 0.
+    /// Max number of requests on one connection before it is closed. 0 means no limit. Default 0.
     pub requests_per_connection: u64,
-    /// The kernel hands a connection over only when its first byte is there (Linux). Default off.
+    /// Whether the kernel hands a connection over only when its first byte is there (Linux). Default off.
     pub defer_accept: bool,
-    /// How long a shutdown waits for requests that have begun. Default 10 s.
+    /// Max time that a shutdown waits for requests that have begun. Default 10 s.
     pub drain_grace: Duration,
-    /// The `Server` header's value. Default none.
+    /// The value of the `Server` header. Default none.
     pub server_header: Option<String>,
 }
 
@@ -84,29 +87,29 @@ impl Default for ServerConfig {
 /// The queue of a server that has one, if none is configured.
 pub const DEFAULT_QUEUE: usize = 1024;
 
-/// The most header fields that can be configured: they are parsed into an array on the stack.
+/// The largest `max_headers`: header fields are parsed into an array on the stack.
 pub const MAX_HEADERS: usize = 100;
 
-/// The most threads that can be configured: more are a mistake.
+/// The largest `workers`.
 pub const MAX_WORKERS: usize = 4096;
 
-/// The most connections that can be configured, and jobs that may wait.
+/// The largest `max_connections`, and the largest `queue`.
 pub const MAX_CONNECTIONS: usize = 1 << 20;
 
 impl ServerConfig {
-    /// This configuration, changed.
+    /// Returns this configuration after `change`.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
     }
 
-    /// The worker count: what was configured, else `per_core` times the available cores.
+    /// Returns the number of workers: as configured, or `per_core` times the available cores.
     pub fn workers_or(&self, per_core: usize) -> usize {
         self.workers.unwrap_or_else(|| cores() * per_core)
     }
 
-    /// The number of jobs that may wait: what was configured, else [`DEFAULT_QUEUE`].
+    /// Returns the number of jobs that may wait: as configured, or [`DEFAULT_QUEUE`].
     pub fn queue_or_default(&self) -> usize {
         self.queue.unwrap_or(DEFAULT_QUEUE)
     }
@@ -135,11 +138,11 @@ impl ServerConfig {
         }
     }
 
-    /// Checks that every limit is one.
+    /// Checks that every setting is in its range.
     ///
     /// # Errors
     ///
-    /// Names the first setting that is not, and what it may be.
+    /// Returns an error with the name, the value and the range of the first setting that is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let counts = [
             ("workers", self.workers.unwrap_or(1), MAX_WORKERS),
@@ -191,12 +194,12 @@ impl ServerConfig {
 
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
-/// The cores this process may use; 1 where the system does not say.
+/// Returns the number of cores that this process may use, or 1 if it is not known.
 pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// A configuration that cannot be honoured, and why.
+/// A configuration that cannot be honoured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     why: String,
@@ -204,7 +207,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// An error with the text `why`, which names the setting.
+    /// An error with the text `why`, which names the setting, the value and the range.
     pub fn new(why: impl Into<String>) -> Self {
         Self { why: why.into(), unsupported: None }
     }

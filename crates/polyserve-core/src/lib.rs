@@ -1,17 +1,18 @@
-//! The seams of polyserve: what is stored ([`EntityRepo`]), what is answered ([`Service`]), who runs work ([`Executor`])
-//! and how connections become work ([`Server`]), with the vocabulary type that lets them meet ([`Answer`]).
+//! The seams of polyserve: stores ([`EntityRepo`]), services ([`Service`]), executors ([`Executor`]) and servers
+//! ([`Server`]), and the type that joins them ([`Answer`]).
 //!
 //! # Layout
 //!
-//! A request walks the modules in this order; each knows the next by its seam alone, and nothing goes back up:
+//! A request passes the modules in this order. Each module knows the next by its trait alone, and no module calls an
+//! earlier one:
 //!
-//! 1. a [`Server`] (sibling crates implement it, [`net`] helps) moves bytes between a socket and
+//! 1. a [`Server`], which sibling crates implement with [`net`] and [`serving`], moves bytes between a socket and
 //! 2. [`http1::Session`], the sans-io HTTP/1.1 connection: [`http1::decode`] in, [`http1::encode`] out; it calls
 //! 3. a [`Service`] such as [`service::EntityService`], which asks
 //! 4. an [`EntityRepo`] and answers with a [`Reply`].
 //!
-//! [`timer`] completes promises later, [`config`] holds every limit, [`shutdown`] ends things, [`serving`] is what servers
-//! share.
+//! [`timer`] completes promises in time, [`config`] holds every limit, [`shutdown`] begins a drain, [`panics`] isolates
+//! foreign code. [`serving`] is the toolkit for authors of servers; it is unstable.
 #![forbid(unsafe_code)]
 
 pub mod answer;

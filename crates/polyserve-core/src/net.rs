@@ -1,4 +1,4 @@
-//! Sockets, as every server here wants them.
+//! Sockets: listeners, and what servers do with connections.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -9,24 +9,25 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::ServerConfig;
 
-/// Binds and listens as `config` says. Connections inherit `TCP_NODELAY` on Linux; elsewhere
+/// Binds a listener within the limits of `config`. Connections inherit `TCP_NODELAY` on Linux; elsewhere
 /// [`prepare`] sets it.
 ///
 /// # Errors
 ///
-/// Where the address is taken or not ours, or deferred accept is asked for where the system has none.
+/// Returns an error if the address is in use or not local, or if `config` sets deferred accept and the system has none.
 pub fn listen(addr: SocketAddr, config: &ServerConfig) -> io::Result<TcpListener> {
     let socket = socket(addr)?;
     socket.bind(&addr.into())?;
     listening(socket, config)
 }
 
-/// Binds as many listeners to one address as there are threads, each with a queue of its own; the kernel spreads
-/// connections over them. Port 0 picks one free port for all.
+/// Binds `count` listeners to one address, each with a queue of its own. The kernel spreads connections over them. Port 0
+/// picks one free port for all.
 ///
 /// # Errors
 ///
-/// As [`listen`]; also where others share the address in this way already, for the first one is bound for itself alone.
+/// Returns the errors of [`listen`]. Returns an error if another process shares the address in this way already, because
+/// the first listener is bound exclusively.
 #[cfg(unix)]
 pub fn listen_together(addr: SocketAddr, count: usize, config: &ServerConfig) -> io::Result<Vec<TcpListener>> {
     let first = socket(addr)?;
@@ -60,20 +61,20 @@ fn listening(socket: Socket, config: &ServerConfig) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Sets what an accepted connection did not inherit.
+/// Sets the options that an accepted connection did not inherit from its listener.
 ///
 /// # Errors
 ///
-/// Where the connection is gone already.
+/// Returns an error if the client is gone.
 pub fn prepare(stream: &std::net::TcpStream) -> io::Result<()> {
     if cfg!(target_os = "linux") { Ok(()) } else { stream.set_nodelay(true) }
 }
 
-/// Accepts a connection that does not block, from a listener that does not block either.
+/// Accepts a connection from a listener that does not block. The connection does not block either.
 ///
 /// # Errors
 ///
-/// As `accept(2)`; [`io::ErrorKind::WouldBlock`] where nobody waits.
+/// Returns the error of `accept(2)`; [`io::ErrorKind::WouldBlock`] if no connection waits.
 pub fn accept(listener: impl AsFd) -> io::Result<TcpStream> {
     #[cfg(target_os = "linux")]
     {
@@ -98,22 +99,23 @@ pub fn receive(stream: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(count)
 }
 
-/// Has a poller call `stream` readable only when at least `bytes` are there, its end has come, or an error; where enough is
-/// there already, who watches it is told. 1 is what a connection begins with. Elsewhere than on Linux it changes nothing:
-/// then it is readable earlier than need be.
+/// Sets the number of bytes from which on pollers report `stream` as readable. An end of the input and an error are reported
+/// in any case. If enough bytes are there already, a poller that watches the socket is told. The default is 1.
+///
+/// Does nothing on systems other than Linux: there the socket is readable earlier than necessary.
 ///
 /// # Errors
 ///
-/// As `setsockopt(2)`.
+/// Returns the error of `setsockopt(2)`.
 pub fn set_receive_low_water(stream: impl AsFd, bytes: usize) -> io::Result<()> {
     if cfg!(target_os = "linux") { polyserve_sys::set_receive_low_water(stream, bytes) } else { Ok(()) }
 }
 
-/// Closes one direction of a connection, or both, for everybody who has it.
+/// Closes one direction of a connection, or both, for all handles of the socket.
 ///
 /// # Errors
 ///
-/// Where the client is gone already.
+/// Returns an error if the client is gone.
 pub fn shut(stream: impl AsFd, how: Shutdown) -> io::Result<()> {
     let how = match how {
         Shutdown::Read => rustix::net::Shutdown::Read,
@@ -133,12 +135,12 @@ pub fn send(stream: impl AsFd, bytes: &[u8], last: bool) -> io::Result<usize> {
     Ok(rustix::net::send(stream, bytes, send_flags(last) | SendFlags::DONTWAIT)?)
 }
 
-/// The flags to send with. `last`: nothing but the connection's end follows.
+/// Returns the flags to send with. `last`: only the close of the connection follows.
 ///
-/// Bytes that are said to have more after them wait in the kernel for what comes next; where that is a close, or a
-/// shutdown of the writing side, they leave in one segment with it (on Linux). It saves a segment for each connection,
-/// which on a short one is a fifth of what the server's core does, and the client a wake-up. What the kernel has taken it
-/// delivers, with or without more.
+/// On Linux, the last bytes are sent with `MSG_MORE`: they wait in the kernel and leave in one segment with the close, or with
+/// the shutdown of the writing side. That saves a segment for each connection, which is a fifth of the server's CPU time on
+/// short connections, and it saves the client a wake-up. The kernel delivers all bytes that it has accepted, whether more
+/// follow or not.
 pub fn send_flags(last: bool) -> SendFlags {
     #[cfg(target_os = "linux")]
     const MORE: SendFlags = SendFlags::MORE;
@@ -147,11 +149,11 @@ pub fn send_flags(last: bool) -> SendFlags {
     if last { SendFlags::NOSIGNAL | MORE } else { SendFlags::NOSIGNAL }
 }
 
-/// The address that `text`, `HOST:PORT`, names; a host name is resolved, its first IPv4 address preferred.
+/// Returns the address of `text`, which is `HOST:PORT`. A host name is resolved; its first IPv4 address is preferred.
 ///
 /// # Errors
 ///
-/// Where it is no address and no name that resolves.
+/// Returns an error that quotes `text` if it is neither an address nor a name that resolves.
 pub fn resolve(text: &str) -> io::Result<SocketAddr> {
     let found: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| named(text, &error))?.collect();
     let preferred = found.iter().find(|addr| addr.is_ipv4()).or(found.first());
@@ -162,7 +164,7 @@ fn named(text: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{text:?} is not an address like 127.0.0.1:8001: {error}"))
 }
 
-/// Whether an error of `accept` concerns that one connection only, so that the next may be accepted at once.
+/// Whether an error of `accept` concerns one connection only, so that the next can be accepted at once.
 pub fn is_connection_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -183,7 +185,7 @@ mod tests {
         assert!(resolve("nonsense").unwrap_err().to_string().contains("nonsense"));
     }
 
-    /// Two runs that share a port by chance would each get half of the other's connections.
+    /// Two runs that share a port by accident would each get half of all connections.
     #[test]
     fn listeners_together_keep_others_out() {
         let config = ServerConfig::default();

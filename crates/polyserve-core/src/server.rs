@@ -1,4 +1,4 @@
-//! How connections become work: the [`Server`] trait, and [`Running`], what it hands back.
+//! Servers: the [`Server`] trait, and [`Running`], a server that was started.
 
 use std::fmt;
 use std::io;
@@ -14,31 +14,32 @@ use crate::shutdown::Shutdown;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Mutex, lock};
 
-/// A way to serve connections.
+/// A strategy that serves connections.
 ///
 /// # Contract
 ///
 /// * [`serve`](Self::serve) returns when the socket is bound and the workers are ready: a client may connect at once.
-/// * One server value may serve several times, at the same time too; the runs share nothing.
-/// * What goes over the wire is said by the project's contract, and tested by its conformance kit.
-/// * **Drain**: accept until nothing waits, close the listener, serve every accepted connection whose first byte has
-///   arrived (answering `Connection: close`), close the idle ones without tearing an answer, cut at the deadline.
-///   All threads are joined but those that are stuck in the service's own code; the port is free.
+/// * One server value may serve several times, also at the same time. The runs share nothing.
+/// * The project's contract defines the bytes on the wire, and its conformance kit tests them.
+/// * **Drain**: the server accepts until no connection waits, and closes the listener. It serves every accepted connection
+///   whose first byte has arrived, and answers `Connection: close`. It closes idle connections without cutting an answer,
+///   and cuts the rest at the deadline. All threads are joined except those that are stuck in the service's code. The port
+///   is free.
 pub trait Server: fmt::Debug + Send + Sync + 'static {
-    /// What this server's shape can do.
+    /// Returns the shape of the server.
     fn connections(&self) -> Connections;
 
-    /// How many connections it serves at a time, where its shape bounds them: others wait until one of them leaves.
-    /// `None` where none holds another up, and where a server does not say.
+    /// Returns the number of connections that are served at a time, if the shape bounds it: others wait until one leaves.
+    /// `None` if no connection delays another, or if the number is not known.
     fn max_concurrent(&self) -> Option<usize> {
         (self.connections() == Connections::One).then_some(1)
     }
 
-    /// Binds `addr` and serves `service` on it; port 0 picks a free port.
+    /// Binds `addr` and serves `service` on it. Port 0 picks a free port.
     ///
     /// # Errors
     ///
-    /// Where the address cannot be bound or a thread not be started.
+    /// Returns an error if the address cannot be bound, or a thread cannot be started.
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running>;
 }
 
@@ -55,25 +56,25 @@ impl<S: Server + ?Sized> Server for Box<S> {
     }
 }
 
-/// What a server's shape can do with connections.
+/// The shape of a server: how connections use its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Connections {
     /// An idle connection holds no worker.
     Multiplexed,
-    /// A connection holds a thread while it is open; an idle one is closed as soon as another waits.
+    /// A connection holds a thread while it is open. An idle one is closed if another waits for a thread.
     OnePerThread,
-    /// One connection at a time; an idle one is closed as soon as another waits.
+    /// One connection is served at a time. If it is idle, it is closed if another waits.
     One,
 }
 
-/// How a server ended.
+/// The result of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drain {
-    /// Requests answered over the server's whole life: answers of any status whose last byte the kernel took.
+    /// Requests answered since the server was started: answers of any status whose last byte the kernel has accepted.
     pub answered: u64,
-    /// Requests that had begun and were cut at the deadline; those of stuck threads are counted there.
+    /// Requests that had begun and were cut at the deadline. Requests of stuck threads are not among them.
     pub cut: u64,
-    /// Threads left behind, stuck in the service's own code.
+    /// Threads that are stuck in the service's code, and were left behind.
     pub stuck: u64,
 }
 
@@ -83,23 +84,25 @@ impl fmt::Display for Drain {
     }
 }
 
-/// A server that serves. Dropping it is a shutdown with no grace.
+/// A server that was started. Dropping it is a shutdown without grace.
 pub struct Running {
     local_addr: SocketAddr,
     grace: Duration,
     shutdown: Shutdown,
     thread: Option<JoinHandle<()>>,
-    /// Behind a lock, so that threads may share a running server; taken once.
+    /// In a mutex, so that threads may share a running server. Taken once.
     ended: Mutex<Option<Answer<Result<Drain, String>>>>,
 }
 
 impl Running {
-    /// Starts `main`, the server's main thread, under `name`. It is to return soon after `shutdown` has begun, at its
-    /// deadline at the latest, with everything it started ended. For authors of servers.
+    /// Starts `main` as the server's main thread, with this thread name. For authors of servers.
+    ///
+    /// `main` is to return soon after `shutdown` has begun, at the shutdown's deadline at the latest. Everything that it has
+    /// started is to have ended by then.
     ///
     /// # Errors
     ///
-    /// Where the thread cannot be started.
+    /// Returns an error if the thread cannot be started.
     pub fn start(
         name: &str,
         local_addr: SocketAddr,
@@ -114,7 +117,7 @@ impl Running {
         Ok(Self { local_addr, grace, shutdown, thread: Some(thread), ended: Mutex::new(Some(ended)) })
     }
 
-    /// The bound address; with the real port where 0 was asked for.
+    /// Returns the bound address, with the real port if port 0 was requested.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
@@ -123,17 +126,17 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// Where the server's own main thread has failed.
+    /// Returns an error if the server's main thread has panicked.
     pub fn shutdown(self) -> io::Result<Drain> {
         let grace = self.grace;
         self.shutdown_within(grace)
     }
 
-    /// Drains; what has not ended within `grace` is cut. Waits for the end.
+    /// Drains, cuts what has not ended within `grace`, and waits for the end.
     ///
     /// # Errors
     ///
-    /// Where the server's own main thread has failed.
+    /// Returns an error if the server's main thread has panicked.
     pub fn shutdown_within(mut self, grace: Duration) -> io::Result<Drain> {
         self.begin(grace);
         let result = self.take_end().wait();
@@ -141,8 +144,8 @@ impl Running {
         finish(result)
     }
 
-    /// Drains with the configured grace: the future of the end, for async callers. The drain begins at once. The
-    /// server's main thread has done its work when the future is ready, and ends by itself.
+    /// Drains with the configured grace, and returns a future of the end, for async callers. The drain begins at once. When
+    /// the future is ready, the server's main thread has done its work, and ends by itself.
     pub fn drained(mut self) -> impl Future<Output = io::Result<Drain>> + Send + 'static {
         self.begin(self.grace);
         let ended = self.take_end();
@@ -152,7 +155,7 @@ impl Running {
 
     fn take_end(&mut self) -> Answer<Result<Drain, String>> {
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        ended.expect("what takes the end takes the running server")
+        ended.expect("each method that takes the end consumes the running server")
     }
 
     fn begin(&self, grace: Duration) {
@@ -162,7 +165,7 @@ impl Running {
 
     fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // its panics are caught within
+            let _ = thread.join(); // its panics are caught in the thread
         }
     }
 }

@@ -1,8 +1,10 @@
-//! Waits: one thread and a heap that completes promises. Needs no runtime, so every strategy can use it.
+//! Timers: one thread, with a heap of promises that it completes in time. It needs no runtime, so that every strategy can
+//! use it.
 //!
-//! Invariant: a promise is completed no earlier than its instant. Cost: a lock and O(log n) for each wait; the thread
-//! starts with the first wait and sleeps while there is none. Abandoned waits are swept out when the heap has doubled,
-//! so that it stays within twice the number of live ones.
+//! Invariants: a promise is completed no earlier than its instant; a waker that panics does not end the thread.
+//!
+//! Cost: a lock and O(log n) for each wait. The thread starts with the first wait, and sleeps while there is none. Abandoned
+//! waits are removed when the heap has doubled, so that it stays within twice the number of live waits.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -13,7 +15,7 @@ use crate::answer::{Answer, Completer, promise};
 use crate::panics::isolate;
 use crate::sync::{Condvar, Mutex, lock, now, thread};
 
-/// Answers once `duration` has passed.
+/// Returns an answer that is ready once `duration` has passed.
 pub fn after(duration: Duration) -> Answer<()> {
     match now().checked_add(duration) {
         Some(instant) => at(instant),
@@ -21,7 +23,8 @@ pub fn after(duration: Duration) -> Answer<()> {
     }
 }
 
-/// Answers once `instant` has passed; at once where it has passed already.
+/// Returns an answer that is ready once `instant` has passed. If it has passed already, the answer is
+/// [`Now`](Answer::Now).
 pub fn at(instant: Instant) -> Answer<()> {
     if instant <= now() {
         return Answer::Now(());
@@ -39,7 +42,7 @@ struct Heap {
     sweep_at: usize,
 }
 
-/// Below this many waits, abandoned ones are left until their time comes.
+/// With fewer waits than this, abandoned waits stay until their time comes.
 const SWEEP_FLOOR: usize = 1024;
 
 fn timer() -> &'static Timer {
@@ -59,7 +62,7 @@ impl Timer {
         Self { heap: Mutex::new(Heap { waits: BinaryHeap::new(), sweep_at: SWEEP_FLOOR }), changed: Condvar::new() }
     }
 
-    /// Answers once `instant` has passed.
+    /// Returns an answer that is ready once `instant` has passed.
     pub(crate) fn at(&self, instant: Instant) -> Answer<()> {
         let (completer, answer) = promise(());
         self.push(Wait { instant, completer });
@@ -87,8 +90,8 @@ impl Timer {
         }
     }
 
-    /// Completes what is due, or waits until something may be. Answers how many were due. `due` is empty before and
-    /// after.
+    /// Completes the waits that are due, or waits until one may be. Returns the number of waits completed. `due` is empty
+    /// before and after.
     pub(crate) fn turn(&self, due: &mut Vec<Wait>) -> usize {
         let mut heap = lock(&self.heap);
         let now = now();

@@ -1,6 +1,6 @@
-//! What all threads of one run of a server share, and the wait for an answer.
+//! The state that all threads of one run of a server share, and the wait for an answer.
 //!
-//! Cost: an addition for each batch of answers; [`ServerState::is_over`] is one load until a shutdown has begun.
+//! Cost: an addition for each batch of answers. [`ServerState::is_over`] is one load until a shutdown has begun.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use crate::server::Drain;
 use crate::service::Service;
 use crate::shutdown::{Shutdown, ThreadRegistration};
 
-/// After the shutdown's deadline, threads that are not in foreign code end within this.
+/// The time after the shutdown's deadline within which all threads end that are not in the service's code.
 pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
 
-/// What all threads of one run of a server share.
+/// The state that all threads of one run of a server share.
 #[derive(Debug)]
 pub struct ServerState {
-    /// Who answers, and the limits of the codec.
+    /// The service, and the limits of the codec.
     pub env: Env,
     /// Every limit.
     pub config: ServerConfig,
-    /// How the run is ended.
+    /// The shutdown of the run.
     pub shutdown: Shutdown,
     answered: AtomicU64,
     cut: AtomicU64,
 }
 
 impl ServerState {
-    /// A run that has not answered anything.
+    /// The state of a run that has not answered any request.
     pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
         Self {
             env: Env::new(service, config),
@@ -43,19 +43,19 @@ impl ServerState {
         }
     }
 
-    /// Adds what a session has answered since the last time.
+    /// Adds the answers of a session since the last call.
     pub fn count(&self, session: &mut Session) {
         self.count_answered(session.take_answered());
     }
 
-    /// Adds so many answers, whose last bytes the kernel has taken.
+    /// Adds answers whose last byte the kernel has accepted.
     pub fn count_answered(&self, answered: u64) {
         if answered > 0 {
             self.answered.fetch_add(answered, Ordering::Relaxed);
         }
     }
 
-    /// Gives a session up; past the shutdown's deadline, a request that it has counts as cut.
+    /// Abandons a session. After the shutdown's deadline, a request that it was serving counts as cut.
     pub fn abandon(&self, session: &mut Session) {
         if session.is_busy() && self.is_over() {
             self.count_cut();
@@ -69,7 +69,7 @@ impl ServerState {
         self.cut.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How the run has ended, with so many threads stuck.
+    /// Returns the result of a run of which this number of threads is stuck.
     pub fn drained(&self, stuck: usize) -> Drain {
         Drain {
             answered: self.answered.load(Ordering::Relaxed),
@@ -78,12 +78,12 @@ impl ServerState {
         }
     }
 
-    /// Whether work is to be cut now.
+    /// Whether the shutdown's deadline has passed, so that work is to be cut.
     pub fn is_over(&self) -> bool {
         self.shutdown.deadline().is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// The earlier of `deadline` and the shutdown's.
+    /// Returns `deadline`, or the shutdown's deadline if that is earlier.
     pub fn within(&self, deadline: Instant) -> Instant {
         self.shutdown.deadline().map_or(deadline, |cut| cut.min(deadline))
     }

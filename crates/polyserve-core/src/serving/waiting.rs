@@ -1,4 +1,4 @@
-//! Waiting for sockets with `poll(2)`. Cost: two allocations and a look at each socket.
+//! Waiting for sockets with `poll(2)`. Cost: two allocations, and a check of each socket.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// Waits until one of `sockets` is ready for what it is asked, or `deadline` has passed; says which are. Interrupted, it
-/// says that none is.
+/// Waits until one of `sockets` is ready for its flags, or `deadline` has passed. Stores in `ready`, for each socket, whether
+/// it is ready. If a signal interrupts the wait, none is.
 ///
 /// # Errors
 ///
-/// As `poll(2)`, where the system has no memory for it.
+/// Returns the error of `poll(2)` if the system has no memory for it.
 pub fn wait<'fd>(
     sockets: impl IntoIterator<Item = (BorrowedFd<'fd>, PollFlags)>,
     deadline: Option<Instant>,
@@ -28,7 +28,7 @@ pub fn wait<'fd>(
     Ok(())
 }
 
-/// Rounded up to a millisecond, so that a wait never ends just before its time.
+/// Rounds up to a millisecond, so that a wait never ends before its time.
 fn timespec(duration: Duration) -> Timespec {
     let rounded = duration.saturating_add(Duration::from_millis(1));
     Timespec {
