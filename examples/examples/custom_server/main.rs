@@ -36,9 +36,13 @@ impl PerThread {
     /// A server within the limits of `config`. A server refuses here what it cannot honour.
     fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("this server")?;
         match config.workers {
             None => Ok(Self { config }),
-            Some(_) => Err(ConfigError::new("workers cannot be set for this server: set max_connections")),
+            Some(_) => Err(ConfigError::unsupported(
+                "workers",
+                "workers cannot be set for this server, which has one for each connection: set max_connections",
+            )),
         }
     }
 }
