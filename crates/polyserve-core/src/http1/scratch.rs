@@ -52,26 +52,44 @@ pub struct Scratch {
     pub(super) body: Vec<u8>,
     pub(super) date: Date,
     pub(super) closing: bool,
+    pub(super) others_wait: bool,
 }
 
 impl Scratch {
     /// Creates empty buffers.
     pub fn new() -> Self {
-        Self { out: Vec::new(), ends: Vec::new(), body: Vec::new(), date: Date::new(SystemTime::now()), closing: false }
+        Self {
+            out: Vec::new(),
+            ends: Vec::new(),
+            body: Vec::new(),
+            date: Date::new(SystemTime::now()),
+            closing: false,
+            others_wait: false,
+        }
     }
 
-    /// Sets the time for the `Date` header and whether connections are closing. To be called before each batch, that is,
+    /// Sets the time for the `Date` header and whether the server is draining. To be called before each batch, that is,
     /// before [`Session::receive`](super::Session::receive), [`resume`](super::Session::resume) or
     /// [`time_out`](super::Session::time_out).
     ///
-    /// `closing`: the server is draining, or other connections wait for this thread. The last answer to the bytes that
-    /// have arrived then carries `Connection: close`, and the session wants [`Want::Close`](super::Want::Close).
-    /// Pipelined requests that have arrived are answered first. A request that has arrived in part is completed,
-    /// answered, and then the session closes. An idle session does not close by itself: closing it is the server's
-    /// decision.
+    /// If `closing`, the session closes after the last request that has arrived, also in part: the answer to that
+    /// request carries `Connection: close`, and the session wants [`Want::Close`](super::Want::Close). An idle session
+    /// does not close by itself: closing it is the server's decision.
     pub fn refresh(&mut self, now: SystemTime, closing: bool) {
         self.date.refresh(now);
         self.closing = closing;
+        self.others_wait = false;
+    }
+
+    /// Sets whether other connections wait for this thread. To be called after [`refresh`](Self::refresh), which resets
+    /// it.
+    ///
+    /// If `others_wait`, the session closes soon, whatever the client sends. The answer to the last request that has
+    /// arrived completely carries `Connection: close`; the start of a further request is dropped. After a deferred
+    /// answer the session closes at once, and drops all further requests. A client repeats requests that are not
+    /// answered before a `Connection: close` (RFC 9112, 9.6).
+    pub fn set_others_wait(&mut self, others_wait: bool) {
+        self.others_wait = others_wait;
     }
 
     /// Returns the bytes to write for the connection that was served last.

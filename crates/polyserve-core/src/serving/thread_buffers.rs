@@ -30,8 +30,8 @@ thread_local! {
     static LENT: Cell<Option<Box<ThreadBuffers>>> = const { Cell::new(None) };
 }
 
-/// Lends this thread's buffers to `work`. A call inside `work`, for instance by a service that runs jobs, gets buffers of
-/// its own. If `work` panics, its buffers are dropped.
+/// Lends this thread's buffers to `work`. A call inside `work`, for instance by a service that runs jobs, gets buffers
+/// of its own. If `work` panics, its buffers are dropped.
 ///
 /// # Cost
 ///
@@ -61,16 +61,19 @@ impl ThreadBuffers {
         Self { input: zeroed(SMALL_INPUT), scratch: Scratch::new() }
     }
 
-    /// Sets the time for the `Date` header. Answers carry `Connection: close` while the server is draining. To be called
-    /// before each batch of [`Session::resume`], [`Session::time_out`] and [`Session::reject`].
+    /// Sets the time for the `Date` header. Answers carry `Connection: close` while the server is draining. To be
+    /// called before each batch of [`Session::resume`], [`Session::time_out`] and [`Session::reject`].
     pub fn refresh(&mut self, server: &ServerState) {
         self.refresh_closing(server, false);
     }
 
-    /// Like [`refresh`](Self::refresh), but answers also carry `Connection: close` if `others_wait`: other connections
-    /// wait for this thread. See [`Scratch::refresh`].
+    /// Like [`refresh`](Self::refresh), but the session also closes soon if `others_wait`: other connections wait for
+    /// this thread. See [`Scratch::set_others_wait`].
     pub fn refresh_closing(&mut self, server: &ServerState, others_wait: bool) {
-        self.scratch.refresh(SystemTime::now(), others_wait || server.shutdown.is_begun());
+        let draining = server.shutdown.is_begun();
+        self.scratch.refresh(SystemTime::now(), draining);
+        // A drain answers every request that has begun.
+        self.scratch.set_others_wait(others_wait && !draining);
     }
 
     /// Passes the first `count` bytes of [`input`](Self::input), which a read has filled, to `session`, with
@@ -90,8 +93,8 @@ impl ThreadBuffers {
         self.input.len() > SMALL_INPUT || self.scratch.capacity() > AT_REST - SMALL_INPUT
     }
 
-    /// Releases what a thread at rest does not need. To be called before a wait that may be long, when the scratch's output
-    /// has been written.
+    /// Releases what a thread at rest does not need. To be called before a wait that may be long, when the scratch's
+    /// output has been written.
     ///
     /// # Cost
     ///

@@ -48,6 +48,12 @@ impl<'e> Wire<'e> {
         self.scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), draining);
     }
 
+    /// Sets whether other connections wait for the server's thread.
+    pub(crate) fn others_wait(&mut self, others_wait: bool) {
+        self.drain(false);
+        self.scratch.set_others_wait(others_wait);
+    }
+
     /// Sends `bytes` in one piece, and lets the server continue until it waits.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Want {
         assert!(matches!(self.want, Want::Read(_)), "the server does not read: it wants {:?}", self.want);

@@ -144,6 +144,46 @@ fn an_empty_line_after_the_last_request_is_no_request() {
     }
 }
 
+/// A client that always has a request on its way would otherwise keep the thread that others wait for.
+#[test]
+fn a_session_closes_soon_if_others_wait() {
+    let (env, promised) = env_later(|_| ());
+    let put = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
+    let chunked = "PUT /2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
+    let (one, two) = (echo_text("GET", "/1", ""), echo_text("PUT", "/2", "hi"));
+    // All complete requests are answered, and the start of another is dropped.
+    for second in [put, chunked] {
+        for rest in ["", "\r\n", "G", "GET /3 HTTP/1.1\r\nHost: a\r\n", &put[..put.len() - 1], "X : y\r\n\r\n"] {
+            let mut wire = Wire::new(&env);
+            wire.others_wait(true);
+            let want = wire.send([&get("/1"), "\r\n", second, rest].concat().as_bytes());
+            assert_eq!((wire.take_output(), want), (ok(&one) + &ok_with(CLOSES, &two), LINGER), "{rest:?}");
+        }
+    }
+    // The request had begun before.
+    let mut wire = Wire::new(&env);
+    let _ = wire.send(&put.as_bytes()[..put.len() - 1]);
+    wire.others_wait(true);
+    assert_eq!(wire.send(["i", "GET"].concat().as_bytes()), LINGER);
+    assert_eq!(wire.take_output(), ok_with(CLOSES, &two));
+    // A deferred answer is the last one.
+    let mut wire = Wire::new(&env);
+    assert_eq!(wire.send(get("/later").repeat(3).as_bytes()), Want::Answer);
+    wire.others_wait(true);
+    assert!(promised.complete("x"));
+    assert_eq!((wire.settle(), wire.take_output(), promised.open()), (LINGER, ok_with(CLOSES, "x"), 0));
+    // A client that asked for the close, and sent more, is still sending.
+    let mut wire = Wire::new(&env);
+    wire.others_wait(true);
+    let closing = "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nGET";
+    assert_eq!((wire.send(closing.as_bytes()), wire.take_output()), (LINGER, ok_with(CLOSES, &one)));
+    // An idle session stays, until the server closes it.
+    let mut wire = Wire::new(&env);
+    let _ = wire.send(get("/1").as_bytes());
+    wire.others_wait(true);
+    assert_eq!(wire.session.want(), Want::Read(Phase::Idle));
+}
+
 #[test]
 fn draining_closes_after_a_later_answer() {
     let (env, promised) = env_later(|_| ());

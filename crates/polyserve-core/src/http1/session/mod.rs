@@ -1,8 +1,8 @@
 //! One HTTP/1.1 connection without its socket: bytes go in, answers come out.
 //!
 //! A server reads bytes and passes them to [`Session::receive`]. It writes the bytes of [`Scratch::out`], reports the
-//! number of bytes written to [`Session::written`], and then does what the returned [`Want`] asks for. Servers differ in
-//! the thread and in the time at which they do so.
+//! number of bytes written to [`Session::written`], and then does what the returned [`Want`] asks for. Servers differ
+//! in the thread and in the time at which they do so.
 //!
 //! Invariants:
 //!
@@ -13,8 +13,8 @@
 //! * The output holds complete answers only, even if the service panics.
 //! * Memory is bounded: the limits cover a head, a body and the collected output.
 //!
-//! Cost: an idle connection owns no buffer. A request that arrives in one piece is parsed in the read buffer. Otherwise its
-//! bytes are copied once or twice.
+//! Cost: an idle connection owns no buffer. A request that arrives in one piece is parsed in the read buffer. Otherwise
+//! its bytes are copied once or twice.
 //!
 //! # Layout
 //!
@@ -91,8 +91,8 @@ pub enum Want {
     Write,
     /// Close the connection.
     Close {
-        /// Whether the client may still be sending. If so, close the writing side first, and read and discard for a while.
-        /// Otherwise a reset could destroy the last answer before the client reads it.
+        /// Whether the client may still be sending. If so, close the writing side first, and read and discard for a
+        /// while. Otherwise a reset could destroy the last answer before the client reads it.
         linger: bool,
     },
 }
@@ -121,6 +121,17 @@ enum SessionState {
     /// The answer has arrived and is not yet encoded.
     Answered(Exchange, Reply),
     Closed,
+}
+
+/// The bytes that have arrived after a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Following {
+    /// Nothing but empty lines.
+    Nothing,
+    /// A part of a request, or requests that are not answered if other connections wait.
+    Part,
+    /// A request. Unless other connections wait, it may be incomplete.
+    Request,
 }
 
 /// The properties of a request that the head of its answer depends on.
@@ -157,8 +168,8 @@ impl Session {
         self.want
     }
 
-    /// Identifies the running timeout: the number of the request, and its phase. The deadline is unchanged as long as this
-    /// value is.
+    /// Identifies the running timeout: the number of the request, and its phase. The deadline is unchanged as long as
+    /// this value is.
     pub fn stage(&self) -> (u64, Phase) {
         let phase = match (&self.state, self.want) {
             (SessionState::Answer(..), _) => Phase::Answer,
@@ -231,7 +242,7 @@ impl Session {
             (SessionState::Answer(exchange, _), _) => {
                 let exchange = Exchange { keep_alive: false, ..*exchange };
                 let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
-                self.encode(exchange, &reply, true, env, scratch);
+                self.encode(exchange, &reply, Following::Nothing, env, scratch);
                 self.close(true);
             }
             (SessionState::Skip(_), Want::Read(_)) => self.close(true), // answered already
@@ -257,13 +268,13 @@ impl Session {
         let exchange = Exchange { version: Version::Http11, head_only: false, keep_alive: false };
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
         let reply = reply.with_header("Retry-After", "1").unwrap_or_else(|_| Reply::empty(Status::SERVICE_UNAVAILABLE));
-        self.encode(exchange, &reply, true, env, scratch);
+        self.encode(exchange, &reply, Following::Nothing, env, scratch);
         self.close(true);
         self.want
     }
 
-    /// Records that the first `count` bytes of the scratch's output were written, and empties the scratch. The other bytes
-    /// are appended to [`unsent`](Self::unsent).
+    /// Records that the first `count` bytes of the scratch's output were written, and empties the scratch. The other
+    /// bytes are appended to [`unsent`](Self::unsent).
     pub fn written(&mut self, count: usize, scratch: &mut Scratch) {
         let (rest, whole) = Unsent::split(scratch, count);
         self.answered = self.answered.saturating_add(whole);
@@ -313,8 +324,8 @@ fn is_head(head: &[u8]) -> bool {
     head.starts_with(b"HEAD ")
 }
 
-/// Logs a service's panic and returns the answer to its request. The payload is dropped here; if its drop panics as well,
-/// that panic ends here.
+/// Logs a service's panic and returns the answer to its request. The payload is dropped here; if its drop panics as
+/// well, that panic ends here.
 pub fn panicked(panic: Box<dyn Any + Send>) -> Reply {
     log_panic(panic, "a service panicked");
     Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service panicked.")

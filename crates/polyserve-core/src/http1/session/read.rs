@@ -4,18 +4,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::pending_body::PendingBody;
 use super::{Env, Exchange, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want};
-use super::{exchange, is_head, panicked};
+use super::{Following, exchange, is_head, panicked};
 use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_CHECK, Parsed};
 use crate::http1::encode;
 use crate::service::{Reply, Status};
 
-/// If the output has at least this many bytes, it is written before the next request is read. The `ladder` experiment also
-/// measures a build in which each answer is written by itself.
+/// If the output has at least this many bytes, it is written before the next request is read. The `ladder` experiment
+/// also measures a build in which each answer is written by itself.
 const GATHERED: usize = if cfg!(polyserve_without = "pipeline_flush") { 1 } else { OUTPUT_BOUND };
 
 impl Session {
-    /// Whether `new`, the last of the carried bytes, can change the result of decoding. A head that arrives byte by byte
-    /// is decoded once for each line, not once for each byte.
+    /// Whether `new`, the last of the carried bytes, can change the result of decoding. A head that arrives byte by
+    /// byte is decoded once for each line, not once for each byte.
     pub(super) fn may_complete(&self, new: &[u8], limits: &Limits) -> bool {
         let length = self.carry.unused().len();
         !matches!(self.state, SessionState::Head)
@@ -54,7 +54,7 @@ impl Session {
                     self.want = Want::Answer;
                     return used;
                 }
-                SessionState::Answered(..) => self.respond(is_blank(rest), env, scratch),
+                SessionState::Answered(..) => self.respond(following_deferred(rest, scratch), env, scratch),
                 SessionState::Body(_) | SessionState::Skip(_) => {
                     let taken = self.read_body(rest, env, scratch);
                     used = used.saturating_add(taken);
@@ -120,8 +120,8 @@ impl Session {
         };
         if let Some(body) = whole {
             let used = parsed.length.saturating_add(body.len());
-            let last = is_blank(input.get(used..).unwrap_or_default());
-            self.call(&parsed, body, last, env, scratch);
+            let following = following(input.get(used..).unwrap_or_default(), env, scratch);
+            self.call(&parsed, body, following, env, scratch);
             return used;
         }
         let head = input.get(..parsed.length).unwrap_or_default();
@@ -151,7 +151,7 @@ impl Session {
         // the body or a request, so the connection closes.
         let keep_alive = parsed.keep_alive && !is_too_large && !parsed.expects_continue;
         let exchange = Exchange { keep_alive, ..exchange(parsed) };
-        if self.encode(exchange, &reply, true, env, scratch) {
+        if self.encode(exchange, &reply, Following::Nothing, env, scratch) {
             self.set_state(SessionState::Skip(Box::new(PendingBody::skipped(parsed.framing))));
             self.want = Want::Read(Phase::Body);
         } else {
@@ -183,23 +183,55 @@ impl Session {
             self.wait(Phase::Body);
             return used;
         }
-        let last = is_blank(input.get(used..).unwrap_or_default());
+        let following = following(input.get(used..).unwrap_or_default(), env, scratch);
         match std::mem::replace(&mut self.state, SessionState::Head) {
-            SessionState::Body(pending) => self.call_pending(&pending, last, env, scratch),
+            SessionState::Body(pending) => self.call_pending(&pending, following, env, scratch),
             _ => self.want = Want::Read(Phase::Idle),
         }
         used
     }
 
-    fn call_pending(&mut self, pending: &PendingBody, last: bool, env: &Env, scratch: &mut Scratch) {
+    fn call_pending(&mut self, pending: &PendingBody, following: Following, env: &Env, scratch: &mut Scratch) {
         let mut fields = decode::fields();
         match decode::head(&pending.head, &env.limits, &mut fields) {
-            Decoded::Head(parsed) => self.call(&parsed, &pending.body, last, env, scratch),
+            Decoded::Head(parsed) => self.call(&parsed, &pending.body, following, env, scratch),
             // The head was decoded before, so this does not happen.
             Decoded::Refused(refusal) => self.refuse(refusal, is_head(&pending.head), env, scratch),
             Decoded::Partial => self.close(true),
         }
     }
+}
+
+/// Classifies the bytes after a request whose answer is sent now.
+fn following(rest: &[u8], env: &Env, scratch: &Scratch) -> Following {
+    if is_blank(rest) {
+        Following::Nothing
+    } else if scratch.others_wait && !begins_with_request(rest, &env.limits) {
+        Following::Part
+    } else {
+        Following::Request
+    }
+}
+
+/// Classifies the bytes after a request whose answer was deferred. If other connections wait, they do not also wait for
+/// the answers to the next requests.
+fn following_deferred(rest: &[u8], scratch: &Scratch) -> Following {
+    match (is_blank(rest), scratch.others_wait) {
+        (true, _) => Following::Nothing,
+        (false, true) => Following::Part,
+        (false, false) => Following::Request,
+    }
+}
+
+/// Whether `rest` begins with a complete request. Cost: it is decoded, and decoded again when it is served.
+fn begins_with_request(rest: &[u8], limits: &Limits) -> bool {
+    let empty = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    let rest = rest.get(empty..).unwrap_or_default();
+    let mut fields = decode::fields();
+    let Decoded::Head(parsed) = decode::head(rest, limits, &mut fields) else { return false };
+    let body = rest.get(parsed.length..).unwrap_or_default();
+    PendingBody::skipped(parsed.framing).read(body, limits).is_ok_and(|(_, is_complete)| is_complete)
+        || parsed.framing == Framing::Length(0)
 }
 
 /// Whether no request begins in `rest`: it holds at most empty lines.

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
 use super::carry::Carry;
-use super::{Env, Exchange, Phase, Scratch, Session, SessionState, Want, exchange, log_panic, panicked};
+use super::{Env, Exchange, Following, Phase, Scratch, Session, SessionState, Want, exchange, log_panic, panicked};
 use crate::answer::Answer;
 use crate::http1::date::Date;
 use crate::http1::decode::{Parsed, Refusal};
@@ -12,52 +12,61 @@ use crate::http1::encode::{self, AnswerHead};
 use crate::service::{Reply, Request, Version};
 
 impl Session {
-    pub(super) fn call(&mut self, parsed: &Parsed<'_>, body: &[u8], last: bool, env: &Env, scratch: &mut Scratch) {
+    pub(super) fn call(
+        &mut self,
+        parsed: &Parsed<'_>,
+        body: &[u8],
+        following: Following,
+        env: &Env,
+        scratch: &mut Scratch,
+    ) {
         let request = Request { head: parsed.head, body };
         let exchange = exchange(parsed);
         scratch.body.clear();
         let in_place = &mut scratch.body;
         match catch_unwind(AssertUnwindSafe(|| env.service.call(request, in_place))) {
-            Ok(Answer::Now(reply)) => self.finish(exchange, &reply, last, env, scratch),
+            Ok(Answer::Now(reply)) => self.finish(exchange, &reply, following, env, scratch),
             Ok(Answer::Later(future)) => {
                 self.set_state(SessionState::Answer(exchange, future));
                 self.want = Want::Answer;
             }
-            Err(panic) => self.finish(exchange, &panicked(panic), last, env, scratch),
+            Err(panic) => self.finish(exchange, &panicked(panic), following, env, scratch),
         }
     }
 
     /// Encodes a deferred answer that has arrived.
-    pub(super) fn respond(&mut self, last: bool, env: &Env, scratch: &mut Scratch) {
+    pub(super) fn respond(&mut self, following: Following, env: &Env, scratch: &mut Scratch) {
         if let SessionState::Answered(exchange, reply) = std::mem::replace(&mut self.state, SessionState::Head) {
             scratch.body.clear(); // a deferred answer has a body of its own
-            self.finish(exchange, &reply, last, env, scratch);
+            self.finish(exchange, &reply, following, env, scratch);
         }
     }
 
-    fn finish(&mut self, exchange: Exchange, reply: &Reply, last: bool, env: &Env, scratch: &mut Scratch) {
-        if self.encode(exchange, reply, last, env, scratch) {
+    fn finish(&mut self, exchange: Exchange, reply: &Reply, following: Following, env: &Env, scratch: &mut Scratch) {
+        if self.encode(exchange, reply, following, env, scratch) {
             self.set_state(SessionState::Head);
             self.want = Want::Read(Phase::Idle);
         } else {
             // If the client asked for the close and has sent no further request, it sends nothing more.
-            self.close(exchange.keep_alive || !last);
+            self.close(exchange.keep_alive || following != Following::Nothing);
         }
     }
 
-    /// Appends an answer. Returns whether the connection stays open. `last`: no further request has arrived, not even in
-    /// part.
+    /// Appends an answer. Returns whether the connection stays open.
     pub(super) fn encode(
         &mut self,
         exchange: Exchange,
         reply: &Reply,
-        last: bool,
+        following: Following,
         env: &Env,
         scratch: &mut Scratch,
     ) -> bool {
         self.requests = self.requests.saturating_add(1);
         let spent = self.requests >= env.requests_per_connection;
-        let close = !exchange.keep_alive || spent || (scratch.closing && last);
+        let close = !exchange.keep_alive
+            || spent
+            || (scratch.closing && following == Following::Nothing)
+            || (scratch.others_wait && following != Following::Request);
         if cfg!(polyserve_without = "date_cache") {
             scratch.date = Date::new(SystemTime::now()); // the `ladder` experiment measures this variant
         }
@@ -75,7 +84,7 @@ impl Session {
 
     pub(super) fn refuse(&mut self, refusal: Refusal, head_only: bool, env: &Env, scratch: &mut Scratch) {
         let exchange = Exchange { version: Version::Http11, head_only, keep_alive: false };
-        self.encode(exchange, &Reply::problem(refusal.status, refusal.detail), true, env, scratch);
+        self.encode(exchange, &Reply::problem(refusal.status, refusal.detail), Following::Nothing, env, scratch);
         self.close(true);
     }
 
