@@ -1,8 +1,8 @@
-//! What a model checker runs of this crate, in every order that matters: `ci/models.sh`, and "Model checking" in
-//! docs/DESIGN.md.
+//! Models: code of this crate that a model checker runs in every order that matters. See `ci/models.sh`, and "Model checking"
+//! in docs/DESIGN.md.
 //!
-//! They are here, and not among the tests from outside, because they run what is private: a timer that ends, for one.
-//! loom's: all of this waits with locks and parking alone, it is small, and loom leaves no order out.
+//! They are in the crate because they run private code, for instance a timer that ends. The checker is loom: the code waits
+//! with locks and parking alone and is small, and loom leaves no order out.
 
 mod promise;
 mod shutdown;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
-/// A waker that counts. The count is std's: no step of its own, so that it adds no executions.
+/// A waker that counts. The count is an atomic of std, which is no step of the model and adds no executions.
 #[derive(Default)]
 struct Count(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! The promise: complete, drop, poll, wake, wait and park, each against each.
+//! The promise: complete, drop, poll, wake, wait and park, each concurrent with each.
 
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -43,7 +43,7 @@ fn a_wait_ends_where_the_completer_is_dropped() {
     finds(Fault::Token, DEADLOCK);
 }
 
-/// Two promises one after the other on one thread: what woke it for the first may come while it waits for the second.
+/// Two promises in succession on one thread. The wake for the first may come while the thread waits for the second.
 #[test]
 fn a_late_wake_is_no_answer() {
     fn body() {
@@ -58,7 +58,7 @@ fn a_late_wake_is_no_answer() {
     finds(Fault::Token, DEADLOCK);
 }
 
-/// Whoever polled last is woken, or sees the value in a poll of its own.
+/// The task that polled last is woken, or gets the value from a poll of its own.
 #[test]
 fn the_last_waker_is_woken() {
     check("promise: complete against a change of wakers", ALL, || {
@@ -71,7 +71,7 @@ fn the_last_waker_is_woken() {
         assert!(settler.join().unwrap());
         match polled {
             [Poll::Ready(5), _] => assert_eq!([counts[0].get(), counts[1].get()], [0, 0]),
-            // Between the two polls; or, already woken for the first, it was seen by the second.
+            // The value came between the two polls; or the first waker was woken, and the second poll returned the value.
             [Poll::Pending, Poll::Ready(5)] => assert_eq!([counts[0].get(), counts[1].get()], [1, 0]),
             [Poll::Pending, Poll::Pending] => {
                 assert_eq!([counts[0].get(), counts[1].get()], [0, 1]);
@@ -82,7 +82,7 @@ fn the_last_waker_is_woken() {
     });
 }
 
-/// A value is handed back, or dropped with the answer: nothing is lost, and nothing answered twice.
+/// The value is returned to the completer, or dropped with the answer. It is not lost, and not answered twice.
 #[test]
 fn an_abandoned_answer_is_known_to_be() {
     check("promise: complete against drop of the answer", ALL, || {
@@ -99,7 +99,7 @@ fn an_abandoned_answer_is_known_to_be() {
     });
 }
 
-/// A deadline that comes together with the value: one of the two is seen, and the value is not lost on a later wait.
+/// A deadline that comes at the same time as the value: the wait ends by one of the two, and a later wait gets the value.
 #[test]
 fn a_deadline_takes_no_value_with_it() {
     fn body() {
@@ -121,7 +121,7 @@ fn a_deadline_takes_no_value_with_it() {
     finds(Fault::Token, DEADLOCK);
 }
 
-/// Nobody completes: it is the deadline that ends the wait.
+/// Nothing completes the promise: the deadline ends the wait.
 #[test]
 fn a_deadline_ends_a_wait() {
     fn body() {
@@ -136,7 +136,7 @@ fn a_deadline_ends_a_wait() {
     finds(Fault::Timeout, DEADLOCK);
 }
 
-/// `then` asks for the second answer on the waiter's thread, whoever completes the first.
+/// `then` calls its function on the waiting thread, whichever thread completes the first answer.
 #[test]
 fn chained_answers_come_through() {
     check("promise: two that are chained", Bounds::new(2, 4), || {

@@ -1,6 +1,6 @@
-//! The timer: its thread's sleep against waits that come, are dropped, and fall due.
+//! The timer: the sleep of its thread, concurrent with waits that are added, are dropped, and become due.
 //!
-//! The timer's thread runs for ever; in a model it ends when all waits of the model were taken from the heap.
+//! In a model, the timer's thread ends when all waits of the model were removed from the heap.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::sync::thread::JoinHandle;
 use crate::sync::{now, thread};
 use crate::timer::Timer;
 
-/// A timer, and its thread, which ends when `waits` were completed.
+/// Returns a timer, and its thread, which ends when this number of waits was completed.
 fn timer(waits: usize) -> (Arc<Timer>, JoinHandle<()>) {
     let timer = Arc::new(Timer::new());
     let running = Arc::clone(&timer);
@@ -24,14 +24,14 @@ fn timer(waits: usize) -> (Arc<Timer>, JoinHandle<()>) {
     (timer, thread)
 }
 
-/// Waits for so long, and sees that it was not less.
+/// Waits for `time`, and checks that the wait did not end early.
 fn wait(timer: &Timer, time: Duration) {
     let start = now();
     timer.at(start + time).wait();
     assert!(now() >= start + time, "a wait ended early");
 }
 
-/// Lets a second pass after the other until `answer` is here.
+/// Advances the clock by a second at a time until `answer` is ready.
 fn tick(mut answer: Answer<()>) {
     while let Err(again) = answer.wait_until(now()) {
         clock::advance(Duration::from_secs(1));
@@ -55,7 +55,7 @@ fn a_wait_wakes_the_sleeping_thread() {
     finds(Fault::Timeout, DEADLOCK);
 }
 
-/// The thread sleeps until the later one, and must not sleep through the earlier.
+/// The thread sleeps until the later wait is due. It must wake for the earlier one.
 #[test]
 fn an_earlier_wait_shortens_the_sleep() {
     fn body() {
@@ -74,7 +74,7 @@ fn an_earlier_wait_shortens_the_sleep() {
     finds(Fault::Notice, "it was slept through");
 }
 
-/// Who drops its answer as it falls due costs the others nothing.
+/// An answer that is dropped when it becomes due does not affect the others.
 #[test]
 fn a_dropped_wait_leaves_the_others() {
     fn body() {

@@ -1,11 +1,11 @@
-//! The primitives as a model checker has them, and the checker itself.
+//! The synchronisation primitives of a model checker, and the functions that run models.
 //!
-//! Locks and atomics are the checker's. Condition variables and parking are made here of the checker's, because neither
-//! checker lets time pass: loom's and shuttle's `wait_timeout` never times out. Here time stands still until a model
-//! moves it ([`clock`]), on a thread like any other, so that a timeout may come between any two steps.
+//! Locks and atomics are the checker's. Condition variables and parking are built here from the checker's primitives, because
+//! time does not pass in the checkers: their `wait_timeout` never times out. Here a thread of the model advances the time
+//! ([`clock`]), so that a timeout may come between any two steps.
 //!
-//! What this cannot show: `Arc` is std's, so its counts are no steps of their own; a notice goes to who waited longest,
-//! where std may choose; nobody wakes for nothing, unless a [`Fault`] is asked for.
+//! Limits: `Arc` is std's, so its counts are no steps of the model. `notify_one` wakes the thread that has waited longest,
+//! whereas std may wake any. There are no spurious wake-ups.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,7 +24,7 @@ pub use checker::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, atomic};
 
 pub use crate::model_thread_local as thread_local;
 
-/// A `thread_local!` of constants, each with the checker's initialiser: loom's macro does not know the word.
+/// A `thread_local!` of constants, each with the checker's initialiser, because loom's macro does not accept `const`.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! model_thread_local {
@@ -40,20 +40,20 @@ pub mod check;
 pub mod clock;
 pub mod thread;
 
-/// A lock. Around the checker's, for a guard that knows its lock.
+/// A mutex around the checker's, with a guard that knows its mutex.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {
     inner: checker::sync::Mutex<T>,
 }
 
-/// Holds a [`Mutex`].
+/// The guard of a [`Mutex`].
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
     inner: checker::sync::MutexGuard<'a, T>,
 }
 
 impl<T> Mutex<T> {
-    /// A lock around `value`.
+    /// A mutex around `value`.
     #[track_caller]
     pub fn new(value: T) -> Self {
         Self { inner: checker::sync::Mutex::new(value) }
@@ -65,17 +65,17 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Errors
     ///
-    /// None: who panics with a lock in its hand fails the model.
+    /// Never: a thread that panics while it holds the mutex fails the model.
     #[track_caller]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         Ok(MutexGuard { mutex: self, inner: self.inner.lock().expect("nobody panicked with it") })
     }
 
-    /// What is inside, of a lock that nobody else has.
+    /// Returns the value, without locking: the caller has the only reference.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock).
+    /// Never, as [`lock`](Self::lock).
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.inner.get_mut()
     }
@@ -113,7 +113,7 @@ pub struct Condvar {
     waiting: Arc<Waiting>,
 }
 
-/// Who waits. A wait is over once it is not in `queue` any more.
+/// The waits. A wait is over when it is not in `queue` any more.
 #[derive(Default)]
 struct Waiting {
     queue: checker::sync::Mutex<Queue>,
@@ -127,7 +127,7 @@ struct Queue {
 }
 
 impl Condvar {
-    /// One that nobody waits for.
+    /// A condition variable on which no thread waits.
     pub fn new() -> Self {
         Self::default()
     }
@@ -136,12 +136,12 @@ impl Condvar {
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never.
     pub fn wait<'a, T: ?Sized>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let mutex = guard.mutex;
         let mut queue = self.waiting.queue.lock().expect("no poison");
         let me = queue.enter();
-        // Whoever changes what is waited for gives notice after this, and so finds the wait in the queue.
+        // A thread that changes the condition notifies after this, and so finds the wait in the queue.
         drop(guard);
         while queue.waits.contains(&me) {
             queue = self.waiting.changed.wait(queue).expect("no poison");
@@ -150,11 +150,11 @@ impl Condvar {
         mutex.lock()
     }
 
-    /// Waits for a notice, `most` so long.
+    /// Waits for a notice, for the time `most` at most.
     ///
     /// # Errors
     ///
-    /// None.
+    /// Never.
     pub fn wait_timeout<'a, T: ?Sized>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -225,12 +225,12 @@ impl Queue {
     }
 }
 
-/// Whether a wait has timed out.
+/// The result of a wait with a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether it has.
+    /// Whether the wait has timed out.
     pub fn timed_out(&self) -> bool {
         self.0
     }

@@ -1,32 +1,32 @@
-//! Runs models, and says what it ran.
+//! Runs models, and prints how many executions it ran.
 //!
-//! `POLYSERVE_MODELS=deep` takes a model's deep bound in place of its short one. A model that fails says how to get to
-//! the schedule again: loom panics in it, shuttle prints it.
+//! `POLYSERVE_MODELS=deep` selects the deep bound of a model instead of its short one. If a model fails, the output shows how
+//! to repeat the schedule: loom panics in it, shuttle prints it.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// How far a model is searched.
+/// The bounds of a model's search.
 ///
-/// For loom: the most preemptions in an execution, all executions with no more being run; `None` is every execution.
-/// For shuttle: how many schedules are drawn; a third of them at random, two thirds by PCT with three changes of priority.
+/// For loom: the max number of preemptions in an execution. All executions within it are run; `None` runs every execution.
+/// For shuttle: the number of schedules. A third of them is random, two thirds are PCT with three changes of priority.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// In CI, for every change.
+    /// The bound in CI, for every change.
     pub short: Option<usize>,
-    /// In `ci/deep.sh`.
+    /// The bound in `ci/deep.sh`.
     pub deep: Option<usize>,
 }
 
 impl Bounds {
-    /// These.
+    /// These bounds.
     pub const fn new(short: usize, deep: usize) -> Self {
         Self { short: Some(short), deep: Some(deep) }
     }
 
-    /// In the deep run, every execution that there is. For loom.
+    /// Every execution in the deep run. For loom.
     pub const fn up_to_all(short: usize) -> Self {
         Self { short: Some(short), deep: None }
     }
@@ -36,7 +36,7 @@ impl Bounds {
     }
 }
 
-/// What a primitive does wrong, so that a model shows that it can fail.
+/// A fault of a primitive, with which a model shows that it can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A notice to a condition variable is lost.
@@ -47,7 +47,7 @@ pub enum Fault {
     Timeout,
 }
 
-/// The environment's word for a fault of all primitives of a process.
+/// The environment variable that sets a fault of all primitives of a process.
 const FAULT: &str = "POLYSERVE_MODEL_FAULT";
 
 impl Fault {
@@ -69,7 +69,7 @@ impl Fault {
 ///
 /// # Panics
 ///
-/// Where an execution panics, or comes to a point where everybody waits.
+/// Panics if an execution panics, or reaches a point at which all threads wait.
 pub fn check(name: &str, bounds: Bounds, body: impl Fn() + Send + Sync + 'static) {
     let (start, executions) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let bound = bounds.taken();
@@ -83,18 +83,18 @@ pub fn check(name: &str, bounds: Bounds, body: impl Fn() + Send + Sync + 'static
     println!("model {CHECKER} {name}: bound {bound}, {executions} executions, {seconds:.1} s");
 }
 
-/// What a checker says where everybody waits.
+/// The text of a checker if all threads wait.
 pub const DEADLOCK: &str = "deadlock";
 
-/// Shows that this test's model fails where a primitive has `fault`, and says `why`: the test is run once more, in a
-/// process of its own, for an execution that cannot go on may end it.
+/// Checks that this test's model fails with the text `why` if the primitives have `fault`. The test is run once more, in a
+/// process of its own, because an execution that cannot go on may end the process.
 ///
 /// # Panics
 ///
-/// Where it does not.
+/// Panics if the model does not fail so.
 pub fn finds(fault: Fault, why: &str) {
     if std::env::var_os(FAULT).is_some() {
-        return; // it is that other run, and has passed
+        return; // this is the other run, and it has passed
     }
     let thread = std::thread::current();
     let test = thread.name().filter(|name| *name != "main").expect("a test on a thread that has its name");
@@ -124,9 +124,9 @@ fn run(bound: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
     use shuttle::scheduler::{PctScheduler, RandomScheduler};
     use shuttle::{Config, Runner};
 
-    /// The same schedules in every run: what fails fails again.
+    /// The same schedules in every run, so that a failure repeats.
     const SEED: u64 = 0x706f_6c79;
-    /// Deep enough for three ill-timed switches.
+    /// Enough for three switches at the wrong time.
     const CHANGES: usize = 3;
 
     let schedules = bound.expect("shuttle draws so many");

@@ -1,4 +1,4 @@
-//! A model's time: it stands still until a thread of the model moves it.
+//! The time of a model: it passes only if a thread of the model advances it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use super::{Fault, checker};
 
 type Ring = Arc<dyn Fn() + Send + Sync>;
 
-/// Since the model's begin.
+/// The time since the start of the model.
 #[derive(Default)]
 struct Clock {
     now: Duration,
-    /// Waits with a timeout end at once from now on.
+    /// From now on, waits with a timeout end at once.
     run_out: bool,
     next: u64,
-    /// Alarms that have not rung: number, time, what to call.
+    /// Alarms that are not due yet: number, time, and function to call.
     alarms: Vec<(u64, Duration, Ring)>,
 }
 
@@ -22,18 +22,18 @@ checker::lazy_static! {
     static ref CLOCK: checker::sync::Mutex<Clock> = checker::sync::Mutex::new(Clock::default());
 }
 
-/// The time.
+/// Returns the time of the model.
 ///
 /// # Panics
 ///
-/// Outside a model.
+/// Panics if it is called outside a model.
 pub fn now() -> Instant {
-    // The same for all models of a process: instants of one execution mean the same in the next.
+    // The same for all models of a process, so that an instant means the same in every execution.
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     *EPOCH.get_or_init(Instant::now) + CLOCK.lock().expect("no poison").now
 }
 
-/// Lets `time` pass: timeouts that are due end.
+/// Advances the time. Waits whose timeout is due end.
 pub fn advance(time: Duration) {
     let mut clock = CLOCK.lock().expect("no poison");
     clock.now += time;
@@ -43,7 +43,7 @@ pub fn advance(time: Duration) {
     ring(due);
 }
 
-/// Lets all the time pass that anybody waits for, now and from now on: a wait with a timeout ends at once, at its time.
+/// Ends all waits with a timeout, those that begin later too: each ends at once, and the time is that of its timeout.
 pub fn run_out() {
     let mut clock = CLOCK.lock().expect("no poison");
     clock.run_out = true;
@@ -61,7 +61,7 @@ fn ring(due: Vec<(u64, Duration, Ring)>) {
     }
 }
 
-/// Has `ring` called once `after` has passed. `None`: it has passed already, for time has run out.
+/// Calls `ring` once `after` has passed. Returns `None` if it has passed already, because time has run out.
 pub(super) fn set(after: Duration, ring: impl Fn() + Send + Sync + 'static) -> Option<u64> {
     let mut clock = CLOCK.lock().expect("no poison");
     let at = clock.now.saturating_add(after);
@@ -75,7 +75,7 @@ pub(super) fn set(after: Duration, ring: impl Fn() + Send + Sync + 'static) -> O
     Some(alarm)
 }
 
-/// Takes an alarm back; whether it has rung, or is about to.
+/// Cancels an alarm. Returns whether it has rung, or is about to.
 pub(super) fn has_rung(alarm: u64) -> bool {
     let mut clock = CLOCK.lock().expect("no poison");
     let before = clock.alarms.len();

@@ -1,4 +1,4 @@
-//! Threads of a model, and their parking: a token each, which an `unpark` leaves and a `park` takes.
+//! Threads of a model, and parking: each thread has a token, which `unpark` sets and `park` takes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Which one.
+    /// The number of the thread.
     pub fn id(&self) -> ThreadId {
         self.inner.id()
     }
 
-    /// Ends its park, or the next one.
+    /// Ends the park of the thread, or its next one.
     pub fn unpark(&self) {
         let mut state = self.parker.state.lock().expect("no poison");
         if state.parked || !Fault::Token.is_on() {
@@ -54,13 +54,13 @@ impl fmt::Debug for Thread {
     }
 }
 
-/// This thread.
+/// Returns the current thread.
 pub fn current() -> Thread {
     Thread { inner: checker::thread::current(), parker: parker() }
 }
 
 fn parker() -> Arc<Parker> {
-    // While the thread's locals are destroyed there is none, and nobody who could have been given it.
+    // While the thread's locals are destroyed there is none, and no other thread can have a handle of it.
     PARKER.try_with(Arc::clone).unwrap_or_default()
 }
 
@@ -70,7 +70,7 @@ pub fn park() {
     parker.wait(|parked| !parked.token);
 }
 
-/// Waits for an `unpark`, `most` so long.
+/// Waits for an `unpark`, for the time `most` at most.
 pub fn park_timeout(most: Duration) {
     let parker = parker();
     parker.state.lock().expect("no poison").late = false;
