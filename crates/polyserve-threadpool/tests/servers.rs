@@ -5,9 +5,12 @@ use std::sync::Arc;
 use polyserve_conformance::server::ServerSubject;
 use polyserve_conformance::server_conformance;
 use polyserve_core::{ConfigError, ServerConfig};
-use polyserve_threadpool::{CrossbeamPool, LeaderFollowers, MpscPool, PoolServer, Sequential, StealingPool};
+use polyserve_threadpool::{
+    CrossbeamPool, LeaderFollowers, MpscPool, PoolServer, Sequential, StealingPool, ThreadPerConnection,
+};
 
 server_conformance!(sequential, ServerSubject::new(Sequential::new));
+server_conformance!(thread_per_connection, ServerSubject::new(ThreadPerConnection::new));
 server_conformance!(leader_followers, ServerSubject::new(LeaderFollowers::new));
 server_conformance!(pool_server_over_mpsc_pool, pool(over_mpsc_pool));
 server_conformance!(pool_server_over_crossbeam_pool, pool(over_crossbeam_pool));

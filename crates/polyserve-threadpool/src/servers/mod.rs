@@ -12,7 +12,9 @@
 pub mod leader_followers;
 pub mod pool_server;
 pub mod sequential;
+pub mod thread_per_connection;
 
 pub use leader_followers::LeaderFollowers;
 pub use pool_server::PoolServer;
 pub use sequential::Sequential;
+pub use thread_per_connection::ThreadPerConnection;
