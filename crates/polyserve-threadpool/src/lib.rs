@@ -17,4 +17,4 @@ pub use executors::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolStats, Queu
 #[cfg(not(any(polyserve_loom, polyserve_shuttle)))]
 pub mod servers;
 #[cfg(not(any(polyserve_loom, polyserve_shuttle)))]
-pub use servers::{LeaderFollowers, PoolServer, Sequential, ThreadPerConnection};
+pub use servers::{LeaderFollowers, PoolClassic, PoolServer, Sequential, ThreadPerConnection};

@@ -131,6 +131,23 @@ impl OpenConnections {
         self.settle(&mut state);
     }
 
+    /// As [`wait_for_thread`](Self::wait_for_thread), within a limit of `max` connections: open ones, those that wait for a
+    /// thread, and `others` that the caller keeps elsewhere. At the limit, the connection that has been idle for longest is
+    /// evicted for the new one.
+    ///
+    /// Returns false if the limit is reached and no connection is idle. The new connection is to be rejected.
+    #[must_use]
+    pub fn wait_for_thread_within(&self, max: usize, others: usize) -> bool {
+        let mut state = lock(&self.state);
+        let total = state.open.len() + state.waiting + others;
+        if total >= max.saturating_add(state.leaving) && !self.evict_one(&mut state) {
+            return false;
+        }
+        state.waiting += 1;
+        self.settle(&mut state);
+        true
+    }
+
     /// Adds a connection that waited for a thread and has one now.
     pub fn enter_waiting(&self, stream: TcpStream) -> Arc<OpenConnection> {
         let mut state = lock(&self.state);
@@ -143,6 +160,7 @@ impl OpenConnections {
         let mut state = lock(&self.state);
         state.waiting = state.waiting.saturating_sub(1);
         self.settle(&mut state);
+        self.notify_if_empty(&state);
     }
 
     /// The number of connections that wait for a thread.
@@ -173,9 +191,7 @@ impl OpenConnections {
             }
             state.leaving -= usize::from(connection.counted.load(Ordering::Relaxed));
             self.settle(&mut state);
-            if state.open.is_empty() {
-                self.empty.notify_all();
-            }
+            self.notify_if_empty(&state);
         }
         // Under the lock, because only there others have a handle for a moment.
         Arc::into_inner(connection).map(|connection| connection.stream)
@@ -247,10 +263,16 @@ impl OpenConnections {
         self.len() == 0
     }
 
-    /// Waits until no connection is open. Returns false if `deadline` has passed before.
+    fn notify_if_empty(&self, state: &State) {
+        if state.open.is_empty() && state.waiting == 0 {
+            self.empty.notify_all();
+        }
+    }
+
+    /// Waits until no connection is open or waits for a thread. Returns false if `deadline` has passed before.
     pub fn wait_until_empty(&self, deadline: Instant) -> bool {
         let mut state = lock(&self.state);
-        while !state.open.is_empty() {
+        while !state.open.is_empty() || state.waiting > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;

@@ -27,7 +27,9 @@ pub(super) fn catalog() -> Catalog {
 
 #[cfg(feature = "threadpool")]
 fn threadpool(catalog: Catalog) -> Catalog {
-    use polyserve_threadpool::{CrossbeamPool, LeaderFollowers, MpscPool, Sequential, StealingPool};
+    use polyserve_threadpool::{
+        CrossbeamPool, LeaderFollowers, MpscPool, Sequential, StealingPool, ThreadPerConnection,
+    };
 
     catalog
         .with_server(Entry::server(
@@ -35,6 +37,12 @@ fn threadpool(catalog: Catalog) -> Catalog {
             "one thread, one connection at a time: the baseline",
             &["one connection at a time", HOLDS_A_WORKER, "drains"],
             |config| Ok(Box::new(Sequential::new(config.clone())?)),
+        ))
+        .with_server(Entry::server(
+            "thread_per_connection",
+            "a new thread for each connection: the textbook server",
+            &["one connection a thread", HOLDS_A_WORKER, "drains"],
+            |config| Ok(Box::new(ThreadPerConnection::new(config.clone())?)),
         ))
         .with_server(Entry::server(
             "leader_followers",
@@ -146,6 +154,21 @@ fn futures(catalog: Catalog) -> Catalog {
             &["bounded queue", "runs in order", "survives panics"],
             |config| Ok(Arc::new(FuturesTasks::new(config.into())?)),
         ))
+}
+
+/// Returns the classic pool server over an executor of the catalog.
+#[cfg(feature = "threadpool")]
+pub(super) fn pool_classic(executor: &ExecutorEntry) -> ServerEntry {
+    let make = Arc::clone(&executor.make);
+    Entry::server(
+        &format!("pool_classic/{}", executor.name),
+        &format!("each connection is one job of {} until it closes: as published", executor.name),
+        &["one connection a thread", HOLDS_A_WORKER, "bounded queue", "drains"],
+        move |config| {
+            let make = Arc::clone(&make);
+            Ok(Box::new(polyserve_threadpool::PoolClassic::new(config.clone(), move |config| make(config))?))
+        },
+    )
 }
 
 /// Returns the pool server over an executor of the catalog.

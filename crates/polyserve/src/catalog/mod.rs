@@ -188,7 +188,9 @@ impl Catalog {
     #[must_use]
     pub fn with_executor(mut self, entry: ExecutorEntry) -> Self {
         #[cfg(feature = "threadpool")]
-        add(&mut self.servers, builtin::pool_server(&entry));
+        for server in [builtin::pool_server(&entry), builtin::pool_classic(&entry)] {
+            add(&mut self.servers, server);
+        }
         add(&mut self.executors, entry);
         self
     }
