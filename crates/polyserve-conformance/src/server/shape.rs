@@ -228,7 +228,7 @@ pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome 
     if subject.shape() == Connections::One {
         return Outcome::Held;
     }
-    let workers = subject.workers(2);
+    let workers = subject.workers(2).or(subject.pooled.then_some(16));
     let live = subject.live(Arc::new(Echo), |config| {
         config.workers = workers;
         config.head_timeout = Duration::from_secs(3600);

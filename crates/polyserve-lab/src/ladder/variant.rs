@@ -15,12 +15,16 @@ use super::rung::Settings;
 use crate::launch::build;
 
 /// Servers that the smaller build has.
-const IN_SERVE: [&str; 7] = [
+const IN_SERVE: [&str; 11] = [
     "sequential",
+    "thread_per_connection",
     "leader_followers",
     "pool_server/mpsc_pool",
     "pool_server/crossbeam_pool",
     "pool_server/stealing_pool",
+    "pool_classic/mpsc_pool",
+    "pool_classic/crossbeam_pool",
+    "pool_classic/stealing_pool",
     "tokio_tcp",
     "tokio_per_core",
 ];

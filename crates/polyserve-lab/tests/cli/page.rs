@@ -175,7 +175,9 @@ fn by_default_all_with_workers_take_part() {
     let (dir, out) = fresh("default");
     let listing: Value = serde_json::from_str(&printed(&["list", "--json"])).unwrap();
     let wanted: Vec<_> = (listing["servers"].as_array().unwrap().iter())
-        .filter(|entry| !["sequential", "leader_followers"].contains(&entry["name"].as_str().unwrap()))
+        .filter(|entry| {
+            !["sequential", "thread_per_connection", "leader_followers"].contains(&entry["name"].as_str().unwrap())
+        })
         .collect();
     assert!(wanted.iter().any(|entry| entry["name"] == "futures_pool"), "{wanted:?}");
     let said = printed(&[&TINY[..], &["--workers=1", &out]].concat());

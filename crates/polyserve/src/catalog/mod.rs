@@ -184,7 +184,8 @@ impl Catalog {
         self
     }
 
-    /// Adds an executor `X`; with the feature `threadpool`, the server `pool_server/X` that runs on it too.
+    /// Adds an executor `X`; with the feature `threadpool`, the servers `pool_server/X` and `pool_classic/X` that
+    /// run on it too.
     #[must_use]
     pub fn with_executor(mut self, entry: ExecutorEntry) -> Self {
         #[cfg(feature = "threadpool")]

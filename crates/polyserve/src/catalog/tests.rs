@@ -48,10 +48,14 @@ mod threadpool {
     fn a_server_over_an_executor_carries_its_name() {
         let catalog = Catalog::builtin();
         let names: Vec<_> = catalog.servers().iter().map(|entry| entry.name.as_str()).collect();
-        let pools = ["pool_server/mpsc_pool", "pool_server/crossbeam_pool", "pool_server/stealing_pool"];
-        assert_eq!(names[..5], [&["sequential", "leader_followers"][..], &pools].concat());
+        let pools = ["mpsc_pool", "crossbeam_pool", "stealing_pool"]
+            .map(|pool| [format!("pool_server/{pool}"), format!("pool_classic/{pool}")]);
+        assert_eq!(names[..3], ["sequential", "thread_per_connection", "leader_followers"]);
+        assert_eq!(names[3..9], pools.concat());
         for executor in catalog.executors() {
-            assert!(names.contains(&format!("pool_server/{}", executor.name).as_str()), "{names:?}");
+            for server in ["pool_server", "pool_classic"] {
+                assert!(names.contains(&format!("{server}/{}", executor.name).as_str()), "{names:?}");
+            }
         }
         assert_eq!(catalog.server("pool_server").unwrap().name, "pool_server/mpsc_pool");
         let error = catalog.server("pool_servre").err().unwrap().to_string();
