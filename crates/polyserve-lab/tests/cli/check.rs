@@ -46,11 +46,21 @@ fn every_repo_is_asked_without_a_server() {
     }
 }
 
+/// A flag was refused by the first server without the setting, or ignored.
+#[test]
+fn a_flag_applies_to_the_servers_that_have_the_setting() {
+    for (flag, value) in [("--queue", "100"), ("--workers", "3")] {
+        printed(&["check", "--servers", "sequential,pool_server", "--ops", "200", flag, value]);
+        let error = misused(&["check", "--servers", "sequential,leader_followers", "--ops", "200", flag, value]);
+        assert!(error.contains(flag.trim_start_matches('-')), "{error}");
+    }
+}
+
 /// It was found out after the whole recording.
 #[test]
 fn a_file_that_cannot_be_written_is_an_error_before_the_recording() {
     // It would take hours.
-    let error = misused(&["check", "--ops", "100000000", "--out", "/nonexistent/history.jsonl"]);
+    let error = misused(&["check", "--ops", "10000000", "--out", "/nonexistent/history.jsonl"]);
     assert!(error.contains("--out /nonexistent/history.jsonl") && error.contains("cannot be written"), "{error}");
 }
 
