@@ -125,18 +125,19 @@ fn a_reference_may_be_the_baseline() {
     assert_eq!(ranking["asked"], "95 GET to 5 PUT of 50 entities, uniform; 4 connections, kept alive");
 }
 
-/// Who refuses the settings is in the record, not only on the screen.
+/// A contestant that cannot take part is in the record, not only on the screen.
 #[test]
 fn who_cannot_take_part_is_recorded() {
     let dir = fresh("refused");
-    let args = ["compare", "--workers=2", "--repos=std_mutex", "--rounds=1", "--no-latency", "--json"];
-    let output = super::run(&[&args[..], &TINY, &[&format!("--out={}", dir.display())]].concat());
+    let args = ["compare", "--servers=pool_server", "--peers=nginx", "--mix=put=1", "--repos=std_mutex", "--rounds=1"];
+    let out = format!("--out={}", dir.display());
+    let output = super::run(&[&args[..], &TINY, &["--no-latency", "--json", &out]].concat());
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let lines = lines(&dir);
-    let refused = lines.iter().find(|line| kind(line) == "refusal").expect("sequential has one worker");
-    assert_eq!(refused["name"], "sequential/std_mutex");
+    let refused = lines.iter().find(|line| kind(line) == "refusal").expect("nginx has a fixed answer");
+    assert_eq!(refused["name"], "nginx");
     let failed = lines.last().unwrap()["failed"].as_array().unwrap();
-    assert!(failed.iter().any(|failed| failed["name"] == "sequential/std_mutex"), "{failed:?}");
+    assert!(failed.iter().any(|failed| failed["name"] == "nginx"), "{failed:?}");
 }
 
 #[test]
