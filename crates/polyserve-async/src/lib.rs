@@ -15,7 +15,7 @@
 //! | `http2` | HTTP/2 with prior knowledge in `tokio_hyper`, off by default |
 //! | `tower` | a service as a `tower::Service`; with `hyper`, a `tower::Service` on `tokio_hyper` |
 //! | `smol` | `smol`, and an executor on it |
-//! | `futures` | `futures_pool`, and an executor on it |
+//! | `futures` | an executor on the thread pool of the futures crate |
 #![forbid(unsafe_code)]
 
 pub mod executors;

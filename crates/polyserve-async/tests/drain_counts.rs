@@ -1,12 +1,12 @@
 //! The counts of a drain that leaves a stuck thread behind.
-#![cfg(all(feature = "tokio", feature = "smol", feature = "futures"))]
+#![cfg(all(feature = "tokio", feature = "smol"))]
 
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use polyserve_async::servers::{FuturesPool, Smol, TokioPerCore, TokioTcp};
+use polyserve_async::servers::{Smol, TokioPerCore, TokioTcp};
 use polyserve_core::{Answer, Reply, Request, Server, ServerConfig, Service, Status};
 
 /// A service that blocks its thread between two barriers.
@@ -25,11 +25,10 @@ impl Service for Blocking {
 #[test]
 fn a_stuck_request_is_not_cut_too() {
     let config = ServerConfig::default().with(|config| config.workers = Some(2));
-    let servers: [Box<dyn Server>; 4] = [
+    let servers: [Box<dyn Server>; 3] = [
         Box::new(TokioTcp::new(config.clone()).unwrap()),
         Box::new(TokioPerCore::new(config.clone()).unwrap()),
-        Box::new(Smol::new(config.clone()).unwrap()),
-        Box::new(FuturesPool::new(config).unwrap()),
+        Box::new(Smol::new(config).unwrap()),
     ];
     for server in servers {
         let service = Arc::new(Blocking([(); 2].map(|()| Barrier::new(2))));

@@ -1,6 +1,6 @@
 //! The servers, through the server kit.
 
-#[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
+#[cfg(any(feature = "tokio", feature = "smol"))]
 use polyserve_conformance::{server::ServerSubject, server_conformance};
 
 #[cfg(feature = "tokio")]
@@ -9,8 +9,6 @@ server_conformance!(tokio_tcp, ServerSubject::new(polyserve_async::servers::Toki
 server_conformance!(tokio_per_core, ServerSubject::new(polyserve_async::servers::TokioPerCore::new));
 #[cfg(feature = "smol")]
 server_conformance!(smol, ServerSubject::new(polyserve_async::servers::Smol::new));
-#[cfg(feature = "futures")]
-server_conformance!(futures_pool, ServerSubject::new(polyserve_async::servers::FuturesPool::new).pooled());
 #[cfg(feature = "hyper")]
 server_conformance!(
     tokio_hyper,

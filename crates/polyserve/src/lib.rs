@@ -52,7 +52,7 @@
 //! | `hyper` | no | hyper's codec on tokio; and `http2`, with prior knowledge |
 //! | `tower` | no | a service as a `tower::Service`; with `hyper`, a `tower::Service` as a server |
 //! | `smol` | no | servers and executors on async-executor and async-io |
-//! | `futures` | no | servers and executors on the thread pool of the futures crate |
+//! | `futures` | no | an executor on the thread pool of the futures crate, and a server on it; with it `threadpool` |
 //! | `async` | no | `tokio`, `hyper`, `smol` and `futures` |
 //! | `env` | yes | [`mod@env`] |
 //! | `signals` | yes | [`signals`] (Unix) |
@@ -61,6 +61,8 @@
 pub mod catalog;
 #[cfg(feature = "env")]
 pub mod env;
+#[cfg(feature = "futures")]
+pub mod futures_pool;
 pub mod prelude;
 #[cfg(feature = "signals")]
 pub mod signals;

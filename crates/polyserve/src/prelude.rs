@@ -1,6 +1,8 @@
 //! The items that most programs use: `use polyserve::prelude::*`.
 
 pub use crate::catalog::Catalog;
+#[cfg(feature = "futures")]
+pub use crate::futures_pool::FuturesPool;
 #[cfg(feature = "memory")]
 pub use crate::memory::{StdMutex, StdRwlock, TwoLevel};
 pub use crate::repo::EntityRepoExt;
@@ -13,8 +15,6 @@ pub use crate::{
     Answer, Connections, Drain, Entity, EntityRef, EntityRepo, Executor, Job, Lookup, Method, Put, Rejected, Removed,
     Reply, RepoError, Request, Running, Server, ServerConfig, Service, Status,
 };
-#[cfg(feature = "futures")]
-pub use polyserve_async::servers::FuturesPool;
 #[cfg(feature = "smol")]
 pub use polyserve_async::servers::Smol;
 #[cfg(feature = "hyper")]

@@ -6,11 +6,10 @@
 //! | [`tokio_hyper`] | a task that any worker may run, over hyper's codec | a read and a write |
 //! | [`tokio_per_core`] | a task of the core that accepted it | a read and a write |
 //! | [`smol`] | a task that any worker may run | a read, a write and a wait |
-//! | [`futures_pool`] | a task that blocks its thread | a wait, a read and a write |
 //!
 //! # Layout
 //!
-//! The first four share these parts:
+//! They share these parts:
 //!
 //! * `async_listener`: a listener that a task awaits connections from.
 //! * `connection_task`: one connection on our codec, from accept to close.
@@ -29,8 +28,6 @@ mod connection_entry;
 mod connection_registry;
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod connection_task;
-#[cfg(feature = "futures")]
-pub mod futures_pool;
 #[cfg(feature = "smol")]
 pub mod smol;
 #[cfg(feature = "smol")]
@@ -46,8 +43,6 @@ mod tokio_socket;
 #[cfg(feature = "tokio")]
 pub mod tokio_tcp;
 
-#[cfg(feature = "futures")]
-pub use futures_pool::FuturesPool;
 #[cfg(feature = "smol")]
 pub use smol::Smol;
 #[cfg(feature = "hyper")]

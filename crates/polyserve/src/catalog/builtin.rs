@@ -139,7 +139,8 @@ fn smol(catalog: Catalog) -> Catalog {
 #[cfg(feature = "futures")]
 fn futures(catalog: Catalog) -> Catalog {
     use polyserve_async::executors::FuturesTasks;
-    use polyserve_async::servers::FuturesPool;
+
+    use crate::futures_pool::FuturesPool;
 
     catalog
         .with_server(Entry::server(

@@ -1,4 +1,4 @@
-//! `futures_pool` where its pool is smaller than what comes.
+//! `futures_pool`, through the server kit, and if its pool is smaller than the number of connections.
 #![cfg(feature = "futures")]
 
 use std::fs;
@@ -8,17 +8,21 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_async::servers::FuturesPool;
-use polyserve_core::answer::promise;
-use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Completer, Reply, Request, Running, Server, ServerConfig, Service, Status};
+use polyserve::answer::promise;
+use polyserve::futures_pool::FuturesPool;
+use polyserve::sync::lock;
+use polyserve::{Answer, Completer, Reply, Request, Running, Server, ServerConfig, Service, Status};
+use polyserve_conformance::server::ServerSubject;
+use polyserve_conformance::server_conformance;
+
+server_conformance!(futures_pool, ServerSubject::new(FuturesPool::new).pooled());
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Threads are counted: one test at a time.
+/// Threads are counted: these tests run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Blocks its thread on `/block`, at two barriers: one when it is there, one before it goes on.
+/// A service that blocks its thread on `/block` at two barriers: when the request has come, and before it is answered.
 struct Blocking([Barrier; 2]);
 
 impl Blocking {
@@ -63,7 +67,7 @@ fn receive(mut stream: TcpStream) -> String {
     answer
 }
 
-/// Threads of this process that are a pool's.
+/// The number of threads of this process that belong to a pool.
 fn pool_threads() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     tasks
@@ -72,8 +76,8 @@ fn pool_threads() -> usize {
         .count()
 }
 
-/// As many wait as the queue holds, and are served when a thread is free; one too many is told at once, though every
-/// thread is held.
+/// As many connections wait as the queue holds, and are served once a thread is free. The next one gets a 503 at once,
+/// although every thread is held.
 #[test]
 fn the_queue_is_bounded_and_who_comes_beyond_it_is_told() {
     let _alone = lock(&ALONE);
@@ -97,7 +101,8 @@ fn the_queue_is_bounded_and_who_comes_beyond_it_is_told() {
     assert_eq!((drain.answered, drain.cut, drain.stuck), (6, 0, 0), "{drain}");
 }
 
-/// The pool ends its threads when no task holds it any more; a stuck one holds it, and the others stayed for as long.
+/// The pool ends its threads when its last handle is dropped. A stuck task has a handle, and the other threads stayed for as
+/// long.
 #[test]
 fn threads_that_are_not_stuck_end_beside_one_that_is() {
     let _alone = lock(&ALONE);
@@ -126,7 +131,7 @@ fn wait_for_threads(count: usize) {
     }
 }
 
-/// Its answers come when the test says so.
+/// A service that answers when the test completes the answers.
 struct Held(Mutex<Vec<Completer<()>>>, mpsc::Sender<()>);
 
 impl Service for Held {
@@ -138,9 +143,9 @@ impl Service for Held {
     }
 }
 
-/// One connection ended and woke the porter, and the last one ended between his two looks: at who is to be seen off, and
-/// at who is still inside. It was closed with what its client had sent unread, and the reset took its answer away: in one
-/// of some hundred shutdowns.
+/// The last connection of a drain ended between two checks of the main thread: for connections that linger, and for
+/// connections that are open. It was closed with unread bytes, and the reset destroyed its answer, in one of some hundred
+/// shutdowns.
 #[test]
 fn the_last_one_of_a_drain_is_seen_off() {
     let _alone = lock(&ALONE);
@@ -164,4 +169,17 @@ fn the_last_one_of_a_drain_is_seen_off() {
         let drain = Answer::later(drained).wait().unwrap();
         assert_eq!((drain.answered, drain.cut, drain.stuck), (2, 0, 0), "{drain}");
     }
+}
+
+/// The request of a stuck thread is counted once: as stuck, not as cut.
+#[test]
+fn a_stuck_request_is_not_cut_too() {
+    let _alone = lock(&ALONE);
+    let service = Blocking::new(1);
+    let running = serve(service.clone(), |config| config.workers = Some(2));
+    let _client = send(running.local_addr(), "/block");
+    service.meet();
+    let drain = running.shutdown_within(Duration::ZERO).unwrap();
+    service.let_go();
+    assert_eq!((drain.answered, drain.cut, drain.stuck), (0, 0, 1), "{drain}");
 }

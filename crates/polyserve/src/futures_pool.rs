@@ -1,0 +1,70 @@
+//! `futures_pool`: [`PoolClassic`] over the thread pool of the futures crate, as the published comparisons used it.
+//!
+//! ```text
+//!   PoolClassic's main thread             FuturesTasks: futures_executor::ThreadPool
+//!   accept -> queue -> a task  ------->   a thread serves the connection until it closes
+//!     ^    \-> 503 if full                     |
+//!     +--- silent connections, lingering ones -+
+//! ```
+//!
+//! [`PoolClassic`] has the accept loop and the job of a connection. The channel of the pool has no bound, so [`FuturesTasks`]
+//! bounds the number of waiting tasks. It also ends the threads. This file only joins the two.
+//!
+//! Invariant: as [`PoolClassic`]'s. While a connection waits for a thread, answers say `Connection: close`, and idle
+//! connections are closed.
+//!
+//! Cost: as [`PoolClassic`]'s, and for a connection the three allocations of a task.
+//!
+//! Source: the published comparison of a page that sometimes waits, with `futures_executor::ThreadPool` of 100 threads.
+//!
+//! *Wins when* nothing: it is here to be compared with. *Loses when* more connections than threads wait for something. If
+//! every 10th answer waits 2 s, a pool of 8 threads answers 40 requests a second, and `tokio_tcp` all 499 that 100 clients
+//! send (docs/STRATEGIES.md; measured with an earlier server on the same pool).
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use polyserve_async::executors::{FuturesTasks, TasksConfig};
+use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
+use polyserve_threadpool::PoolClassic;
+
+/// The number of threads of the published pool.
+const THREADS: usize = 100;
+
+/// A server that runs each connection as a task that blocks, on the thread pool of the futures crate.
+#[derive(Debug)]
+pub struct FuturesPool(PoolClassic);
+
+impl FuturesPool {
+    /// Creates a server within the limits of `config`. `workers` is the number of the pool's threads, by default 100.
+    ///
+    /// A service must not call `futures::executor::block_on`: the futures crate refuses it on the threads of its own pool.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a limit is zero or out of range.
+    pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
+        let config = config.with(|config| config.workers = config.workers.or(Some(THREADS)));
+        let pool = PoolClassic::new(config, |config| {
+            let tasks = TasksConfig::from(config).with(|tasks| tasks.name = String::from("futures"));
+            Ok(Arc::new(FuturesTasks::new(tasks)?))
+        })?;
+        Ok(Self(pool))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Server for FuturesPool {
+    fn connections(&self) -> Connections {
+        self.0.connections()
+    }
+
+    fn max_concurrent(&self) -> Option<usize> {
+        self.0.max_concurrent()
+    }
+
+    fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
+        self.0.serve(addr, service)
+    }
+}
