@@ -6,7 +6,7 @@
 //! | [`thread_per_connection`] | a new thread for each | a poll, a read and a write |
 //! | [`leader_followers`] | a thread for each, which also accepts | a read and a write |
 //! | [`pool_classic`] | one job each on any [`Executor`](polyserve_core::Executor) | a poll, a read and a write |
-//! | [`pool_server`] | multiplexed over any [`Executor`](polyserve_core::Executor) | a read, a write, a dispatch |
+//! | [`pool_server`] | multiplexed over any [`Executor`](polyserve_core::Executor) | a read, a write, its share of a poll |
 //!
 //! All drive the same sans-io [`Session`](polyserve_core::http1::Session). The loop of all but [`pool_server`] is
 //! [`serving::blocking`](polyserve_core::serving::blocking).
