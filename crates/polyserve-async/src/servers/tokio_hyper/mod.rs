@@ -25,7 +25,7 @@
 //! memory stays at about 10 KiB for each (measured on glibc; 1.8 KiB for each connection that came later).
 //!
 //! Declared deviations, which the kit expects: a bare LF ends a line of a head; a `Content-Length` beside
-//! `Transfer-Encoding: chunked` is ignored. In addition, a fragment in a target is dropped.
+//! `Transfer-Encoding: chunked` is ignored.
 //!
 //! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: GETs per second of
 //! processor time are 0.89 of bare hyper's, and `tokio_tcp`'s are 1.29 of bare hyper's (docs/STRATEGIES.md, the table of

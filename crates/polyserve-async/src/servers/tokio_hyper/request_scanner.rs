@@ -28,6 +28,8 @@ pub(super) struct RequestScanner {
     partial: Vec<u8>,
     /// The number of complete heads.
     heads: u64,
+    /// The first request, counted from 1, whose request line contains `#`. hyper drops a fragment.
+    with_fragment: Option<u64>,
     /// Bytes scanned.
     total: u64,
     /// The value of `total` at the start of the present request.
@@ -116,6 +118,9 @@ impl RequestScanner {
             (false, false) => {
                 self.has_request_line = true;
                 self.is_head_method = line.starts_with(b"HEAD ");
+                if self.with_fragment.is_none() && memchr(b'#', line).is_some() {
+                    self.with_fragment = Some(self.heads.saturating_add(1));
+                }
             }
             (false, true) => {
                 if field(line, b"transfer-encoding:").is_some() {
@@ -167,6 +172,11 @@ impl RequestScanner {
     /// Why the present chunked body is refused.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         self.refusal
+    }
+
+    /// Whether the target of request number `number`, counted from 1, has a fragment. Known for the first such request.
+    pub(super) fn has_fragment(&self, number: u64) -> bool {
+        self.with_fragment == Some(number)
     }
 
     /// The present position.

@@ -45,6 +45,12 @@ pub(super) fn validate_head(
     state.missing = 0;
     state.stage = if is_bodiless { Stage::Answer } else { Stage::Body };
     let parsed = parsed?;
+    if state.scanner.has_fragment(state.requests) {
+        return Err(Refusal {
+            status: Status::BAD_REQUEST,
+            detail: "The request target has a byte that no target may have.",
+        });
+    }
     state.must_linger = parsed.keep_alive;
     if parts.headers.len() > connection.server().env.limits.max_headers {
         let detail = "There are more header fields than this server takes.";
