@@ -58,4 +58,4 @@ for lib in crates/*/src/lib.rs; do
 done
 
 echo; echo "== names and phrases"
-ci/language.sh polyserve polyserve-load polyserve-sys benches
+ci/language.sh polyserve polyserve-load polyserve-sys examples benches
