@@ -1,15 +1,26 @@
-//! `sequential`: one thread, one connection at a time. The baseline that everything else is to be better than.
+//! `sequential`: one thread, one connection at a time. The baseline for all other servers.
 //!
-//! While a connection is being served, others wait in the kernel's queue. An idle connection is closed as soon as
-//! another waits; one that stalls in mid-request holds up the rest until its timeout, so a client waits for at most that
-//! times the connections ahead of it. One that has not said a word yet is given the head's timeout then, for its first
-//! byte may be on its way.
+//! ```text
+//!  poll: listener, shutdown, silent connections
+//!    -> take one connection that has sent something
+//!       -> drive: recv, service, send, until it closes
+//!    -> again
+//! ```
 //!
-//! Cost: a read and a write for each request, a poll for each wait; no queue, no lock, no switch.
+//! While a connection is served, others wait. If others wait when an answer is written, the answer says
+//! `Connection: close`; an idle connection is closed then. A connection that has not sent a byte does not hold the server:
+//! it is set aside and waits in `poll` with the listener. A request that stalls holds the server until its timeout.
+//!
+//! Invariant: a connection is served only by the worker thread, and only after its first byte has come.
+//!
+//! Cost: a read and a write for each request, and a poll for each wait; a poll for each silent connection and wait while
+//! connections are silent. No queue, no contended lock, no switch of threads.
 //!
 //! *Wins when* requests are short, arrive on connections of their own and come from one client at a time: no thread is
-//! woken for anything. *Loses when* anybody waits for anything.
+//! woken. *Loses when* anything waits for anything else.
 
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, PipeReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -21,6 +32,7 @@ use std::time::Instant;
 
 use polyserve_core::answer::{AnswerFuture, park_until, promise};
 use polyserve_core::http1::Phase;
+use polyserve_core::serving::blocking::{Read, Transport, drive};
 use polyserve_core::serving::{
     ACCEPT_BACKOFF, Backlog, Bound, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState, ThreadBuffers, Waiting,
     bind, drain_backlog, wait,
@@ -31,8 +43,6 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use polyserve_core::serving::blocking::{Read, Transport, drive};
-
 /// The server of one connection at a time.
 #[derive(Clone, Debug)]
 pub struct Sequential {
@@ -40,11 +50,11 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// A server within the limits of `config`.
+    /// Creates a server within the limits of `config`.
     ///
     /// # Errors
     ///
-    /// Where a limit is none, or more than one worker is asked for.
+    /// Returns an error if a limit is zero or out of range, or if `workers` is more than 1.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("sequential")?;
@@ -66,29 +76,34 @@ impl Server for Sequential {
         let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
         let wake = server.wake_pipe()?;
         let server = Arc::new(server);
-        let door = Arc::new(Door { listener: Mutex::new(Some(listener)), current: Mutex::default() });
+        let shared = Arc::new(Shared { listener: Mutex::new(Some(listener)), current: Mutex::default() });
         let (ended, end) = promise(());
-        let worker =
-            Worker { server: Arc::clone(&server), wake, door: Arc::clone(&door), log_throttle: LogThrottle::new() };
+        let worker = Worker {
+            server: Arc::clone(&server),
+            wake,
+            shared: Arc::clone(&shared),
+            log_throttle: LogThrottle::new(),
+            silent: RefCell::default(),
+        };
         let worker = thread::Builder::new().name("sequential".into()).spawn(move || {
             let _ended = ended; // completes when the thread ends, however it does
             worker.run();
         })?;
         let (shutdown, grace) = (server.shutdown.clone(), self.config.drain_grace);
         Running::start("sequential-main", local_addr, grace, shutdown, move || {
-            supervise(&server, &door, worker, &mut end.into_future())
+            supervise(&server, &shared, worker, &mut end.into_future())
         })
     }
 }
 
-/// What the supervisor must close even where the worker is stuck: behind locks that are free while the service runs.
-struct Door {
+/// The sockets that the supervisor must close even if the worker is stuck. Their locks are free while the service runs.
+struct Shared {
     listener: Mutex<Option<TcpListener>>,
     /// The connection that is being served.
     current: Mutex<Option<Arc<TcpStream>>>,
 }
 
-impl Door {
+impl Shared {
     fn accept(&self) -> io::Result<TcpStream> {
         match &*lock(&self.listener) {
             Some(listener) => listener.accept().map(|(stream, _)| stream),
@@ -123,7 +138,7 @@ impl Door {
 }
 
 /// Waits for the worker's end, and cuts its connection at the shutdown's deadline.
-fn supervise(server: &ServerState, door: &Door, worker: JoinHandle<()>, end: &mut AnswerFuture<()>) -> Drain {
+fn supervise(server: &ServerState, shared: &Shared, worker: JoinHandle<()>, end: &mut AnswerFuture<()>) -> Drain {
     let mut begun = server.shutdown.begun();
     let mut ended = false;
     park_until(None, |cx| {
@@ -134,7 +149,7 @@ fn supervise(server: &ServerState, door: &Door, worker: JoinHandle<()>, end: &mu
     let deadline = server.shutdown.deadline().unwrap_or_else(Instant::now);
     let mut stuck = 0;
     if !until(deadline) {
-        door.cut(server);
+        shared.cut(server);
         stuck = usize::from(!until(deadline + SHUTDOWN_SLACK));
     }
     if stuck == 0
@@ -148,103 +163,168 @@ fn supervise(server: &ServerState, door: &Door, worker: JoinHandle<()>, end: &mu
 struct Worker {
     server: Arc<ServerState>,
     wake: PipeReader,
-    door: Arc<Door>,
+    shared: Arc<Shared>,
     log_throttle: LogThrottle,
+    /// Connections that have not sent a byte, and when they were accepted, the oldest first.
+    silent: RefCell<VecDeque<(TcpStream, Instant)>>,
 }
+
+/// Connections accepted and served in a row before the silent ones are looked at.
+const BATCH: u32 = 16;
 
 impl Worker {
     fn run(&self) {
         let mut buffers = ThreadBuffers::new();
         let mut lingering = LingeringSet::new(self.server.config.linger_timeout);
+        let mut in_a_row = 0;
         while !self.server.shutdown.is_begun() {
-            match self.door.accept() {
-                Ok(stream) => self.serve(stream, &mut buffers, &mut lingering),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.rest(true, &mut lingering, None),
-                Err(error) if net::is_connection_error(&error) => {}
+            let (listen, deadline) = match self.shared.accept() {
+                Ok(stream) => {
+                    self.serve(stream, Instant::now(), &mut buffers, &mut lingering);
+                    in_a_row += 1;
+                    if in_a_row < BATCH || self.silent.borrow().is_empty() {
+                        continue;
+                    }
+                    (false, Some(Instant::now()))
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => (true, None),
+                Err(error) if net::is_connection_error(&error) => continue,
                 Err(error) => {
                     if self.log_throttle.is_due() {
                         tracing::warn!(%error, "cannot accept");
                     }
-                    self.rest(false, &mut lingering, Some(Instant::now() + ACCEPT_BACKOFF));
+                    (false, Some(Instant::now() + ACCEPT_BACKOFF))
                 }
+            };
+            in_a_row = 0;
+            let deadline = [deadline, lingering.deadline()].into_iter().flatten().min();
+            for (stream, accepted) in self.wait_for_input(listen, deadline) {
+                self.serve(stream, accepted, &mut buffers, &mut lingering);
             }
+            lingering.sweep();
+        }
+        self.drain(&mut buffers, &mut lingering);
+    }
+
+    /// Serves the silent connections that have sent something by now and the connections that wait to be accepted.
+    fn drain(&self, buffers: &mut ThreadBuffers, lingering: &mut LingeringSet) {
+        for (stream, accepted) in self.silent.take() {
+            self.serve(stream, accepted, buffers, lingering);
         }
         let mut backlog = Backlog::new(&self.server.config);
-        while let Some(next) = self.door.accept_waiting(&mut backlog) {
+        while let Some(next) = self.shared.accept_waiting(&mut backlog) {
             match next {
-                Waiting::Connection(stream) => self.serve(stream, &mut buffers, &mut lingering),
+                Waiting::Connection(stream) => self.serve(stream, Instant::now(), buffers, lingering),
                 Waiting::Exhausted if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
                 Waiting::Exhausted | Waiting::None => break,
             }
             lingering.sweep();
         }
-        self.door.close();
+        self.shared.close();
         lingering.finish(&self.server);
     }
 
-    /// Waits for the listener, a departure, the deadline, or a shutdown that the caller does not know of yet.
-    fn rest(&self, listen: bool, lingering: &mut LingeringSet, deadline: Option<Instant>) {
-        let door = listen.then(|| lock(&self.door.listener));
-        let listener = door.as_ref().and_then(|listener| listener.as_ref());
-        let deadline = [deadline, lingering.deadline()].into_iter().flatten().min();
-        let sockets = [self.wake.as_fd()].into_iter().chain(listener.map(AsFd::as_fd));
-        if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
-            tracing::warn!(%error, "cannot wait for connections");
-            thread::park_timeout(ACCEPT_BACKOFF);
+    /// Waits for the listener if `listen`, the shutdown, the first byte of a silent connection, or `deadline`. Returns the
+    /// silent connections that have sent something. Closes those that have been silent for the idle timeout.
+    fn wait_for_input(&self, listen: bool, deadline: Option<Instant>) -> Vec<(TcpStream, Instant)> {
+        let idle_timeout = self.server.config.idle_timeout;
+        let mut silent = self.silent.borrow_mut();
+        let oldest = silent.front().map(|(_, accepted)| *accepted + idle_timeout);
+        let deadline = [deadline, oldest].into_iter().flatten().min();
+        let mut ready = Vec::new();
+        let first_silent = 1 + usize::from(listen);
+        {
+            let guard = listen.then(|| lock(&self.shared.listener));
+            let listener = guard.as_ref().and_then(|guard| guard.as_ref());
+            let sockets = [self.wake.as_fd()].into_iter().chain(listener.map(AsFd::as_fd));
+            let sockets = sockets.chain(silent.iter().map(|(stream, _)| stream.as_fd()));
+            if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut ready) {
+                tracing::warn!(%error, "cannot wait for connections");
+                thread::park_timeout(ACCEPT_BACKOFF);
+            }
         }
-        lingering.sweep();
+        let ready = ready.get(first_silent..).unwrap_or_default();
+        let mut spoken = Vec::new();
+        if ready.contains(&true) {
+            for (entry, ready) in std::mem::take(&mut *silent).into_iter().zip(ready) {
+                if *ready { spoken.push(entry) } else { silent.push_back(entry) }
+            }
+        }
+        while silent.front().is_some_and(|(_, accepted)| accepted.elapsed() >= idle_timeout) {
+            silent.pop_front();
+        }
+        spoken
     }
 
-    fn serve(&self, stream: TcpStream, buffers: &mut ThreadBuffers, lingering: &mut LingeringSet) {
+    /// Serves a connection until it closes. Sets it aside if it has not sent a byte.
+    fn serve(&self, stream: TcpStream, accepted: Instant, buffers: &mut ThreadBuffers, lingering: &mut LingeringSet) {
         if net::prepare(&stream).is_err() {
-            return;
+            return; // the client is gone
         }
         let stream = Arc::new(stream);
-        *lock(&self.door.current) = Some(Arc::clone(&stream));
-        let mut transport = Polled { stream: &stream, worker: self, fresh: true };
+        *lock(&self.shared.current) = Some(Arc::clone(&stream));
+        let mut transport =
+            Polled { stream: &stream, worker: self, fresh: true, is_silent: false, others_wait: Cell::new(None) };
         let linger = drive(&mut transport, &self.server, buffers, Instant::now());
-        *lock(&self.door.current) = None;
-        // The supervisor may still be looking at it; then there is no time left to linger.
-        if linger && let Some(stream) = Arc::into_inner(stream) {
+        let is_silent = transport.is_silent;
+        *lock(&self.shared.current) = None;
+        // If the supervisor still has a handle, the shutdown's deadline has passed.
+        let Some(stream) = Arc::into_inner(stream) else { return };
+        if linger {
             lingering.add(stream);
+        } else if is_silent {
+            let mut silent = self.silent.borrow_mut();
+            if silent.len() >= self.server.config.max_connections {
+                silent.pop_front();
+            }
+            silent.push_back((stream, accepted));
         }
     }
 }
 
-/// A socket that is asked not to block at each call, which saves setting it; waited for together with the listener and the shutdown.
+/// The connection that is served. Its socket blocks, so each call asks not to. It waits together with the shutdown and, while
+/// it is idle, with the listener and the silent connections.
 struct Polled<'a> {
     stream: &'a TcpStream,
     worker: &'a Worker,
     /// Nothing has been read yet.
     fresh: bool,
+    /// The connection has not sent a byte, and is to be set aside.
+    is_silent: bool,
+    /// Whether others waited at the last poll; `None` if it is not known for the next answer.
+    others_wait: Cell<Option<bool>>,
+}
+
+/// The sockets that were ready, other than the connection's own.
+struct Ready {
+    others: bool,
+    wake: bool,
 }
 
 impl Polled<'_> {
-    /// Waits until the socket is ready, something else calls, or `deadline`. `draining` is what the caller knows: a
-    /// shutdown that begins after it looked wakes it.
-    fn wait(&self, flags: PollFlags, listen: bool, draining: bool, deadline: Instant) -> io::Result<Ready> {
+    /// Waits until the socket is ready, another connection waits if `others`, the shutdown begins, or `deadline` has passed.
+    /// `draining`: the shutdown has begun, and need not be waited for.
+    fn wait(&self, flags: PollFlags, others: bool, draining: bool, deadline: Instant) -> io::Result<Ready> {
         let wake = (!draining).then(|| (self.worker.wake.as_fd(), PollFlags::IN));
-        let door = listen.then(|| lock(&self.worker.door.listener));
-        let listener = door.as_ref().and_then(|door| door.as_ref()).map(|listener| (listener.as_fd(), PollFlags::IN));
-        let sockets = [(self.stream.as_fd(), flags)].into_iter().chain(wake).chain(listener);
-        let mut ready = Vec::with_capacity(3);
+        let guard = others.then(|| lock(&self.worker.shared.listener));
+        let listener =
+            guard.as_ref().and_then(|guard| guard.as_ref()).map(|listener| (listener.as_fd(), PollFlags::IN));
+        let silent = self.worker.silent.borrow();
+        let silent = silent.iter().filter(|_| others).map(|(stream, _)| (stream.as_fd(), PollFlags::IN));
+        let sockets = [(self.stream.as_fd(), flags)].into_iter().chain(wake).chain(listener).chain(silent);
+        let mut ready = Vec::with_capacity(4);
         wait(sockets, Some(deadline), &mut ready)?;
-        let at = |index: usize| ready.get(index).copied().unwrap_or(false);
-        Ok(Ready { listener: at(usize::from(!draining) + 1), wake: !draining && at(1) })
+        let first_other = 1 + usize::from(!draining);
+        let others = ready.get(first_other..).unwrap_or_default().contains(&true);
+        Ok(Ready { others, wake: !draining && ready.get(1) == Some(&true) })
     }
-}
-
-/// What called, beside the socket.
-struct Ready {
-    listener: bool,
-    wake: bool,
 }
 
 impl Transport for Polled<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
         let server = &self.worker.server;
         let idle = phase == Phase::Idle;
-        let (mut leave, mut listen, mut deadline) = (false, idle, deadline);
+        let mut leave = false;
         // After an answer, a client that waits for it has sent nothing: a read would find nothing.
         let mut waits_first = idle && !self.fresh;
         loop {
@@ -260,23 +340,22 @@ impl Transport for Polled<'_> {
                     Err(Errno::AGAIN) => {}
                     Err(error) => return Err(error.into()),
                 }
-                // Only now, after the socket was found empty: what had arrived is served first.
-                if leave || (idle && draining) {
+                // Only after the socket was found empty: what had arrived is served first.
+                self.is_silent = self.fresh && !draining;
+                if self.is_silent || leave || (idle && draining) {
                     return Ok(Read::Leave);
                 }
                 if Instant::now() >= deadline {
                     return Ok(Read::TimedOut);
                 }
             }
-            let ready = self.wait(PollFlags::IN, listen, draining, deadline)?;
+            let ready = self.wait(PollFlags::IN, idle, draining, deadline)?;
             if ready.wake && !idle {
                 return Ok(Read::Again);
             }
-            if ready.listener && self.fresh {
-                listen = false;
-                deadline = deadline.min(Instant::now() + server.config.head_timeout);
-            } else {
-                leave = ready.listener;
+            if idle {
+                self.others_wait.set(Some(ready.others));
+                leave = ready.others;
             }
         }
     }
@@ -299,5 +378,13 @@ impl Transport for Polled<'_> {
             }
         }
         written
+    }
+
+    fn others_wait(&self) -> bool {
+        let known = self.others_wait.take();
+        known.unwrap_or_else(|| {
+            let now = Instant::now();
+            self.wait(PollFlags::empty(), true, true, now).is_ok_and(|ready| ready.others)
+        })
     }
 }

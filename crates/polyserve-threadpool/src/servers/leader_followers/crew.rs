@@ -182,6 +182,10 @@ impl Crew {
                     if let Some(stream) = self.admit(stream) {
                         return Ok(Some(stream));
                     }
+                    // While clients come only to be rejected, the drain begins in time all the same.
+                    if self.server.shutdown.is_begun() {
+                        return Ok(None);
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if net::is_connection_error(&error) => {}
