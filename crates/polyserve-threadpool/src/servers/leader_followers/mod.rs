@@ -1,57 +1,67 @@
 //! `leader_followers`: each connection has a thread, and one of the threads accepts and then serves.
 //!
-//! The pattern is *Leader/Followers* (Schmidt and others, 2000). A thread blocks in the kernel whenever it waits.
+//! ```text
+//!  leader: poll(listener) -> accept -> recv, service, send -> close -> accept -> ...
+//!             |  before it must wait for its connection, it promotes a follower
+//!             v
+//!  followers: idle threads -> one becomes the leader
+//!  threads that serve a kept connection: block in recv, then accept what waits, then become followers
+//!  supervisor: every 5 ms, hands waiting connections to other threads if the leader is held up
+//! ```
 //!
-//! There are `max_connections` at the most. Past that, the connection that has been idle for longest is closed for the
-//! new one; where none is idle, the new one is answered 503.
+//! At most `max_connections` are open. At the limit, the connection that has been idle for longest is closed for the new
+//! one. If none is idle, the new one is answered 503.
 //!
 //! A thread that waits for a request is woken, for a shutdown or to make room, by closing the reading side of its
-//! socket: bytes that have arrived are still read, so that no request that had come is lost.
+//! socket. Bytes that have arrived are still read, so that no request that had come is lost.
 //!
-//! # Who accepts
+//! # Which thread accepts
 //!
-//! One thread is the leader: it waits for the
-//! listener, accepts, and serves the connection itself. It stays the leader for as long as its connection does not make
-//! it wait: the first byte of a new connection, on its way as a rule, may take a millisecond; before any other wait (a
-//! further request, a slow reader, an answer that comes later) it makes a resting thread the leader, or a new one. So a
-//! connection with one request costs no dispatch and no wake-up. Who does not lead and has finished a connection takes
-//! the next one that waits; where none does it rests, for a second at the most, with at most 127 others.
+//! One thread is the leader: it waits for the listener, accepts, and serves the connection itself. It stays the leader for
+//! as long as its connection does not make it wait. The first byte of a new connection, on its way as a rule, may take a
+//! millisecond. Before any other wait (a further request, a slow reader, a deferred answer) it makes an idle thread the
+//! leader, or starts a new one. So a connection with one request costs no dispatch and no wake-up. A thread that does not
+//! lead and has finished a connection takes the next one that waits. If none waits, it stays idle for at most a second, with
+//! at most 127 others.
 //!
-//! A leader that the service holds up is the supervisor's affair. Every 5 ms it looks whether connections wait, and
-//! hands them to other threads: all of them where nothing was accepted for two looks; some at each look while the leader
-//! is slow; and where it is fast, as many as there are cores. Where nothing happens for 100 ms it sleeps.
+//! The supervisor acts if the service holds the leader up. Every 5 ms it checks whether connections wait, and hands them to
+//! other threads: all of them if nothing was accepted for two checks; some at each check while the leader is slow; as many as
+//! there are cores if the leader is fast. If nothing happens for 100 ms, it sleeps.
 //!
 //! # No lost wake-up
 //!
-//! *There is always a leader, or somebody who sees that there is none.* `led` is changed under the roll's lock alone. A
-//! leader gives the role away in the same step in which another gets its order; where no thread can be started `led` is
-//! false, and then the next thread that would rest leads, and the supervisor, which looks on, hands over what waits. A
-//! thread that panics gives the role away when it is dropped.
+//! *There is always a leader, or a thread that sees that there is none.* `led` is changed only under the lock of the thread
+//! registry. A leader gives the role away in the same step in which another thread gets its assignment. If no thread can be
+//! started, `led` is false; then the next thread that would become idle leads, and the supervisor, which goes on checking,
+//! hands over what waits. A thread that panics gives the role away when it is dropped.
 //!
-//! *A resting thread gets its order.* It is put among the spares, and taken out, under the roll's lock. Who takes it out
-//! writes the order and then unparks it, and a permit to go on outlasts the time between its last look and its park. One
-//! that wants to end takes itself out under the same lock; if it is not there any more, it has an order, or the drain.
+//! *An idle thread gets its assignment.* It is added to the idle threads, and removed, under the registry's lock. The thread
+//! that removes it writes the assignment and then unparks it, and an unpark that comes before the park is not lost. A thread
+//! that wants to end removes itself under the same lock. If it is not there any more, it has an assignment, or the drain has
+//! begun.
 //!
-//! *The supervisor does not sleep while a leader serves.* It says that it sleeps, then looks once more whether the leader
-//! waits for the listener and whether anything was accepted; a thread that has accepted counts that and then looks
-//! whether the supervisor sleeps. All four are sequentially consistent: one of the two sees the other.
+//! *The supervisor does not sleep while a leader serves.* It stores that it sleeps, then loads whether the leader waits for
+//! the listener and whether anything was accepted. A thread that has accepted counts that and then loads whether the
+//! supervisor sleeps. All four are sequentially consistent: one of the two sees the other.
 //!
-//! *The drain finds everybody.* Waiting leaders are woken by a pipe that stays readable, resting threads by the
-//! supervisor under the roll's lock, which also keeps others from resting after it. A connection says that it is idle
-//! before it looks for the shutdown, and the drain looks at who is idle after the shutdown has begun.
+//! *The drain reaches every thread.* A leader that waits is woken by a pipe that stays readable. Idle threads are woken by the
+//! supervisor under the registry's lock, which also keeps others from becoming idle after it. A connection stores that it is
+//! idle before it loads the shutdown, and the drain looks for idle connections after the shutdown has begun.
 //!
 //! Cost: for a connection an accept, a read, a write and a close, two uncontended locks and a few shared counts; a read
-//! and a write for each request; for a thread 32 KiB of buffer and 128 KiB of address space for a stack.
+//! and a write for each request; for a thread at most 16 KiB of buffers at rest and 128 KiB of address space for a stack.
+//!
+//! Source: D. C. Schmidt and others, *Leader/Followers*, 2000.
 //!
 //! # Layout
 //!
-//! `crew`: what the threads share; `member`: what one does; `seat`: its connection, as others see it; `visit`: how it
-//! reads and writes; `supervisor`: who looks after them.
+//! `crew`: the state that the threads share; `member`: the loop of a thread; `seat`: a thread's connection, as other threads
+//! see it; `visit`: how a thread reads and writes; `supervisor`: hand-overs, joins and the drain.
 //!
-//! *Wins when* connections are few and live long, for the kernel wakes the right thread at once and nothing is in
-//! between; or are short and their requests are there when they come: more than `pool_server` answers in a
-//! second of processor time, and nearly what `sequential` does. *Loses when* connections are many (memory, a switch for
-//! each request); and where a service blocks without saying so, those that come meanwhile wait for up to 10 ms.
+//! *Wins when* connections are few and live long, because the kernel wakes the right thread at once; or if they are short
+//! and their requests have arrived when they are accepted: the records of `thread_per_connection` from before its rename show
+//! it. *Loses when* connections are many (memory, a switch of threads for each request), and if a service blocks: others
+//! then wait for up to 10 ms.
 
 mod crew;
 mod member;
@@ -75,11 +85,11 @@ pub struct LeaderFollowers {
 }
 
 impl LeaderFollowers {
-    /// A server within the limits of `config`.
+    /// Creates a server within the limits of `config`.
     ///
     /// # Errors
     ///
-    /// Where a limit is none, or a number of workers is asked for: there are as many as connections.
+    /// Returns an error if a limit is zero or out of range, or if `workers` is set: each connection has a thread.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("leader_followers")?;
