@@ -58,10 +58,9 @@
 //! `crew`: the state that the threads share; `member`: the loop of a thread; `seat`: a thread's connection, as other threads
 //! see it; `visit`: how a thread reads and writes; `supervisor`: hand-overs, joins and the drain.
 //!
-//! *Wins when* connections are few and live long, because the kernel wakes the right thread at once; or if they are short
-//! and their requests have arrived when they are accepted: the records of `thread_per_connection` from before its rename show
-//! it. *Loses when* connections are many (memory, a switch of threads for each request), and if a service blocks: others
-//! then wait for up to 10 ms.
+//! *Wins when* the server is saturated with short connections whose requests have arrived when they are accepted: 1.2 of the
+//! requests of `pool_server/mpsc_pool` per second of processor time (`docs/DESIGN.md`). *Loses when* connections are many
+//! (memory, a switch of threads for each request), and if a service blocks: others then wait for up to 10 ms.
 
 mod crew;
 mod member;
