@@ -35,7 +35,7 @@ use tokio::runtime::Handle;
 use super::async_listener::AsyncListener;
 use super::connection_registry::ConnectionRegistry;
 use super::connection_task::ConnectionTask;
-use super::tokio_socket::{OwnedRuntime, TokioSocket, given_or_owned};
+use super::tokio_socket::{TokioSocket, given_or_owned};
 
 /// A server that runs each connection as a task of a tokio runtime.
 #[derive(Clone, Debug)]
@@ -96,7 +96,9 @@ impl Server for TokioTcp {
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
         Running::start("tokio-tcp-main", local_addr, grace, shutdown, move || {
             let drain = registry.supervise();
-            owned.map(OwnedRuntime::shut_down);
+            if let Some(owned) = owned {
+                owned.shut_down();
+            }
             drain
         })
     }

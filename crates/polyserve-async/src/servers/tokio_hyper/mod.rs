@@ -76,7 +76,7 @@ use self::service_adapter::ServiceAdapter;
 use super::async_listener::AsyncListener;
 use super::connection_registry::{Admission, ConnectionRegistry};
 use super::connection_task::ConnectionTask;
-use super::tokio_socket::{OwnedRuntime, TokioSocket, given_or_owned};
+use super::tokio_socket::{TokioSocket, given_or_owned};
 
 /// A server whose connections are hyper's, each a task of a tokio runtime.
 #[derive(Clone, Debug)]
@@ -195,7 +195,9 @@ impl TokioHyper {
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
         Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || {
             let drain = registry.supervise();
-            owned.map(OwnedRuntime::shut_down);
+            if let Some(owned) = owned {
+                owned.shut_down();
+            }
             drain
         })
     }
