@@ -55,26 +55,26 @@
 //!
 //! # Layout
 //!
-//! `crew`: the state that the threads share; `member`: the loop of a thread; `seat`: a thread's connection, as other threads
-//! see it; `visit`: how a thread reads and writes; `supervisor`: hand-overs, joins and the drain.
+//! `shared`: the state that the threads share; `worker`: the loop of a thread; `connection_slot`: a thread's connection, as other threads
+//! see it; `blocking_io`: how a thread reads and writes; `supervisor`: hand-overs, joins and the drain.
 //!
 //! *Wins when* the server is saturated with short connections whose requests have arrived when they are accepted: 1.2 of the
 //! requests of `pool_server/mpsc_pool` per second of processor time (`docs/DESIGN.md`). *Loses when* connections are many
 //! (memory, a switch of threads for each request), and if a service blocks: others then wait for up to 10 ms.
 
-mod crew;
-mod member;
-mod seat;
+mod blocking_io;
+mod connection_slot;
+mod shared;
 mod supervisor;
-mod visit;
+mod worker;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crew::Crew;
 use polyserve_core::serving::bind;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
+use shared::Shared;
 use supervisor::Supervisor;
 
 /// The server whose accepting thread also serves.
@@ -114,7 +114,7 @@ impl Server for LeaderFollowers {
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
         let opening = bind(addr, &self.config, service)?;
         let (local_addr, shutdown) = (opening.local_addr, opening.server.shutdown.clone());
-        let supervisor = Supervisor::new(Arc::new(Crew::new(opening)?));
+        let supervisor = Supervisor::new(Arc::new(Shared::new(opening)?));
         Running::start("leader-followers", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that looks after the crew: connections that wait too long, threads to join, and the drain.
+//! The thread that looks after the shared: connections that wait too long, threads to join, and the drain.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use polyserve_core::Drain;
 use polyserve_core::serving::{LingeringSet, SHUTDOWN_SLACK, drain_backlog};
 use polyserve_core::sync::{lock, write};
 
-use super::crew::{Crew, Leader};
+use super::shared::{Leader, Shared};
 
 /// How long a connection may wait for a leader that is held up, before the supervisor looks.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Looks without anything new after which it sleeps until it is roused.
+/// Looks without anything new after which it sleeps until it is woken.
 const QUIET_LOOKS: u32 = 20;
 
 /// Looks without anything accepted after which all that waits is handed over.
@@ -25,7 +25,7 @@ const STALLED_LOOKS: u32 = 2;
 const FAST: u64 = 32;
 
 pub(super) struct Supervisor {
-    crew: Arc<Crew>,
+    shared: Arc<Shared>,
     /// How many connections had been accepted at the last look, and for how many looks.
     accepted: u64,
     unchanged: u32,
@@ -34,19 +34,19 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(super) fn new(crew: Arc<Crew>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self { crew, accepted: 0, unchanged: 0, cores }
+        Self { shared, accepted: 0, unchanged: 0, cores }
     }
 
     /// Runs until the shutdown and through it.
     pub(super) fn run(mut self) -> Drain {
-        let me = self.crew.supervisor.get_or_init(thread::current).clone();
-        self.crew.server.shutdown.on_begin(move || me.unpark());
-        self.crew.promote();
-        while !self.crew.server.shutdown.is_begun() {
+        let me = self.shared.supervisor.get_or_init(thread::current).clone();
+        self.shared.server.shutdown.on_begin(move || me.unpark());
+        self.shared.promote();
+        while !self.shared.server.shutdown.is_begun() {
             self.join_ended();
-            lock(&self.crew.lingering).sweep();
+            lock(&self.shared.lingering).sweep();
             self.look();
             self.rest();
         }
@@ -55,95 +55,95 @@ impl Supervisor {
 
     /// Hands over what waits for a leader that is held up.
     fn look(&mut self) {
-        let accepted = self.crew.accepted.load(Ordering::SeqCst);
+        let accepted = self.shared.accepted.load(Ordering::SeqCst);
         self.unchanged = if accepted == self.accepted { self.unchanged.saturating_add(1) } else { 0 };
         for _ in 0..self.most_to_hand_over(accepted - self.accepted) {
             // An error has been logged, and waits for the next look.
-            let Ok(Some(stream)) = self.crew.accept() else { break };
-            self.crew.hand_over(stream);
+            let Ok(Some(stream)) = self.shared.accept() else { break };
+            self.shared.hand_over(stream);
         }
-        self.accepted = self.crew.accepted.load(Ordering::SeqCst);
+        self.accepted = self.shared.accepted.load(Ordering::SeqCst);
     }
 
     /// How many of those that wait get a thread now. Where nothing moves, all; where a leader is slow, some more at each
     /// look; where it is fast, as many as could run beside it.
     fn most_to_hand_over(&self, accepted: u64) -> usize {
-        if self.crew.leader_is(Leader::Watches) {
+        if self.shared.leader_is(Leader::Watches) {
             return 0;
         }
-        if self.unchanged >= STALLED_LOOKS || !lock(&self.crew.roll).led {
-            return self.crew.server.config.backlog as usize;
+        if self.unchanged >= STALLED_LOOKS || !lock(&self.shared.registry).led {
+            return self.shared.server.config.backlog as usize;
         }
-        if self.crew.leader_is(Leader::Expects) {
+        if self.shared.leader_is(Leader::Expects) {
             return 0; // it steps back if that takes longer
         }
-        if accepted < FAST { self.cores } else { self.cores.saturating_sub(self.crew.eager.load(Ordering::Relaxed)) }
+        if accepted < FAST { self.cores } else { self.cores.saturating_sub(self.shared.eager.load(Ordering::Relaxed)) }
     }
 
-    /// Until the next look; or, where the leader waits and nothing else is to be done, until roused.
+    /// Until the next look; or, where the leader waits and nothing else is to be done, until woken.
     fn rest(&self) {
-        let crew = &self.crew;
+        let shared = &self.shared;
         if self.unchanged < QUIET_LOOKS {
             return thread::park_timeout(LOOK);
         }
         // First this, then a last look: what comes after it sees this thread asleep and wakes it.
-        crew.asleep.store(true, Ordering::SeqCst);
-        let quiet = crew.leader_is(Leader::Watches)
-            && crew.accepted.load(Ordering::SeqCst) == self.accepted
-            && lock(&crew.roll).gone.is_empty()
-            && lock(&crew.lingering).deadline().is_none()
-            && !crew.server.shutdown.is_begun();
+        shared.asleep.store(true, Ordering::SeqCst);
+        let quiet = shared.leader_is(Leader::Watches)
+            && shared.accepted.load(Ordering::SeqCst) == self.accepted
+            && lock(&shared.registry).gone.is_empty()
+            && lock(&shared.lingering).deadline().is_none()
+            && !shared.server.shutdown.is_begun();
         if quiet {
             thread::park();
         } else {
             thread::park_timeout(LOOK);
         }
-        crew.asleep.store(false, Ordering::SeqCst);
+        shared.asleep.store(false, Ordering::SeqCst);
     }
 
     fn join_ended(&self) {
-        let mut roll = lock(&self.crew.roll);
-        let gone = std::mem::take(&mut roll.gone);
-        let ended: Vec<_> = gone.iter().filter_map(|name| roll.threads.remove(name)).collect();
-        drop(roll);
+        let mut registry = lock(&self.shared.registry);
+        let gone = std::mem::take(&mut registry.gone);
+        let ended: Vec<_> = gone.iter().filter_map(|name| registry.threads.remove(name)).collect();
+        drop(registry);
         for (thread, _) in ended {
             let _ = thread.join(); // it caught what could panic
         }
     }
 
     fn drain(self) -> Drain {
-        let crew = &self.crew;
-        crew.asleep.store(true, Ordering::SeqCst); // from now on, who ends rouses it
+        let shared = &self.shared;
+        shared.asleep.store(true, Ordering::SeqCst); // from now on, who ends rouses it
         // The leader has been woken, and nobody serves with this lock.
-        let listener = write(&crew.listener).take();
-        for (_, seat) in lock(&crew.roll).threads.values() {
-            seat.leave_if_idle();
+        let listener = write(&shared.listener).take();
+        for (_, slot) in lock(&shared.registry).threads.values() {
+            slot.leave_if_idle();
         }
         if let Some(listener) = listener {
-            drain_backlog(listener, &crew.server, |guest| {
-                if let Some(guest) = crew.admit(guest) {
-                    crew.hand_over(guest);
+            drain_backlog(listener, &shared.server, |guest| {
+                if let Some(guest) = shared.admit(guest) {
+                    shared.hand_over(guest);
                 }
             });
         }
-        let mut roll = lock(&crew.roll);
-        roll.closed = true;
-        for (_, thread) in roll.spares.drain(..) {
+        let mut registry = lock(&shared.registry);
+        registry.closed = true;
+        for (_, thread) in registry.idle_threads.drain(..) {
             thread.unpark();
         }
-        for (_, seat) in roll.threads.values() {
-            seat.leave_if_idle();
+        for (_, slot) in registry.threads.values() {
+            slot.leave_if_idle();
         }
-        drop(roll);
-        let deadline = crew.server.shutdown.deadline().unwrap_or_else(Instant::now);
+        drop(registry);
+        let deadline = shared.server.shutdown.deadline().unwrap_or_else(Instant::now);
         if !self.all_end_until(deadline) {
-            for (_, seat) in lock(&crew.roll).threads.values() {
-                seat.cut();
+            for (_, slot) in lock(&shared.registry).threads.values() {
+                slot.cut();
             }
             self.all_end_until(deadline + SHUTDOWN_SLACK);
         }
         self.see_off();
-        crew.server.drained(lock(&crew.roll).threads.len())
+        shared.server.drained(lock(&shared.registry).threads.len())
     }
 
     /// Joins threads until all have ended (true) or `deadline` has passed.
@@ -151,7 +151,7 @@ impl Supervisor {
         loop {
             self.join_ended();
             let left = deadline.saturating_duration_since(Instant::now());
-            let ended = lock(&self.crew.roll).threads.is_empty();
+            let ended = lock(&self.shared.registry).threads.is_empty();
             if ended || left.is_zero() {
                 return ended;
             }
@@ -161,9 +161,9 @@ impl Supervisor {
 
     /// Waits until the lingering have closed, or the shutdown's deadline.
     fn see_off(&self) {
-        let linger = self.crew.server.config.linger_timeout;
-        let mut lingering = std::mem::replace(&mut *lock(&self.crew.lingering), LingeringSet::new(linger));
-        lingering.finish(&self.crew.server);
+        let linger = self.shared.server.config.linger_timeout;
+        let mut lingering = std::mem::replace(&mut *lock(&self.shared.lingering), LingeringSet::new(linger));
+        lingering.finish(&self.shared.server);
     }
 }
 
@@ -201,13 +201,13 @@ mod tests {
         Ok(answer)
     }
 
-    fn run(service: Arc<dyn Service>) -> (Arc<Crew>, SocketAddr, JoinHandle<Drain>) {
+    fn run(service: Arc<dyn Service>) -> (Arc<Shared>, SocketAddr, JoinHandle<Drain>) {
         let addr = "127.0.0.1:0".parse().unwrap();
         let opening = bind(addr, &ServerConfig::default(), service).unwrap();
         let addr = opening.local_addr;
-        let crew = Arc::new(Crew::new(opening).unwrap());
-        let supervisor = Supervisor::new(Arc::clone(&crew));
-        (crew, addr, thread::spawn(move || supervisor.run()))
+        let shared = Arc::new(Shared::new(opening).unwrap());
+        let supervisor = Supervisor::new(Arc::clone(&shared));
+        (shared, addr, thread::spawn(move || supervisor.run()))
     }
 
     fn wait_until(holds: impl Fn() -> bool) {
@@ -218,12 +218,12 @@ mod tests {
         }
     }
 
-    /// A supervisor that looked every 5 ms for ever kept an idle machine awake. One that sleeps must be roused by the
+    /// A supervisor that looked every 5 ms for ever kept an idle machine awake. One that sleeps must be woken by the
     /// next connection, or nobody looks after a leader that is held up, and by a shutdown.
     #[test]
     fn it_sleeps_where_nothing_happens_and_is_roused() {
-        let (crew, addr, supervisor) = run(Arc::new(Meeting(Barrier::new(2))));
-        let is_asleep = || crew.asleep.load(Ordering::SeqCst);
+        let (shared, addr, supervisor) = run(Arc::new(Meeting(Barrier::new(2))));
+        let is_asleep = || shared.asleep.load(Ordering::SeqCst);
         for _ in 0..3 {
             wait_until(is_asleep);
             for client in [(); 2].map(|()| thread::spawn(move || ask(addr))) {
@@ -232,7 +232,7 @@ mod tests {
             }
         }
         wait_until(is_asleep);
-        crew.server.shutdown.begin(Instant::now() + PATIENCE);
+        shared.server.shutdown.begin(Instant::now() + PATIENCE);
         assert_eq!(supervisor.join().unwrap().answered, 6);
     }
 
@@ -240,7 +240,7 @@ mod tests {
     /// too late: while connections are kept, spoken or silent, somebody must wait for the listener.
     #[test]
     fn somebody_leads_while_connections_are_kept() {
-        let (crew, addr, supervisor) = run(Arc::new(Echo));
+        let (shared, addr, supervisor) = run(Arc::new(Echo));
         let mut kept = Vec::new();
         for round in 0..8 {
             let mut stream = TcpStream::connect(addr).unwrap();
@@ -250,9 +250,9 @@ mod tests {
                 stream.read_exact(&mut [0; 12]).unwrap();
             }
             kept.push(stream);
-            wait_until(|| crew.accepted.load(Ordering::SeqCst) == round + 1 && crew.leader_is(Leader::Watches));
+            wait_until(|| shared.accepted.load(Ordering::SeqCst) == round + 1 && shared.leader_is(Leader::Watches));
         }
-        crew.server.shutdown.begin(Instant::now() + PATIENCE);
+        shared.server.shutdown.begin(Instant::now() + PATIENCE);
         assert_eq!(supervisor.join().unwrap().answered, 4);
     }
 }

@@ -1,7 +1,7 @@
-//! A thread's seat: the connection that it serves, as the other threads see it.
+//! A thread's slot: the connection that it serves, as the other threads see it.
 //!
-//! Invariant: who touches a connection from outside does so under its seat's lock, and a connection is taken from its
-//! seat before it closes: nobody shuts down a descriptor that has become another's. Cost: two uncontended locks for a
+//! Invariant: who touches a connection from outside does so under its slot's lock, and a connection is taken from its
+//! slot before it closes: nobody shuts down a descriptor that has become another's. Cost: two uncontended locks for a
 //! connection, a store for a request.
 
 use std::net::{Shutdown, TcpStream};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
 
-use super::crew::Order;
+use super::shared::Assignment;
 
 /// One thread, and what it serves.
-pub(super) struct Seat {
+pub(super) struct ConnectionSlot {
     pub(super) name: u64,
     /// What the thread is to do next; given only while it rests, or before it starts.
-    pub(super) order: Mutex<Option<Order>>,
+    pub(super) assignment: Mutex<Option<Assignment>>,
     stream: Mutex<Option<Arc<TcpStream>>>,
     start: Instant,
     /// Milliseconds since the server's start when the connection became idle, plus one; 0 while it is busy.
@@ -30,15 +30,15 @@ pub(super) struct Seat {
     replaced: AtomicBool,
 }
 
-impl Seat {
-    pub(super) fn new(name: u64, start: Instant, order: Order) -> Self {
+impl ConnectionSlot {
+    pub(super) fn new(name: u64, start: Instant, assignment: Assignment) -> Self {
         let [spoken, told_to_leave, replaced] = [const { AtomicBool::new(false) }; 3];
-        let (order, stream) = (Mutex::new(Some(order)), Mutex::new(None));
-        Self { name, order, stream, start, idle_since: AtomicU64::new(0), spoken, told_to_leave, replaced }
+        let (assignment, stream) = (Mutex::new(Some(assignment)), Mutex::new(None));
+        Self { name, assignment, stream, start, idle_since: AtomicU64::new(0), spoken, told_to_leave, replaced }
     }
 
     /// Takes a connection.
-    pub(super) fn sit(&self, stream: TcpStream) -> Arc<TcpStream> {
+    pub(super) fn attach(&self, stream: TcpStream) -> Arc<TcpStream> {
         let stream = Arc::new(stream);
         let mut seated = lock(&self.stream);
         self.idle_since.store(0, Ordering::SeqCst);
@@ -50,7 +50,7 @@ impl Seat {
     }
 
     /// Gives the connection up; says whether there was one whose place is still its own.
-    pub(super) fn rise(&self) -> bool {
+    pub(super) fn detach(&self) -> bool {
         let mut seated = lock(&self.stream);
         self.idle_since.store(0, Ordering::SeqCst);
         seated.take().is_some() && !self.replaced.load(Ordering::SeqCst)

@@ -14,8 +14,8 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::crew::Leader;
-use super::member::Member;
+use super::shared::Leader;
+use super::worker::Worker;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
 
 /// How long a new connection's first byte is waited for before a leader steps back. The kernel may make it a tick.
@@ -32,8 +32,8 @@ pub(super) fn set_first_timeouts(listener: &TcpListener, config: &ServerConfig) 
 }
 
 /// A connection, from its first byte to its end.
-pub(super) struct Visit<'a> {
-    member: &'a Member,
+pub(super) struct BlockingIo<'a> {
+    worker: &'a Worker,
     server: &'a ServerState,
     stream: &'a TcpStream,
     /// Nothing has been waited for yet.
@@ -46,18 +46,18 @@ pub(super) struct Visit<'a> {
 /// How long to rest between looks at a socket whose reading side we closed while a request was coming in.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-impl<'a> Visit<'a> {
-    pub(super) fn new(member: &'a Member, stream: &'a TcpStream) -> Self {
-        let server = &*member.crew.server;
+impl<'a> BlockingIo<'a> {
+    pub(super) fn new(worker: &'a Worker, stream: &'a TcpStream) -> Self {
+        let server = &*worker.shared.server;
         let read_timeout = INHERITED.then_some(FIRST_WAIT);
         let write_timeout = INHERITED.then_some(server.config.write_timeout);
-        Self { member, server, stream, fresh: true, read_timeout, write_timeout }
+        Self { worker, server, stream, fresh: true, read_timeout, write_timeout }
     }
 
     pub(super) fn run(mut self, buffers: &mut ThreadBuffers) {
         let server = self.server;
         if drive(&mut self, server, buffers, Instant::now()) {
-            self.member.step_back();
+            self.worker.step_back();
             self.linger(buffers);
         }
     }
@@ -94,11 +94,11 @@ impl<'a> Visit<'a> {
         if left.is_zero() {
             return Ok(false);
         }
-        let is_expected = std::mem::take(&mut self.fresh) && !self.member.crew.newcomers_are_silent();
+        let is_expected = std::mem::take(&mut self.fresh) && !self.worker.shared.newcomers_are_silent();
         let timeout = if is_expected && left > FIRST_WAIT {
             FIRST_WAIT
         } else {
-            self.member.step_back();
+            self.worker.step_back();
             in_steps(left, whole)
         };
         if self.read_timeout != Some(timeout) {
@@ -111,13 +111,13 @@ impl<'a> Visit<'a> {
     /// Reads, and waits for as long as is set.
     fn wait_and_read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let read = || rustix::net::recv(self.stream, buffer, RecvFlags::empty()).map(|(count, _)| count);
-        if !self.member.leads() {
+        if !self.worker.leads() {
             return read();
         }
-        let crew = &self.member.crew;
-        crew.set_leader(Leader::Expects); // who has waited for more does not lead
+        let shared = &self.worker.shared;
+        shared.set_leader(Leader::Expects); // who has waited for more does not lead
         let result = read();
-        crew.set_leader(Leader::Busy);
+        shared.set_leader(Leader::Busy);
         result
     }
 
@@ -134,13 +134,13 @@ fn in_steps(left: Duration, whole: Duration) -> Duration {
     step * u32::try_from(steps).unwrap_or(u32::MAX)
 }
 
-impl Transport for Visit<'_> {
+impl Transport for BlockingIo<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let (server, seat) = (self.server, &self.member.seat);
+        let (server, slot) = (self.server, &self.worker.slot);
         let idle = phase == Phase::Idle;
         loop {
             if idle {
-                seat.set_idle(true);
+                slot.set_idle(true);
                 // In this order: either the drain sees that this connection is idle, or this thread sees the drain.
                 if server.shutdown.is_begun() {
                     return self.read_now(buffer);
@@ -155,23 +155,23 @@ impl Transport for Visit<'_> {
             }
             let result = self.wait_and_read(buffer);
             if let Some(since) = first {
-                self.member.crew.note_newcomer(result.is_err() || since.elapsed() > FIRST_WAIT);
+                self.worker.shared.note_newcomer(result.is_err() || since.elapsed() > FIRST_WAIT);
             }
             if idle {
-                seat.set_idle(false);
+                slot.set_idle(false);
             }
             match result {
-                Ok(0) if seat.is_told_to_leave() => {
+                Ok(0) if slot.is_told_to_leave() => {
                     if idle {
                         return Ok(Read::Leave);
                     }
                     // A request had begun to come in just then; the rest of it can still be read.
-                    self.member.step_back();
+                    self.worker.step_back();
                     thread::park_timeout(LOOK_AGAIN);
                 }
                 Ok(0) => return Ok(Read::End),
                 Ok(count) => {
-                    seat.set_spoken();
+                    slot.set_spoken();
                     return Ok(Read::Bytes(count));
                 }
                 // Late or interrupted: the loop looks at the clock.
@@ -183,10 +183,10 @@ impl Transport for Visit<'_> {
 
     fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize {
         let mut written = 0;
-        if self.member.leads() {
+        if self.worker.leads() {
             written = self.send(bytes, net::send_flags(last) | SendFlags::DONTWAIT).unwrap_or(0);
             if written < bytes.len() {
-                self.member.step_back();
+                self.worker.step_back();
             }
         }
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
@@ -214,7 +214,7 @@ impl Transport for Visit<'_> {
     }
 
     fn about_to_wait(&mut self) {
-        self.member.step_back();
+        self.worker.step_back();
     }
 }
 

@@ -1,4 +1,4 @@
-//! One thread of the crew: serves a connection, takes the next that waits, leads or rests where none does.
+//! One thread of the shared: serves a connection, takes the next that waits, leads or rests where none does.
 
 use std::cell::Cell;
 use std::net::TcpStream;
@@ -12,36 +12,36 @@ use polyserve_core::serving::{ACCEPT_BACKOFF, ThreadBuffers, wait};
 use polyserve_core::sync::lock;
 use rustix::event::PollFlags;
 
-use super::crew::{Crew, Order, Rest};
-use super::seat::Seat;
-use super::visit::Visit;
+use super::blocking_io::BlockingIo;
+use super::connection_slot::ConnectionSlot;
+use super::shared::{Assignment, Rest, Shared};
 
 /// How long a thread rests before it ends.
 const REST: Duration = Duration::from_secs(1);
 
 /// A thread. Dropping it signs it off, however it ends.
-pub(super) struct Member {
-    pub(super) crew: Arc<Crew>,
-    pub(super) seat: Arc<Seat>,
+pub(super) struct Worker {
+    pub(super) shared: Arc<Shared>,
+    pub(super) slot: Arc<ConnectionSlot>,
     /// It is the one that must see to it that somebody accepts.
     leads: Cell<bool>,
     /// It has not waited for a connection since it had nothing to serve, and is counted so.
     eager: Cell<bool>,
 }
 
-impl Member {
-    pub(super) fn new(crew: Arc<Crew>, seat: Arc<Seat>) -> Self {
-        Self { crew, seat, leads: Cell::new(false), eager: Cell::new(false) }
+impl Worker {
+    pub(super) fn new(shared: Arc<Shared>, slot: Arc<ConnectionSlot>) -> Self {
+        Self { shared, slot, leads: Cell::new(false), eager: Cell::new(false) }
     }
 
     pub(super) fn work(self) {
         let mut buffers = ThreadBuffers::new();
-        let mut order = lock(&self.seat.order).take();
-        while let Some(now) = order {
+        let mut assignment = lock(&self.slot.assignment).take();
+        while let Some(now) = assignment {
             self.set_eager(true);
             let mut next = match now {
-                Order::Serve(stream) => Some(stream),
-                Order::Lead => {
+                Assignment::Serve(stream) => Some(stream),
+                Assignment::Lead => {
                     self.leads.set(true);
                     self.next()
                 }
@@ -50,36 +50,36 @@ impl Member {
                 self.serve(stream, &mut buffers);
                 next = self.next();
             }
-            order = self.rest();
+            assignment = self.rest();
         }
     }
 
     fn serve(&self, stream: TcpStream, buffers: &mut ThreadBuffers) {
-        let stream = self.seat.sit(stream);
-        Visit::new(self, &stream).run(buffers);
-        let has_place = self.seat.rise();
+        let stream = self.slot.attach(stream);
+        BlockingIo::new(self, &stream).run(buffers);
+        let has_place = self.slot.detach();
         drop(stream); // the last handle: the socket closes
         if has_place {
-            self.crew.leave_place();
+            self.shared.leave_place();
         }
         self.set_eager(true);
-        tracing::trace!(thread = self.seat.name, "closed");
+        tracing::trace!(thread = self.slot.name, "closed");
     }
 
     /// The next connection: one that waits already, or, for the leader, one that comes.
     fn next(&self) -> Option<TcpStream> {
-        while !self.crew.server.shutdown.is_begun() {
-            match self.crew.accept() {
+        while !self.shared.server.shutdown.is_begun() {
+            match self.shared.accept() {
                 Ok(Some(stream)) => return Some(stream),
                 Ok(None) | Err(_) if !self.leads() => return None,
                 Ok(None) => {
-                    if let Err(error) = self.crew.watch() {
+                    if let Err(error) = self.shared.watch() {
                         tracing::warn!(%error, "cannot wait for connections");
                         thread::park_timeout(ACCEPT_BACKOFF);
                     }
                 }
                 Err(_) => {
-                    let wake = (self.crew.wake.as_fd(), PollFlags::IN);
+                    let wake = (self.shared.wake.as_fd(), PollFlags::IN);
                     let _ = wait([wake], Some(Instant::now() + ACCEPT_BACKOFF), &mut Vec::new());
                 }
             }
@@ -87,13 +87,13 @@ impl Member {
         None
     }
 
-    /// Waits for an order, for a while; `None` where the thread is to end.
-    fn rest(&self) -> Option<Order> {
+    /// Waits for an assignment, for a while; `None` where the thread is to end.
+    fn rest(&self) -> Option<Assignment> {
         self.set_eager(false);
         self.leads.set(false); // a leader comes here only at the end
-        match self.crew.admit_spare(&self.seat) {
+        match self.shared.admit_spare(&self.slot) {
             Rest::Spare => {}
-            Rest::Lead => return Some(Order::Lead),
+            Rest::Lead => return Some(Assignment::Lead),
             Rest::End => return None,
         }
         let until = Instant::now() + REST;
@@ -102,17 +102,17 @@ impl Member {
             if !left.is_zero() {
                 thread::park_timeout(left);
             }
-            let order = lock(&self.seat.order).take();
-            if order.is_some() {
-                return order;
+            let assignment = lock(&self.slot.assignment).take();
+            if assignment.is_some() {
+                return assignment;
             }
-            let mut roll = lock(&self.crew.roll);
-            // Orders are given to spares, under this lock: one that is no spare has an order, or is to end.
-            let Some(at) = roll.spares.iter().position(|(seat, _)| Arc::ptr_eq(seat, &self.seat)) else {
-                return lock(&self.seat.order).take();
+            let mut registry = lock(&self.shared.registry);
+            // Orders are given to idle_threads, under this lock: one that is no spare has an assignment, or is to end.
+            let Some(at) = registry.idle_threads.iter().position(|(slot, _)| Arc::ptr_eq(slot, &self.slot)) else {
+                return lock(&self.slot.assignment).take();
             };
             if Instant::now() >= until {
-                roll.spares.remove(at);
+                registry.idle_threads.remove(at);
                 return None;
             }
         }
@@ -125,7 +125,7 @@ impl Member {
     fn set_eager(&self, eager: bool) {
         if self.eager.replace(eager) != eager {
             let change = if eager { AtomicUsize::fetch_add } else { AtomicUsize::fetch_sub };
-            change(&self.crew.eager, 1, Ordering::Relaxed);
+            change(&self.shared.eager, 1, Ordering::Relaxed);
         }
     }
 
@@ -133,18 +133,18 @@ impl Member {
     pub(super) fn step_back(&self) {
         self.set_eager(false);
         if self.leads.replace(false) {
-            self.crew.promote();
+            self.shared.promote();
         }
     }
 }
 
-impl Drop for Member {
+impl Drop for Worker {
     fn drop(&mut self) {
-        if self.seat.rise() {
-            self.crew.leave_place();
+        if self.slot.detach() {
+            self.shared.leave_place();
         }
         self.step_back();
-        lock(&self.crew.roll).gone.push(self.seat.name);
-        self.crew.rouse();
+        lock(&self.shared.registry).gone.push(self.slot.name);
+        self.shared.wake_supervisor();
     }
 }

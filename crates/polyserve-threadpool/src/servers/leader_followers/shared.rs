@@ -14,9 +14,9 @@ use polyserve_core::serving::{Bound, LingeringSet, LogThrottle, ServerState};
 use polyserve_core::sync::{lock, read};
 use rustix::event::{PollFd, PollFlags};
 
-use super::member::Member;
-use super::seat::Seat;
-use super::visit::set_first_timeouts;
+use super::blocking_io::set_first_timeouts;
+use super::connection_slot::ConnectionSlot;
+use super::worker::Worker;
 
 /// Room for the loop, `httparse`'s fields and a service that is not greedy.
 const STACK: usize = 128 * 1024;
@@ -28,7 +28,7 @@ const MOST_SPARES: usize = 128;
 const TRIES: u32 = 8;
 
 /// What a thread is to do.
-pub(super) enum Order {
+pub(super) enum Assignment {
     /// Accept, and wait where nothing is to be accepted.
     Lead,
     /// Serve this connection, which has its place.
@@ -36,9 +36,9 @@ pub(super) enum Order {
 }
 
 /// What all threads of a run share.
-pub(super) struct Crew {
+pub(super) struct Shared {
     pub(super) server: Arc<ServerState>,
-    pub(super) roll: Mutex<Roll>,
+    pub(super) registry: Mutex<ThreadRegistry>,
     /// Taken at the drain, so that no thread keeps the port. Held while accepting or waiting to, never while serving.
     pub(super) listener: RwLock<Option<TcpListener>>,
     /// Readable once the shutdown has begun.
@@ -50,11 +50,11 @@ pub(super) struct Crew {
     pub(super) accepted: AtomicU64,
     /// A [`Leader`], as a number.
     leader: AtomicU8,
-    /// Threads that have an order and have not waited for a connection since.
+    /// Threads that have an assignment and have not waited for a connection since.
     pub(super) eager: AtomicUsize,
     /// The newcomer that was heard or given up last did not say anything at once.
     silence: AtomicBool,
-    /// The supervisor sleeps until it is roused.
+    /// The supervisor sleeps until it is woken.
     pub(super) asleep: AtomicBool,
     pub(super) supervisor: OnceLock<Thread>,
     /// Connections that have a place.
@@ -64,27 +64,27 @@ pub(super) struct Crew {
 
 /// The threads, by name.
 #[derive(Default)]
-pub(super) struct Roll {
-    pub(super) threads: HashMap<u64, (JoinHandle<()>, Arc<Seat>)>,
+pub(super) struct ThreadRegistry {
+    pub(super) threads: HashMap<u64, (JoinHandle<()>, Arc<ConnectionSlot>)>,
     /// At rest; the last to come is the first to go, for its caches are warm.
-    pub(super) spares: Vec<(Arc<Seat>, Thread)>,
+    pub(super) idle_threads: Vec<(Arc<ConnectionSlot>, Thread)>,
     /// They have ended, and can be joined.
     pub(super) gone: Vec<u64>,
-    /// There is a leader, or it has its order.
+    /// There is a leader, or it has its assignment.
     pub(super) led: bool,
     /// The drain has begun: nobody rests.
     pub(super) closed: bool,
     next: u64,
 }
 
-impl Crew {
+impl Shared {
     pub(super) fn new(opening: Bound) -> io::Result<Self> {
         set_first_timeouts(&opening.listener, &opening.server.config)?;
         let lingering = LingeringSet::new(opening.server.config.linger_timeout);
         Ok(Self {
             wake: opening.server.wake_pipe()?,
             server: Arc::new(opening.server),
-            roll: Mutex::default(),
+            registry: Mutex::default(),
             listener: RwLock::new(Some(opening.listener)),
             lingering: Mutex::new(lingering),
             log_throttle: LogThrottle::new(),
@@ -101,69 +101,73 @@ impl Crew {
 
     /// Makes another thread the leader; the caller was, or nobody is.
     pub(super) fn promote(self: &Arc<Self>) {
-        let mut roll = lock(&self.roll);
-        roll.led = false;
+        let mut registry = lock(&self.registry);
+        registry.led = false;
         if self.server.shutdown.is_begun() {
             return;
         }
-        if let Err((error, _)) = self.give(&mut roll, Order::Lead) {
-            drop(roll);
+        if let Err((error, _)) = self.give(&mut registry, Assignment::Lead) {
+            drop(registry);
             self.complain("cannot start a thread", &error);
-            self.rouse(); // it accepts until there is a leader
+            self.wake_supervisor(); // it accepts until there is a leader
         }
     }
 
     /// Has `stream`, which has its place, served by a thread; where none can be started, it is refused.
     pub(super) fn hand_over(self: &Arc<Self>, stream: TcpStream) {
-        let refused = self.give(&mut lock(&self.roll), Order::Serve(stream));
-        if let Err((error, order)) = refused {
+        let refused = self.give(&mut lock(&self.registry), Assignment::Serve(stream));
+        if let Err((error, assignment)) = refused {
             self.complain("cannot start a thread", &error);
             self.leave_place();
-            if let Some(Order::Serve(stream)) = order {
+            if let Some(Assignment::Serve(stream)) = assignment {
                 self.reject(stream);
             }
         }
     }
 
-    /// Gives `order` to a spare, or to a new thread. In a lock's scope, so that a thread is on the roll before it ends.
-    fn give(self: &Arc<Self>, roll: &mut Roll, order: Order) -> Result<(), (io::Error, Option<Order>)> {
-        roll.led |= matches!(order, Order::Lead);
-        if let Some((seat, thread)) = roll.spares.pop() {
-            *lock(&seat.order) = Some(order);
+    /// Gives `assignment` to a spare, or to a new thread. In a lock's scope, so that a thread is on the registry before it ends.
+    fn give(
+        self: &Arc<Self>,
+        registry: &mut ThreadRegistry,
+        assignment: Assignment,
+    ) -> Result<(), (io::Error, Option<Assignment>)> {
+        registry.led |= matches!(assignment, Assignment::Lead);
+        if let Some((slot, thread)) = registry.idle_threads.pop() {
+            *lock(&slot.assignment) = Some(assignment);
             thread.unpark();
             return Ok(());
         }
-        let seat = Arc::new(Seat::new(roll.next, self.start, order));
-        let (crew, place) = (Arc::clone(self), Arc::clone(&seat));
-        let work = move || Member::new(crew, place).work();
+        let slot = Arc::new(ConnectionSlot::new(registry.next, self.start, assignment));
+        let (shared, place) = (Arc::clone(self), Arc::clone(&slot));
+        let work = move || Worker::new(shared, place).work();
         match thread::Builder::new().name("connection".into()).stack_size(STACK).spawn(work) {
             Ok(thread) => {
-                roll.threads.insert(roll.next, (thread, seat));
-                roll.next += 1;
+                registry.threads.insert(registry.next, (thread, slot));
+                registry.next += 1;
                 Ok(())
             }
             Err(error) => {
-                let order = lock(&seat.order).take();
-                roll.led &= !matches!(order, Some(Order::Lead));
-                Err((error, order))
+                let assignment = lock(&slot.assignment).take();
+                registry.led &= !matches!(assignment, Some(Assignment::Lead));
+                Err((error, assignment))
             }
         }
     }
 
-    /// Where the calling thread may rest, puts it among the spares.
-    pub(super) fn admit_spare(&self, seat: &Arc<Seat>) -> Rest {
-        let mut roll = lock(&self.roll);
-        if roll.closed || self.server.shutdown.is_begun() {
+    /// Where the calling thread may rest, puts it among the idle_threads.
+    pub(super) fn admit_spare(&self, slot: &Arc<ConnectionSlot>) -> Rest {
+        let mut registry = lock(&self.registry);
+        if registry.closed || self.server.shutdown.is_begun() {
             return Rest::End;
         }
-        if !roll.led {
-            roll.led = true;
+        if !registry.led {
+            registry.led = true;
             return Rest::Lead;
         }
-        if roll.spares.len() >= MOST_SPARES {
+        if registry.idle_threads.len() >= MOST_SPARES {
             return Rest::End;
         }
-        roll.spares.push((Arc::clone(seat), thread::current()));
+        registry.idle_threads.push((Arc::clone(slot), thread::current()));
         Rest::Spare
     }
 
@@ -176,9 +180,9 @@ impl Crew {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    // In this order: either the supervisor sees the new number before it sleeps, or it is roused.
+                    // In this order: either the supervisor sees the new number before it sleeps, or it is woken.
                     self.accepted.fetch_add(1, Ordering::SeqCst);
-                    self.rouse();
+                    self.wake_supervisor();
                     if let Some(stream) = self.admit(stream) {
                         return Ok(Some(stream));
                     }
@@ -251,12 +255,12 @@ impl Crew {
 
     /// Closes the connection that has been idle for longest, and keeps its place.
     fn make_room(&self) -> bool {
-        let roll = lock(&self.roll);
+        let registry = lock(&self.registry);
         for _ in 0..TRIES {
-            let seats = roll.threads.values().map(|(_, seat)| seat);
-            let idle = seats.filter_map(|seat| Some((seat.idle_since(self.server.config.head_timeout)?, seat)));
+            let slots = registry.threads.values().map(|(_, slot)| slot);
+            let idle = slots.filter_map(|slot| Some((slot.idle_since(self.server.config.head_timeout)?, slot)));
             match idle.min_by_key(|(since, _)| *since) {
-                Some((since, seat)) if seat.replace(since) => return true,
+                Some((since, slot)) if slot.replace(since) => return true,
                 Some(_) => {} // a request came just then
                 None => break,
             }
@@ -266,11 +270,11 @@ impl Crew {
 
     fn reject(&self, stream: TcpStream) {
         lock(&self.lingering).reject(stream, &self.server);
-        self.rouse();
+        self.wake_supervisor();
     }
 
     /// Wakes the supervisor where it sleeps.
-    pub(super) fn rouse(&self) {
+    pub(super) fn wake_supervisor(&self) {
         if self.asleep.load(Ordering::SeqCst)
             && let Some(supervisor) = self.supervisor.get()
         {
@@ -298,7 +302,7 @@ pub(super) enum Leader {
 
 /// What a thread that has nothing to serve does.
 pub(super) enum Rest {
-    /// It waits for an order.
+    /// It waits for an assignment.
     Spare,
     /// There is no leader: it is one.
     Lead,
