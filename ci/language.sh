@@ -27,7 +27,7 @@ my %old_in = (
 );
 # Callbacks that stores run on entities are called `visit`, and a pool's queue may be full of work: no rule for those.
 
-my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|nobody|anybody|anyone|so[ ]many|beside|(?<!half )of[ ]it|of[ ]theirs
+my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|nobody|anybody|anyone|so[ ]many|beside|(?<!half[ ])of[ ]it|of[ ]theirs
     |at[ ]the[ ]most|as[ ]many[ ]as[ ]there[ ]are|where[ ](?:there|none|a|an|it|one))\b/xi;
 
 my $counts = @ARGV && $ARGV[0] eq '--count' && shift @ARGV;

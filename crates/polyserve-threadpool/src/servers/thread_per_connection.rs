@@ -55,12 +55,14 @@ impl ThreadPerConnection {
     ///
     /// # Errors
     ///
-    /// Returns an error if a limit is zero or out of range, or if `workers` is set.
+    /// Returns an error if a limit is zero or out of range, or if `workers` or `queue` is set.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
+        config.refuse_queue("thread_per_connection")?;
         match config.workers {
             None => Ok(Self { config }),
-            Some(_) => Err(ConfigError::new(
+            Some(_) => Err(ConfigError::unsupported(
+                "workers",
                 "workers cannot be set for thread_per_connection, which has one for each connection: set max_connections",
             )),
         }

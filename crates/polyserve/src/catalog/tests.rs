@@ -89,6 +89,17 @@ mod threadpool {
         }
     }
 
+    /// `--queue` was ignored by every server without a queue.
+    #[test]
+    fn a_queue_is_promised_or_refused() {
+        let config = ServerConfig::default().with(|config| config.queue = Some(1));
+        for entry in Catalog::builtin().servers() {
+            let refused = (entry.make)(&config).err().map(|error| error.unsupported_setting());
+            let promised = entry.promises.iter().any(|promise| promise == "bounded queue");
+            assert_eq!(refused, (!promised).then_some(Some("queue")), "{}: {:?}", entry.name, entry.promises);
+        }
+    }
+
     /// Experiments derive the max number of pending deferred answers from the promise.
     #[test]
     fn every_server_says_what_later_answers_hold() {
