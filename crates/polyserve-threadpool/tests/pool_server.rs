@@ -274,7 +274,11 @@ fn a_pipelining_client_does_not_keep_the_worker_when_the_queue_is_full() {
             // Long heads cost the server more than the client, so that the server always finds more to read.
             let head = "X-Name: any value, of which the server reads every byte\r\n".repeat(90);
             let requests = format!("GET / HTTP/1.1\r\nHost: a\r\n{head}\r\n").repeat(50);
-            while !stop.load(Ordering::SeqCst) && writer.write_all(requests.as_bytes()).is_ok() {}
+            while !stop.load(Ordering::SeqCst) {
+                if writer.write_all(requests.as_bytes()).is_err() {
+                    break;
+                }
+            }
             let _ = writer.shutdown(std::net::Shutdown::Both);
         });
         while answered.load(Ordering::SeqCst) < 20 {

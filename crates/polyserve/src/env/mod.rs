@@ -166,10 +166,11 @@ impl Settings {
     /// # Errors
     ///
     /// Returns the last server's error if no server has the setting of a flag.
-    pub fn check<'a>(&self, servers: impl IntoIterator<Item = &'a ServerEntry> + Clone) -> Result<(), ConfigError> {
+    pub fn check<'a>(&self, servers: impl IntoIterator<Item = &'a ServerEntry>) -> Result<(), ConfigError> {
+        let servers: Vec<_> = servers.into_iter().collect();
         for name in &self.by_flag {
             let mut last = None;
-            for server in servers.clone() {
+            for server in &servers {
                 let mut alone = ServerConfig::default();
                 match *name {
                     "workers" => alone.workers = self.config.workers,
