@@ -58,4 +58,4 @@ for lib in crates/*/src/lib.rs; do
 done
 
 echo; echo "== names and phrases"
-ci/language.sh polyserve polyserve-load polyserve-sys examples benches
+ci/language.sh polyserve polyserve-core polyserve-sys polyserve-memory polyserve-async polyserve-conformance polyserve-load examples benches

@@ -76,15 +76,15 @@ fn entities_are_put_and_got() {
         assert_eq!(large.status(), StatusCode::PAYLOAD_TOO_LARGE);
         assert_eq!(ask(Method::DELETE, "/1", String::new()).await.status(), StatusCode::NO_CONTENT);
     });
-    // HTTP/1 is served beside it.
+    // HTTP/1 is served at the same address.
     let mut old = Client::connect(addr, PATIENCE).expect("it accepts");
     old.ask(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n", 404);
     drop(old);
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 8, cut: 0, stuck: 0 });
 }
 
-/// Answers when it is told to, or panics.
-struct Gate {
+/// Holds back its answers until they are released. Panics at `/panic`.
+struct HeldAnswers {
     waiting: Mutex<Vec<Completer<Reply>>>,
     asked: Semaphore,
 }
@@ -93,13 +93,13 @@ fn empty(status: Status) -> Reply {
     Reply::empty(status)
 }
 
-impl Gate {
+impl HeldAnswers {
     fn shared() -> Arc<Self> {
         Arc::new(Self { waiting: Mutex::default(), asked: Semaphore::new(0) })
     }
 
     fn open(&self) -> usize {
-        let waiting = std::mem::take(&mut *self.waiting.lock().expect("nobody panics here"));
+        let waiting = std::mem::take(&mut *self.waiting.lock().expect("no thread panics with this lock"));
         let given = |completer: Completer<Reply>| {
             completer.complete(Reply::new(Status::OK, "text/plain", Body::Static(b"given")))
         };
@@ -107,11 +107,11 @@ impl Gate {
     }
 }
 
-impl Service for Gate {
+impl Service for HeldAnswers {
     fn call(&self, request: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         assert_ne!(request.head.path(), "/panic", "told to");
         let (completer, answer) = promise(empty(Status::SERVICE_UNAVAILABLE));
-        self.waiting.lock().expect("nobody panics here").push(completer);
+        self.waiting.lock().expect("no thread panics with this lock").push(completer);
         self.asked.add_permits(1);
         answer
     }
@@ -119,8 +119,8 @@ impl Service for Gate {
 
 #[test]
 fn a_hundred_streams_at_once_and_a_large_body() {
-    let gate = Gate::shared();
-    let running = serve(gate.clone(), |_| ());
+    let held_answers = HeldAnswers::shared();
+    let running = serve(held_answers.clone(), |_| ());
     let addr = running.local_addr();
     client_runtime().block_on(async {
         let (sender, _connection) = connect(addr).await;
@@ -133,8 +133,8 @@ fn a_hundred_streams_at_once_and_a_large_body() {
                 })
             })
             .collect();
-        gate.asked.acquire_many(100).await.expect("it is not closed").forget();
-        assert_eq!(gate.open(), 100, "all wait at the same time");
+        held_answers.asked.acquire_many(100).await.expect("it is not closed").forget();
+        assert_eq!(held_answers.open(), 100, "all wait at the same time");
         for asked in asked {
             assert_eq!(asked.await.expect("no panic"), "given");
         }
@@ -158,8 +158,8 @@ fn a_hundred_streams_at_once_and_a_large_body() {
 /// What has begun when the shutdown does is answered; the connection then ends by itself, as an idle one does.
 #[test]
 fn a_drain_serves_what_has_begun() {
-    let gate = Gate::shared();
-    let running = serve(gate.clone(), |_| ());
+    let held_answers = HeldAnswers::shared();
+    let running = serve(held_answers.clone(), |_| ());
     let addr = running.local_addr();
     let drain = client_runtime().block_on(async {
         let (mut sender, connection) = connect(addr).await;
@@ -168,10 +168,10 @@ fn a_drain_serves_what_has_begun() {
             let answer = sender.send_request(request(Method::GET, "/", "")).await.expect("an answer");
             text(answer).await
         });
-        gate.asked.acquire().await.expect("it is not closed").forget();
+        held_answers.asked.acquire().await.expect("it is not closed").forget();
         let drained = tokio::spawn(running.drained());
         let _ = idle_connection.await.expect("no panic"); // so the drain has begun
-        assert_eq!(gate.open(), 1, "the answer is still wanted");
+        assert_eq!(held_answers.open(), 1, "the answer is still wanted");
         assert_eq!(asked.await.expect("no panic"), "given");
         let _ = connection.await.expect("no panic");
         drained.await.expect("no panic").expect("it ends well")
@@ -181,8 +181,8 @@ fn a_drain_serves_what_has_begun() {
 
 #[test]
 fn the_deadline_cuts_streams_and_counts_them() {
-    let gate = Gate::shared();
-    let running = serve(gate.clone(), |_| ());
+    let held_answers = HeldAnswers::shared();
+    let running = serve(held_answers.clone(), |_| ());
     let addr = running.local_addr();
     let runtime = client_runtime();
     let drain = runtime.block_on(async {
@@ -191,7 +191,7 @@ fn the_deadline_cuts_streams_and_counts_them() {
             let mut sender = sender.clone();
             tokio::spawn(async move { sender.send_request(request(Method::GET, "/", "")).await });
         }
-        gate.asked.acquire_many(3).await.expect("it is not closed").forget();
+        held_answers.asked.acquire_many(3).await.expect("it is not closed").forget();
         tokio::task::spawn_blocking(move || running.shutdown_within(Duration::from_millis(50))).await
     });
     assert_eq!(drain.expect("no panic").expect("it ends"), Drain { answered: 0, cut: 3, stuck: 0 });
@@ -199,20 +199,20 @@ fn the_deadline_cuts_streams_and_counts_them() {
 
 #[test]
 fn late_streams_are_told_so() {
-    let gate = Gate::shared();
-    let running = serve(gate.clone(), |config| config.answer_timeout = Duration::from_millis(50));
+    let held_answers = HeldAnswers::shared();
+    let running = serve(held_answers.clone(), |config| config.answer_timeout = Duration::from_millis(50));
     let addr = running.local_addr();
     client_runtime().block_on(async {
         let (mut sender, _connection) = connect(addr).await;
         let answer = sender.send_request(request(Method::GET, "/", "")).await.expect("an answer");
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
     });
-    assert_eq!(gate.open(), 0, "nobody waits for the answer any more");
+    assert_eq!(held_answers.open(), 0, "the request no longer waits for its answer");
 }
 
-/// The preface in pieces is HTTP/2 all the same; where it was not asked for, it is a 400.
+/// A preface in pieces is HTTP/2. If HTTP/2 is off, the preface is answered with 400.
 #[test]
-fn the_preface_is_recognised_where_it_is_wanted() {
+fn the_preface_is_recognised_if_http2_is_on() {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let running = serve(Arc::new(Echo), |_| ());
     for cut in [1, 5, 15, 20, 24] {

@@ -182,7 +182,7 @@ fn a_body_that_drips_past_its_time_is_told_so() {
 /// that is not woken reads nothing: what has come of the body is with the kernel, which says so.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_body_that_drips_wakes_nobody() {
+fn a_body_that_drips_wakes_no_task() {
     const DRIPPED: u64 = 20;
     let running = entities(|config| config.workers = Some(1));
     let mut other = client(&running);

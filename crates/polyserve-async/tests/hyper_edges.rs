@@ -39,7 +39,7 @@ fn a_status_has_its_present_name() {
     }
 }
 
-/// A client that left in the middle of a body was told 400, where there was nobody to be told; it counted as answered.
+/// A client that left in the middle of a body was sent a 400. No client could receive it, and it counted as an answer.
 #[test]
 fn half_a_body_is_not_answered() {
     let running = serve(|_| ());
@@ -56,7 +56,7 @@ fn half_a_body_is_not_answered() {
     assert_eq!(running.shutdown().expect("it ends well").answered, 2);
 }
 
-/// A client that sent nothing but empty lines was told 408, where no request had begun.
+/// A client that sent only empty lines was sent a 408. No request had begun.
 #[test]
 fn empty_lines_are_no_request() {
     let running = serve(|config| config.head_timeout = Duration::from_millis(50));

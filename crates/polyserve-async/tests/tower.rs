@@ -87,18 +87,18 @@ impl http_body::Body for ByHand {
     }
 }
 
-/// A route that answers with a body by hand, and whoever sends it.
+/// A route, and a sender for the parts of its answer's body.
 fn by_hand() -> (Router, UnboundedSender<&'static str>) {
     let (sender, receiver) = unbounded_channel();
     let body = Arc::new(Mutex::new(Some(ByHand(receiver))));
     let answer = move || {
-        let body = body.lock().expect("nobody panics here").take();
+        let body = body.lock().expect("no thread panics with this lock").take();
         async move { body.map_or_else(Body::empty, Body::new) }
     };
     (Router::new().route("/by-hand", get(answer)), sender)
 }
 
-/// Our entity service under a path of axum's, and axum's own routes beside it.
+/// The entity service under a path of an axum router that has other routes as well.
 #[test]
 fn a_service_is_nested_in_axum() {
     let entities = AsTower::new(EntityService::shared(StdMutex::default())).with_max_body(1000);
@@ -173,7 +173,7 @@ fn a_nested_service_says_where_things_are() {
     }
 }
 
-/// A service that panics, or whose later answer does.
+/// A service that panics in `call` or in its deferred answer.
 struct Panics;
 
 impl Service for Panics {
@@ -210,7 +210,7 @@ fn bodies_stream_both_ways() {
             let mut body = body;
             while let Some(Ok(frame)) = body.frame().await {
                 let text = frame.into_data().map(|data| String::from_utf8_lossy(&data).into_owned());
-                seen.send(text.unwrap_or_default()).expect("somebody looks");
+                seen.send(text.unwrap_or_default()).expect("the test receives it");
             }
             "read"
         }
@@ -320,7 +320,7 @@ fn a_streamed_answer_without_end_is_cut() {
     assert!(!raw.text().contains("0\r\n\r\n"), "it looks whole: {}", raw.text());
 }
 
-/// Whoever asks for another protocol gets an answer in this one.
+/// A request to change the protocol is answered in HTTP/1.1.
 #[test]
 fn an_upgrade_is_refused() {
     let upgrade = |headers: HeaderMap| async move {
@@ -389,7 +389,7 @@ fn a_client_may_leave_half_way() {
     let read = move |body: Body| {
         let told = told.clone();
         async move {
-            told.send(body.collect().await.is_err()).expect("somebody looks");
+            told.send(body.collect().await.is_err()).expect("the test receives it");
         }
     };
     let running = serve(Router::new().route("/", post(read)), |_| ());

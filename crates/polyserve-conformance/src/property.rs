@@ -145,7 +145,7 @@ fn wanted_child() -> Option<String> {
     std::env::var(CHILD).ok()
 }
 
-/// Runs `body` in a child process, where it can count threads, descriptors and memory.
+/// Runs `body` in a child process. There it can count threads, descriptors and memory.
 ///
 /// Call it at most once in a property, from the property's own thread, and do nothing else there.
 ///
@@ -226,7 +226,7 @@ fn run_in_child(descriptors: Option<usize>, body: impl FnOnce()) -> Outcome {
 /// Marks the line on which a serving child prints its address.
 const ADDRESS: &str = "polyserve-conformance-address=";
 
-/// The child's side of [`beside_child`].
+/// The child's side of [`with_serving_child`].
 #[derive(Debug)]
 pub struct ChildSide(());
 
@@ -247,7 +247,7 @@ impl ChildSide {
     }
 }
 
-/// The parent's side of [`beside_child`]: a child process in which a server runs.
+/// The parent's side of [`with_serving_child`]: a child process in which a server runs.
 #[derive(Debug)]
 pub struct ServingChild {
     child: Child,
@@ -263,7 +263,7 @@ pub struct ServingChild {
 /// # Panics
 ///
 /// Panics if the child cannot be started, ends before it announces an address, or fails.
-pub fn beside_child(
+pub fn with_serving_child(
     descriptors: Option<usize>,
     serve: impl FnOnce(&ChildSide),
     body: impl FnOnce(&mut ServingChild) -> Outcome,

@@ -79,7 +79,7 @@ macro_rules! fails {
 
 fails! {
     two_hosts: TakesTwoHosts fails two_hosts_are_refused, of Head;
-    length_beside_chunked: TakesLengthBesideChunked fails a_length_beside_chunked_is_refused, of FramingLenient;
+    length_with_chunked: TakesLengthWithChunked fails a_length_with_chunked_is_refused, of FramingLenient;
     bare_lf: TakesBareLf fails a_bare_lf_ends_no_line, of FramingLenient;
     space_before_the_colon: TakesSpaceBeforeColon fails a_space_before_the_colon_is_refused, of Framing;
     going_on: GoesOnAfterARefusal fails lengths_that_differ_are_refused, of Framing;
@@ -118,7 +118,7 @@ fn silence_is_bounded_and_named() {
 }
 
 #[test]
-fn nobody_there_fails_everything() {
+fn a_closed_address_fails_everything() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let addr = listener.local_addr().expect("it is bound");
     drop(listener);

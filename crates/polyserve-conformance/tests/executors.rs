@@ -55,7 +55,7 @@ const CAUGHT: &[(Fault, &str)] = &[
     (Fault::DropsBehindWorkersClose, "what_is_queued_behind_a_workers_close_still_runs"),
     (Fault::LooksThenPushes, "a_job_that_races_with_the_close_is_run_once_or_handed_back"),
     (Fault::DropsPayloadUnguarded, "a_panic_that_panics_as_it_is_dropped_costs_no_worker"),
-    (Fault::DropsJobsUnguarded, "a_captured_value_that_panics_as_a_deadline_drops_it_harms_nobody"),
+    (Fault::DropsJobsUnguarded, "captured_values_that_panic_when_a_deadline_drops_them_are_harmless"),
     (Fault::RunsAfterDeadline, "a_worker_that_comes_free_after_the_deadline_runs_nothing_more"),
 ];
 

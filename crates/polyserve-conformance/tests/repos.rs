@@ -166,7 +166,7 @@ fn every_property_catches_something() {
     assert_eq!(shown, all);
 }
 
-/// A repo whose lock stays held after a panic. A lock of std would be released while unwinding.
+/// A repo with a lock that stays held after a panic. A lock of std would be released while unwinding.
 #[test]
 fn a_hanging_operation_is_given_up() {
     #[derive(Debug, Default)]

@@ -56,7 +56,7 @@ caught! {
     needs_a_whole_read: NeedsAWholeRead,
     loses_bytes_on_a_short_write: LosesBytesOnAShortWrite,
     takes_two_hosts: TakesTwoHosts,
-    takes_length_beside_chunked: TakesLengthBesideChunked,
+    takes_length_with_chunked: TakesLengthWithChunked,
     takes_bare_lf: TakesBareLf,
     takes_space_before_colon: TakesSpaceBeforeColon,
     takes_any_chunked_length: TakesAnyChunkedLength,
@@ -143,7 +143,7 @@ fn what_is_declared_is_expected() {
     type Declare = fn(&mut Deviations);
     let declared: [(Flaw, Declare, &str); 7] = [
         (Flaw::TakesBareLf, |d| d.bare_lf_ends_a_line = true, "a_bare_lf_ends_no_line"),
-        (Flaw::TakesLengthBesideChunked, |d| d.chunked_overrides_length = true, "length_beside_chunked_is_refused"),
+        (Flaw::TakesLengthWithChunked, |d| d.chunked_overrides_length = true, "length_with_chunked_is_refused"),
         (Flaw::CallsEverythingBad, |d| d.unknown_coding_is_400 = true, "chunked_is_the_only_coding"),
         (Flaw::CallsEverythingBad, |d| d.unknown_method_is_400 = true, "unknown_methods_are_not_implemented"),
         (Flaw::CallsEverythingBad, |d| d.later_version_is_400 = true, "later_versions_are_not_supported"),

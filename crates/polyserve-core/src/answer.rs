@@ -1,5 +1,5 @@
-//! [`Answer`]: a value now, or a future of it. Because of this type, blocking pools, async runtimes and event loops share all
-//! services and stores.
+//! [`Answer`]: a value, or a future that returns the value. Because of this type, blocking pools, async runtimes and event
+//! loops share all services and stores.
 //!
 //! Invariants:
 //!
@@ -24,7 +24,7 @@ use crate::sync::{Mutex, lock, now, thread_local};
 /// A boxed future that any thread may poll.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
-/// A value, or a future of it.
+/// A value, or a future that returns the value.
 #[must_use = "a `Later` does nothing unless it is waited for or polled"]
 pub enum Answer<T> {
     /// The value. No I/O happened to produce it.
@@ -195,12 +195,12 @@ fn thread_waker() -> Waker {
 ///
 /// `if_dropped` is the value if the completer is dropped before it has completed, for instance by a panic.
 pub fn promise<T: Send + 'static>(if_dropped: T) -> (Completer<T>, Answer<T>) {
-    let shared = Arc::new(Mutex::new(State::Waiting(None)));
+    let shared = Arc::new(Mutex::new(PromiseState::Waiting(None)));
     let completer = Completer { shared: Arc::clone(&shared), if_dropped: Some(if_dropped) };
     (completer, Answer::later(Promised { shared }))
 }
 
-enum State<T> {
+enum PromiseState<T> {
     Waiting(Option<Waker>),
     Ready(T),
     /// The value was returned, or the answer was dropped.
@@ -209,7 +209,7 @@ enum State<T> {
 
 /// The writing end of a [`promise`].
 pub struct Completer<T> {
-    shared: Arc<Mutex<State<T>>>,
+    shared: Arc<Mutex<PromiseState<T>>>,
     if_dropped: Option<T>,
 }
 
@@ -226,14 +226,14 @@ impl<T> Completer<T> {
 
     /// Whether the answer was dropped, so that the value is not needed any more.
     pub fn is_abandoned(&self) -> bool {
-        matches!(*lock(&self.shared), State::Gone)
+        matches!(*lock(&self.shared), PromiseState::Gone)
     }
 
     fn settle(&self, value: T) -> Result<(), T> {
         let mut state = lock(&self.shared);
-        let State::Waiting(waker) = &mut *state else { return Err(value) };
+        let PromiseState::Waiting(waker) = &mut *state else { return Err(value) };
         let waker = waker.take();
-        *state = State::Ready(value);
+        *state = PromiseState::Ready(value);
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -257,7 +257,7 @@ impl<T> fmt::Debug for Completer<T> {
 }
 
 struct Promised<T> {
-    shared: Arc<Mutex<State<T>>>,
+    shared: Arc<Mutex<PromiseState<T>>>,
 }
 
 impl<T> Future for Promised<T> {
@@ -266,23 +266,23 @@ impl<T> Future for Promised<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let mut state = lock(&self.shared);
         match &mut *state {
-            State::Waiting(Some(waker)) if waker.will_wake(cx.waker()) => return Poll::Pending,
-            State::Waiting(waker) => {
+            PromiseState::Waiting(Some(waker)) if waker.will_wake(cx.waker()) => return Poll::Pending,
+            PromiseState::Waiting(waker) => {
                 *waker = Some(cx.waker().clone());
                 return Poll::Pending;
             }
-            State::Ready(_) | State::Gone => {}
+            PromiseState::Ready(_) | PromiseState::Gone => {}
         }
-        match std::mem::replace(&mut *state, State::Gone) {
-            State::Ready(value) => Poll::Ready(value),
-            State::Waiting(_) | State::Gone => panic!("a promise is not polled after it was answered"),
+        match std::mem::replace(&mut *state, PromiseState::Gone) {
+            PromiseState::Ready(value) => Poll::Ready(value),
+            PromiseState::Waiting(_) | PromiseState::Gone => panic!("a promise is not polled after it was answered"),
         }
     }
 }
 
 impl<T> Drop for Promised<T> {
     fn drop(&mut self) {
-        let state = std::mem::replace(&mut *lock(&self.shared), State::Gone);
+        let state = std::mem::replace(&mut *lock(&self.shared), PromiseState::Gone);
         drop(state); // outside the lock, because the drop of a value is foreign code
     }
 }

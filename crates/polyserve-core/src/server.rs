@@ -22,7 +22,7 @@ use crate::sync::{Mutex, lock};
 /// * One server value may serve several times, also at the same time. The runs share nothing.
 /// * The project's contract defines the bytes on the wire, and its conformance kit tests them.
 /// * **Drain**: the server accepts until no connection waits, and closes the listener. It serves every accepted connection
-///   whose first byte has arrived, and answers `Connection: close`. It closes idle connections without cutting an answer,
+///   that has sent a byte, and answers `Connection: close`. It closes idle connections without cutting an answer,
 ///   and cuts the rest at the deadline. All threads are joined except those that are stuck in the service's code. The port
 ///   is free.
 pub trait Server: fmt::Debug + Send + Sync + 'static {
@@ -70,7 +70,8 @@ pub enum Connections {
 /// The result of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drain {
-    /// Requests answered since the server was started: answers of any status whose last byte the kernel has accepted.
+    /// The number of answers of any status since the server was started. An answer counts when the kernel has accepted
+    /// its last byte.
     pub answered: u64,
     /// Requests that had begun and were cut at the deadline. Requests of stuck threads are not among them.
     pub cut: u64,

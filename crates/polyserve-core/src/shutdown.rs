@@ -27,11 +27,11 @@ pub struct Shutdown {
 #[derive(Default)]
 struct Shared {
     begun: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<ShutdownState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ShutdownState {
     deadline: Option<Instant>,
     hooks: Vec<Arc<dyn Fn() + Send + Sync>>,
     threads: BTreeMap<u64, Thread>,
@@ -39,7 +39,7 @@ struct State {
     next_key: u64,
 }
 
-impl State {
+impl ShutdownState {
     fn key(&mut self) -> u64 {
         self.next_key += 1;
         self.next_key
@@ -72,7 +72,7 @@ impl Shutdown {
 
     /// Whether the shutdown has begun.
     pub fn is_begun(&self) -> bool {
-        // Sequentially consistent with the state that a thread stores before it calls this: servers whose threads block
+        // Sequentially consistent with the state that a thread stores before it calls this. Servers with blocking threads
         // rely on it.
         self.shared.begun.load(Ordering::SeqCst)
     }
@@ -135,7 +135,7 @@ pub struct ThreadRegistration {
 }
 
 impl ThreadRegistration {
-    /// Whether this is a registration with `shutdown`, or a clone of it.
+    /// Returns whether the thread is registered with `shutdown` or with a clone of `shutdown`.
     pub fn is_with(&self, shutdown: &Shutdown) -> bool {
         Arc::ptr_eq(&self.shared, &shutdown.shared)
     }

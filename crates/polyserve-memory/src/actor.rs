@@ -183,7 +183,8 @@ fn run_owner(mailbox: &Mailbox<Operation>) {
     }
 }
 
-/// The mailbox of an owner, and the operations taken out of it. When it is dropped, all their answers are `Closed`.
+/// The mailbox of an owner, and the batch of operations that the owner has taken out. A drop answers all of them with
+/// `Closed`.
 struct OwnerQueue<'a> {
     mailbox: &'a Mailbox<Operation>,
     batch: VecDeque<Operation>,

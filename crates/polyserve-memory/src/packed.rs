@@ -34,10 +34,10 @@
 //!
 //! Source: the slotted pages of databases, without slots, because the table knows each record.
 //!
-//! *Wins when* there are many small entities: 44.6 bytes each with 15 characters among ten million, where a plain map
-//! takes 114.2 (`stores-memory.jsonl`). It wins when half of the operations are puts of known ids whose descriptions
-//! keep their length: 15.5 M operations a second on two threads, `sharded` 11.1 (`stores-workers.jsonl`); at 256 bytes
-//! 8.7, all others below 2.9 (`stores-payload.jsonl`). *Loses when* entities are read that are in no cache, because
+//! *Wins when* there are many small entities: with ten million of 15 characters, an entity takes 44.6 bytes, and 114.2 in
+//! a plain map (`stores-memory.jsonl`). It wins when half of the operations are puts of known ids, and descriptions keep
+//! their length: 15.5 M operations a second on two threads, `sharded` 11.1 (`stores-workers.jsonl`); at 256 bytes 8.7,
+//! all others below 2.9 (`stores-payload.jsonl`). *Loses when* entities are read that are in no cache, because
 //! table, page and record are a miss each: 8.6 M gets a second among a million, `sharded` 16.6 (`stores-keys.jsonl`).
 //! It loses when copied descriptions are long, because each get checks them: at 256 bytes 13.2 M gets a second,
 //! `sharded` 33.0 (`stores-payload.jsonl`). Records: `docs/results/2026-11-22`, two cores.

@@ -10,8 +10,8 @@
 //! compare-and-swap. Growing is shared: each put during a growth moves 64 entries, and a get may look into two tables.
 //! `len` adds up one counter for each core; it is exact if no other operation runs.
 //!
-//! Memory: a replaced or removed entity is *retired*. Each thread collects 32 of them, or as many as there are cores if
-//! that is more. A batch is freed as soon as no pin is left that is older than the batch, by the thread that releases
+//! Memory: a replaced or removed entity is *retired*. Each thread collects 32 of them, or one for each core if there are
+//! more than 32 cores. A batch is freed as soon as no pin is left that is older than the batch, by the thread that releases
 //! the last such pin. So up to 31 entities for each thread that ever put or removed wait until that thread retires
 //! more, or until the repo is dropped. A pin that stays keeps all entities that are retired meanwhile. The table, 9
 //! bytes for each slot, is halved only by a later put that finds it too empty, so a store that is emptied and not used
@@ -24,7 +24,7 @@
 //! (`stores-skew.jsonl`). *Loses when* one operation in twenty or more is a put, which allocates, and frees much later:
 //! 13.7 M operations a second at 5 % puts, `scc` 24.3; 2.5 M at half puts, `packed` 15.5, and one operation in a
 //! hundred then takes 21 us, in `sharded` 1 us. It loses on one thread: 14.7 M gets a second, `std_rwlock` 34.3
-//! (`stores-workers.jsonl`). It takes 126 bytes an entity, where a plain map takes 114 (`stores-memory.jsonl`).
+//! (`stores-workers.jsonl`). It takes 126 bytes for each entity, a plain map 114 (`stores-memory.jsonl`).
 //! Records: `docs/results/2026-11-22`, two cores.
 
 use std::fmt;

@@ -18,7 +18,7 @@ use polyserve_memory::Actor;
 /// The timeout of every wait. It passes only if a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Creates a repo with one owner whose mailbox holds `capacity` operations.
+/// Creates a repo with one owner. Its mailbox holds `capacity` operations.
 fn one_owner(capacity: usize) -> Actor {
     Actor::with(NonZeroUsize::MIN, NonZeroUsize::new(capacity).unwrap()).expect("a thread can be started")
 }
@@ -38,7 +38,7 @@ impl<F: Fn() + Send + Sync> Wake for Calls<F> {
 
 type Got = AnswerFuture<Result<Lookup, RepoError>>;
 
-/// Sends a get whose answer makes the owner call `call`. Returns `None` if the answer is there already.
+/// Sends a get. The owner calls `call` when it answers. Returns `None` if the answer is there already.
 fn call_when_answered(repo: &Actor, call: impl Fn() + Send + Sync + 'static) -> Option<Got> {
     let mut got = repo.get(0, &mut |_| ()).into_future();
     let waker = Waker::from(Arc::new(Calls(call)));
@@ -82,7 +82,7 @@ fn a_full_mailbox_refuses_and_nothing_has_happened() {
     assert_eq!(repo.len().wait().expect("it answers"), 64);
 }
 
-/// A panic payload whose drop panics with another one.
+/// A panic payload that panics with another payload when it is dropped.
 struct PanicsInDrop;
 
 impl Drop for PanicsInDrop {

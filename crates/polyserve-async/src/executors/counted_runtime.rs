@@ -1,4 +1,4 @@
-//! A tokio runtime whose threads are counted, and its end. Both executors on tokio use it.
+//! A tokio runtime that counts its threads, and the end of the runtime. Both executors on tokio use it.
 //!
 //! tokio joins a runtime's threads when the runtime is dropped. That drop waits, and panics on a thread of tokio's. So a
 //! drained runtime is dropped on a thread made for it, which each close then joins. A runtime with stuck jobs is told to

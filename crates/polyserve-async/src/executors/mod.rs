@@ -25,8 +25,8 @@
 //! * `execute` allocates nothing except what the runtime allocates for a task.
 //! * A job may call `close` on its own executor. That close neither waits for the job's thread nor joins it: the thread
 //!   counts as left behind. The same holds if the job drops the last handle. Queued jobs still run.
-//! * A job whose `execute` overlaps a `close` is handed back, or runs once.
-//! * A `close` whose deadline has passed drops the queued jobs unrun, mostly on the caller's thread. A later `close` may
+//! * If `execute` overlaps a `close`, the job is handed back or runs once.
+//! * When its deadline passes, a `close` drops the queued jobs without running them, mostly on the caller's thread. A later `close` may
 //!   wait longer for the threads that were left behind. A drop does not wait for them.
 //! * Other tasks that a job spawns on the runtime are not counted and not waited for. They are cancelled when the runtime
 //!   ends.

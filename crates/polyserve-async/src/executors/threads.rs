@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::sync::lock;
 
 thread_local! {
-    /// The id of the executor whose thread this is, or 0.
+    /// The id of the executor that owns this thread, or 0.
     static OWNER: Cell<u64> = const { Cell::new(0) };
     /// The number of nested `close` calls of that executor on this thread.
     static CLOSING: Cell<usize> = const { Cell::new(0) };

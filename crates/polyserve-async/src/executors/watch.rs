@@ -2,7 +2,7 @@
 //!
 //! A runtime wakes no thread for a job if it counts one as awake, and that thread may be falling asleep. If jobs end soon,
 //! this has no effect: a thread that has ended a job looks for the next. But a job that waits behind a long job, or behind
-//! another task that holds its thread, would wait beside an idle thread. With a watch it waits for about [`EVERY`].
+//! another task that holds its thread, would wait although a thread is idle. With a watch it waits for about [`EVERY`].
 //!
 //! Invariant: while a job waits, the watch is on or about to be. A submitter counts its job before it checks whether the
 //! watch is on. The thread marks the watch as off before it checks a last time for waiting jobs.
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_beside_an_idle_thread_causes_wakes_until_it_runs() {
+    fn a_waiting_job_wakes_idle_threads_until_it_runs() {
         let queue = Arc::new(Queue::new(4));
         let (woken, wakes) = mpsc::channel();
         let watch = Watch::start(&queue, 2, move || woken.send(()).unwrap()).unwrap();

@@ -148,7 +148,7 @@ pub(super) fn chunked_in_1_0_is_the_last(probe: &Probe) -> Result<(), String> {
 }
 
 /// Both together are an attempt to smuggle a request. RFC 9112 (6.1) lets a server refuse, or use `chunked` and close.
-pub(super) fn a_length_beside_chunked_is_refused(probe: &Probe) -> Result<(), String> {
+pub(super) fn a_length_with_chunked_is_refused(probe: &Probe) -> Result<(), String> {
     let put = Put::of(-7016);
     let length = format!("Content-Length: {}\r\n", put.n());
     let both = [format!("{length}Transfer-Encoding: chunked\r\n"), format!("Transfer-Encoding: chunked\r\n{length}")];

@@ -45,8 +45,8 @@ pub enum Group {
     /// The end of a message, as RFC 9112 requires it. A server that fails one of these can be made to answer a request
     /// that no client sent.
     Framing,
-    /// The end of a message, where the RFC leaves a choice and the contract is strict: a bare LF, a length beside
-    /// `chunked`.
+    /// The end of a message, in cases in which the RFC leaves a choice and the contract is strict: a bare LF, a length
+    /// together with `chunked`.
     FramingLenient,
     /// Request lines and fields.
     Head,
@@ -134,7 +134,7 @@ properties! {
         chunked_in_1_0_is_the_last,
     }
     FramingLenient: framing {
-        a_length_beside_chunked_is_refused,
+        a_length_with_chunked_is_refused,
         chunked_is_the_only_coding,
         a_bare_lf_ends_no_line,
         bare_cr_and_control_bytes_are_refused,
@@ -160,7 +160,7 @@ pub struct AddressReport {
     pub held: Vec<Cow<'static, str>>,
     /// The properties that do not hold.
     pub failed: Vec<Failed>,
-    /// The properties that did not run because the time was over. A silent server takes all of it.
+    /// The properties that did not run because the time was over. A silent server uses up the time.
     pub not_run: Vec<Cow<'static, str>>,
 }
 

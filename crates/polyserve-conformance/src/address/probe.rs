@@ -58,7 +58,7 @@ impl Probe {
         let mut client = self.client()?;
         let sent = client.send(bytes);
         let (answers, ending) = client.end();
-        drop(sent); // a server that refuses a request may not read all of it
+        drop(sent); // a server that refuses a request may leave a part unread
         Ok(ProbeResult { statuses: statuses(&answers), ending })
     }
 

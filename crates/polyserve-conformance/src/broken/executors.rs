@@ -27,7 +27,7 @@ pub enum Fault {
     ReordersJobs,
     /// A job runs under the queue's lock.
     RunsUnderLock,
-    /// Every 50th job wakes nobody.
+    /// Every 50th job wakes no worker.
     LosesWakeups,
     /// A panic ends the worker.
     KilledByPanic,

@@ -70,7 +70,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Whether the connection ended before the first byte of an answer, where a server may close it.
+    /// Whether the connection ended before the first byte of an answer. A server may close it there.
     pub fn is_clean(&self) -> bool {
         matches!(self.ending, Some(Ending::Closed | Ending::Reset)) && self.received == 0
     }

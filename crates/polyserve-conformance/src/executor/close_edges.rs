@@ -195,8 +195,8 @@ pub fn a_panic_that_panics_as_it_is_dropped_costs_no_worker(subject: &ExecutorSu
     Outcome::Held
 }
 
-/// A close with a deadline drops queued jobs whose captured values panic in their destructor. It still returns.
-pub fn a_captured_value_that_panics_as_a_deadline_drops_it_harms_nobody(subject: &ExecutorSubject) -> Outcome {
+/// A close with a deadline drops queued jobs. It returns even if the destructors of their captured values panic.
+pub fn captured_values_that_panic_when_a_deadline_drops_them_are_harmless(subject: &ExecutorSubject) -> Outcome {
     if let Some(not_run) = needs_workers(subject) {
         return not_run;
     }

@@ -132,8 +132,8 @@ fn submit_until_closed(executor: &dyn Executor, taken: &Count, ran: &Count) {
     }
 }
 
-/// A close whose deadline passes while jobs are stuck returns, and says how many threads it left behind; idle workers
-/// are not among them. The stuck jobs are not harmed.
+/// If jobs are stuck at the deadline, the close returns the number of threads that it left behind. Idle workers are not
+/// among them. The stuck jobs can still end.
 pub fn close_with_a_deadline_leaves_a_stuck_thread_and_says_so(subject: &ExecutorSubject) -> Outcome {
     for (stuck, wait) in [(1, Duration::ZERO), (1, Duration::from_millis(20)), (2, Duration::from_millis(20))] {
         let (pool, go_on, dropped) = (subject.pool(3, 16), subject.count(), subject.count());
@@ -150,14 +150,14 @@ pub fn close_with_a_deadline_leaves_a_stuck_thread_and_says_so(subject: &Executo
         }
         assert!(started.reaches(stuck), "{} of {stuck} jobs started", started.get());
         assert_eq!(pool.close(Some(Instant::now() + wait)), stuck, "threads left behind with {stuck} jobs stuck");
-        assert_eq!(dropped.get(), 0, "stuck jobs whose captured values were dropped");
+        assert_eq!(dropped.get(), 0, "captured values of stuck jobs that were dropped");
         go_on.add();
         assert!(ended.reaches(stuck) && dropped.reaches(stuck), "a stuck job did not end when it could");
     }
     Outcome::Held
 }
 
-/// A close whose deadline passes drops what is still queued, unrun.
+/// When its deadline passes, a close drops the queued jobs without running them.
 pub fn close_with_a_deadline_drops_what_is_queued(subject: &ExecutorSubject) -> Outcome {
     if subject.has_unbounded_workers() {
         return Outcome::NotRun(String::from("its workers are declared unbounded, so that no job is ever queued"));
@@ -221,8 +221,8 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("Linux lists the threads of a process").count()
 }
 
-/// What a job has captured is dropped once, whatever becomes of it: it ran, it panicked, it was rejected, or it was
-/// never run because a deadline came first.
+/// The captured values of a job are dropped once: if the job ran, panicked, was rejected, or was not run because a
+/// deadline passed.
 pub fn captured_values_are_dropped_exactly_once(subject: &ExecutorSubject) -> Outcome {
     let (pool, go_on, dropped) = (subject.pool(1, 4), subject.count(), subject.count());
     let job = |token: Token, panics: bool| {

@@ -59,7 +59,7 @@
 //!
 //! # Layout
 //!
-//! * `running`: jobs run, once, in parallel, in order, and a panic harms nobody else.
+//! * `running`: jobs run once, in parallel and in order, and a panic affects no other job.
 //! * `refusing`: a full queue, and room that comes back.
 //! * `closing`: what becomes of queued jobs, of threads, and of captured values.
 //! * `close_edges`: closing after a deadline, from a worker, against submitters, and with destructors that panic.
@@ -79,10 +79,10 @@ use polyserve_core::Executor;
 use crate::property::kit;
 
 pub use close_edges::{
-    a_captured_value_that_panics_as_a_deadline_drops_it_harms_nobody,
     a_drop_does_not_wait_for_what_a_deadline_left_behind, a_job_that_races_with_the_close_is_run_once_or_handed_back,
     a_later_close_may_wait_longer, a_panic_that_panics_as_it_is_dropped_costs_no_worker,
     a_worker_that_comes_free_after_the_deadline_runs_nothing_more, a_workers_thread_local_may_close_the_executor,
+    captured_values_that_panic_when_a_deadline_drops_them_are_harmless,
     what_is_queued_behind_a_workers_close_still_runs, workers_that_close_their_own_executor_do_not_wait_for_each_other,
 };
 pub use closing::{
@@ -122,7 +122,7 @@ kit! {
         drop_joins_the_workers,
         captured_values_are_dropped_exactly_once,
         a_job_that_drops_the_last_handle_does_not_deadlock,
-        a_captured_value_that_panics_as_a_deadline_drops_it_harms_nobody,
+        captured_values_that_panic_when_a_deadline_drops_them_are_harmless,
         a_drop_does_not_wait_for_what_a_deadline_left_behind,
         a_job_that_races_with_the_close_is_run_once_or_handed_back,
         a_later_close_may_wait_longer,

@@ -13,7 +13,7 @@ use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 
 use super::ExecutorSubject;
 
-/// An executor that is left behind, threads and all, where a property fails: it may well hang.
+/// An executor. If a property fails, it is left behind with its threads, because it may hang.
 pub(super) struct Pool {
     executor: Option<Arc<dyn Executor>>,
     patience: Duration,
@@ -51,7 +51,7 @@ impl ExecutorSubject {
     ///
     /// # Panics
     ///
-    /// Where it panics, or does not end.
+    /// Panics if `act` panics or does not end in time.
     pub(super) fn within<T: Send + 'static>(&self, what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
         within(self.patience, what, act)
     }
@@ -139,7 +139,7 @@ pub(super) fn ask_again_and_again(executor: &dyn Executor, job: Job, patience: D
     let deadline = Instant::now() + patience;
     let mut job = job;
     while let Err(rejected) = executor.execute(job) {
-        assert_eq!(rejected.reason, RejectedReason::Full, "nobody has closed the executor");
+        assert_eq!(rejected.reason, RejectedReason::Full, "the executor was not closed");
         assert!(Instant::now() < deadline, "there was no room for a job within {patience:?}");
         job = rejected.job;
         thread::yield_now();

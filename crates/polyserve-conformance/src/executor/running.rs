@@ -1,4 +1,4 @@
-//! Properties of running: jobs run, once, in parallel, in order, and a panic harms nobody else.
+//! Properties of running: jobs run once, in parallel and in order, and a panic affects no other job.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -122,7 +122,7 @@ pub fn never_more_than_its_workers(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Where it is declared, one worker runs jobs in the order in which they were submitted.
+/// An executor that declares it runs jobs in the order in which they were submitted, if it has one worker.
 pub fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
     if !subject.keeps_the_order() {
         return Outcome::NotRun(String::from("it is not declared to keep the order"));

@@ -22,8 +22,8 @@ use crate::client::{Client, Ending, Response};
 
 /// Records `clients` clients of the server at `addr`. Each keeps its connection for as long as the server does.
 ///
-/// Every key of the script is removed first. A removal whose answer was lost may take effect later, so it is in the
-/// recording as an operation of an own process, from number `clients` on.
+/// Every key of the script is removed first. If the answer to a removal was lost, the removal may take effect later. So
+/// the recording has it as an operation of a process of its own, from number `clients` on.
 pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Duration, watch: &Watch) -> Recording {
     let mut recording = Recording::default();
     let mut cleaner = HttpClient::new(addr, patience);
@@ -47,12 +47,12 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
     }
     drop(cleaner);
     // Locked until all threads have started, so that they begin together.
-    let (next, gate) = (AtomicU64::new(0), RwLock::new(()));
+    let (next, start_lock) = (AtomicU64::new(0), RwLock::new(()));
     let start = Instant::now();
     let run = |process: u32| {
         let (mut client, mut operations) = (HttpClient::new(addr, patience), Vec::new());
-        if gate.read().is_err() {
-            return (operations, None); // there are not as many threads as clients
+        if start_lock.read().is_err() {
+            return (operations, None); // a client's thread could not be started
         }
         while !watch.is_stopped() {
             let number = next.fetch_add(1, Relaxed);
@@ -72,7 +72,7 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
         (operations, None)
     };
     thread::scope(|scope| {
-        let (run, closed) = (&run, write(&gate));
+        let (run, closed) = (&run, write(&start_lock));
         let threads: Vec<_> = (0..clients).map(|process| scope.spawn(move || run(process))).collect();
         drop(closed);
         for thread in threads {

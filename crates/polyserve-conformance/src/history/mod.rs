@@ -216,7 +216,7 @@ impl History {
         &self.operations
     }
 
-    /// The number of operations whose answer was lost.
+    /// The number of operations with a lost answer.
     pub fn unknown(&self) -> usize {
         self.operations.iter().filter(|operation| operation.is_unknown()).count()
     }

@@ -8,9 +8,9 @@
 //!
 //! * Values are unique. Once a key has a value, nothing may replace it until the last get that sees it has been
 //!   called. A value that no get sees is like any other such value: [`KeyState::Present`].
-//! * A replacement whose value is not seen has no effect but to need a value.
+//! * If no get sees the value of a replacement, the replacement only requires that the key has a value.
 //! * An operation that may or may not have taken effect matters only if a key must be present and is absent, or the
-//!   reverse. A put whose value was seen is different: it took effect before the first get that saw it returned.
+//!   reverse. A put is different if a get saw its value: the put took effect before the first such get returned.
 
 use std::collections::HashMap;
 
@@ -93,10 +93,11 @@ pub(super) struct Register<'a> {
 /// A part of a key's operations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// Operations that ended before are not part of it, and the key may have any earlier state then. `None` means from
-    /// the start, when the key was absent.
+    /// The window excludes operations that ended before this time. The key may have any earlier state then. `None`
+    /// means from the start, when the key was absent.
     pub(super) from: Option<u64>,
-    /// Operations that begin after it are not part of it. Operations that end after it need not have taken effect.
+    /// The window excludes operations that begin after this time. Operations that end after it need not have taken
+    /// effect.
     pub(super) until: u64,
 }
 

@@ -19,7 +19,7 @@ pub struct Violation {
     /// others did.
     pub core: Vec<Operation>,
     /// Puts of values that they saw, if these puts are not among them.
-    pub beside: Vec<Operation>,
+    pub observed_puts: Vec<Operation>,
     /// The violation in one sentence.
     pub sentence: String,
 }
@@ -32,24 +32,24 @@ const LINE: usize = 32;
 impl Violation {
     pub(super) fn new(register: &Register<'_>, core: &Core) -> Self {
         let all = register.operations;
-        let mut beside: Vec<u32> = Vec::new();
+        let mut observed_puts: Vec<u32> = Vec::new();
         for &place in &core.places {
             let Action::Get(Some(ReadValue::Value(value))) = all[place].action else { continue };
-            beside
+            observed_puts
                 .extend(register.puts.get(&value).filter(|put| core.places.binary_search(&(**put as usize)).is_err()));
         }
-        beside.sort_unstable();
-        beside.dedup();
+        observed_puts.sort_unstable();
+        observed_puts.dedup();
         let stuck = &all[core.stuck];
         let core: Vec<Operation> = core.places.iter().map(|place| all[*place]).collect();
         let sentence = sentence(register, &core, stuck);
-        let beside = beside.into_iter().map(|place| all[place as usize]).collect();
-        Self { key: stuck.key, of: all.len(), core, beside, sentence }
+        let observed_puts = observed_puts.into_iter().map(|place| all[place as usize]).collect();
+        Self { key: stuck.key, of: all.len(), core, observed_puts, sentence }
     }
 }
 
 /// The operation's client and kind.
-fn whose(operation: &Operation) -> String {
+fn subject_phrase(operation: &Operation) -> String {
     let name = match operation.action {
         Action::Get(_) => String::from("get"),
         Action::Put(value, _) => format!("put of {value}"),
@@ -59,7 +59,7 @@ fn whose(operation: &Operation) -> String {
 }
 
 /// The operation's answer, as part of a sentence.
-fn said(operation: &Operation) -> String {
+fn answer_phrase(operation: &Operation) -> String {
     match operation.action {
         Action::Get(Some(ReadValue::Value(value))) => format!("saw {value}"),
         Action::Get(_) => String::from("saw nothing"),
@@ -76,12 +76,12 @@ fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> S
     let few = if core.len() > 1000 { &[] } else { core };
     for get in few {
         let Action::Get(Some(ReadValue::Value(value))) = get.action else { continue };
-        let saw = format!("{} saw {value}", whose(get));
+        let saw = format!("{} saw {value}", subject_phrase(get));
         let Some(put) = register.puts.get(&value).map(|place| register.operations[*place as usize]) else {
             return format!("{saw}, which no client has put.");
         };
         if put.called > get.returned {
-            return format!("{saw} and returned before {} began.", whose(&put));
+            return format!("{saw} and returned before {} began.", subject_phrase(&put));
         }
         let shown = core.iter().filter(|other| other.end() < get.called).find_map(|other| {
             let gone = gone_by(register, &put, other)?;
@@ -96,31 +96,34 @@ fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> S
         2 => String::from("whichever of the two was first"),
         _ => String::from("in whatever order they took effect"),
     };
-    format!("{} {}, which cannot be, {others}.", whose(stuck), said(stuck))
+    format!("{} {}, which cannot be, {others}.", subject_phrase(stuck), answer_phrase(stuck))
 }
 
 /// How `other` shows that the value of `put` was no longer there, if it does.
 fn gone_by(register: &Register<'_>, put: &Operation, other: &Operation) -> Option<String> {
     let came_after = |operation: &Operation| operation.called > put.end();
     match other.action {
-        Action::Put(..) => came_after(other).then(|| format!(", which {} had replaced before it began", whose(other))),
+        Action::Put(..) => {
+            came_after(other).then(|| format!(", which {} had replaced before it began", subject_phrase(other)))
+        }
         Action::Remove(Some(Removed::Removed)) => {
-            came_after(other).then(|| format!(", which {} had removed before it began", whose(other)))
+            came_after(other).then(|| format!(", which {} had removed before it began", subject_phrase(other)))
         }
         Action::Get(Some(ReadValue::Value(value))) => {
             let newer = register.operations[*register.puts.get(&value)? as usize];
-            came_after(&newer).then(|| format!(" after {} had seen {value}, which was put later", whose(other)))
+            came_after(&newer)
+                .then(|| format!(" after {} had seen {value}, which was put later", subject_phrase(other)))
         }
-        _ => came_after(other).then(|| format!(" after {} had found nothing there any more", whose(other))),
+        _ => came_after(other).then(|| format!(" after {} had found nothing there any more", subject_phrase(other))),
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, of, core, beside, sentence } = self;
+        let Self { key, of, core, observed_puts, sentence } = self;
         writeln!(f, "key {key}: {sentence}")?;
         let mut rows: Vec<(&Operation, bool)> = core.iter().map(|one| (one, true)).collect();
-        rows.extend(beside.iter().map(|one| (one, false)));
+        rows.extend(observed_puts.iter().map(|one| (one, false)));
         rows.sort_by_key(|(operation, _)| (operation.called, operation.end()));
         let start = rows.first().map_or(0, |(operation, _)| operation.called);
         let end = rows.iter().map(|(operation, _)| operation.end()).filter(|end| *end != u64::MAX).max();
@@ -140,7 +143,7 @@ impl fmt::Display for Violation {
         if rows.len() > SHOWN {
             writeln!(f, "  and {} more", rows.len() - SHOWN)?;
         }
-        if !beside.is_empty() {
+        if !observed_puts.is_empty() {
             writeln!(f, "  (in parentheses: the puts of the values that were seen)")?;
         }
         let count = core.len();

@@ -60,11 +60,11 @@ impl fmt::Debug for Reference {
 
 /// A map that one thread owns. Operations queue up for the thread, which completes their promises. Answers later.
 pub struct LaterReference {
-    operations: Option<Sender<Operation>>,
+    operations: Option<Sender<MapOperation>>,
     owner: Option<JoinHandle<()>>,
 }
 
-type Operation = Box<dyn FnOnce(&mut EntityMap) + Send>;
+type MapOperation = Box<dyn FnOnce(&mut EntityMap) + Send>;
 
 impl LaterReference {
     fn ask<T: Send + 'static>(
@@ -84,7 +84,7 @@ impl LaterReference {
 
 impl Default for LaterReference {
     fn default() -> Self {
-        let (operations, queue) = mpsc::channel::<Operation>();
+        let (operations, queue) = mpsc::channel::<MapOperation>();
         let owner = thread::spawn(move || {
             let mut map = EntityMap::new();
             queue.into_iter().for_each(|operation| operation(&mut map));

@@ -73,7 +73,7 @@ pub(super) fn outcome<T>(patience: Duration, what: &str, answer: Answer<Result<T
     let Ok(result) = answer.wait_until(deadline) else {
         panic!("{what} has not answered within {patience:?}");
     };
-    // The last poll, at the deadline, finds an answer whose waker was never woken. An executor would not poll again.
+    // The last poll, at the deadline, also finds an answer that never woke its waker. An executor would not poll again.
     let late = later && Instant::now() >= deadline;
     assert!(!late, "{what} was answered, but the waiting thread was not woken within {patience:?}");
     result

@@ -12,7 +12,7 @@ use polyserve_core::{Connections, Drain};
 use super::keep_alive::echo;
 use super::limits::BODY_AWAITED;
 use super::live::eventually;
-use super::services::{Gate, Large, let_pass};
+use super::services::{HeldAnswers, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, pattern, request, with_body};
 use crate::client::{Client, Ending};
@@ -162,8 +162,8 @@ pub fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) ->
     Outcome::Held
 }
 
-/// The drain reads and serves a request whose head arrived before the shutdown, and the answer says `Connection:
-/// close`.
+/// If the head of a request arrived before the shutdown, the drain reads and serves the request. The answer has
+/// `Connection: close`.
 pub fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
@@ -201,14 +201,14 @@ pub fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
 
 /// The drain waits for a deferred answer, and the answer says `Connection: close`.
 pub fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
-    let (patience, gate) = (subject.patience, Gate::new());
-    let live = subject.live(gate.clone(), |config| config.drain_grace = patience * 10);
+    let (patience, held_answers) = (subject.patience, HeldAnswers::new());
+    let live = subject.live(held_answers.clone(), |config| config.drain_grace = patience * 10);
     let mut client = live.client();
     client.send(&get("/hold")).expect("the server takes the request");
-    gate.wait_for(1, patience);
+    held_answers.wait_for(1, patience);
     let draining = live.begin_drain();
     let_pass(MEANWHILE);
-    assert_eq!(gate.release_all(), 1, "the answer is still wanted");
+    assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
     assert_eq!(client.expect_last(200).text(), "/hold");
     drop(client);
     check_counts(draining.wait(), 1, 0);
@@ -217,8 +217,8 @@ pub fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcom
 
 /// The drain serves all requests that arrived before the shutdown, also those behind a deferred answer.
 pub fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) -> Outcome {
-    let (patience, gate) = (subject.patience, Gate::new());
-    let live = subject.live(gate.clone(), |config| config.drain_grace = patience * 10);
+    let (patience, held_answers) = (subject.patience, HeldAnswers::new());
+    let live = subject.live(held_answers.clone(), |config| config.drain_grace = patience * 10);
     let mut client = live.client();
     let bodies: Vec<String> = (0..14).map(|number| format!("request {number}")).collect();
     let mut bytes = Vec::new();
@@ -227,10 +227,10 @@ pub fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) -> Ou
         bytes.extend(with_body("POST", path, "", body.as_bytes()));
     }
     client.send(&bytes).expect("the server takes the requests");
-    gate.wait_for(1, patience);
+    held_answers.wait_for(1, patience);
     let draining = live.begin_drain();
     let_pass(MEANWHILE);
-    assert_eq!(gate.release_all(), 1, "the answer is still wanted");
+    assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
     for (number, body) in bodies.iter().enumerate() {
         let expected = if number == 9 { "/hold" } else { body };
         let answer = if number == 13 { client.expect_last(200) } else { client.expect(200) };

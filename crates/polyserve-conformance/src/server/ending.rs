@@ -12,7 +12,7 @@ use super::drain::check_counts;
 use super::keep_alive::echo;
 use super::limits::BODY_AWAITED;
 use super::live::{eventually, within};
-use super::services::{Blocking, Gate, OpenOnDrop};
+use super::services::{Blocking, HeldAnswers, OpenOnDrop};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::{Client, Ending};
@@ -24,16 +24,16 @@ const SHORT: Duration = Duration::from_millis(200);
 /// Checks that the address is closed. A process that another test starts at this moment holds a copy of every
 /// descriptor until it executes its program, so the kernel may close the listener a little later.
 #[track_caller]
-fn check_nobody_listens(subject: &ServerSubject, addr: SocketAddr) {
+fn check_is_closed(subject: &ServerSubject, addr: SocketAddr) {
     let closed = eventually(subject.patience, || TcpStream::connect(addr).is_err());
     assert!(closed, "the address still accepts connections");
 }
 
 /// Requests that have not ended at the deadline are cut and counted, and get no part of an answer. Tested with a
-/// request without its body, and with one whose answer does not come.
+/// request without its body, and with a request that the service never answers.
 pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome {
-    let gate = Gate::new();
-    let live = subject.live(gate.clone(), |_| ());
+    let held_answers = HeldAnswers::new();
+    let live = subject.live(held_answers.clone(), |_| ());
     let mut reading = live.client();
     reading.ask(&request("POST", "/", BODY_AWAITED), 100);
     let drain = live.shutdown_within(SHORT);
@@ -41,15 +41,15 @@ pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome 
     assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", reading.show());
     check_counts(drain, 0, 1);
 
-    let live = subject.live(gate.clone(), |_| ());
+    let live = subject.live(held_answers.clone(), |_| ());
     let mut waiting = live.client();
     waiting.send(&get("/hold")).expect("the server takes the request");
-    gate.wait_for(1, subject.patience);
+    held_answers.wait_for(1, subject.patience);
     let drain = live.shutdown_within(SHORT);
     let (bytes, ending) = waiting.end();
     assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", waiting.show());
     check_counts(drain, 0, 1);
-    assert!(gate.all_abandoned(), "the server that has ended still holds an answer");
+    assert!(held_answers.all_abandoned(), "the server that has ended still holds an answer");
     Outcome::Held
 }
 
@@ -69,7 +69,7 @@ pub fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
     assert_eq!((drain.answered, drain.cut, drain.stuck), (1, 0, 1), "a stuck request is not cut as well: {drain}");
     let (bytes, ending) = client.end();
     assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", client.show());
-    check_nobody_listens(subject, addr);
+    check_is_closed(subject, addr);
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
     subject.try_serve(&server, addr, Arc::new(Echo)).expect("the port is free").ask(&get("/"), 200);
     Outcome::Held
@@ -109,7 +109,7 @@ pub fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome {
     let addr = live.addr;
     live.ask(&get("/"), 200);
     check_counts(live.shutdown(), 1, 0);
-    check_nobody_listens(subject, addr);
+    check_is_closed(subject, addr);
     let again = subject.try_serve(&server, addr, Arc::new(Echo)).expect("the port is free");
     assert_eq!(again.addr, addr);
     again.ask(&get("/"), 200);
@@ -139,15 +139,15 @@ pub fn one_server_serves_several_times(subject: &ServerSubject) -> Outcome {
 /// Dropping a running server is a shutdown with no grace: it returns before a deferred answer, and closes the
 /// listener.
 pub fn dropping_it_ends_it(subject: &ServerSubject) -> Outcome {
-    let gate = Gate::new();
-    let live = subject.live(gate.clone(), |_| ());
+    let held_answers = HeldAnswers::new();
+    let live = subject.live(held_answers.clone(), |_| ());
     let addr = live.addr;
     let mut client = live.client();
     client.send(&get("/hold")).expect("the server takes the request");
-    gate.wait_for(1, subject.patience);
+    held_answers.wait_for(1, subject.patience);
     live.drop_it();
     assert_ne!(client.end().1, Ending::Silent, "the connection does not end\n{}", client.show());
-    check_nobody_listens(subject, addr);
+    check_is_closed(subject, addr);
     Outcome::Held
 }
 

@@ -9,21 +9,12 @@ use std::time::{Duration, Instant};
 use polyserve_core::service::Echo;
 use polyserve_core::{Connections, ServerConfig};
 
-use super::live::eventually;
+use super::live::{StopOnDrop, eventually};
 use super::services::Sleepy;
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::Client;
 use crate::property::Outcome;
-
-/// Sets its flag when it is dropped, so that the clients of a failed property stop.
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
 
 impl ServerSubject {
     /// The smallest queue if these servers have one, else the default.
@@ -67,8 +58,8 @@ fn pipeline_without_pause(addr: SocketAddr, patience: Duration, done: &AtomicBoo
 /// A client that pipelines without a pause does not keep a second client from being served, also with one worker and a
 /// queue of one.
 ///
-/// A multiplexed server serves the two in turn. A server whose connections hold threads ends the first connection with an
-/// answer that says `Connection: close`, once the second client waits for its thread.
+/// A multiplexed server serves the two in turn. If connections hold threads, the server ends the first connection with
+/// a `Connection: close` answer when the second client waits for its thread.
 pub fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) -> Outcome {
     let (workers, queue, patience) = (subject.workers_or_pool(1), subject.smallest_queue(), subject.patience);
     let live = subject.live(Arc::new(Echo), |config| {

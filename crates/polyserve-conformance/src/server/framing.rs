@@ -1,4 +1,4 @@
-//! The end of a request: lengths, chunks, and messages whose end is in doubt.
+//! The end of a request: lengths, chunks, and messages with an ambiguous end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,8 +98,8 @@ pub fn a_repeated_length_must_agree(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A length beside `Transfer-Encoding` is 400, and the connection ends: it is an attempt to smuggle a request.
-pub fn length_beside_chunked_is_refused(subject: &ServerSubject) -> Outcome {
+/// A length together with `Transfer-Encoding` is 400, and the connection ends: such a request may smuggle another one.
+pub fn length_with_chunked_is_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for fields in [
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
@@ -225,7 +225,7 @@ pub fn broken_chunks_are_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A chunk whose size exceeds any body.
+/// Sends a chunk with a size that exceeds any body.
 #[track_caller]
 fn too_large_a_chunk(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| {
@@ -257,7 +257,7 @@ pub fn what_chunks_carry_is_bounded(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// After a message whose end is in doubt, nothing on its connection is answered.
+/// After a message with an ambiguous end, no request of its connection is answered.
 pub fn nothing_follows_a_doubtful_message(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let hidden = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";

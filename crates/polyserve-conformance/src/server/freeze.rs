@@ -10,7 +10,7 @@ use super::services::let_pass;
 use super::subject::ServerSubject;
 use super::wire::get;
 use crate::client::Client;
-use crate::property::{ChildSide, Outcome, ServingChild, beside_child};
+use crate::property::{ChildSide, Outcome, ServingChild, with_serving_child};
 
 /// Each timeout of the server under test.
 const TIMEOUT: Duration = Duration::from_millis(600);
@@ -32,7 +32,7 @@ pub fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Outcome {
         parent.announce(live.addr);
         parent.wait_for_parent();
     };
-    beside_child(None, serve, |child| {
+    with_serving_child(None, serve, |child| {
         // A busy machine may take longer than the timeout to stop the process. Then nothing is judged.
         for _ in 0..10 {
             match stop_and_ask(subject, child) {

@@ -250,7 +250,7 @@ pub fn a_description_comes_back_whole(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// No error repeats more than 100 bytes of the request, from any part of it.
+/// No error repeats more than 100 bytes of the request, from its head or its body.
 pub fn errors_do_not_echo_the_request(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let z = "z".repeat(5_000);

@@ -7,13 +7,13 @@ use polyserve_core::Connections;
 use polyserve_core::service::Echo;
 
 use super::keep_alive::echo;
-use super::services::{Gate, Sleepy, let_pass};
+use super::services::{HeldAnswers, Sleepy, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::{Client, Response};
 use crate::property::{Outcome, in_child_with_descriptors};
 
-/// A request whose head the server has, and whose body it waits for.
+/// The fields of a request with a body that the server has to wait for.
 pub(super) const BODY_AWAITED: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
 
 #[track_caller]
@@ -156,11 +156,11 @@ pub fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcome {
 /// The request has reached the service before the next client connects. Otherwise a server with several accepting
 /// threads may take the other client first.
 pub fn a_waiting_request_is_not_idle(subject: &ServerSubject) -> Outcome {
-    let gate = Gate::new();
-    let live = subject.live(gate.clone(), |config| config.max_connections = 1);
+    let held_answers = HeldAnswers::new();
+    let live = subject.live(held_answers.clone(), |config| config.max_connections = 1);
     let mut slow = live.client();
     slow.send(&get("/hold")).expect("the server takes the request");
-    gate.wait_for(1, subject.patience);
+    held_answers.wait_for(1, subject.patience);
     let mut other = live.client();
     let _ = other.send(&get("/"));
     if subject.shape() == Connections::One {
@@ -169,7 +169,7 @@ pub fn a_waiting_request_is_not_idle(subject: &ServerSubject) -> Outcome {
         let response = other.receive().unwrap_or_else(|failure| panic!("{failure}"));
         check_turned_away(&mut other, &response);
     }
-    assert_eq!(gate.release_all(), 1, "the answer is still wanted");
+    assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
     assert_eq!(slow.expect(200).text(), "/hold");
     drop((slow, other));
     live.ask_until_served(&get("/"));

@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -202,5 +203,14 @@ pub(super) fn eventually(patience: Duration, mut reached: impl FnMut() -> bool) 
             return false;
         }
         thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sets its flag when it is dropped, so that the clients of a failed property stop.
+pub(super) struct StopOnDrop<'a>(pub(super) &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }

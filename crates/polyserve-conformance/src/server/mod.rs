@@ -98,7 +98,7 @@ pub use fairness::{
 pub use framing::{
     a_length_is_digits, a_repeated_length_must_agree, bodies_of_every_size_come_through, broken_chunks_are_refused,
     chunked_is_the_only_coding, chunked_is_unknown_to_1_0, chunks_may_carry_more_than_data,
-    every_known_method_reaches_the_service, length_beside_chunked_is_refused, max_body_is_exact,
+    every_known_method_reaches_the_service, length_with_chunked_is_refused, max_body_is_exact,
     nothing_follows_a_doubtful_message, what_chunks_carry_is_bounded,
 };
 pub use freeze::a_stopped_process_loses_no_request;
@@ -228,7 +228,7 @@ kit! {
         max_body_is_exact,
         a_length_is_digits,
         a_repeated_length_must_agree,
-        length_beside_chunked_is_refused,
+        length_with_chunked_is_refused,
         chunked_is_the_only_coding,
         chunked_is_unknown_to_1_0,
         chunks_may_carry_more_than_data,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::live::Live;
-use super::services::{Gate, LaterRepo, PANICS, Panicky};
+use super::services::{HeldAnswers, LaterRepo, PANICS, Panicky};
 use super::status_table::{ONE, over};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, request, with_body};
@@ -14,7 +14,8 @@ fn panicky(subject: &ServerSubject) -> Live {
     subject.live(Panicky::shared(), |config| config.workers = workers)
 }
 
-/// Sends `bytes`, whose service panics, on a used connection. The answer is a 500, and other clients are still served.
+/// Sends a request that makes the service panic, on a used connection. The answer is a 500, and other clients are still
+/// served.
 #[track_caller]
 fn check(live: &Live, bytes: &[u8]) {
     let mut client = live.client();
@@ -84,14 +85,14 @@ pub fn a_panic_in_the_repos_thread_is_a_503(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// A promise whose completer is dropped is answered with its default.
+/// If its completer is dropped, a promise is answered with its default.
 pub fn a_dropped_completer_answers(subject: &ServerSubject) -> Outcome {
-    let gate = Gate::new();
-    let live = subject.live(gate.clone(), |_| ());
+    let held_answers = HeldAnswers::new();
+    let live = subject.live(held_answers.clone(), |_| ());
     let mut client = live.client();
     client.send(&get("/hold")).expect("the server takes the request");
-    gate.wait_for(1, subject.patience);
-    gate.drop_all();
+    held_answers.wait_for(1, subject.patience);
+    held_answers.drop_all();
     check_problem(&client.expect(503));
     Outcome::Held
 }
@@ -117,7 +118,7 @@ pub fn more_panics_than_workers_leave_a_serving_server(subject: &ServerSubject) 
     Outcome::Held
 }
 
-/// A panic whose payload panics when it is dropped is a 500, and other clients are still served.
+/// If the payload of a panic panics when it is dropped, the answer is a 500, and other clients are still served.
 pub fn a_panic_payload_that_panics_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     for path in ["/payload", "/payload-later", "/payload", "/payload-later"] {

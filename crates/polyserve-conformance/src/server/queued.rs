@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::Connections;
 
 use super::live::Live;
-use super::services::{Gate, let_pass};
+use super::services::{HeldAnswers, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, request, with_body};
 use crate::client::{Client, Ending};
@@ -22,12 +22,12 @@ fn holders(subject: &ServerSubject, threads: usize) -> usize {
 
 /// Opens `count` connections, and returns once the answer of each is held back by the service.
 #[track_caller]
-fn hold(live: &Live, gate: &Gate, count: usize, patience: Duration) -> Vec<Client> {
+fn hold(live: &Live, held_answers: &HeldAnswers, count: usize, patience: Duration) -> Vec<Client> {
     let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
     for client in &mut clients {
         client.send(&get("/hold")).expect("the server takes the request");
     }
-    gate.wait_for(count, patience);
+    held_answers.wait_for(count, patience);
     clients
 }
 
@@ -44,18 +44,18 @@ pub fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject
     let workers = subject.workers_or_pool(1);
     let mut late = Duration::ZERO;
     for _ in 0..ATTEMPTS {
-        let gate = Gate::new();
-        let live = subject.live(gate.clone(), |config| {
+        let held_answers = HeldAnswers::new();
+        let live = subject.live(held_answers.clone(), |config| {
             config.workers = workers;
             config.head_timeout = HEAD;
         });
-        let held = hold(&live, &gate, 1, subject.patience);
+        let held = hold(&live, &held_answers, 1, subject.patience);
         let mut whole = live.client();
         whole.send(&request("GET", "/", "Connection: close\r\n")).expect("the kernel takes the request");
         let mut half = live.client();
         half.send(b"GET / HT").expect("the kernel takes the request");
         let_pass(HEAD + QUEUED);
-        assert_eq!(gate.release_all(), 1, "the first answer is still wanted");
+        assert_eq!(held_answers.release_all(), 1, "the first answer is still wanted");
         let released = Instant::now();
         drop(held);
         whole.expect_last(200);
@@ -83,14 +83,14 @@ pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
     let holds_threads = subject.shape() == Connections::One || subject.pooled;
     let workers = subject.workers_or_pool(1);
     for last_attempt in [false, false, true] {
-        let gate = Gate::new();
-        let live = subject.live(gate.clone(), |config| config.workers = workers);
-        let mut first = hold(&live, &gate, 1, subject.patience).remove(0);
+        let held_answers = HeldAnswers::new();
+        let live = subject.live(held_answers.clone(), |config| config.workers = workers);
+        let mut first = hold(&live, &held_answers, 1, subject.patience).remove(0);
         let mut second = live.client();
         second.send(&request("GET", "/", "Connection: close\r\n")).expect("the kernel takes the request");
         // The server may need a moment to see the second connection.
         let_pass(QUEUED);
-        assert_eq!(gate.release_all(), 1, "the first answer is still wanted");
+        assert_eq!(held_answers.release_all(), 1, "the first answer is still wanted");
         let answer = first.expect(200);
         if !holds_threads {
             assert!(!answer.closes(), "nothing waits for a thread, but the answer says close\n{}", first.show());
@@ -110,13 +110,13 @@ pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
 /// The drain serves requests that wait behind busy workers when the shutdown begins.
 pub fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubject) -> Outcome {
     const WAITING: usize = 20;
-    let (patience, gate) = (subject.patience, Gate::new());
+    let (patience, held_answers) = (subject.patience, HeldAnswers::new());
     let workers = subject.workers_or_pool(2);
-    let live = subject.live(gate.clone(), |config| {
+    let live = subject.live(held_answers.clone(), |config| {
         config.workers = workers;
         config.drain_grace = patience * 10;
     });
-    let mut busy = hold(&live, &gate, holders(subject, 2), patience);
+    let mut busy = hold(&live, &held_answers, holders(subject, 2), patience);
     let mut waiting: Vec<Client> = (0..WAITING).map(|_| live.client()).collect();
     for client in &mut waiting {
         client.send(&with_body("POST", "/", "", b"hello")).expect("the kernel takes the request");
@@ -124,7 +124,7 @@ pub fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubj
     let_pass(QUEUED);
     let draining = live.begin_drain();
     let_pass(QUEUED);
-    assert_eq!(gate.release_all(), busy.len(), "the held answers are still wanted");
+    assert_eq!(held_answers.release_all(), busy.len(), "the held answers are still wanted");
     for client in &mut busy {
         client.expect_last(200);
     }

@@ -12,11 +12,11 @@ use polyserve_core::timer;
 
 use super::keep_alive::echo;
 use super::live::eventually;
-use super::services::{Gate, Large, let_pass};
+use super::services::{HeldAnswers, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, get, request, with_body};
 use crate::client::Client;
-use crate::property::{ChildSide, Outcome, beside_child, in_child, in_child_with_descriptors};
+use crate::property::{ChildSide, Outcome, in_child, in_child_with_descriptors, with_serving_child};
 
 /// The number of descriptors that this process may have. A low guess if the system does not tell.
 pub(super) fn descriptor_limit() -> usize {
@@ -49,11 +49,11 @@ fn serve_and_end(subject: &ServerSubject) {
     live.shutdown();
     drop(idle);
 
-    let gate = Gate::new();
-    let live = subject.live(gate.clone(), |_| ());
+    let held_answers = HeldAnswers::new();
+    let live = subject.live(held_answers.clone(), |_| ());
     let mut waiting = live.client();
     waiting.send(&get("/hold")).expect("the server takes the request");
-    gate.wait_for(1, subject.patience);
+    held_answers.wait_for(1, subject.patience);
     live.shutdown_within(Duration::from_millis(20));
 
     let live = subject.live(Arc::new(Large), |config| config.write_timeout = Duration::from_millis(50));
@@ -168,7 +168,7 @@ pub fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> 
         drop(files);
         super::drain::check_counts(draining.wait(), 1 + WAITING as u64, 0);
     };
-    beside_child(Some(FEW), serve, |child| {
+    with_serving_child(Some(FEW), serve, |child| {
         let connect = || Client::connect(child.addr, patience).expect("the kernel takes the connection");
         let mut waiting: Vec<Client> = (0..WAITING).map(|_| connect()).collect();
         for client in &mut waiting {
@@ -196,8 +196,8 @@ pub fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
         return Outcome::NotRun(NO_PROC.into());
     }
     in_child(|| {
-        let gate = Gate::new();
-        let held = || subject.live(gate.clone(), |config| config.linger_timeout = subject.patience);
+        let held_answers = HeldAnswers::new();
+        let held = || subject.live(held_answers.clone(), |config| config.linger_timeout = subject.patience);
         let large = subject.live(Arc::new(Large), |_| ());
         let mut clock = Clock::new();
         for (live, bytes, half_close, what) in [
@@ -216,7 +216,7 @@ pub fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
             }
             let _second = live.client();
             clock.check(what, subject.patience);
-            gate.release_all();
+            held_answers.release_all();
         }
     })
 }

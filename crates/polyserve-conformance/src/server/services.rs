@@ -59,12 +59,12 @@ fn echo(request: &Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
 
 /// Holds back the answers to `/hold...` until they are released. Echoes every other body.
 #[derive(Default)]
-pub(super) struct Gate {
+pub(super) struct HeldAnswers {
     held: Mutex<Vec<(String, Completer<Reply>)>>,
     changed: Condvar,
 }
 
-impl Gate {
+impl HeldAnswers {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self::default())
     }
@@ -96,12 +96,12 @@ impl Gate {
     }
 }
 
-impl Service for Gate {
+impl Service for HeldAnswers {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         if !request.head.path().starts_with("/hold") {
             return echo(&request, body);
         }
-        let (completer, answer) = promise(Reply::problem(Status::SERVICE_UNAVAILABLE, "The gate is gone."));
+        let (completer, answer) = promise(Reply::problem(Status::SERVICE_UNAVAILABLE, "The held answers are gone."));
         lock(&self.held).push((request.head.path().to_owned(), completer));
         self.changed.notify_all();
         answer

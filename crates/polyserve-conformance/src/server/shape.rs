@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use polyserve_core::service::Echo;
 use polyserve_core::{Connections, ServerConfig};
 
-use super::live::eventually;
+use super::live::{StopOnDrop, eventually};
 use super::resources::descriptor_limit;
-use super::services::Gate;
+use super::services::HeldAnswers;
 use super::subject::ServerSubject;
 use super::wire::{get, request, with_body};
 use crate::client::{Client, Ending};
@@ -134,7 +134,7 @@ pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcom
     std::thread::scope(|scope| {
         let (habit, done, answers) = (if one { ask_again_and_again } else { flood }, &done, &answers);
         let busy: Vec<_> = (0..3).map(|_| scope.spawn(move || habit(addr, patience, done, answers))).collect();
-        let stop = Stop(done);
+        let stop = StopOnDrop(done);
         assert!(eventually(patience, || answers.load(Ordering::SeqCst) >= 300), "the busy ones are not served");
         if one {
             for _ in 0..20 {
@@ -195,15 +195,6 @@ pub fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
         }
     });
     Outcome::Held
-}
-
-/// Stops the busy clients, also if the property fails.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 /// Ten clients that stall within a request do not stop the others, and are served when they go on.
@@ -284,13 +275,13 @@ pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outco
 
 /// Deferred answers do not block workers: with more deferred answers than workers, other requests are served.
 ///
-/// Three kinds of servers may wait, and answer all requests in the end: a server that declares it, a pool whose
-/// threads connections hold, and a server of one connection.
+/// Three kinds of servers may wait, and answer all requests in the end: a server that declares it, a pool in
+/// which connections hold threads, and a server of one connection.
 pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     const HELD: usize = 10;
     let workers = subject.workers_or_pool(2);
-    let gate = Gate::new();
-    let live = subject.live(gate.clone(), |config| config.workers = workers);
+    let held_answers = HeldAnswers::new();
+    let live = subject.live(held_answers.clone(), |config| config.workers = workers);
     let mut clients: Vec<Client> = (0..HELD).map(|_| live.client()).collect();
     for client in &mut clients {
         client.send(&request("GET", "/hold", "Connection: close\r\n")).expect("the server takes the request");
@@ -300,14 +291,14 @@ pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     let mut given = 0;
     if waits {
         let all = eventually(subject.patience, || {
-            given += gate.release_all();
+            given += held_answers.release_all();
             given == HELD
         });
         assert!(all, "{given} of {HELD} answers were asked for");
     } else {
-        gate.wait_for(HELD, subject.patience);
+        held_answers.wait_for(HELD, subject.patience);
         live.ask(&get("/"), 200);
-        assert_eq!(gate.release_all(), HELD, "every answer is still wanted");
+        assert_eq!(held_answers.release_all(), HELD, "every answer is still wanted");
     }
     for mut client in clients {
         client.expect_last(200);
@@ -317,14 +308,14 @@ pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
 
 /// A client that leaves before its deferred answer does not affect other clients.
 pub fn a_client_may_leave_before_its_answer(subject: &ServerSubject) -> Outcome {
-    let gate = Gate::new();
-    let live = subject.live(gate.clone(), |_| ());
+    let held_answers = HeldAnswers::new();
+    let live = subject.live(held_answers.clone(), |_| ());
     for _ in 0..3 {
         let mut client = live.client();
         client.send(&get("/hold")).expect("the server takes the request");
-        gate.wait_for(1, subject.patience);
+        held_answers.wait_for(1, subject.patience);
         drop(client);
-        gate.release_all();
+        held_answers.release_all();
         let mut other = live.client();
         other.ask(&get("/"), 200);
         drop(other.half_close());

@@ -218,7 +218,7 @@ pub fn put_takes_any_content_type(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// The requests of JMeter 5.6 are served, byte for byte: a PUT whose raw body has white space, line breaks and
+/// The requests of JMeter 5.6 are served, byte for byte: a PUT with white space and line breaks in its raw body and
 /// `Content-Type: text/plain; charset=UTF-8`, and the GET after it, on one connection.
 pub fn the_published_test_plan_is_served(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);

@@ -10,7 +10,7 @@ pub struct ServerSubject {
     make: Box<Make>,
     /// The declared differences from the contract. The kit tests them as well.
     pub deviations: Deviations,
-    /// Whether a connection holds a thread of a pool whose size is the configuration's `workers`.
+    /// Whether a connection holds a thread of a pool with `workers` threads, as configured.
     ///
     /// A connection that comes while all threads are held waits. If one of them is held by an idle connection, that
     /// connection is closed. Otherwise the new connection waits until another one ends or times out.
@@ -45,7 +45,7 @@ impl ServerSubject {
         self
     }
 
-    /// The same servers, whose connections hold threads of a pool.
+    /// Declares that each connection holds a thread of a pool.
     #[must_use]
     pub fn pooled(mut self) -> Self {
         self.pooled = true;
@@ -95,7 +95,7 @@ impl fmt::Debug for ServerSubject {
 pub struct Deviations {
     /// A line of the head may end with a bare LF.
     pub bare_lf_ends_a_line: bool,
-    /// A `Content-Length` beside `Transfer-Encoding: chunked` is ignored. The contract requires 400.
+    /// A `Content-Length` together with `Transfer-Encoding: chunked` is ignored. The contract requires 400.
     pub chunked_overrides_length: bool,
     /// The size of a chunk is not judged in advance: a chunk larger than any body is refused once too many of its
     /// bytes have come, or at the body timeout. The contract requires 400 or 413 at once.

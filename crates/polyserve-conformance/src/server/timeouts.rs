@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::service::Echo;
 
 use super::live::eventually;
-use super::services::{Gate, Large, Sleepy};
+use super::services::{HeldAnswers, Large, Sleepy};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, request};
 use crate::client::Client;
@@ -110,13 +110,13 @@ pub fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome
 
 /// An answer that does not come in time is 503, the connection ends, and the server drops the service's answer.
 pub fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
-    let gate = Gate::new();
-    let live = subject.live(gate.clone(), |config| config.answer_timeout = SHORT);
+    let held_answers = HeldAnswers::new();
+    let live = subject.live(held_answers.clone(), |config| config.answer_timeout = SHORT);
     let mut client = live.client();
     client.send(&get("/hold")).expect("the server takes the request");
     check_problem(&client.expect_last(503));
-    assert!(eventually(subject.patience, || gate.all_abandoned()), "the server still holds the answer");
-    assert_eq!(gate.release_all(), 0, "the server still waits for an answer that timed out");
+    assert!(eventually(subject.patience, || held_answers.all_abandoned()), "the server still holds the answer");
+    assert_eq!(held_answers.release_all(), 0, "the server still waits for an answer that timed out");
     live.ask(&get("/"), 200);
     Outcome::Held
 }

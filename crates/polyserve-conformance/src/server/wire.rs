@@ -30,7 +30,7 @@ pub(super) fn put(path: &str, body: &str) -> Vec<u8> {
     with_body("PUT", path, "Content-Type: application/json\r\n", body.as_bytes())
 }
 
-/// A request whose body is chunked, in chunks of at most `chunk` bytes.
+/// A request with a chunked body, in chunks of at most `chunk` bytes.
 pub(super) fn chunked(method: &str, path: &str, body: &[u8], chunk: usize) -> Vec<u8> {
     let mut bytes = request(method, path, "Transfer-Encoding: chunked\r\n");
     for part in body.chunks(chunk) {

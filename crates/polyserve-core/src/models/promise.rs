@@ -95,7 +95,7 @@ fn an_abandoned_answer_is_known_to_be() {
         assert!(!was_abandoned || result.is_err(), "an answer came back");
         other.join().unwrap();
         drop(result);
-        assert_eq!(Arc::strong_count(&value), 1, "the value is in nobody's hands");
+        assert_eq!(Arc::strong_count(&value), 1, "no other reference to the value is left");
     });
 }
 

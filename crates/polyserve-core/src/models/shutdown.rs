@@ -12,7 +12,7 @@ use crate::{Shutdown, promise};
 const ALL: Bounds = Bounds::up_to_all(3);
 
 #[test]
-fn its_begin_is_heard_by_who_waits_for_it() {
+fn the_begin_wakes_a_waiting_future() {
     fn body() {
         let shutdown = Shutdown::new();
         let mut begun = shutdown.begun();
@@ -45,9 +45,9 @@ fn its_begin_unparks_a_registered_thread() {
     finds(Fault::Token, DEADLOCK);
 }
 
-/// Once or twice: a hook that comes as it begins may be called by both.
+/// A hook that is added while the shutdown begins is called once or twice: by `begin`, by `on_begin`, or by both.
 #[test]
-fn its_begin_is_heard_by_a_hook() {
+fn the_begin_calls_a_hook() {
     check("shutdown: begin against a new hook", ALL, || {
         let shutdown = Shutdown::new();
         let (count, other) = (Arc::new(Count::default()), shutdown.clone());
@@ -64,7 +64,7 @@ fn its_begin_is_heard_by_a_hook() {
 /// A future that is dropped while the shutdown begins removes its own waker and no other.
 #[test]
 fn a_dropped_future_leaves_the_others() {
-    check("shutdown: begin against two who wait, one of whom leaves", Bounds::new(2, 4), || {
+    check("shutdown: begin against two waiting futures, one of them dropped", Bounds::new(2, 4), || {
         let shutdown = Shutdown::new();
         let (mut stays, mut leaves) = (shutdown.begun(), shutdown.begun());
         let (done, ended) = promise(false);

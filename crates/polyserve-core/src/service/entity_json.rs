@@ -61,8 +61,8 @@ pub(super) fn read(body: &[u8]) -> Result<Entity, NoEntity> {
     }
     // Without this check an array of the three values would be accepted.
     let is_object = body.trim_ascii_start().starts_with(b"{");
-    let read = is_object.then(|| serde_json::from_str::<Fields>(text));
-    if let Some(Ok(Fields { id, description, value })) = read {
+    let read = is_object.then(|| serde_json::from_str::<EntityFields>(text));
+    if let Some(Ok(EntityFields { id, description, value })) = read {
         return Ok(Entity { id, description, value });
     }
     Err(match (serde_json::from_str::<IgnoredAny>(text), read) {
@@ -110,7 +110,7 @@ fn is_nested_too_deeply(body: &[u8]) -> bool {
 }
 
 #[derive(Deserialize)]
-struct Fields {
+struct EntityFields {
     id: i64,
     description: String,
     value: f64,

@@ -23,8 +23,8 @@ impl<R: EntityRepo> EntityService<R> {
         Self { repo, strict_media_type: false }
     }
 
-    /// Sets whether a PUT whose `Content-Type` is not JSON is answered with 415. Off by default: the body decides,
-    /// whatever type the client declares. A PUT without `Content-Type` is accepted either way.
+    /// Sets whether a PUT with a `Content-Type` other than JSON is answered with 415. Off by default: only the body
+    /// is checked. A PUT without `Content-Type` is accepted either way.
     #[must_use]
     pub fn strict_media_type(mut self, strict: bool) -> Self {
         self.strict_media_type = strict;

@@ -64,7 +64,7 @@ pub struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// Wraps `fields`, whose names must be tokens.
+    /// Wraps `fields`. Their names must be tokens.
     pub fn new(fields: &'a [Header<'a>]) -> Self {
         Self { fields }
     }

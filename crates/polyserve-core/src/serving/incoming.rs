@@ -1,4 +1,4 @@
-//! The accept loop of a server whose main thread accepts and rejects, and serves nothing itself.
+//! The accept loop for servers in which the main thread accepts and rejects connections, and serves none itself.
 
 use std::io::{self, ErrorKind, PipeReader};
 use std::net::{TcpListener, TcpStream};

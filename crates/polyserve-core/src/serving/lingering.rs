@@ -39,7 +39,7 @@ pub struct LingeringSet {
 }
 
 impl LingeringSet {
-    /// An empty set, whose connections linger for `timeout`.
+    /// Creates an empty set. Its connections linger for `timeout`.
     pub fn new(timeout: Duration) -> Self {
         let (list, ready) = (VecDeque::new(), Vec::new());
         Self { list, timeout, next_sweep: Instant::now(), scratch: Scratch::new(), ready }
@@ -74,8 +74,8 @@ impl LingeringSet {
         }
     }
 
-    /// Discards what has come, and closes connections whose client has closed or whose time is up. Does nothing if the
-    /// last sweep was less than 10 ms ago.
+    /// Discards the bytes that have arrived, and closes a connection if its client has closed or its time is up. Does
+    /// nothing if the last sweep was less than 10 ms ago.
     pub fn sweep(&mut self) {
         let now = Instant::now();
         if self.list.is_empty() || now < self.next_sweep {

@@ -75,17 +75,17 @@ impl OpenConnection {
 #[derive(Debug)]
 pub struct OpenConnections {
     threads: usize,
-    state: Mutex<State>,
+    state: Mutex<ConnectionSets>,
     empty: Condvar,
     /// The number of connections that want a thread, and for which none is free or about to be.
     short: AtomicUsize,
-    /// Connections that become idle report themselves in `State::idle`.
+    /// Connections that become idle report themselves in `ConnectionSets::idle`.
     tracks: AtomicBool,
     start: Instant,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ConnectionSets {
     open: Vec<Arc<OpenConnection>>,
     /// Connections that wait for a thread.
     waiting: usize,
@@ -168,7 +168,7 @@ impl OpenConnections {
         lock(&self.state).waiting
     }
 
-    fn insert(&self, state: &mut State, stream: TcpStream) -> Arc<OpenConnection> {
+    fn insert(&self, state: &mut ConnectionSets, stream: TcpStream) -> Arc<OpenConnection> {
         let connection = Arc::new(OpenConnection {
             stream,
             state: AtomicU64::new(BUSY),
@@ -263,7 +263,7 @@ impl OpenConnections {
         self.len() == 0
     }
 
-    fn notify_if_empty(&self, state: &State) {
+    fn notify_if_empty(&self, state: &ConnectionSets) {
         if state.open.is_empty() && state.waiting == 0 {
             self.empty.notify_all();
         }
@@ -283,7 +283,7 @@ impl OpenConnections {
     }
 
     /// Waits until no connection is open, and shuts those down that are open at the shutdown's deadline. Returns the number
-    /// of connections whose threads are stuck in the service's code. For the end of a drain, after
+    /// of connections with a thread that is stuck in the service's code. For the end of a drain, after
     /// [`evict_idle`](Self::evict_idle).
     pub fn finish(&self, server: &ServerState) -> usize {
         let deadline = server.shutdown.deadline().unwrap_or_else(Instant::now);
@@ -295,7 +295,7 @@ impl OpenConnections {
     }
 
     /// Evicts as many connections as want a thread that is neither free nor about to be.
-    fn settle(&self, state: &mut State) {
+    fn settle(&self, state: &mut ConnectionSets) {
         loop {
             let short = (state.waiting + state.open.len()).saturating_sub(self.threads + state.leaving);
             if self.short.load(Ordering::Relaxed) != short {
@@ -308,7 +308,7 @@ impl OpenConnections {
     }
 
     /// Evicts the connection that has been idle for longest. Returns false if none is idle.
-    fn evict_one(&self, state: &mut State) -> bool {
+    fn evict_one(&self, state: &mut ConnectionSets) -> bool {
         let mut searched = false;
         loop {
             while let Some((since, connection)) = state.idle.pop_front() {
@@ -331,7 +331,7 @@ impl OpenConnections {
 
     /// Queues the connections that have been idle for longest. If they are all that are idle, others report themselves from
     /// now on.
-    fn search(&self, state: &mut State) {
+    fn search(&self, state: &mut ConnectionSets) {
         self.tracks.store(true, Ordering::SeqCst);
         let since = |connection: &Arc<OpenConnection>| connection.state.load(Ordering::SeqCst);
         let idle = state.open.iter().map(|connection| (since(connection), connection));
@@ -346,7 +346,7 @@ impl OpenConnections {
     }
 
     /// Queues a connection that has become idle. If evictions are rare, so that the queue only grows, tracking ends.
-    fn track(&self, state: &mut State, since: u64, connection: &Arc<OpenConnection>) {
+    fn track(&self, state: &mut ConnectionSets, since: u64, connection: &Arc<OpenConnection>) {
         if state.idle.len() > SEARCH + 2 * state.open.len() {
             state.idle = VecDeque::new();
             self.tracks.store(false, Ordering::SeqCst);

@@ -48,7 +48,7 @@ impl ServerState {
         self.count_answered(session.take_answered());
     }
 
-    /// Adds answers whose last byte the kernel has accepted.
+    /// Adds to the number of answers. An answer counts when the kernel has accepted its last byte.
     pub fn count_answered(&self, answered: u64) {
         if answered > 0 {
             self.answered.fetch_add(answered, Ordering::Relaxed);

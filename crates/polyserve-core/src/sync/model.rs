@@ -68,7 +68,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Never: a thread that panics while it holds the mutex fails the model.
     #[track_caller]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-        Ok(MutexGuard { mutex: self, inner: self.inner.lock().expect("nobody panicked with it") })
+        Ok(MutexGuard { mutex: self, inner: self.inner.lock().expect("no thread panicked with this lock") })
     }
 
     /// Returns the value, without locking: the caller has the only reference.
@@ -107,7 +107,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A condition variable whose waits may time out.
+/// A condition variable. Its waits may time out.
 #[derive(Default)]
 pub struct Condvar {
     waiting: Arc<Waiting>,

@@ -1,5 +1,5 @@
 //! A server without a socket: it drives a [`Session`] by the contract of `Want`, and keeps its output.
-#![allow(dead_code)] // each test binary uses a part of it
+#![allow(dead_code)] // each test binary uses a part
 
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use polyserve_core::http1::{Env, Scratch, Session, Want};
 /// The date of every answer in these tests.
 pub(crate) const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
-/// Returns the number of bytes that the client accepts of a write with so many bytes.
+/// Takes the size of a write, and returns the number of bytes that the client accepts.
 pub(crate) type Taking = Box<dyn FnMut(usize) -> usize>;
 
 /// One connection, seen from the client's side.

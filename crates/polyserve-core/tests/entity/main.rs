@@ -415,7 +415,7 @@ fn a_failing_repo_is_503_or_500() {
 }
 
 #[test]
-fn the_repo_beside_the_server_is_the_same() {
+fn the_program_and_the_server_share_the_repo() {
     let repo = std::sync::Arc::new(MapRepo::default());
     let env = serve(std::sync::Arc::clone(&repo));
     assert_eq!(put(&env, "/", ONE).status, 201);

@@ -10,8 +10,8 @@
 //! 3. The first of several faults counts. Faults of lines come first, in the order of the lines. Then come `Host` and
 //!    `Content-Length`, framing, method, target and expectation. Within a field line the order is form, number, line
 //!    end.
-//! 4. A head whose end is not within the limit is 431. If it is the request line, it is 414, or 501 if the method alone
-//!    exceeds the limit.
+//! 4. A head that exceeds the limit is 431. If the request line exceeds it, the answer is 414, or 501 if the method alone
+//!    does.
 //! 5. A target has the bytes of a URI without a fragment; brackets may stand anywhere. The codec does not interpret the
 //!    path.
 //! 6. `Content-Length: 5, 5` on one line is 400, although RFC 9110, 8.6, allows both. Leading zeros are valid, and

@@ -58,7 +58,7 @@ impl Service for Recorder {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         let (target, method) = (request.head.target, request.head.method.as_str());
         if early_status(target).is_some() {
-            body.extend_from_slice(b"this is cut off where it panics");
+            body.extend_from_slice(b"not sent after a panic");
             return Answer::Now(early(target));
         }
         self.seen.lock().unwrap().push(Call {
@@ -73,7 +73,7 @@ impl Service for Recorder {
         if target.starts_with("/none") {
             Answer::Now(Reply::empty(Status::NO_CONTENT))
         } else if target.starts_with("/later") {
-            body.extend_from_slice(b"nobody's");
+            body.extend_from_slice(b"not used");
             later(target.starts_with("/later-panic"), target.starts_with("/later-drop"), text)
         } else if request.head.method == Method::Put {
             Answer::Now(Reply::new(Status::new(status).unwrap(), "text/plain", Body::Owned(text)))

@@ -66,7 +66,7 @@ fn an_answer_that_does_not_come() {
     assert_eq!(wire.take_output(), first());
     let expected = late(Status::SERVICE_UNAVAILABLE, "answer");
     assert_eq!((wire.time_out(), wire.take_output(), wire.answered), (LINGER, expected, 2));
-    assert!(!promised.complete("too late"), "nobody waits for it");
+    assert!(!promised.complete("too late"), "the connection waits for no value");
 }
 
 #[test]

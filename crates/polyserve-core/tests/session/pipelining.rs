@@ -65,11 +65,11 @@ fn later_answers_and_every_split() {
 
 /// Bytes in the buffer do not belong to a deferred answer, which owns its body.
 #[test]
-fn a_body_beside_a_later_answer_is_dropped() {
+fn the_body_buffer_of_a_later_answer_is_dropped() {
     let promised = Promised::default();
     let promises = promised.clone();
     let call = move |_: &polyserve_core::Request<'_>, body: &mut Vec<u8>| {
-        body.extend_from_slice(b"nobody's");
+        body.extend_from_slice(b"not used");
         promises.answer()
     };
     let env = env_by(|_| (), call, |_| None);
@@ -86,7 +86,7 @@ fn a_body_in_place_is_that_of_its_own_request() {
     let in_place = || Reply::new(Status::OK, "text/plain", Body::InPlace);
     let call = move |request: &polyserve_core::Request<'_>, body: &mut Vec<u8>| match request.head.target {
         "/later" => {
-            body.extend_from_slice(b"nobody's");
+            body.extend_from_slice(b"not used");
             polyserve_core::Answer::later(async move { in_place() })
         }
         _ => echo(request, body),

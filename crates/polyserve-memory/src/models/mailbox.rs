@@ -109,7 +109,7 @@ fn the_store_answers_all_and_ends() {
             other => panic!("{other:?}"),
         }
     }
-    check("actor: an owner, and two who ask", bounds([1, 2], [200, 20_000]), body);
+    check("actor: an owner and two callers", bounds([1, 2], [200, 20_000]), body);
     finds(Fault::Notice, DEADLOCK);
 }
 

@@ -80,7 +80,7 @@ impl Error for Full {}
 enum Page {
     /// Records, and the number of their bytes that are dead.
     Records { bytes: Vec<u8>, dead: usize },
-    /// An entity whose description is longer than [`MAX_COPIED`].
+    /// An entity with a description longer than [`MAX_COPIED`].
     Whole(Entity),
 }
 
@@ -252,7 +252,7 @@ impl Pages {
 
     /// Frees memory. If no record is left, it frees everything, because a page that stays would keep an allocator from
     /// returning the memory below it. Otherwise, if at most an eighth of the slab is in use, it frees the slab behind
-    /// the last page, whose number cannot change. That costs O(capacity), and at least a sixteenth as many pages were
+    /// the last page. The number of a page cannot change. That costs O(capacity), and at least a sixteenth as many pages were
     /// removed before: O(1) for each.
     fn free_unused(&mut self) {
         let capacity = self.pages.capacity();

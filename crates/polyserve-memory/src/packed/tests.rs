@@ -175,11 +175,11 @@ fn a_full_shard_says_so_and_loses_nothing() {
     assert!(Full.to_string().contains("full"));
     tried.check();
     assert_eq!(tried.put(full, MAX_COPIED + 1, 0.0), Err(Full));
-    assert_eq!(tried.put(1, 16, 1.0), Ok(Put::Replaced), "what fits where it was needs no room");
-    assert_eq!(tried.put(1, 200, 1.0), Err(Full), "and what does not is refused, with the old one kept");
+    assert_eq!(tried.put(1, 16, 1.0), Ok(Put::Replaced), "an entity that fits into its old record needs no new page");
+    assert_eq!(tried.put(1, 200, 1.0), Err(Full), "one that does not fit is refused, and the old one stays");
     tried.check();
     for round in 0..50_i64 {
-        // A full page is emptied whose ids are far apart.
+        // Empties a full page with ids that are far apart.
         for id in (round % 5..full).step_by(5) {
             tried.remove(id);
         }

@@ -122,7 +122,7 @@ impl Table {
         self.len
     }
 
-    /// Returns the number of entities that so many buckets hold when 7/8 of the slots are in use.
+    /// Returns the number of entities in `buckets` buckets if 7/8 of the slots are in use.
     fn capacity(buckets: usize) -> usize {
         buckets * SLOTS * 7 / 8
     }

@@ -7,7 +7,7 @@
 //! process loses no request that came in time.
 //!
 //! Cost: a read and a write for each batch of requests, a clock read for each wait. A connection that is idle for a second
-//! drops hyper's part of it.
+//! drops hyper's connection and its buffers.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -96,7 +96,7 @@ enum WaitReason {
     Write,
 }
 
-/// After this time without a request the connection drops hyper's part of it, with its buffers.
+/// The idle time after which a connection drops hyper's connection and its buffers.
 const PARKED_AFTER: Duration = Duration::from_secs(1);
 
 /// The timeout of a wait without a limit.

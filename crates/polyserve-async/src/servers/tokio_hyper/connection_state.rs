@@ -94,7 +94,7 @@ pub(super) struct RequestState {
     /// Bytes of the body that are missing before the service is called. Zero if that is not known, or if the service reads
     /// the body itself.
     pub(super) missing: u64,
-    /// The service has a body whose end hyper has not read.
+    /// The service has the body of the request, and hyper has not read its end.
     pub(super) body_is_open: bool,
     /// A part of the present answer may have been sent.
     pub(super) torn: bool,
@@ -156,7 +156,7 @@ impl ConnectionState {
         self.server().shutdown.is_begun() && self.state().nothing_follows()
     }
 
-    /// Counts an answer whose last byte hyper has.
+    /// Counts an answer when hyper has its last byte.
     pub(super) fn end_answer(&self) {
         self.state().ended += 1;
     }

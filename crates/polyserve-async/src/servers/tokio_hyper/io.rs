@@ -43,7 +43,7 @@ impl Read for HyperIo {
         let server = connection.server();
         let mut state = connection.state();
         let state = &mut *state;
-        if state.scanner.refusal().is_some() {
+        if state.scanner.chunked_error().is_some() {
             return Poll::Ready(Err(ErrorKind::InvalidData.into()));
         }
         let room = state.buffers().input.len().min(buffer.remaining());
@@ -144,8 +144,8 @@ const LOWEST: u64 = 1;
 
 /// The low-water mark of a socket: the number of bytes that must be there before the connection's task is woken.
 ///
-/// While a body of known length is awaited, a part of it is of no use. The mark is then what is missing, and the kernel
-/// keeps the parts until then. A wake-up is expensive if the connection's memory was not used for a second: hyper's
+/// While the task waits for a body of known length, parts of the body are of no use. The mark is then the number of
+/// missing bytes, and the kernel keeps the parts. A wake-up is expensive if the connection's memory was not used for a second: hyper's
 /// connection covers four or five pages. The end of the input and errors wake the task anyway.
 ///
 /// Invariants: when hyper waits for the socket, the mark is at most what hyper has yet to read of the present request.

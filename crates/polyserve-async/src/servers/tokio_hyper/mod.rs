@@ -21,11 +21,11 @@
 //!
 //! Cost: hyper's, plus a scan of the head, its validation and a copy of the answer. A read and a write for each batch of
 //! requests. A body of known length that is awaited costs two more system calls, and wakes no task before it is complete
-//! or 16 KiB of it are there. The allocator keeps the memory of connections that were busy in the same second: the resident
+//! or 16 KiB have arrived. The allocator keeps the memory of connections that were busy in the same second: the resident
 //! memory stays at about 10 KiB for each (measured on glibc; 1.8 KiB for each connection that came later).
 //!
-//! Declared deviations, which the kit expects: a bare LF ends a line of a head; a `Content-Length` beside
-//! `Transfer-Encoding: chunked` is ignored.
+//! Declared deviations, which the kit expects: a bare LF ends a line of a head; a `Content-Length` together
+//! with `Transfer-Encoding: chunked` is ignored.
 //!
 //! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: GETs per second of
 //! processor time are 0.89 of bare hyper's, and `tokio_tcp`'s are 1.29 of bare hyper's (docs/STRATEGIES.md, the table of
@@ -78,7 +78,7 @@ use super::connection_registry::{Admission, ConnectionRegistry};
 use super::connection_task::ConnectionTask;
 use super::tokio_socket::{TokioSocket, given_or_owned};
 
-/// A server whose connections are hyper's, each a task of a tokio runtime.
+/// A server on hyper. Each connection is a task of a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct TokioHyper {
     config: ServerConfig,

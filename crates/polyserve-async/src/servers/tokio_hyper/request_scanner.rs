@@ -1,6 +1,6 @@
 //! The boundaries of requests in the bytes that a connection reads, and the framing of chunked bodies.
 //!
-//! hyper does not report where a request ends in the input, and it accepts malformed chunked bodies: what another peer
+//! hyper does not report the end of a request in the input, and it accepts malformed chunked bodies: what another peer
 //! reads as the end of a body may be the middle of one to hyper. The scanner reads the same bytes before hyper does. It
 //! finds the ends of heads and bodies, and checks chunked bodies with the decoder of this project's codec.
 //!
@@ -28,7 +28,7 @@ pub(super) struct RequestScanner {
     partial: Vec<u8>,
     /// The number of complete heads.
     heads: u64,
-    /// The first request, counted from 1, whose request line contains `#`. hyper drops a fragment.
+    /// The first request with `#` in its request line, counted from 1. hyper drops a fragment.
     with_fragment: Option<u64>,
     /// Bytes scanned.
     total: u64,
@@ -61,7 +61,7 @@ pub(super) struct Position {
 
 impl RequestScanner {
     /// Scans bytes that were read. Returns how many of them hyper may have: all, unless a chunked body is malformed or too
-    /// large. In that case [`refusal`](Self::refusal) is set.
+    /// large. In that case [`chunked_error`](Self::chunked_error) is set.
     pub(super) fn scan(&mut self, bytes: &[u8], limits: &Limits) -> usize {
         let mut used = 0_usize;
         while self.refusal.is_none()
@@ -101,16 +101,16 @@ impl RequestScanner {
         };
         let line = bytes.get(..end).unwrap_or_default();
         if self.partial.is_empty() {
-            self.line(line);
+            self.end_line(line);
         } else {
             let mut whole = std::mem::take(&mut self.partial);
             whole.extend_from_slice(line);
-            self.line(&whole);
+            self.end_line(&whole);
         }
         end.saturating_add(1)
     }
 
-    fn line(&mut self, line: &[u8]) {
+    fn end_line(&mut self, line: &[u8]) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match (line.is_empty(), self.has_request_line) {
             (true, false) => {} // an empty line before a request
@@ -170,7 +170,7 @@ impl RequestScanner {
     }
 
     /// Why the present chunked body is refused.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
+    pub(super) fn chunked_error(&self) -> Option<Refusal> {
         self.refusal
     }
 
@@ -237,7 +237,7 @@ mod tests {
             let mut scanner = RequestScanner::default();
             let bytes = [head.as_slice(), body.as_bytes()].concat();
             assert_eq!(scanner.scan(&bytes, &LIMITS), head.len(), "{body:?}");
-            assert!(scanner.refusal().is_some(), "{body:?}");
+            assert!(scanner.chunked_error().is_some(), "{body:?}");
         }
     }
 }

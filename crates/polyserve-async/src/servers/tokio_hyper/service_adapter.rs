@@ -73,7 +73,7 @@ enum ServiceState {
     Gone,
 }
 
-/// A request whose body is incomplete.
+/// A request with an incomplete body.
 struct PendingRequest {
     parts: Parts,
     method: Method,
@@ -160,7 +160,7 @@ impl ServiceFuture {
         }
     }
 
-    /// Handles a request whose body is complete.
+    /// Handles a request with its complete body.
     fn call_service(&mut self, mut parts: Parts, method: Method, body: &[u8]) {
         let mut in_place = response::spare();
         let answer = head::show(&parts, |line, headers| {
@@ -256,7 +256,7 @@ impl ServiceFuture {
                     tracing::debug!(%error, "a body is malformed or incomplete");
                     let mut state = self.connection.state();
                     state.gone = state.input_ended;
-                    let refusal = state.scanner.refusal();
+                    let refusal = state.scanner.chunked_error();
                     drop(state);
                     let (status, detail) = refusal
                         .map_or((Status::BAD_REQUEST, "The body is not valid, or not whole."), |refusal| {

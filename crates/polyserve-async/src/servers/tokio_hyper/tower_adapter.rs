@@ -79,7 +79,7 @@ impl Body for RequestBody {
             }
             Poll::Ready(Some(Err(error))) => {
                 let mut state = body.connection.state();
-                state.body_refusal = state.scanner.refusal();
+                state.body_refusal = state.scanner.chunked_error();
                 Some(Err(error.into()))
             }
             Poll::Ready(None) => {
@@ -181,7 +181,7 @@ impl Drop for ServiceCall<'_> {
     }
 }
 
-/// A body whose errors are boxed.
+/// A body that boxes its errors.
 struct BoxedErrorBody<B>(Pin<Box<B>>);
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for BoxedErrorBody<B> {

@@ -1,4 +1,4 @@
-//! Repos whose deferred answers are wrong or never come.
+//! Repos with deferred answers that are wrong or never complete.
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Repos whose answers are possible one by one, and have no order together.
+//! Repos that give answers which are possible one by one, but not in any common order.
 
 use std::collections::HashMap;
 use std::mem;

@@ -48,8 +48,8 @@ flaws! {
     LosesBytesOnAShortWrite, caught by a_slow_reader_gets_a_large_answer_whole;
     /// Takes a request with two hosts.
     TakesTwoHosts, caught by any_other_host_is_refused;
-    /// Takes a length beside a transfer coding.
-    TakesLengthBesideChunked, caught by length_beside_chunked_is_refused;
+    /// Accepts a length together with a transfer coding.
+    TakesLengthWithChunked, caught by length_with_chunked_is_refused;
     /// Takes an LF alone for the end of a line.
     TakesBareLf, caught by a_bare_lf_ends_no_line;
     /// Takes white space between a field's name and its colon.
@@ -82,7 +82,7 @@ flaws! {
     LosesWakes, caught by a_later_repo_answers_the_same;
     /// Waits without a limit for a client to read.
     NeverCutsReaders, caught by a_client_that_never_reads_is_cut;
-    /// Closes a connection whose client has half-closed.
+    /// Closes the connection when its client half-closes.
     TakesHalfCloseForClose, caught by a_half_closed_client_gets_its_answers;
     /// Stops accepting after a connection without a byte.
     DiesOfAnEmptyConnection, caught by connections_without_a_request_do_not_affect_others;

@@ -224,7 +224,7 @@ fn is_host(host: &[u8]) -> bool {
 fn framing_of(parsed: &Parsed, config: &ServerConfig, flaw: Option<Flaw>) -> Result<Framing, Refusal> {
     let lengths: Vec<&[u8]> = parsed.all("Content-Length").collect();
     if parsed.all("Transfer-Encoding").next().is_some() {
-        return coding(parsed, lengths.is_empty() || flaw == Some(Flaw::TakesLengthBesideChunked));
+        return coding(parsed, lengths.is_empty() || flaw == Some(Flaw::TakesLengthWithChunked));
     }
     let Some(first) = lengths.first() else { return Ok(Framing::Length(0)) };
     let digits = !first.is_empty() && first.iter().all(u8::is_ascii_digit);

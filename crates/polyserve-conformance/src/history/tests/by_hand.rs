@@ -33,7 +33,7 @@ fn what_has_an_order_passes() {
             "2 put 5 replaced 50..60",
             "1 get 5 70..80",
         ],
-        // Two replacements of a value, whose own values no get sees.
+        // Two replacements of a value. No get sees their own values.
         &["0 put 1 created 0..10", "1 put 2 replaced 20..30", "2 put 3 replaced 20..30", "0 remove removed 40..50"],
     ];
     right.iter().for_each(|lines| assert!(passes(&history(lines)), "{lines:?}"));

@@ -21,7 +21,7 @@
 //! * `read`: from bytes to requests.
 //! * `respond`: from requests to answers.
 //! * `carry`: bytes that were received and not yet used.
-//! * `pending_body`: a request whose body is incomplete.
+//! * `pending_body`: a request with an incomplete body.
 //! * `unsent`: answers that the kernel has not accepted yet.
 
 mod carry;
@@ -235,7 +235,7 @@ impl Session {
         Poll::Ready(())
     }
 
-    /// Ends the present [`Phase`], whose timeout has passed.
+    /// Ends the present [`Phase`]. Call it if the timeout of the phase has passed.
     pub fn time_out(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
         let late = |detail| Refusal { status: Status::REQUEST_TIMEOUT, detail };
         match (&self.state, self.want) {

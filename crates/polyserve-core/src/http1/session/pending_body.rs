@@ -1,11 +1,11 @@
-//! A request whose body has not arrived completely.
+//! A request with an incomplete body.
 
 use crate::http1::chunked::Chunked;
 use crate::http1::connection_fields::Framing;
 use crate::http1::decode::Limits;
 use crate::http1::refusal::Refusal;
 
-/// A request whose body is incomplete.
+/// A request with an incomplete body.
 pub(super) struct PendingBody {
     /// The head's bytes, which are decoded again when the body is complete. Empty if the body is skipped.
     pub(super) head: Vec<u8>,
@@ -25,7 +25,7 @@ enum BodyReader {
 const RESERVED: usize = 16 * 1024;
 
 impl PendingBody {
-    /// The body of a request whose head has arrived.
+    /// Starts the body of a request. The head has arrived.
     pub(super) fn new(head: &[u8], framing: Framing) -> Self {
         let reader = match framing {
             Framing::Length(length) => BodyReader::Length(length),

@@ -129,7 +129,7 @@ impl Session {
         parsed.length
     }
 
-    /// Handles a request whose body is incomplete: refuses it early, or waits for the body.
+    /// Handles a request with an incomplete body: refuses it early, or waits for the body.
     fn await_body(&mut self, parsed: &Parsed<'_>, head: &[u8], env: &Env, scratch: &mut Scratch) {
         scratch.body.clear();
         let is_too_large = matches!(parsed.framing, Framing::Length(length) if length > env.limits.max_body as u64);
@@ -202,7 +202,7 @@ impl Session {
     }
 }
 
-/// Classifies the bytes after a request whose answer is sent now.
+/// Classifies the bytes after a request that is answered now.
 fn following(rest: &[u8], env: &Env, scratch: &Scratch) -> Following {
     if is_blank(rest) {
         Following::Nothing
@@ -213,8 +213,8 @@ fn following(rest: &[u8], env: &Env, scratch: &Scratch) -> Following {
     }
 }
 
-/// Classifies the bytes after a request whose answer was deferred. If other connections wait, they do not also wait for
-/// the answers to the next requests.
+/// Classifies the bytes after a request with a deferred answer. If other connections wait, they do not also wait for the
+/// answers to the next requests.
 fn following_deferred(rest: &[u8], scratch: &Scratch) -> Following {
     match (is_blank(rest), scratch.others_wait) {
         (true, _) => Following::Nothing,

@@ -98,7 +98,7 @@ impl Session {
         self.set_state(SessionState::Answered(exchange, reply));
     }
 
-    /// Changes the state. The old state may hold a service's future, whose drop is foreign code and may panic.
+    /// Changes the state. The old state may hold a service's future. Dropping it runs foreign code, which may panic.
     pub(super) fn set_state(&mut self, state: SessionState) {
         let old = std::mem::replace(&mut self.state, state);
         if let SessionState::Answer(_, future) = old

@@ -1,4 +1,4 @@
-//! A connection whose thread waits in `poll(2)`.
+//! A connection with a thread that waits in `poll(2)`.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
@@ -13,10 +13,10 @@ use crate::http1::Phase;
 use crate::net;
 use crate::serving::{OpenConnection, OpenConnections, ServerState, wait};
 
-/// The pause between two reads of a socket whose reading side was closed while a request was coming in.
+/// The pause between two reads of a socket if its reading side was closed while a request was arriving.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// A connection of [`OpenConnections`], whose thread waits in `poll(2)`.
+/// A connection of [`OpenConnections`]. Its thread waits in `poll(2)`.
 ///
 /// It is evicted if others wait for a thread while it is idle. A drain wakes its thread by
 /// [`OpenConnections::evict_idle`].
@@ -63,7 +63,7 @@ impl Transport for PolledSocket<'_> {
                 match net::receive(self.connection.stream(), buffer) {
                     Ok(0) if self.connection.is_evicted() && phase == Phase::Idle => return Ok(Read::Leave),
                     Ok(0) if self.connection.is_evicted() && Instant::now() < self.server.within(deadline) => {
-                        // A request had begun to come in just then; the rest of it can still be read.
+                        // A request began to arrive at the same time. Its rest can still be read.
                         thread::park_timeout(LOOK_AGAIN);
                         continue;
                     }

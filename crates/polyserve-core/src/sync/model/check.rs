@@ -129,7 +129,7 @@ fn run(bound: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
     /// Enough for three switches at the wrong time.
     const CHANGES: usize = 3;
 
-    let schedules = bound.expect("shuttle draws so many");
+    let schedules = bound.expect("shuttle needs a number of schedules");
     let mut config = Config::default();
     config.stack_size = 0x4_0000;
     config.silence_warnings = true;

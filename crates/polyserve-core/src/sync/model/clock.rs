@@ -33,7 +33,7 @@ pub fn now() -> Instant {
     *EPOCH.get_or_init(Instant::now) + CLOCK.lock().expect("no poison").now
 }
 
-/// Advances the time. Waits whose timeout is due end.
+/// Advances the time. A wait ends if its timeout is due.
 pub fn advance(time: Duration) {
     let mut clock = CLOCK.lock().expect("no poison");
     clock.now += time;

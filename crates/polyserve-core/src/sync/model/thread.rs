@@ -60,7 +60,7 @@ pub fn current() -> Thread {
 }
 
 fn parker() -> Arc<Parker> {
-    // While the thread's locals are destroyed there is none, and no other thread can have a handle of it.
+    // While the thread's locals are destroyed, it has no parker. No other thread can have a handle to a new one.
     PARKER.try_with(Arc::clone).unwrap_or_default()
 }
 
