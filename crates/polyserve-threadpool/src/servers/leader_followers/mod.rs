@@ -10,32 +10,34 @@
 //! ```
 //!
 //! At most `max_connections` are open. At the limit, the connection that has been idle for longest is closed for the new
-//! one. If none is idle, the new one is answered 503.
+//! one. If none is idle, the new one is answered 503. The cost of either is a walk over all threads.
 //!
-//! A thread that waits for a request is woken, for a shutdown or to make room, by closing the reading side of its
-//! socket. Bytes that have arrived are still read, so that no request that had come is lost.
+//! To wake a thread that waits for a request, another thread closes the reading side of its socket: a shutdown does so,
+//! and an eviction. Bytes that have arrived are still read, so no request that has arrived is lost.
 //!
 //! # Which thread accepts
 //!
-//! One thread is the leader: it waits for the listener, accepts, and serves the connection itself. It stays the leader for
-//! as long as its connection does not make it wait. The first byte of a new connection, on its way as a rule, may take a
-//! millisecond. Before any other wait (a further request, a slow reader, a deferred answer) it makes an idle thread the
-//! leader, or starts a new one. So a connection with one request costs no dispatch and no wake-up. A thread that does not
-//! lead and has finished a connection takes the next one that waits. If none waits, it stays idle for at most a second, with
-//! at most 127 others.
+//! One thread is the leader. It waits for the listener, accepts, and serves the connection itself. It stays the leader
+//! until its connection makes it wait. The wait for the first byte of a new connection is an exception: the byte is on its
+//! way as a rule, so the leader waits up to a millisecond. Before any other wait (a further request, a slow reader, a
+//! deferred answer) it makes an idle thread the leader, or starts a new one. So a connection with one request costs no
+//! dispatch and no wake-up.
+//!
+//! Another thread that has finished a connection takes the next one that waits. If none waits, it stays idle for at most a
+//! second. At most 128 threads are idle.
 //!
 //! The supervisor acts if the service holds the leader up. Every 5 ms it checks whether connections wait, and hands them to
-//! other threads: all of them if nothing was accepted for two checks; some at each check while the leader is slow; as many as
-//! there are cores if the leader is fast. If nothing happens for 100 ms, it sleeps.
+//! other threads: all of them if nothing was accepted for two checks; one for each core at each check if the leader is
+//! slow; if it is fast, only enough to keep each core busy. If nothing happens for 100 ms, it sleeps.
 //!
 //! # No lost wake-up
 //!
-//! *There is always a leader, or a thread that sees that there is none.* `led` is changed only under the lock of the thread
-//! registry. A leader gives the role away in the same step in which another thread gets its assignment. If no thread can be
-//! started, `led` is false; then the next thread that would become idle leads, and the supervisor, which goes on checking,
-//! hands over what waits. A thread that panics gives the role away when it is dropped.
+//! *There is always a leader, or a thread that sees that there is none.* `has_leader` is changed only under the lock of the
+//! thread table. A leader gives the role away in the same step in which another thread gets its assignment. If no thread
+//! can be started, `has_leader` is false. Then the next thread that would become idle leads, and the supervisor, which goes
+//! on checking, hands over the connections that wait. A thread that panics gives the role away when it is dropped.
 //!
-//! *An idle thread gets its assignment.* It is added to the idle threads, and removed, under the registry's lock. The thread
+//! *An idle thread gets its assignment.* It is added to the idle threads, and removed, under the table's lock. The thread
 //! that removes it writes the assignment and then unparks it, and an unpark that comes before the park is not lost. A thread
 //! that wants to end removes itself under the same lock. If it is not there any more, it has an assignment, or the drain has
 //! begun.
@@ -45,7 +47,7 @@
 //! supervisor sleeps. All four are sequentially consistent: one of the two sees the other.
 //!
 //! *The drain reaches every thread.* A leader that waits is woken by a pipe that stays readable. Idle threads are woken by the
-//! supervisor under the registry's lock, which also keeps others from becoming idle after it. A connection stores that it is
+//! supervisor under the table's lock, which also keeps others from becoming idle after it. A connection stores that it is
 //! idle before it loads the shutdown, and the drain looks for idle connections after the shutdown has begun.
 //!
 //! Cost: for a connection an accept, a read, a write and a close, two uncontended locks and a few shared counts; a read
@@ -55,29 +57,43 @@
 //!
 //! # Layout
 //!
-//! `shared`: the state that the threads share; `worker`: the loop of a thread; `connection_slot`: a thread's connection, as other threads
-//! see it; `blocking_io`: how a thread reads and writes; `supervisor`: hand-overs, joins and the drain.
+//! This file: the server and its supervisor, which hands connections over, joins threads and drains. `threads`: the threads
+//! and their shared state; they accept and close. `connection`: reads, writes, and the connection as other threads see it.
 //!
-//! *Wins when* the server is saturated with short connections whose requests have arrived when they are accepted: 1.2 of the
-//! requests of `pool_server/mpsc_pool` per second of processor time (`docs/DESIGN.md`). *Loses when* connections are many
-//! (memory, a switch of threads for each request), and if a service blocks: others then wait for up to 10 ms.
+//! *Wins when* the server is saturated with short connections that send their request at once: 1.2 of the requests of
+//! `pool_server/mpsc_pool` per second of processor time (`docs/DESIGN.md`). *Loses when* connections are many (memory, a
+//! switch of threads for each request), and if a service blocks: other connections then wait for up to 10 ms.
 
-mod blocking_io;
-mod connection_slot;
-mod shared;
-mod supervisor;
-mod worker;
+mod connection;
+mod threads;
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use polyserve_core::serving::bind;
-use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
-use shared::Shared;
-use supervisor::Supervisor;
+use connection::Leader;
+use polyserve_core::serving::{LingeringSet, SHUTDOWN_SLACK, bind, drain_backlog};
+use polyserve_core::sync::{lock, write};
+use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service};
+use threads::RunState;
 
-/// The server whose accepting thread also serves.
+/// How often the supervisor checks whether connections wait for a leader that is held up.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The supervisor sleeps after this number of checks without a new connection.
+const QUIET_CHECKS: u32 = 20;
+
+/// The supervisor hands over all connections that wait after this number of checks without a new connection.
+const STALLED_CHECKS: u32 = 2;
+
+/// A leader that accepts this number of connections between two checks is fast: the service does not block.
+const FAST: u64 = 32;
+
+/// The server with a thread for each connection that accepts and serves.
 #[derive(Clone, Debug)]
 pub struct LeaderFollowers {
     config: ServerConfig,
@@ -112,9 +128,242 @@ impl Server for LeaderFollowers {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let opening = bind(addr, &self.config, service)?;
-        let (local_addr, shutdown) = (opening.local_addr, opening.server.shutdown.clone());
-        let supervisor = Supervisor::new(Arc::new(Shared::new(opening)?));
+        let bound = bind(addr, &self.config, service)?;
+        let (local_addr, shutdown) = (bound.local_addr, bound.server.shutdown.clone());
+        let supervisor = LeaderSupervisor::new(Arc::new(RunState::new(bound)?));
         Running::start("leader-followers", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())
+    }
+}
+
+/// The server's own thread: hands over connections that wait too long, joins threads, and drains.
+struct LeaderSupervisor {
+    shared: Arc<RunState>,
+    /// The number of connections accepted before the last check.
+    accepted: u64,
+    /// The number of checks since that number changed.
+    unchanged: u32,
+    /// The number of threads that can run at the same time.
+    cores: usize,
+}
+
+impl LeaderSupervisor {
+    fn new(shared: Arc<RunState>) -> Self {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self { shared, accepted: 0, unchanged: 0, cores }
+    }
+
+    /// Runs until the end of the drain.
+    fn run(mut self) -> Drain {
+        let this_thread = self.shared.supervisor.get_or_init(thread::current).clone();
+        self.shared.server.shutdown.on_begin(move || this_thread.unpark());
+        self.shared.promote();
+        while !self.shared.server.shutdown.is_begun() {
+            self.join_ended();
+            lock(&self.shared.lingering).sweep();
+            self.check();
+            self.pause();
+        }
+        self.drain()
+    }
+
+    /// Hands over the connections that wait for a leader that is held up.
+    fn check(&mut self) {
+        let accepted = self.shared.accepted.load(Ordering::SeqCst);
+        self.unchanged = if accepted == self.accepted { self.unchanged.saturating_add(1) } else { 0 };
+        for _ in 0..self.max_to_hand_over(accepted - self.accepted) {
+            // `accept` has logged an error. The next check tries again.
+            let Ok(Some(stream)) = self.shared.accept() else { break };
+            self.shared.hand_over(stream);
+        }
+        self.accepted = self.shared.accepted.load(Ordering::SeqCst);
+    }
+
+    /// Returns the max number of connections to hand over now: all if no connection was accepted for a while, one for each
+    /// core if the leader is slow, and the number of cores without a running thread if the leader is fast.
+    ///
+    /// `accepted`: the number of connections accepted since the last check.
+    fn max_to_hand_over(&self, accepted: u64) -> usize {
+        if self.shared.leader.is(Leader::Polling) {
+            return 0;
+        }
+        if self.unchanged >= STALLED_CHECKS || !lock(&self.shared.table).has_leader {
+            return self.shared.server.config.backlog as usize;
+        }
+        if self.shared.leader.is(Leader::AwaitingFirstByte) {
+            return 0; // it steps back after the wait
+        }
+        let unblocked = self.shared.unblocked.load(Ordering::Relaxed);
+        if accepted < FAST { self.cores } else { self.cores.saturating_sub(unblocked) }
+    }
+
+    /// Waits until the next check. If the leader waits for the listener and there is nothing else to do, sleeps until it is
+    /// woken.
+    fn pause(&self) {
+        let shared = &self.shared;
+        if self.unchanged < QUIET_CHECKS {
+            return thread::park_timeout(CHECK_INTERVAL);
+        }
+        // In this order: a change that the loads below miss comes from a thread that sees `asleep` and wakes this one.
+        shared.asleep.store(true, Ordering::SeqCst);
+        let quiet = shared.leader.is(Leader::Polling)
+            && shared.accepted.load(Ordering::SeqCst) == self.accepted
+            && lock(&shared.table).ended.is_empty()
+            && lock(&shared.lingering).deadline().is_none()
+            && !shared.server.shutdown.is_begun();
+        if quiet {
+            thread::park();
+        } else {
+            thread::park_timeout(CHECK_INTERVAL);
+        }
+        shared.asleep.store(false, Ordering::SeqCst);
+    }
+
+    fn join_ended(&self) {
+        let mut table = lock(&self.shared.table);
+        let numbers = std::mem::take(&mut table.ended);
+        let ended: Vec<_> = numbers.iter().filter_map(|number| table.threads.remove(number)).collect();
+        drop(table);
+        for (thread, _) in ended {
+            let _ = thread.join(); // panics of the service were caught and logged
+        }
+    }
+
+    fn drain(self) -> Drain {
+        let shared = &self.shared;
+        shared.asleep.store(true, Ordering::SeqCst); // each thread that ends wakes the supervisor
+        // The shutdown has woken the leader, and no thread serves with this lock. So the lock is free soon.
+        let listener = write(&shared.listener).take();
+        for (_, entry) in lock(&shared.table).threads.values() {
+            entry.slot.close_if_idle();
+        }
+        if let Some(listener) = listener {
+            drain_backlog(listener, &shared.server, |stream| {
+                if let Some(stream) = shared.admit(stream) {
+                    shared.hand_over(stream);
+                }
+            });
+        }
+        let mut table = lock(&shared.table);
+        table.closed = true;
+        for (_, thread) in table.idle.drain(..) {
+            thread.unpark();
+        }
+        for (_, entry) in table.threads.values() {
+            entry.slot.close_if_idle();
+        }
+        drop(table);
+        let deadline = shared.server.shutdown.deadline().unwrap_or_else(Instant::now);
+        if !self.join_all_until(deadline) {
+            for (_, entry) in lock(&shared.table).threads.values() {
+                entry.slot.cut();
+            }
+            self.join_all_until(deadline + SHUTDOWN_SLACK);
+        }
+        let linger_timeout = shared.server.config.linger_timeout;
+        let mut lingering = std::mem::replace(&mut *lock(&shared.lingering), LingeringSet::new(linger_timeout));
+        lingering.finish(&shared.server);
+        shared.server.drained(lock(&shared.table).threads.len())
+    }
+
+    /// Joins threads until all have ended or `deadline` has passed. Returns whether all have ended.
+    fn join_all_until(&self, deadline: Instant) -> bool {
+        loop {
+            self.join_ended();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let all_ended = lock(&self.shared.table).threads.is_empty();
+            if all_ended || left.is_zero() {
+                return all_ended;
+            }
+            thread::park_timeout(left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+    use std::sync::Barrier;
+    use std::thread::JoinHandle;
+
+    use polyserve_core::service::Echo;
+    use polyserve_core::{Answer, Reply, Request, Status};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Two requests wait for each other in the service's own blocking code.
+    struct Meeting(Barrier);
+
+    impl Service for Meeting {
+        fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            self.0.wait();
+            Answer::Now(Reply::empty(Status::OK))
+        }
+    }
+
+    fn ask(addr: SocketAddr) -> io::Result<String> {
+        let mut stream = TcpStream::connect(addr)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn run(service: Arc<dyn Service>) -> (Arc<RunState>, SocketAddr, JoinHandle<Drain>) {
+        let addr = "127.0.0.1:0".parse().unwrap();
+        let bound = bind(addr, &ServerConfig::default(), service).unwrap();
+        let addr = bound.local_addr;
+        let shared = Arc::new(RunState::new(bound).unwrap());
+        let supervisor = LeaderSupervisor::new(Arc::clone(&shared));
+        (shared, addr, thread::spawn(move || supervisor.run()))
+    }
+
+    fn wait_until(holds: impl Fn() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < until, "the condition never holds");
+            thread::yield_now();
+        }
+    }
+
+    /// A supervisor that checked every 5 ms for ever kept an idle machine awake. A supervisor that sleeps must be woken by
+    /// the next connection, because its leader may be held up, and by a shutdown.
+    #[test]
+    fn the_supervisor_sleeps_when_idle_and_is_woken() {
+        let (shared, addr, supervisor) = run(Arc::new(Meeting(Barrier::new(2))));
+        let is_asleep = || shared.asleep.load(Ordering::SeqCst);
+        for _ in 0..3 {
+            wait_until(is_asleep);
+            for client in [(); 2].map(|()| thread::spawn(move || ask(addr))) {
+                let answer = client.join().unwrap().unwrap();
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+            }
+        }
+        wait_until(is_asleep);
+        shared.server.shutdown.begin(Instant::now() + PATIENCE);
+        assert_eq!(supervisor.join().unwrap().answered, 6);
+    }
+
+    /// A leader that waits for the next request of its connection leaves new connections to the supervisor, which is slow.
+    /// While connections are kept, silent or not, a thread must wait for the listener.
+    #[test]
+    fn there_is_a_leader_while_connections_are_kept() {
+        let (shared, addr, supervisor) = run(Arc::new(Echo));
+        let mut kept = Vec::new();
+        for round in 0..8 {
+            let mut stream = TcpStream::connect(addr).unwrap();
+            if round % 2 == 0 {
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+                stream.read_exact(&mut [0; 12]).unwrap();
+            }
+            kept.push(stream);
+            wait_until(|| shared.accepted.load(Ordering::SeqCst) == round + 1 && shared.leader.is(Leader::Polling));
+        }
+        shared.server.shutdown.begin(Instant::now() + PATIENCE);
+        assert_eq!(supervisor.join().unwrap().answered, 4);
     }
 }

@@ -1,0 +1,412 @@
+//! The threads: which one leads, which are idle, what each serves, and how many connections are open.
+//!
+//! A [`ConnectionThread`] accepts in [`RunState::accept`], serves in [`BlockingIo`] and closes in
+//! [`ConnectionThread::serve`].
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, PipeReader};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use polyserve_core::net;
+use polyserve_core::serving::{ACCEPT_BACKOFF, Bound, LingeringSet, LogThrottle, ServerState, ThreadBuffers, wait};
+use polyserve_core::sync::{lock, read};
+use rustix::event::{PollFd, PollFlags};
+
+use super::connection::{BlockingIo, ConnectionSlot, Leader, LeaderRole, LeaderStatus, as_millis, set_first_timeouts};
+
+/// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service.
+const STACK: usize = 128 * 1024;
+
+/// Max idle threads; a further one ends. Each holds its buffers.
+const MAX_IDLE_THREADS: usize = 128;
+
+/// How long a thread stays idle before it ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Max attempts to evict a connection. An attempt fails if a request arrives on the connection that was found.
+const EVICTION_ATTEMPTS: u32 = 8;
+
+/// What a thread does next.
+enum Assignment {
+    /// Accept, and wait for the listener if no connection waits.
+    Lead,
+    /// Serve this connection, which counts as open.
+    Serve(TcpStream),
+}
+
+/// The state that all threads of a run share.
+pub(super) struct RunState {
+    pub(super) server: Arc<ServerState>,
+    pub(super) table: Mutex<ThreadTable>,
+    /// Removed by the drain, so that no thread keeps the port. Locked to accept or to wait, never while serving.
+    pub(super) listener: RwLock<Option<TcpListener>>,
+    /// Readable once the shutdown has begun.
+    wake: PipeReader,
+    /// The rejected connections, until their clients have read the 503.
+    pub(super) lingering: Mutex<LingeringSet>,
+    log_throttle: LogThrottle,
+    /// The number of connections accepted since the start.
+    pub(super) accepted: AtomicU64,
+    pub(super) leader: LeaderStatus,
+    /// The number of threads that have an assignment and have not waited for a connection since.
+    pub(super) unblocked: AtomicUsize,
+    /// The supervisor sleeps until it is woken.
+    pub(super) asleep: AtomicBool,
+    pub(super) supervisor: OnceLock<Thread>,
+    /// The number of connections that count towards `max_connections`.
+    open: AtomicUsize,
+    start: Instant,
+}
+
+/// The threads of a run.
+#[derive(Default)]
+pub(super) struct ThreadTable {
+    /// By the thread's number.
+    pub(super) threads: HashMap<u64, (JoinHandle<()>, Arc<ThreadEntry>)>,
+    /// The idle threads. The last one is used first, because its caches are warm.
+    pub(super) idle: Vec<(Arc<ThreadEntry>, Thread)>,
+    /// The numbers of the threads that have ended and can be joined.
+    pub(super) ended: Vec<u64>,
+    /// There is a leader, or a thread has the assignment to lead.
+    pub(super) has_leader: bool,
+    /// The drain has begun: no thread becomes idle.
+    pub(super) closed: bool,
+    next_number: u64,
+}
+
+/// A thread, as the other threads see it.
+pub(super) struct ThreadEntry {
+    number: u64,
+    /// Written only while the thread is idle, or before it starts.
+    assignment: Mutex<Option<Assignment>>,
+    pub(super) slot: ConnectionSlot,
+}
+
+impl RunState {
+    pub(super) fn new(bound: Bound) -> io::Result<Self> {
+        set_first_timeouts(&bound.listener, &bound.server.config)?;
+        let lingering = LingeringSet::new(bound.server.config.linger_timeout);
+        Ok(Self {
+            wake: bound.server.wake_pipe()?,
+            server: Arc::new(bound.server),
+            table: Mutex::default(),
+            listener: RwLock::new(Some(bound.listener)),
+            lingering: Mutex::new(lingering),
+            log_throttle: LogThrottle::new(),
+            accepted: AtomicU64::new(0),
+            leader: LeaderStatus::new(),
+            unblocked: AtomicUsize::new(0),
+            asleep: AtomicBool::new(false),
+            supervisor: OnceLock::new(),
+            open: AtomicUsize::new(0),
+            start: Instant::now(),
+        })
+    }
+
+    /// Makes another thread the leader. The caller was the leader, or there is none.
+    pub(super) fn promote(self: &Arc<Self>) {
+        let mut table = lock(&self.table);
+        table.has_leader = false;
+        if self.server.shutdown.is_begun() {
+            return;
+        }
+        if let Err((error, _)) = self.assign(&mut table, Assignment::Lead) {
+            drop(table);
+            self.warn("cannot start a thread", &error);
+            self.wake_supervisor(); // it accepts until there is a leader
+        }
+    }
+
+    /// Passes `stream`, which counts as open, to another thread. Rejects it if no thread can be started.
+    pub(super) fn hand_over(self: &Arc<Self>, stream: TcpStream) {
+        let failed = self.assign(&mut lock(&self.table), Assignment::Serve(stream));
+        if let Err((error, assignment)) = failed {
+            self.warn("cannot start a thread", &error);
+            self.count_closed();
+            if let Some(Assignment::Serve(stream)) = assignment {
+                self.reject(stream);
+            }
+        }
+    }
+
+    /// Passes `assignment` to an idle thread, or to a new one. The caller holds the lock, so a new thread is in the table
+    /// before it ends.
+    fn assign(
+        self: &Arc<Self>,
+        table: &mut ThreadTable,
+        assignment: Assignment,
+    ) -> Result<(), (io::Error, Option<Assignment>)> {
+        table.has_leader |= matches!(assignment, Assignment::Lead);
+        if let Some((entry, thread)) = table.idle.pop() {
+            *lock(&entry.assignment) = Some(assignment);
+            thread.unpark();
+            return Ok(());
+        }
+        let number = table.next_number;
+        let slot = ConnectionSlot::new(self.start);
+        let entry = Arc::new(ThreadEntry { number, assignment: Mutex::new(Some(assignment)), slot });
+        let (shared, its_entry) = (Arc::clone(self), Arc::clone(&entry));
+        // Created on the new thread: if the start fails, its drop would wait for the lock that the caller holds.
+        let main = move || ConnectionThread::new(shared, its_entry).run();
+        match thread::Builder::new().name("connection".into()).stack_size(STACK).spawn(main) {
+            Ok(thread) => {
+                table.threads.insert(number, (thread, entry));
+                table.next_number += 1;
+                Ok(())
+            }
+            Err(error) => {
+                let assignment = lock(&entry.assignment).take();
+                table.has_leader &= !matches!(assignment, Some(Assignment::Lead));
+                Err((error, assignment))
+            }
+        }
+    }
+
+    /// Returns the next connection that waits and is below the limit, or `None` if none waits.
+    pub(super) fn accept(&self) -> io::Result<Option<TcpStream>> {
+        loop {
+            let accepted = match &*read(&self.listener) {
+                Some(listener) => listener.accept(),
+                None => return Ok(None),
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    // In this order: either the supervisor sees the new number before it sleeps, or it is woken.
+                    self.accepted.fetch_add(1, Ordering::SeqCst);
+                    self.wake_supervisor();
+                    if let Some(stream) = self.admit(stream) {
+                        return Ok(Some(stream));
+                    }
+                    // Rejected clients that keep coming must not delay the drain.
+                    if self.server.shutdown.is_begun() {
+                        return Ok(None);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if net::is_connection_error(&error) => {}
+                Err(error) => {
+                    self.warn("cannot accept", &error);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Waits until a connection can be accepted, or a shutdown begins. Only the leader calls this.
+    fn wait_for_listener(&self) -> io::Result<()> {
+        let listener = read(&self.listener);
+        let Some(listener) = &*listener else { return Ok(()) };
+        let mut polled = [listener.as_fd(), self.wake.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        self.leader.set(Leader::Polling);
+        let result = rustix::event::poll(&mut polled, None);
+        self.leader.set(Leader::Busy);
+        match result {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Counts a new connection as open, or rejects it.
+    pub(super) fn admit(&self, stream: TcpStream) -> Option<TcpStream> {
+        if net::prepare(&stream).is_err() {
+            return None;
+        }
+        let max = self.server.config.max_connections;
+        let more = |open: usize| (open < max).then_some(open + 1);
+        let is_below_max = self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok();
+        if is_below_max || self.evict() {
+            return Some(stream);
+        }
+        self.reject(stream);
+        None
+    }
+
+    fn count_closed(&self) {
+        self.open.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Evicts the connection that has been idle for longest. The new connection counts in its place. Returns false if no
+    /// connection is idle.
+    fn evict(&self) -> bool {
+        let table = lock(&self.table);
+        for _ in 0..EVICTION_ATTEMPTS {
+            let silent_before = as_millis(self.start.elapsed().saturating_sub(self.server.config.head_timeout));
+            let slots = table.threads.values().map(|(_, entry)| &entry.slot);
+            let idle = slots.filter_map(|slot| Some((slot.evictable_since(silent_before)?, slot)));
+            match idle.min_by_key(|(since, _)| *since) {
+                Some((since, slot)) if slot.evict(since) => return true,
+                Some(_) => {} // a request arrived meanwhile
+                None => break,
+            }
+        }
+        false
+    }
+
+    fn reject(&self, stream: TcpStream) {
+        lock(&self.lingering).reject(stream, &self.server);
+        self.wake_supervisor();
+    }
+
+    /// Wakes the supervisor if it sleeps.
+    fn wake_supervisor(&self) {
+        if self.asleep.load(Ordering::SeqCst)
+            && let Some(supervisor) = self.supervisor.get()
+        {
+            supervisor.unpark();
+        }
+    }
+
+    fn warn(&self, what: &str, error: &io::Error) {
+        if self.log_throttle.is_due() {
+            tracing::warn!(%error, "{what}");
+        }
+    }
+}
+
+/// A thread that serves connections, one at a time. Its drop, after a panic too, gives up its connection and its role.
+struct ConnectionThread {
+    shared: Arc<RunState>,
+    entry: Arc<ThreadEntry>,
+    /// This thread is the leader: it must ensure that connections are accepted.
+    leads: Cell<bool>,
+    /// This thread counts in [`RunState::unblocked`].
+    is_unblocked: Cell<bool>,
+}
+
+impl ConnectionThread {
+    const fn new(shared: Arc<RunState>, entry: Arc<ThreadEntry>) -> Self {
+        Self { shared, entry, leads: Cell::new(false), is_unblocked: Cell::new(false) }
+    }
+
+    fn run(self) {
+        let mut buffers = ThreadBuffers::new();
+        let mut assignment = lock(&self.entry.assignment).take();
+        while let Some(now) = assignment {
+            self.set_unblocked(true);
+            let mut next = match now {
+                Assignment::Serve(stream) => Some(stream),
+                Assignment::Lead => {
+                    self.leads.set(true);
+                    self.next_connection()
+                }
+            };
+            while let Some(stream) = next {
+                self.serve(stream, &mut buffers);
+                next = self.next_connection();
+            }
+            assignment = self.next_assignment();
+        }
+    }
+
+    fn serve(&self, stream: TcpStream, buffers: &mut ThreadBuffers) {
+        let (shared, slot) = (&self.shared, &self.entry.slot);
+        let stream = slot.attach(stream);
+        BlockingIo::new(self, &shared.leader, &shared.server, slot, &stream).run(buffers);
+        let counts_as_open = slot.detach();
+        drop(stream); // the last handle: the socket closes
+        if counts_as_open {
+            shared.count_closed();
+        }
+        self.set_unblocked(true);
+        tracing::trace!(thread = self.entry.number, "closed");
+    }
+
+    /// Returns a connection that waits. If none waits, the leader waits for one, and another thread returns `None`.
+    fn next_connection(&self) -> Option<TcpStream> {
+        while !self.shared.server.shutdown.is_begun() {
+            match self.shared.accept() {
+                Ok(Some(stream)) => return Some(stream),
+                Ok(None) | Err(_) if !self.leads() => return None,
+                Ok(None) => {
+                    if let Err(error) = self.shared.wait_for_listener() {
+                        tracing::warn!(%error, "cannot wait for connections");
+                        thread::park_timeout(ACCEPT_BACKOFF);
+                    }
+                }
+                Err(_) => {
+                    let wake = (self.shared.wake.as_fd(), PollFlags::IN);
+                    let _ = wait([wake], Some(Instant::now() + ACCEPT_BACKOFF), &mut Vec::new());
+                }
+            }
+        }
+        None
+    }
+
+    /// Becomes idle and waits for an assignment, at most for [`IDLE_TIMEOUT`]. Becomes the leader if there is none. Returns
+    /// `None` if the thread is to end.
+    fn next_assignment(&self) -> Option<Assignment> {
+        self.set_unblocked(false);
+        self.leads.set(false); // a leader comes here only at the end
+        let mut table = lock(&self.shared.table);
+        if table.closed || self.shared.server.shutdown.is_begun() {
+            return None;
+        }
+        if !table.has_leader {
+            table.has_leader = true;
+            return Some(Assignment::Lead);
+        }
+        if table.idle.len() >= MAX_IDLE_THREADS {
+            return None;
+        }
+        table.idle.push((Arc::clone(&self.entry), thread::current()));
+        drop(table);
+        let until = Instant::now() + IDLE_TIMEOUT;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                thread::park_timeout(left);
+            }
+            let assignment = lock(&self.entry.assignment).take();
+            if assignment.is_some() {
+                return assignment;
+            }
+            let mut table = lock(&self.shared.table);
+            // Only an idle thread gets an assignment, under this lock. A thread that was removed from the idle threads has
+            // one, or is to end.
+            let Some(at) = table.idle.iter().position(|(entry, _)| Arc::ptr_eq(entry, &self.entry)) else {
+                return lock(&self.entry.assignment).take();
+            };
+            if Instant::now() >= until {
+                table.idle.remove(at);
+                return None;
+            }
+        }
+    }
+
+    fn set_unblocked(&self, unblocked: bool) {
+        if self.is_unblocked.replace(unblocked) != unblocked {
+            let change = if unblocked { AtomicUsize::fetch_add } else { AtomicUsize::fetch_sub };
+            change(&self.shared.unblocked, 1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl LeaderRole for ConnectionThread {
+    fn leads(&self) -> bool {
+        self.leads.get()
+    }
+
+    fn step_back(&self) {
+        self.set_unblocked(false);
+        if self.leads.replace(false) {
+            self.shared.promote();
+        }
+    }
+}
+
+impl Drop for ConnectionThread {
+    fn drop(&mut self) {
+        if self.entry.slot.detach() {
+            self.shared.count_closed();
+        }
+        self.step_back();
+        lock(&self.shared.table).ended.push(self.entry.number);
+        self.shared.wake_supervisor();
+    }
+}
