@@ -1,4 +1,4 @@
-//! `leader_followers`'s threads: who accepts, who rests, who ends. Each test opens with its story.
+//! The threads of `leader_followers`: when they accept, become idle and end. Each test opens with its story.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -6,63 +6,63 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Reply, Request, Running, Server, ServerConfig, Service, Status};
 use polyserve_threadpool::LeaderFollowers;
 
-/// Only matters where something hangs.
+/// Only matters if something hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Holds up whoever asks for `/hold`, in its own blocking code, until told otherwise; notes which threads came, and which
-/// of them have ended.
+/// Blocks the requests for `/hold` until it is opened. Records the threads that call the service, and how many of them have
+/// ended.
 #[derive(Default)]
-struct Turnstile {
-    state: Mutex<State>,
+struct Latch {
+    state: Mutex<LatchState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct LatchState {
     held: usize,
     open: bool,
     threads: HashSet<ThreadId>,
     ended: usize,
 }
 
-impl Turnstile {
-    fn note(&self, change: impl FnOnce(&mut State)) {
+impl Latch {
+    fn note(&self, change: impl FnOnce(&mut LatchState)) {
         change(&mut lock(&self.state));
         self.changed.notify_all();
     }
 
-    fn wait(&self, until: impl Fn(&State) -> bool) {
+    fn wait(&self, until: impl Fn(&LatchState) -> bool) {
         let waiting = lock(&self.state);
         let (_state, late) = self.changed.wait_timeout_while(waiting, PATIENCE, |state| !until(state)).unwrap();
         assert!(!late.timed_out());
     }
 }
 
-/// Lives as long as a thread does that has answered something.
-struct Mark(Arc<Turnstile>);
+/// Dropped at the end of a thread that has called the service.
+struct ThreadEnd(Arc<Latch>);
 
-impl Drop for Mark {
+impl Drop for ThreadEnd {
     fn drop(&mut self) {
         self.0.note(|state| state.ended += 1);
     }
 }
 
 thread_local! {
-    static MARK: RefCell<Option<Mark>> = const { RefCell::new(None) };
+    static THREAD_END: RefCell<Option<ThreadEnd>> = const { RefCell::new(None) };
 }
 
-struct Held(Arc<Turnstile>);
+struct Held(Arc<Latch>);
 
 impl Service for Held {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-        MARK.with_borrow_mut(|mark| {
-            mark.get_or_insert_with(|| Mark(Arc::clone(&self.0)));
+        THREAD_END.with_borrow_mut(|end| {
+            end.get_or_insert_with(|| ThreadEnd(Arc::clone(&self.0)));
         });
         self.0.note(|state| {
             state.threads.insert(thread::current().id());
@@ -75,11 +75,15 @@ impl Service for Held {
     }
 }
 
-fn start() -> (Running, Arc<Turnstile>) {
-    let turnstile = Arc::new(Turnstile::default());
-    let server = LeaderFollowers::new(ServerConfig::default()).unwrap();
-    let service = Arc::new(Held(Arc::clone(&turnstile)));
-    (server.serve("127.0.0.1:0".parse().unwrap(), service).unwrap(), turnstile)
+fn start() -> (Running, Arc<Latch>) {
+    start_with(ServerConfig::default())
+}
+
+fn start_with(config: ServerConfig) -> (Running, Arc<Latch>) {
+    let latch = Arc::new(Latch::default());
+    let server = LeaderFollowers::new(config).unwrap();
+    let service = Arc::new(Held(Arc::clone(&latch)));
+    (server.serve("127.0.0.1:0".parse().unwrap(), service).unwrap(), latch)
 }
 
 fn ask(addr: SocketAddr, target: &str) {
@@ -95,63 +99,64 @@ fn hold(addr: SocketAddr, count: usize) -> Vec<thread::JoinHandle<()>> {
     (0..count).map(|_| thread::spawn(move || ask(addr, "/hold"))).collect()
 }
 
-/// The thread that accepts also serves. While the service holds it up, and another after it, new connections must
-/// still find somebody.
+/// The thread that accepts also serves. While the service blocks it, and the next leaders too, new connections must still
+/// be served.
 #[test]
-fn a_leader_that_is_held_up_holds_up_nobody() {
-    let (running, turnstile) = start();
+fn a_blocked_leader_blocks_no_other_connection() {
+    let (running, latch) = start();
     let addr = running.local_addr();
     let mut clients = Vec::new();
     for round in 1..=8 {
         clients.extend(hold(addr, 1));
-        turnstile.wait(|state| state.held == round);
+        latch.wait(|state| state.held == round);
         ask(addr, "/");
     }
-    turnstile.note(|state| state.open = true);
+    latch.note(|state| state.open = true);
     clients.into_iter().for_each(|client| client.join().unwrap());
     assert_eq!(running.shutdown().unwrap().answered, 16);
 }
 
-/// A crowd whose every request is held up: each waits in a thread of its own, all at once.
+/// The service blocks 200 requests at the same time. Each request must have its own thread.
 #[test]
-fn a_crowd_that_is_held_up_has_a_thread_each() {
-    let (running, turnstile) = start();
+fn blocked_requests_have_a_thread_each() {
+    let (running, latch) = start();
     let clients = hold(running.local_addr(), 200);
-    turnstile.wait(|state| state.held == 200 && state.threads.len() == 200);
-    turnstile.note(|state| state.open = true);
+    latch.wait(|state| state.held == 200 && state.threads.len() == 200);
+    latch.note(|state| state.open = true);
     clients.into_iter().for_each(|client| client.join().unwrap());
     assert_eq!(running.shutdown().unwrap().stuck, 0);
 }
 
-/// A thread was started for each connection, and cost three times what the request did.
+/// A thread was started for each connection, at three times the cost of the request.
 #[test]
 fn threads_are_reused() {
-    let (running, turnstile) = start();
+    let (running, latch) = start();
     for _ in 0..200 {
         ask(running.local_addr(), "/");
     }
-    let threads = lock(&turnstile.state).threads.len();
+    let threads = lock(&latch.state).threads.len();
     assert!(threads < 100, "{threads} threads for 200 connections");
     assert_eq!(running.shutdown().unwrap().answered, 200);
 }
 
-/// Threads that rest hold memory: after a rush they must end by themselves, and the server serve on.
+/// Idle threads hold memory. After a burst they must end by themselves, and the server must serve on.
 #[test]
-fn spare_threads_end() {
-    let (running, turnstile) = start();
+fn idle_threads_end() {
+    let (running, latch) = start();
     let clients = hold(running.local_addr(), 20);
-    turnstile.wait(|state| state.held == 20);
-    turnstile.note(|state| state.open = true);
+    latch.wait(|state| state.held == 20);
+    latch.note(|state| state.open = true);
     clients.into_iter().for_each(|client| client.join().unwrap());
-    turnstile.wait(|state| state.ended + 1 >= state.threads.len()); // one leads, and stays
+    latch.wait(|state| state.ended + 1 >= state.threads.len()); // the leader stays
     ask(running.local_addr(), "/");
     assert_eq!(running.shutdown().unwrap().answered, 21);
-    turnstile.wait(|state| state.ended == state.threads.len());
+    latch.wait(|state| state.ended == state.threads.len());
 }
 
-/// A leader whose connection stays open must let another lead before it waits; its connection must still be heard.
+/// A leader that waits for the next request of its connection must make another thread the leader. Requests on kept
+/// connections and on new ones must be answered.
 #[test]
-fn kept_connections_live_beside_new_ones() {
+fn kept_and_new_connections_are_served() {
     let (running, _) = start();
     let addr = running.local_addr();
     let mut kept = Vec::new();
@@ -176,17 +181,49 @@ fn kept_connections_live_beside_new_ones() {
     assert_eq!(running.shutdown().unwrap().answered, 230);
 }
 
-/// Threads at rest, a leader that waits, and clients that come at that moment: a shutdown ends them all.
+/// A shutdown must end idle threads, and a leader that waits, while clients still connect.
 #[test]
-fn a_shutdown_ends_threads_at_rest() {
+fn a_shutdown_ends_idle_threads() {
     for _ in 0..20 {
-        let (running, turnstile) = start();
+        let (running, latch) = start();
         let clients = hold(running.local_addr(), 8);
-        turnstile.wait(|state| state.held == 8);
-        turnstile.note(|state| state.open = true);
+        latch.wait(|state| state.held == 8);
+        latch.note(|state| state.open = true);
         clients.into_iter().for_each(|client| client.join().unwrap());
         let drain = running.shutdown().unwrap();
         assert_eq!((drain.answered, drain.cut, drain.stuck), (8, 0, 0));
-        turnstile.wait(|state| state.ended == state.threads.len());
+        latch.wait(|state| state.ended == state.threads.len());
     }
+}
+
+/// A rejection at the limit remembers that no connection is idle. A connection that becomes idle later must still be
+/// evicted for a new one.
+#[test]
+fn a_connection_that_becomes_idle_is_evicted() {
+    let mut config = ServerConfig::default();
+    config.max_connections = 1;
+    let (running, latch) = start_with(config);
+    let addr = running.local_addr();
+    let status = |target: &str, stream: &mut TcpStream| {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).unwrap();
+        String::from_utf8(start.to_vec()).unwrap()
+    };
+    let mut kept = TcpStream::connect(addr).unwrap();
+    let kept = thread::spawn(move || (status("/hold", &mut kept), kept));
+    latch.wait(|state| state.held == 1);
+    for _ in 0..3 {
+        assert_eq!(status("/", &mut TcpStream::connect(addr).unwrap()), "HTTP/1.1 503");
+    }
+    latch.note(|state| state.open = true);
+    let (answer, _kept) = kept.join().unwrap();
+    assert_eq!(answer, "HTTP/1.1 200");
+    // The connection becomes idle a moment after its answer. Until then, new ones are rejected.
+    let until = Instant::now() + PATIENCE;
+    while status("/", &mut TcpStream::connect(addr).unwrap()) != "HTTP/1.1 200" {
+        assert!(Instant::now() < until, "the idle connection is never evicted");
+    }
+    running.shutdown().unwrap();
 }

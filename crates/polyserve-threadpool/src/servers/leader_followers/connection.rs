@@ -93,11 +93,56 @@ impl LeaderStatus {
     }
 }
 
+/// The clock of the idle connections, and whether a search for one to evict can succeed.
+///
+/// No idle connection is overlooked. A search stores that there is none before it looks at the connections. A connection
+/// stores that it is idle before it loads that. All four are sequentially consistent: one of the two sees the other.
+pub(super) struct IdleClock {
+    /// The server's start.
+    start: Instant,
+    /// No connection can be evicted before this time; 0 if that is not known.
+    none_before: AtomicU64,
+}
+
+impl IdleClock {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), none_before: AtomicU64::new(0) }
+    }
+
+    /// Milliseconds since the start.
+    pub(super) fn now(&self) -> u64 {
+        as_millis(self.start.elapsed())
+    }
+
+    /// Not to be called during a search.
+    pub(super) fn can_evict(&self) -> bool {
+        let none_before = self.none_before.load(Ordering::SeqCst);
+        none_before == 0 || self.now() >= none_before
+    }
+
+    /// Called before each search. Only one thread searches at a time.
+    pub(super) fn begin_search(&self) {
+        self.none_before.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// Called after a search that found no connection. `earliest`: when one can be evicted, if none becomes idle meanwhile.
+    pub(super) fn found_none(&self, earliest: u64) {
+        // It fails if a connection became idle since the search began.
+        let _ = self.none_before.compare_exchange(u64::MAX, earliest, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Makes the next search possible.
+    pub(super) fn reset(&self) {
+        if self.none_before.load(Ordering::SeqCst) != 0 {
+            self.none_before.store(0, Ordering::SeqCst);
+        }
+    }
+}
+
 /// The connection that a thread serves, as the other threads see it.
 pub(super) struct ConnectionSlot {
     stream: Mutex<Option<Arc<TcpStream>>>,
-    /// The server's start.
-    start: Instant,
+    clock: Arc<IdleClock>,
     /// Milliseconds since the server's start when the connection became idle, plus one; 0 while it is busy.
     idle_since: AtomicU64,
     /// Bytes have been received.
@@ -109,9 +154,9 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    pub(super) fn new(start: Instant) -> Self {
+    pub(super) fn new(clock: Arc<IdleClock>) -> Self {
         let [has_received, read_closed, evicted] = [const { AtomicBool::new(false) }; 3];
-        Self { stream: Mutex::new(None), start, idle_since: AtomicU64::new(0), has_received, read_closed, evicted }
+        Self { stream: Mutex::new(None), clock, idle_since: AtomicU64::new(0), has_received, read_closed, evicted }
     }
 
     /// Puts a connection into the slot.
@@ -134,8 +179,11 @@ impl ConnectionSlot {
     }
 
     fn set_idle(&self, idle: bool) {
-        let since = if idle { as_millis(self.start.elapsed()) + 1 } else { 0 };
+        let since = if idle { self.clock.now() + 1 } else { 0 };
         self.idle_since.store(since, Ordering::SeqCst);
+        if idle {
+            self.clock.reset();
+        }
     }
 
     fn set_received(&self) {
@@ -148,12 +196,17 @@ impl ConnectionSlot {
         self.read_closed.load(Ordering::SeqCst)
     }
 
-    /// Since when the connection may be evicted; `None` if it may not. A connection that has sent nothing counts as idle
-    /// only if it is older than `silent_before`, because its first byte may be on its way.
-    pub(super) fn evictable_since(&self, silent_before: u64) -> Option<u64> {
+    /// Returns since when the connection has been idle, and from when it may be evicted; `None` if it is not idle. A
+    /// connection that has sent nothing may be evicted after `head_timeout` only: its first byte may be on its way.
+    pub(super) fn idle_since(&self, head_timeout: Duration) -> Option<(u64, u64)> {
         let since = self.idle_since.load(Ordering::SeqCst);
-        let idle = since > 0 && (self.has_received.load(Ordering::SeqCst) || since < silent_before);
-        (idle && !self.evicted.load(Ordering::SeqCst)).then_some(since)
+        if since == 0 || self.evicted.load(Ordering::SeqCst) {
+            return None;
+        }
+        let grace =
+            if self.has_received.load(Ordering::SeqCst) { 0 } else { as_millis(head_timeout).saturating_add(1) };
+        // The stored time is one more than the time itself.
+        Some((since, (since - 1).saturating_add(grace)))
     }
 
     /// Evicts the connection if it has been idle since `since`. Returns whether it did.
@@ -190,7 +243,7 @@ impl ConnectionSlot {
     }
 }
 
-pub(super) fn as_millis(duration: Duration) -> u64 {
+fn as_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX - 1)
 }
 
@@ -403,6 +456,28 @@ mod tests {
         let first = stream.read_timeout().unwrap().unwrap();
         assert!(first >= FIRST_WAIT && first <= Duration::from_millis(20), "{first:?}");
         assert_eq!(stream.write_timeout().unwrap(), Some(config.write_timeout));
+    }
+
+    /// Each connection rejected at the limit cost a walk over all threads, under their lock, while none was idle.
+    #[test]
+    fn no_search_while_no_connection_becomes_idle() {
+        let clock = Arc::new(IdleClock::new());
+        let slot = ConnectionSlot::new(Arc::clone(&clock));
+        assert!(clock.can_evict());
+        clock.begin_search();
+        clock.found_none(u64::MAX);
+        assert!(!clock.can_evict());
+        slot.set_idle(true);
+        assert!(clock.can_evict());
+        // A connection that becomes idle during a search counts.
+        clock.begin_search();
+        slot.set_idle(true);
+        clock.found_none(u64::MAX);
+        assert!(clock.can_evict());
+        // Time alone makes a silent connection evictable.
+        clock.begin_search();
+        clock.found_none(clock.now());
+        assert!(clock.can_evict());
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! At most `max_connections` are open. At the limit, the connection that has been idle for longest is closed for the new
-//! one. If none is idle, the new one is answered 503. The cost of either is a walk over all threads.
+//! one. If none is idle, the new one is answered 503. An eviction costs a walk over all threads. A
+//! rejection costs that only if a connection has become idle since the last walk.
 //!
 //! To wake a thread that waits for a request, another thread closes the reading side of its socket: a shutdown does so,
 //! and an eviction. Bytes that have arrived are still read, so no request that has arrived is lost.

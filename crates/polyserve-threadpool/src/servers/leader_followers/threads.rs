@@ -18,7 +18,7 @@ use polyserve_core::serving::{ACCEPT_BACKOFF, Bound, LingeringSet, LogThrottle, 
 use polyserve_core::sync::{lock, read};
 use rustix::event::{PollFd, PollFlags};
 
-use super::connection::{BlockingIo, ConnectionSlot, Leader, LeaderRole, LeaderStatus, as_millis, set_first_timeouts};
+use super::connection::{BlockingIo, ConnectionSlot, IdleClock, Leader, LeaderRole, LeaderStatus, set_first_timeouts};
 
 /// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service.
 const STACK: usize = 128 * 1024;
@@ -61,7 +61,7 @@ pub(super) struct RunState {
     pub(super) supervisor: OnceLock<Thread>,
     /// The number of connections that count towards `max_connections`.
     open: AtomicUsize,
-    start: Instant,
+    clock: Arc<IdleClock>,
 }
 
 /// The threads of a run.
@@ -105,7 +105,7 @@ impl RunState {
             asleep: AtomicBool::new(false),
             supervisor: OnceLock::new(),
             open: AtomicUsize::new(0),
-            start: Instant::now(),
+            clock: Arc::new(IdleClock::new()),
         })
     }
 
@@ -149,7 +149,7 @@ impl RunState {
             return Ok(());
         }
         let number = table.next_number;
-        let slot = ConnectionSlot::new(self.start);
+        let slot = ConnectionSlot::new(Arc::clone(&self.clock));
         let entry = Arc::new(ThreadEntry { number, assignment: Mutex::new(Some(assignment)), slot });
         let (shared, its_entry) = (Arc::clone(self), Arc::clone(&entry));
         // Created on the new thread: if the start fails, its drop would wait for the lock that the caller holds.
@@ -235,15 +235,32 @@ impl RunState {
     /// connection is idle.
     fn evict(&self) -> bool {
         let table = lock(&self.table);
+        // Under the lock: during another thread's search the clock has no result yet.
+        if !self.clock.can_evict() {
+            return false;
+        }
         for _ in 0..EVICTION_ATTEMPTS {
-            let silent_before = as_millis(self.start.elapsed().saturating_sub(self.server.config.head_timeout));
-            let slots = table.threads.values().map(|(_, entry)| &entry.slot);
-            let idle = slots.filter_map(|slot| Some((slot.evictable_since(silent_before)?, slot)));
-            match idle.min_by_key(|(since, _)| *since) {
-                Some((since, slot)) if slot.evict(since) => return true,
-                Some(_) => {} // a request arrived meanwhile
-                None => break,
+            self.clock.begin_search();
+            let now = self.clock.now();
+            let mut oldest: Option<(u64, &ConnectionSlot)> = None;
+            let mut earliest = u64::MAX;
+            for (_, entry) in table.threads.values() {
+                let Some((since, from)) = entry.slot.idle_since(self.server.config.head_timeout) else { continue };
+                if from > now {
+                    earliest = earliest.min(from);
+                } else if oldest.is_none_or(|(first, _)| since < first) {
+                    oldest = Some((since, &entry.slot));
+                }
             }
+            let Some((since, slot)) = oldest else {
+                self.clock.found_none(earliest);
+                return false;
+            };
+            self.clock.reset();
+            if slot.evict(since) {
+                return true;
+            }
+            // A request arrived on that connection meanwhile.
         }
         false
     }
