@@ -77,6 +77,10 @@ sub source {
                 if !$in_tests && $file !~ m{/sync/|/sync\.rs$|/tests/} && !($code =~ /^\s+type /);
         }
         while ($code =~ /\b(?:fn|mod|const|static) (\w+)\b|^\s*(?:pub(?:\([^)]*\))? )?(\w+): /g) {
+            if (defined $1) {
+                (my $words = $1) =~ tr/_/ /;
+                found($crate, $place, "phrase in a name \"$1\"", $line) if $words =~ /$phrase/;
+            }
             my $is_old = defined $1 ? $old_names{$1} || $old_in{$crate}{$1} : $old_names{$2};
             found($crate, $place, "old name \"" . ($1 // $2) . "\"", $line) if $is_old;
         }

@@ -59,7 +59,7 @@ const CAUGHT: &[(Fault, &str)] = &[
     (Fault::RunsAfterDeadline, "a_worker_that_comes_free_after_the_deadline_runs_nothing_more"),
 ];
 
-/// A subject that is given up soon: what it is waited for does not come.
+/// A faulty subject with a short patience: the events that a property waits for do not happen.
 fn faulty(fault: Fault) -> ExecutorSubject {
     ExecutorSubject::new(move |workers, queue| Box::new(Faulty::new(fault, workers, queue)))
         .in_order()

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_and_futures_hear_of_it() {
+    fn begin_calls_hooks_and_wakes_futures() {
         let shutdown = Shutdown::new();
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&calls);

@@ -194,7 +194,7 @@ impl<'a> Expected<'a> {
         if self.is_unknown() { (200..300).contains(&status) } else { self.statuses.contains(&status) }
     }
 
-    /// How many bodies are right, at most 32.
+    /// Returns the number of right bodies, at most 32.
     pub(crate) fn count(&self) -> u32 {
         match self.bodies {
             Bodies::Empty | Bodies::Any => 1,
@@ -203,7 +203,7 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// One of them.
+    /// Returns the right body number `index`.
     pub(crate) fn body(&self, index: u32) -> &'a [u8] {
         match self.bodies {
             Bodies::Empty | Bodies::Any => &[],

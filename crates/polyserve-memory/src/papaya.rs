@@ -12,10 +12,9 @@
 //!
 //! Memory: a replaced or removed entity is *retired*. Each thread collects 32 of them, or one for each core if there are
 //! more than 32 cores. A batch is freed as soon as no pin is left that is older than the batch, by the thread that releases
-//! the last such pin. So up to 31 entities for each thread that ever put or removed wait until that thread retires
-//! more, or until the repo is dropped. A pin that stays keeps all entities that are retired meanwhile. The table, 9
-//! bytes for each slot, is halved only by a later put that finds it too empty, so a store that is emptied and not used
-//! again keeps it.
+//! the last such pin. So up to 31 entities for each thread that ever put or removed wait until that thread retires more, or
+//! until the repo is dropped. A pin that stays keeps all entities that are retired meanwhile. The table, 9 bytes for each
+//! slot, is halved only by a later put that finds it too empty, so a store that is emptied and not used again keeps it.
 //!
 //! Source: the `papaya` crate.
 //!

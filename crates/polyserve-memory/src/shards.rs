@@ -68,8 +68,8 @@ impl<T> Shards<T> {
 }
 
 /// Returns the new capacity of a table with `slots` slots after a removal: one and a half times `len`, if less than an
-/// eighth of the slots is in use. Returns `None` if the table keeps its size. Rebuilding is O(slots), and at least a
-/// quarter as many removals came before it: O(1) for each.
+/// eighth of the slots is in use. Returns `None` if the table keeps its size. Rebuilding is O(slots). At least a quarter
+/// of `slots` removals come before it, so the cost of each removal is O(1).
 pub(crate) fn shrunk(len: usize, slots: usize) -> Option<usize> {
     (slots > SMALLEST && len < slots / 8).then_some(len * 3 / 2)
 }

@@ -76,10 +76,10 @@ fn pool_threads() -> usize {
         .count()
 }
 
-/// As many connections wait as the queue holds, and are served once a thread is free. The next one gets a 503 at once,
+/// Queued connections are served when a thread is free. A connection beyond the queue's capacity gets a 503 at once,
 /// although every thread is held.
 #[test]
-fn the_queue_is_bounded_and_who_comes_beyond_it_is_told() {
+fn a_full_queue_rejects_connections() {
     let _alone = lock(&ALONE);
     let service = Blocking::new(2);
     let running = serve(service.clone(), |config| (config.workers, config.queue) = (Some(2), Some(3)));
@@ -101,10 +101,10 @@ fn the_queue_is_bounded_and_who_comes_beyond_it_is_told() {
     assert_eq!((drain.answered, drain.cut, drain.stuck), (6, 0, 0), "{drain}");
 }
 
-/// The pool ends its threads when its last handle is dropped. A stuck task has a handle, and the other threads stayed for as
-/// long.
+/// The pool ends its threads when its last handle is dropped. A stuck task has a handle. The other threads once stayed until
+/// that task ended.
 #[test]
-fn threads_that_are_not_stuck_end_beside_one_that_is() {
+fn threads_that_are_not_stuck_end() {
     let _alone = lock(&ALONE);
     if !fs::exists("/proc/self/task").unwrap() {
         eprintln!("not run: threads are counted in /proc, which this system does not have");

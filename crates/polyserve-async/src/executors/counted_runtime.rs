@@ -1,8 +1,8 @@
 //! A tokio runtime that counts its threads, and the end of the runtime. Both executors on tokio use it.
 //!
 //! tokio joins a runtime's threads when the runtime is dropped. That drop waits, and panics on a thread of tokio's. So a
-//! drained runtime is dropped on a thread made for it, which each close then joins. A runtime with stuck jobs is told to
-//! end in the background, and its threads are not joined.
+//! drained runtime is dropped on a thread made for it, which each close then joins. A runtime with stuck jobs
+//! ends in the background, and its threads are not joined.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

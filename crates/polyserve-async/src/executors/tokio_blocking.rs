@@ -22,7 +22,7 @@ use super::counted_runtime::CountedRuntime;
 use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 
-/// An executor on tokio's blocking pool. [`executors`](crate::executors) lists what it promises.
+/// An executor on tokio's blocking pool. [`executors`](crate::executors) lists its guarantees.
 #[derive(Debug)]
 pub struct TokioBlocking(pub(super) Tasks<BlockingBackend>);
 

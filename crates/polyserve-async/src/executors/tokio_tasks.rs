@@ -35,7 +35,7 @@ use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 use super::watch::Watch;
 
-/// An executor on a tokio runtime. [`executors`](crate::executors) lists what it promises.
+/// An executor on a tokio runtime. [`executors`](crate::executors) lists its guarantees.
 #[derive(Debug)]
 pub struct TokioTasks(pub(super) Tasks<TokioBackend>);
 

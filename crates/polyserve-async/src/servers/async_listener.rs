@@ -118,8 +118,8 @@ impl<S: AsyncSocket> AsyncListener<S> {
         .await;
     }
 
-    /// Accepts what waits when a drain begins. Clients that connect again and again cannot prolong the drain: at most
-    /// `backlog` connections are accepted.
+    /// Accepts the connections that wait when a drain begins. Clients that connect again and again cannot prolong the
+    /// drain: at most `backlog` connections are accepted.
     ///
     /// If the process has no descriptor left, it retries until the shutdown's deadline: connections that end during the
     /// drain release theirs.

@@ -195,7 +195,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         Progress::Continue
     }
 
-    /// Reads, and passes what was read to the session, which calls the service.
+    /// Reads from the socket, and passes the bytes to the session, which calls the service.
     fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
         // In a drain an idle connection ends, unless a request is in the socket already.
         let last = phase == Phase::Idle && self.server().shutdown.is_begun();

@@ -1,4 +1,4 @@
-//! Threads that run a server's tasks. Each is told to end, and all are joined within a bound.
+//! Threads that run a server's tasks. At the end, each receives a message to end, and all are joined within a time limit.
 //!
 //! Invariant: a thread that does not end in time, because it is stuck in a service's code, is left behind. No thread waits
 //! for it. Cost: a promise for each thread, and a message at its end.

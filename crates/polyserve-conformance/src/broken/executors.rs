@@ -11,7 +11,7 @@ use polyserve_core::executor::dispose;
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 
-/// What is wrong with an executor. A fault that runs a job twice cannot be written: running a job takes it.
+/// The fault of an executor. No fault runs a job twice, because running a job consumes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {

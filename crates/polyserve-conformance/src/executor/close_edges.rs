@@ -15,7 +15,8 @@ use super::ExecutorSubject;
 use super::running::occupy;
 use crate::property::Outcome;
 
-/// What a property returns if it needs queued jobs or counted threads and the subject declares unbounded workers.
+/// Returns the outcome of a property that needs queued jobs or counted threads, if the subject declares unbounded
+/// workers.
 fn needs_workers(subject: &ExecutorSubject) -> Option<Outcome> {
     let why = "its workers are declared unbounded: no job is queued, and its threads are not counted";
     subject.has_unbounded_workers().then(|| Outcome::NotRun(String::from(why)))

@@ -134,7 +134,7 @@ impl Drop for Pool {
     }
 }
 
-/// Submits `job` as often as it is rejected for want of room.
+/// Submits `job` again while the queue is full.
 pub(super) fn ask_again_and_again(executor: &dyn Executor, job: Job, patience: Duration) {
     let deadline = Instant::now() + patience;
     let mut job = job;
@@ -172,7 +172,7 @@ impl Count {
         self.reaches_within(n, self.patience)
     }
 
-    /// Whether it happens `n` times soon: for what must not.
+    /// Whether the count reaches `n` within a short time. For events that must not happen.
     pub(super) fn reaches_soon(&self, n: usize) -> bool {
         self.reaches_within(n, A_WHILE)
     }

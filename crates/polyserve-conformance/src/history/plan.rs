@@ -1,8 +1,9 @@
-//! The operations of one key as the search uses them: what each needs and leaves, when it begins and ends.
+//! The operations of one key in the form that the search uses: the state that each needs and leaves, its begin and its
+//! end.
 //!
-//! Invariant: every order that the operations have, the plan has too. So a plan without an order proves that the
-//! operations have none. This also holds for the plan of a window, and for a plan that takes some operations less
-//! strictly.
+//! Invariant: if an order explains the operations, the same order explains the plan. So if the plan has no order, the
+//! operations have none. This also holds for the plan of a window, and for a plan with weaker conditions for some
+//! operations.
 //!
 //! Three rules make the search small, and none removes an order:
 //!
@@ -43,7 +44,7 @@ pub(super) enum Need {
 pub(super) enum Role {
     /// It changes nothing.
     Look(Need),
-    /// It needs the first and leaves the second.
+    /// It needs the first state and leaves the second.
     Change(Need, KeyState),
     /// It may have put a value that no get saw.
     MaybePut,

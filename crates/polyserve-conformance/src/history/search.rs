@@ -397,7 +397,7 @@ fn reduce(configurations: &mut Vec<Configuration>) {
     configurations.sort_unstable();
     let mut last: Option<Configuration> = None;
     configurations.retain(|&one| {
-        // They are sorted by puts, so a configuration like the last one is as good only if it has used fewer removes.
+        // Equal configurations are sorted by puts. A later one is worth keeping only if it has used fewer removes.
         let worse =
             last.is_some_and(|last| (last.done, last.state) == (one.done, one.state) && last.removes <= one.removes);
         if !worse {

@@ -7,14 +7,14 @@ use super::{Answers, RepoSubject};
 use crate::history::{History, Operation, RepoClient, Script, Watch, judge};
 use crate::property::Outcome;
 
-/// The number of operations, on so few keys that clients overlap.
+/// The number of operations. The keys are few, so that the clients overlap.
 const OPERATIONS: u64 = 20_000;
 const KEYS: u64 = 4;
-/// The limit for a slow repo, which has done enough by then.
+/// The maximum time. In this time a slow repo completes enough operations.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// What racing clients put, get and remove has an order in which every answer is right, and in which an operation that
-/// returned before another was called comes first.
+/// The puts, gets and removes of racing clients have an order in which every answer is right. In this order, an operation
+/// that returned before another was called comes first.
 ///
 /// Not run if no two operations of a key overlap: such a history shows nothing.
 pub fn linearizable(subject: &RepoSubject) -> Outcome {

@@ -174,7 +174,7 @@ pub fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> 
         for client in &mut waiting {
             client.send(&get("/")).expect("the kernel takes the request");
         }
-        // Time for the server to find out that it cannot accept.
+        // In this time the server finds out that it cannot accept.
         let_pass(Duration::from_millis(20));
         child.signal_child();
         for client in &mut waiting {

@@ -87,7 +87,8 @@ pub fn a_dripping_body_times_out(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A connection without a request is closed after the idle timeout without a byte, a new connection and a used one.
+/// After the idle timeout, a connection without a request is closed, and no byte is sent. Tested on a new and on a used
+/// connection.
 pub fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.idle_timeout = SHORT);
     live.client().expect_end();

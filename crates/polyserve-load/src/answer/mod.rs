@@ -59,7 +59,7 @@ pub(crate) enum Step {
     Done {
         /// Whether the server closes the connection after the answer.
         closes: bool,
-        /// Its status, where that was not expected; its body was not polled_at at.
+        /// The status, if it was not expected. The body was not compared then.
         unexpected: Option<u16>,
     },
 }

@@ -139,7 +139,7 @@ fn broken_chunks_are_wrong_and_torn_answers_are_incomplete() {
 /// For any mutation of an answer and any split, a reader with cached heads returns the same result as a new reader. A body
 /// is right only if it is exactly the expected one.
 #[test]
-fn mutated_answers_are_told_alike_by_a_reader_with_a_memory() {
+fn a_reader_with_cached_heads_reads_mutated_answers_the_same() {
     let get = encoded("GET", &[200], &[BODY]);
     let mut random = ChaCha8Rng::seed_from_u64(11);
     let mut heads = Heads::default();

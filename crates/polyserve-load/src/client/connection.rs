@@ -65,7 +65,7 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     /// The number of the socket: an event with another number is stale.
     pub(crate) generation: u32,
-    /// Whether the socket is not known to be connected.
+    /// Whether the connect may still be in progress.
     pub(crate) is_connecting: bool,
     /// Whether the socket is registered for readiness to write.
     pub(crate) waits_writable: bool,

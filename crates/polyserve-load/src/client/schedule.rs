@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_requests_count_and_no_more() {
+    fn at_most_the_given_number_of_requests_counts() {
         for pace in [Pace::Closed, Pace::Rate(1000.0)] {
             let load = load(pace, Span::Requests(10)).with(|load| load.threads = 3);
             let times = Times { start: 0, counted: SECOND, end: u64::MAX };

@@ -49,7 +49,7 @@ pub(crate) struct WorkerState {
     pub(super) arrived: u64,
     /// Open loop: the last time at which no request was due; `u64::MAX` if a request was sent then.
     pub(super) dispatched: u64,
-    /// Open loop: the time since which this thread has been awake without work, if it is.
+    /// Open loop: the start of the present time without work. `None` if this thread sleeps or has work.
     pub(super) idle_from: Option<u64>,
     /// Whether `now` is within the counted span.
     pub(super) is_counting: bool,

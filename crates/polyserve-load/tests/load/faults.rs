@@ -67,7 +67,7 @@ fn no_http_at_all() {
 }
 
 #[test]
-fn bytes_that_nobody_asked_for() {
+fn bytes_without_a_request() {
     let target = tenth(|stream| send(stream, &format!("{}extra", right())));
     for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::KeepAlive { pipeline: 5 }] {
         let report = failing(&load(target).with(|load| load.usage = usage), "extra");
@@ -107,7 +107,8 @@ fn an_announced_close_is_no_failure() {
     }
 }
 
-/// A request is sent again at most twice. Otherwise a server could answer one request of many unnoticed.
+/// A request is sent again at most twice. Without this limit, a server that answers only few requests would go
+/// unnoticed.
 #[test]
 fn a_request_is_not_sent_again_for_ever() {
     let target = serve(|_, stream| last(stream, &right()));
@@ -279,7 +280,7 @@ fn a_server_that_must_close_and_does() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_closed_port_is_reported() {
     let target = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::Close] {
         for pace in [Pace::Closed, Pace::Rate(1_000.0)] {

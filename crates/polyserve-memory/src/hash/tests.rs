@@ -6,7 +6,8 @@ use super::*;
 /// The number of ids of a shape. There are as many buckets, so a bucket has one id on average.
 const IDS: usize = 1 << 14;
 
-/// The bound of a chain. Chance does not exceed it: Poisson(1) exceeds 13 once in 4 * 10^11.
+/// The maximum length of a chain. A truly random function practically never exceeds it: Poisson(1) exceeds 13 once in
+/// 4 * 10^11.
 const LONGEST: u32 = 13;
 
 /// SplitMix64.

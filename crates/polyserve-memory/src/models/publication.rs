@@ -79,8 +79,8 @@ fn reads_do_not_go_back() {
     });
 }
 
-/// Writers of one bucket exclude each other: no put is lost in the copy of another, even if one of them splits the
-/// bucket.
+/// Writers of one bucket exclude each other. If two puts copy the bucket, neither is lost, even if one of them splits
+/// the bucket.
 #[test]
 fn no_put_is_lost_in_anothers_copy() {
     check("copy_on_write: two writers", Bounds::new(3, 6), || {

@@ -19,8 +19,8 @@ use slab::Slab;
 /// The size of a page in bytes.
 pub(super) const PAGE: usize = 1 << 14;
 
-/// The maximum length of a description in a page. A full page wastes less than a record of this length, 3 % of the
-/// page.
+/// The maximum length of a description in a page. The unused end of a full page is shorter than a record of this
+/// length, so it is at most about 3 % of the page.
 pub(super) const MAX_COPIED: usize = 512;
 
 /// The length of a record without its description.
@@ -35,9 +35,9 @@ const OFFSET_BITS: u32 = PAGE.ilog2() - 2;
 /// The maximum number of pages that addresses can distinguish.
 const MAX_PAGES: usize = 1 << (u32::BITS - OFFSET_BITS);
 
-/// Number of pages that puts do not use. They are for moving live records when there is no other page. An operation
-/// empties at most two pages: the one in which a record died, and the open one if it became full. Each needs a new page
-/// before it is free.
+/// Number of pages that puts do not use. They are for moving live records if no other page is left. An operation empties
+/// at most two pages: the page of the dead record, and the open page if it became full. The records of each move to a new
+/// page before the page is free.
 const RESERVE: usize = 2;
 
 /// A slab with this capacity or less is not shrunk.
@@ -181,7 +181,8 @@ impl Pages {
     }
 
     /// Overwrites the record at `address` with `entity`, if the record's capacity is large enough and not more than
-    /// twice as large. An entity with a long description is swapped with the old one. Returns whether it did so.
+    /// twice as large. If the old and the new description are long, swaps the entities. Returns whether
+    /// `entity` is stored.
     pub(super) fn write_over(&mut self, address: Address, entity: &mut Entity) -> bool {
         let length = entity.description.len();
         match &mut self.pages[address.page()] {
@@ -252,8 +253,8 @@ impl Pages {
 
     /// Frees memory. If no record is left, it frees everything, because a page that stays would keep an allocator from
     /// returning the memory below it. Otherwise, if at most an eighth of the slab is in use, it frees the slab behind
-    /// the last page. The number of a page cannot change. That costs O(capacity), and at least a sixteenth as many pages were
-    /// removed before: O(1) for each.
+    /// the last page. The number of a page cannot change. That costs O(capacity). At least capacity / 16 pages were
+    /// removed before, so the cost of each removal is O(1).
     fn free_unused(&mut self) {
         let capacity = self.pages.capacity();
         let is_empty = |open| matches!(&self.pages[open], Page::Records { bytes, .. } if bytes.is_empty());

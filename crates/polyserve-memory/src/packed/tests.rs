@@ -147,7 +147,7 @@ fn what_is_dead_is_at_most_half() {
     let mut tried = Tried::new(Pages::default());
     for id in 0..4000 {
         tried.put(id, 15, 0.0).unwrap();
-        // All records but every third die, each while a younger record keeps the page open.
+        // Two of three records die, each while its page is open for a younger record.
         if id % 3 != 0 {
             tried.remove(id);
         }

@@ -74,8 +74,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// The limits. [`validate`](ServerConfig::validate) accepts them.
     pub config: ServerConfig,
-    /// `THREAD_POOL_SIZE`, unless a flag or `POLYSERVE_WORKERS` sets the number of workers. A server that takes no number of
-    /// workers leaves it out with a warning. [`Settings::make`] applies it.
+    /// `THREAD_POOL_SIZE`, unless a flag or `POLYSERVE_WORKERS` sets the number of workers. A server without a
+    /// number of workers ignores the variable with a warning. [`Settings::make`] applies it.
     pub pool_size: Option<usize>,
     /// The names of the settings that a flag or a `POLYSERVE_...` variable has set.
     pub given: Vec<&'static str>,

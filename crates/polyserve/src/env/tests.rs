@@ -147,7 +147,7 @@ fn a_refused_pool_size_is_an_error() {
     assert_eq!(settings.make(most_two), Err(ConfigError::new("workers must be at most 2")));
 }
 
-/// `POLYSERVE_QUEUE` in the environment is for every server that is started there; a flag is for this one.
+/// A variable may be meant for another server that is started in the same environment. A flag is meant for this server.
 #[test]
 fn a_flag_that_a_server_does_not_have_is_refused_and_a_variable_is_left_out() {
     let no_queue = |config: &ServerConfig| config.refuse_queue("me").map(|()| config.queue);

@@ -98,7 +98,7 @@ pub(super) struct RequestState {
     pub(super) body_is_open: bool,
     /// A part of the present answer may have been sent.
     pub(super) torn: bool,
-    /// The client left within the present request. The answer is not sent.
+    /// The client left during the present request. The answer is not sent.
     pub(super) gone: bool,
     /// Why the body of the present request was refused, while the service read it.
     #[cfg(feature = "tower")]
@@ -177,7 +177,7 @@ impl RequestState {
         self.buffers.get_or_insert_with(|| Box::new(HyperBuffers::new()))
     }
 
-    /// Takes note of the `count` bytes that a read left in the input buffer. Returns those that hyper may have.
+    /// Scans the `count` bytes that a read put into the input buffer. Returns the bytes that hyper may read.
     pub(super) fn received(&mut self, count: usize, server: &ServerState) -> &[u8] {
         self.fresh = count;
         self.before_read = self.scanner.position();

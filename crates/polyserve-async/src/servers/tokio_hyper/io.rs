@@ -145,8 +145,8 @@ const LOWEST: u64 = 1;
 /// The low-water mark of a socket: the number of bytes that must be there before the connection's task is woken.
 ///
 /// While the task waits for a body of known length, parts of the body are of no use. The mark is then the number of
-/// missing bytes, and the kernel keeps the parts. A wake-up is expensive if the connection's memory was not used for a second: hyper's
-/// connection covers four or five pages. The end of the input and errors wake the task anyway.
+/// missing bytes, and the kernel keeps the parts. A wake-up is expensive if the connection's memory was not used for a
+/// second: hyper's connection covers four or five pages. The end of the input and errors wake the task anyway.
 ///
 /// Invariants: when hyper waits for the socket, the mark is at most what hyper has yet to read of the present request.
 /// hyper reads from the socket only after it has handed on all that it read before. So the bytes that the service misses

@@ -127,7 +127,7 @@ impl TokioHyper {
         }
     }
 
-    /// Also serves HTTP/2 without encryption, to clients with prior knowledge: they begin with its preface.
+    /// Also serves HTTP/2 without encryption, to clients with prior knowledge: they begin with HTTP/2's preface.
     #[cfg(feature = "http2")]
     #[must_use]
     pub fn with_http2(mut self) -> Self {

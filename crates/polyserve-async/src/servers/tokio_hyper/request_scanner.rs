@@ -60,8 +60,8 @@ pub(super) struct Position {
 }
 
 impl RequestScanner {
-    /// Scans bytes that were read. Returns how many of them hyper may have: all, unless a chunked body is malformed or too
-    /// large. In that case [`chunked_error`](Self::chunked_error) is set.
+    /// Scans bytes that were read. Returns the number of bytes that hyper may read: all, unless a chunked body is malformed
+    /// or too large. In that case [`chunked_error`](Self::chunked_error) is set.
     pub(super) fn scan(&mut self, bytes: &[u8], limits: &Limits) -> usize {
         let mut used = 0_usize;
         while self.refusal.is_none()
@@ -169,7 +169,7 @@ impl RequestScanner {
         Some(at)
     }
 
-    /// Why the present chunked body is refused.
+    /// Returns the reason if the present chunked body is refused.
     pub(super) fn chunked_error(&self) -> Option<Refusal> {
         self.refusal
     }

@@ -5,7 +5,7 @@ use crate::server::ServerSubject;
 
 macro_rules! flaws {
     ($($(#[$doc:meta])* $flaw:ident, caught by $property:ident;)*) => {
-        /// One way of being wrong.
+        /// A deviation from the contract, caught by a property.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Flaw {
             $($(#[$doc])* $flaw,)*
@@ -26,13 +26,13 @@ macro_rules! flaws {
 }
 
 flaws! {
-    /// Answers requests that arrived together last one first.
+    /// Answers requests that arrived together in reverse order.
     ReorderedPipeline, caught by pipelined_requests_are_answered_in_order;
-    /// Writes each answer by itself, though their requests came together.
+    /// Writes each answer separately, although the requests arrived together.
     AnswersOneByOne, caught by what_arrives_together_leaves_together;
-    /// Holds as many answers back as requests arrive, whether or not the client reads.
+    /// Buffers an answer for each request, even if the client does not read.
     BuffersWithoutLimit, caught by a_pipeline_that_is_not_read_is_not_buffered;
-    /// Closes after every answer, and does not say so.
+    /// Closes after every answer without announcing it.
     ForgetsKeepAlive, caught by a_connection_is_kept_by_default;
     /// Keeps a connection that was asked to be closed.
     IgnoresConnectionClose, caught by a_client_may_ask_to_close;

@@ -168,8 +168,8 @@ impl Session {
         self.want
     }
 
-    /// Identifies the running timeout: the number of the request, and its phase. The deadline is unchanged as long as
-    /// this value is.
+    /// Identifies the running timeout by the number of the request and its phase. The deadline changes only if this value
+    /// changes.
     pub fn stage(&self) -> (u64, Phase) {
         let phase = match (&self.state, self.want) {
             (SessionState::Answer(..), _) => Phase::Answer,

@@ -139,7 +139,7 @@ impl Body for CountedBody {
     }
 }
 
-/// The bytes of a body that hyper's codec writes as the client's window allows.
+/// The bytes of a body. hyper's codec writes them when the client's window has room.
 pub(super) struct HeldBytes {
     bytes: Bytes,
     open: Option<OpenStream>,
