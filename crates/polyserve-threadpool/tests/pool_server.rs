@@ -38,7 +38,7 @@ fn ask(addr: SocketAddr, requests: &str) -> io::Result<String> {
     Ok(answers)
 }
 
-/// A pool whose submitters run the jobs that find no room ran a connection's job inside the job that had just queued it.
+/// If its queue was full, a pool ran a connection's job on the submitter, inside the job that had just queued it.
 /// The worker waited for a lock that it held itself, and the shutdown waited for the worker.
 #[test]
 fn a_pool_whose_callers_run_jobs_does_not_lock_up() {
@@ -411,7 +411,7 @@ impl Executor for Dropping {
     }
 }
 
-/// A connection whose job was dropped unrun by a shared executor stayed queued for ever.
+/// If a shared executor dropped a connection's job without running it, the connection stayed queued for ever.
 #[test]
 fn a_job_that_a_shared_executor_drops_leaves_no_connection_behind() {
     let pool = MpscPool::new(PoolConfig::new(2)).unwrap();

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::executors::pool_config::PoolConfig;
 
-    /// A channel whose first send runs `meanwhile` before it sends.
+    /// A channel that runs `meanwhile` before its first send.
     struct HeldUp {
         sender: Sender<QueuedJob>,
         receiver: Receiver<QueuedJob>,

@@ -26,10 +26,10 @@
 //! * A job may call `close` on its own pool. That close neither waits for the job's worker nor joins it, so it cannot
 //!   deadlock. That worker counts as left behind. The same holds if the job drops the pool's last handle. Jobs that are
 //!   still queued run on the other workers, or on that worker once its job returns.
-//! * A job whose `execute` overlaps a `close` is handed back, or runs once. If the workers of [`MpscPool`] or
+//! * If `execute` overlaps a `close`, the job is handed back, or runs once. If the workers of [`MpscPool`] or
 //!   [`CrossbeamPool`] have ended by then, the job runs on a submitter's thread, inside `execute`, and counts as executed.
 //!   If another submitter runs it, it may still be running when both calls have returned.
-//! * A `close` whose deadline has passed drops the queued jobs unrun, mostly on the caller's thread. A later `close` may
+//! * A `close` drops the jobs that are still queued at its deadline, mostly on the caller's thread. A later `close` may
 //!   wait longer for the threads that were left behind. A drop does not wait for them.
 
 mod admission;

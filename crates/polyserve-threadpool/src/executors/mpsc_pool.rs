@@ -1,4 +1,4 @@
-//! [`MpscPool`]: the classic pool, threads around one std channel whose receiving end is behind a lock.
+//! [`MpscPool`]: the classic pool, threads around one std channel with a lock around its receiving end.
 //!
 //! A worker takes the lock, waits for a job while it holds the lock, releases the lock and runs the job. Closing the pool
 //! sets a flag and wakes the worker in the channel (`closable_channel`). Queued jobs are still received. Then each worker

@@ -86,7 +86,7 @@ const YIELDS: u32 = 3;
 const INJECTOR_TURN: u32 = 4;
 
 thread_local! {
-    /// The pool whose worker this thread is: the address of its `StealingInner`, or 0. The worker keeps that value alive.
+    /// The pool of this worker thread: the address of its `StealingInner`, or 0. The worker keeps that value alive.
     static POOL: Cell<usize> = const { Cell::new(0) };
     /// The queue of that worker.
     static LOCAL: RefCell<Option<Rc<Worker<QueuedJob>>>> = const { RefCell::new(None) };

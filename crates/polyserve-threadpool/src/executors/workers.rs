@@ -23,12 +23,12 @@ pub(super) struct Workers {
 
 #[derive(Default)]
 struct ThreadRegistry {
-    state: Mutex<State>,
+    state: Mutex<RegistryState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct RegistryState {
     threads: Vec<ThreadEntry>,
     left_behind: bool,
 }
@@ -109,7 +109,7 @@ impl Workers {
 }
 
 impl ThreadRegistry {
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, most: Option<Duration>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, RegistryState>, most: Option<Duration>) -> MutexGuard<'a, RegistryState> {
         match most {
             Some(most) => self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
             None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -117,7 +117,7 @@ impl ThreadRegistry {
     }
 }
 
-impl State {
+impl RegistryState {
     fn position(&self, thread: ThreadId) -> Option<usize> {
         self.threads.iter().position(|worker| worker.id == Some(thread))
     }

@@ -1,9 +1,10 @@
-//! What a model checker runs of this crate: every pool as a whole, from its start to its drop, with one or two workers and
-//! one or two submitters; and the slot states of `pool_server`, which decide which thread may touch a connection.
+//! The models of this crate for model checkers. Each pool is a model as a whole, from its start to its drop, with one or two
+//! workers and one or two submitters. So are the slot states of `pool_server`, which decide which thread may touch a
+//! connection.
 //!
 //! `ci/models.sh` runs the models. "Model checking" in docs/DESIGN.md says what they show.
 //!
-//! shuttle runs each scenario for each pool. loom runs the pools around a channel with one worker, where it reaches all
+//! shuttle runs each scenario for each pool. loom runs the pools around a channel, with one worker: it then reaches all
 //! orders with a few preemptions. loom does not run `StealingPool`: that pool's argument needs sequentially consistent
 //! loads, which loom treats as weaker, so it finds orders that cannot occur.
 

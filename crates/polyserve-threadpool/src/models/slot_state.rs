@@ -14,7 +14,7 @@ use self::slot_state::{Event, LINGERING, PARKED, QUEUED, RUNNING, SlotState};
 #[path = "../servers/pool_server/slot_state.rs"]
 mod slot_state;
 
-struct Connection {
+struct ModelConnection {
     state: SlotState,
     /// Bytes that have arrived. Read by an exchange too: the system has a lock around a socket.
     socket: AtomicUsize,
@@ -26,7 +26,7 @@ struct Connection {
     true_turns: std::sync::atomic::AtomicUsize,
 }
 
-impl Connection {
+impl ModelConnection {
     fn queued() -> Arc<Self> {
         let connection = Self {
             state: SlotState::new(),
@@ -61,8 +61,8 @@ impl Connection {
         assert_eq!((self.read.load(Ordering::Relaxed), self.state.get()), (read, state));
     }
 
-    /// A turn, as `Shared::run` and `Shared::settle`. `rest` stands for what the session wants. After `turn` events in a
-    /// row the connection is queued again. Returns whether it is.
+    /// A turn, as `run` and `settle` of `PoolServerState`. `rest` stands for what the session wants. After `turn` events in
+    /// a row the connection is queued again. Returns whether it is.
     fn run(&self, rest: u8, turn: usize) -> bool {
         if !self.state.advance(QUEUED, RUNNING) {
             return false;
@@ -90,7 +90,7 @@ impl Connection {
 fn no_event_is_lost() {
     for turn in [0, 2] {
         check(&format!("pool_server: bytes against a park, a turn of {turn}"), Bounds::new(3, 6), move || {
-            let connection = Connection::queued();
+            let connection = ModelConnection::queued();
             let served = Arc::clone(&connection);
             let worker = thread::spawn(move || served.run_all(PARKED, turn));
             let mut jobs = Vec::new();
@@ -112,7 +112,7 @@ fn no_event_is_lost() {
 #[test]
 fn what_comes_as_it_lingers_is_thrown_away() {
     check("pool_server: bytes against lingering", Bounds::new(3, 6), || {
-        let connection = Connection::queued();
+        let connection = ModelConnection::queued();
         let served = Arc::clone(&connection);
         let worker = thread::spawn(move || served.run_all(LINGERING, usize::MAX));
         for _ in 0..2 {
@@ -121,7 +121,7 @@ fn what_comes_as_it_lingers_is_thrown_away() {
                 Event::Ready => panic!("nothing parks it"),
                 Event::Nothing => {}
                 Event::Discard => {
-                    // As `Shared::take`.
+                    // As `PoolServerState::take`.
                     assert!(connection.state.advance(LINGERING, RUNNING));
                     connection.serve();
                     assert!(connection.state.advance(RUNNING, LINGERING));
@@ -139,12 +139,12 @@ fn what_comes_as_it_lingers_is_thrown_away() {
 fn a_timeout_takes_only_what_is_parked() {
     for from in [PARKED, QUEUED] {
         check("pool_server: a timeout against a park and an event", Bounds::new(3, 6), move || {
-            let connection = Connection::queued();
+            let connection = ModelConnection::queued();
             let served = Arc::clone(&connection);
             let worker = thread::spawn(move || served.run_all(PARKED, 2));
             let judged = Arc::clone(&connection);
             let supervisor = thread::spawn(move || {
-                // As `Shared::take`.
+                // As `PoolServerState::take`.
                 if judged.state.advance(from, RUNNING) {
                     judged.serve();
                     if !judged.state.advance(RUNNING, from) {

@@ -1,4 +1,4 @@
-//! Servers whose connections are served by threads that block, or by jobs on a pool.
+//! Servers on threads that block, or on jobs on a pool.
 //!
 //! | server | connections | a request costs |
 //! |---|---|---|

@@ -103,14 +103,14 @@ impl Server for PoolClassic {
         let (executor, is_own) = self.executor.start(&self.config)?;
         let threads = executor.workers().unwrap_or(usize::MAX).min(self.config.max_connections);
         let (returned_reader, returned_writer) = io::pipe()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClassicState {
             server,
             connections: OpenConnections::new(threads),
             pending: Mutex::default(),
             returned: Mutex::default(),
             returned_pipe: returned_writer,
         });
-        let main = MainThread {
+        let main = ClassicMainThread {
             shared,
             executor,
             is_own,
@@ -137,7 +137,7 @@ impl fmt::Debug for PoolClassic {
 type Since = (TcpStream, Instant);
 
 /// The state that the main thread and the workers of a run share.
-struct Shared {
+struct ClassicState {
     server: ServerState,
     connections: OpenConnections,
     /// The connections that wait for a worker. They count as waiting in `connections`.
@@ -154,7 +154,7 @@ struct Returned {
     lingering: Vec<TcpStream>,
 }
 
-impl Shared {
+impl ClassicState {
     /// Serves the connection that has waited for longest, until it closes or turns out to be silent. A worker's job.
     fn serve_next(&self) {
         let Some((stream, queued)) = lock(&self.pending).pop_front() else { return };
@@ -187,7 +187,7 @@ impl Shared {
 
 /// Takes a connection out of the open ones, also if its job panics.
 struct Served<'a> {
-    shared: &'a Shared,
+    shared: &'a ClassicState,
     connection: Option<Arc<OpenConnection>>,
 }
 
@@ -217,7 +217,7 @@ enum FirstByte {
 struct WorkerSocket<'a> {
     polled: PolledSocket<'a>,
     connection: &'a OpenConnection,
-    shared: &'a Shared,
+    shared: &'a ClassicState,
     first_byte: FirstByte,
 }
 
@@ -270,12 +270,12 @@ enum Submitted {
 }
 
 /// The job of a connection. If an executor drops it without running it, a connection that waits is closed.
-struct Ticket {
-    shared: Arc<Shared>,
+struct ConnectionJob {
+    shared: Arc<ClassicState>,
     is_used: bool,
 }
 
-impl Ticket {
+impl ConnectionJob {
     fn run(mut self) {
         self.is_used = true;
         match SUBMITTING.get() {
@@ -285,7 +285,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for ConnectionJob {
     fn drop(&mut self) {
         if !self.is_used && SUBMITTING.get() == Submitted::Elsewhere {
             self.shared.close_next();
@@ -293,7 +293,7 @@ impl Drop for Ticket {
     }
 }
 
-impl Shared {
+impl ClassicState {
     /// Closes the connection that has waited for longest. Past the shutdown's deadline, a request that has come counts as
     /// cut. Returns false if none waits.
     fn close_next(&self) -> bool {
@@ -313,8 +313,8 @@ fn has_input(stream: &TcpStream) -> bool {
 }
 
 /// The thread that accepts, keeps the silent connections, and drains.
-struct MainThread {
-    shared: Arc<Shared>,
+struct ClassicMainThread {
+    shared: Arc<ClassicState>,
     executor: Arc<dyn Executor>,
     /// The executor is closed at the end.
     is_own: bool,
@@ -327,7 +327,7 @@ struct MainThread {
     log_throttle: LogThrottle,
 }
 
-impl MainThread {
+impl ClassicMainThread {
     fn run(mut self, listener: TcpListener) -> Drain {
         let mut backoff = None;
         while !self.shared.server.shutdown.is_begun() {
@@ -398,7 +398,7 @@ impl MainThread {
 
     /// Queues a connection for a worker. Rejects it at the limit, or if the executor's queue is full.
     fn queue(&mut self, stream: TcpStream) {
-        let Shared { server, connections, pending, .. } = &*self.shared;
+        let ClassicState { server, connections, pending, .. } = &*self.shared;
         let max = server.config.max_connections;
         while !connections.wait_for_thread_within(max, self.silent.len()) {
             // A connection that has been silent for this long makes room as an idle one does.
@@ -409,9 +409,9 @@ impl MainThread {
             self.silent.pop_front();
         }
         lock(pending).push_back((stream, Instant::now()));
-        let ticket = Ticket { shared: Arc::clone(&self.shared), is_used: false };
+        let job = ConnectionJob { shared: Arc::clone(&self.shared), is_used: false };
         SUBMITTING.set(Submitted::Taken);
-        let is_rejected = self.executor.execute(Job::new(move || ticket.run())).is_err();
+        let is_rejected = self.executor.execute(Job::new(move || job.run())).is_err();
         let ran_here = SUBMITTING.replace(Submitted::Elsewhere) == Submitted::RanHere;
         // Each job takes one connection from the front, so the last one is without a job.
         if (is_rejected || ran_here)
@@ -425,7 +425,7 @@ impl MainThread {
     /// Serves what has been accepted or waits to be, and closes idle connections. Cuts the rest at the deadline.
     fn drain(mut self, listener: TcpListener) -> Drain {
         let shared = Arc::clone(&self.shared);
-        let Shared { server, connections, .. } = &*shared;
+        let ClassicState { server, connections, .. } = &*shared;
         connections.evict_idle();
         drain_backlog(listener, server, |stream| {
             // The listener's sockets block, unless they inherit that it does not.
@@ -436,7 +436,7 @@ impl MainThread {
         let deadline = server.shutdown.deadline().unwrap_or_else(Instant::now);
         loop {
             self.take_returned();
-            // A connection whose first byte has come is served. The others are closed.
+            // A silent connection is served if its first byte has arrived, and closed otherwise.
             let silent = std::mem::take(&mut self.silent);
             silent.into_iter().filter(|(stream, _)| has_input(stream)).for_each(|(stream, _)| self.queue(stream));
             let is_late = !connections.wait_until_empty(deadline);

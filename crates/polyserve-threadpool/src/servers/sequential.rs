@@ -76,7 +76,7 @@ impl Server for Sequential {
         let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
         let wake = server.wake_pipe()?;
         let server = Arc::new(server);
-        let shared = Arc::new(Shared { listener: Mutex::new(Some(listener)), current: Mutex::default() });
+        let shared = Arc::new(SequentialState { listener: Mutex::new(Some(listener)), current: Mutex::default() });
         let (ended, end) = promise(());
         let worker = Worker {
             server: Arc::clone(&server),
@@ -97,13 +97,13 @@ impl Server for Sequential {
 }
 
 /// The sockets that the supervisor must close even if the worker is stuck. Their locks are free while the service runs.
-struct Shared {
+struct SequentialState {
     listener: Mutex<Option<TcpListener>>,
     /// The connection that is being served.
     current: Mutex<Option<Arc<TcpStream>>>,
 }
 
-impl Shared {
+impl SequentialState {
     fn accept(&self) -> io::Result<TcpStream> {
         match &*lock(&self.listener) {
             Some(listener) => listener.accept().map(|(stream, _)| stream),
@@ -138,7 +138,12 @@ impl Shared {
 }
 
 /// Waits for the worker's end, and cuts its connection at the shutdown's deadline.
-fn supervise(server: &ServerState, shared: &Shared, worker: JoinHandle<()>, end: &mut AnswerFuture<()>) -> Drain {
+fn supervise(
+    server: &ServerState,
+    shared: &SequentialState,
+    worker: JoinHandle<()>,
+    end: &mut AnswerFuture<()>,
+) -> Drain {
     let mut begun = server.shutdown.begun();
     let mut ended = false;
     park_until(None, |cx| {
@@ -163,7 +168,7 @@ fn supervise(server: &ServerState, shared: &Shared, worker: JoinHandle<()>, end:
 struct Worker {
     server: Arc<ServerState>,
     wake: PipeReader,
-    shared: Arc<Shared>,
+    shared: Arc<SequentialState>,
     log_throttle: LogThrottle,
     /// Connections that have not sent a byte, and when they were accepted, the oldest first.
     silent: RefCell<VecDeque<(TcpStream, Instant)>>,

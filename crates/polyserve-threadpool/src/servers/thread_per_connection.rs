@@ -84,7 +84,7 @@ impl Server for ThreadPerConnection {
         let shutdown = server.shutdown.clone();
         let connections = OpenConnections::new(self.config.max_connections);
         let main = MainThread {
-            shared: Arc::new(Shared { server, connections }),
+            shared: Arc::new(ConnectionThreadsState { server, connections }),
             wake,
             threads: Vec::new(),
             start_thread,
@@ -96,14 +96,14 @@ impl Server for ThreadPerConnection {
 }
 
 /// The state that all threads of a run share.
-struct Shared {
+struct ConnectionThreadsState {
     server: ServerState,
     connections: OpenConnections,
 }
 
 /// The thread that accepts, and that drains.
 struct MainThread {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionThreadsState>,
     /// Readable once the shutdown has begun.
     wake: PipeReader,
     /// The threads of connections. Some may have ended.
@@ -115,7 +115,7 @@ struct MainThread {
 }
 
 /// Starts the thread of a connection, as [`start_thread`] does.
-type StartThread = fn(Arc<Shared>, Arc<OpenConnection>) -> io::Result<JoinHandle<()>>;
+type StartThread = fn(Arc<ConnectionThreadsState>, Arc<OpenConnection>) -> io::Result<JoinHandle<()>>;
 
 impl MainThread {
     fn run(mut self, listener: TcpListener) -> Drain {
@@ -160,7 +160,7 @@ impl MainThread {
         if net::prepare(&stream).is_err() {
             return; // the client is gone
         }
-        let Shared { server, connections } = &*self.shared;
+        let ConnectionThreadsState { server, connections } = &*self.shared;
         let connection = match connections.enter(stream) {
             Ok(connection) => connection,
             Err(stream) => return self.lingering.reject(stream, server),
@@ -184,7 +184,7 @@ impl MainThread {
     /// Serves what has been accepted or waits to be, and closes idle connections. Cuts the rest at the deadline.
     fn drain(mut self, listener: TcpListener) -> Drain {
         let shared = Arc::clone(&self.shared);
-        let Shared { server, connections } = &*shared;
+        let ConnectionThreadsState { server, connections } = &*shared;
         // Their threads were told by nothing but this. It also frees descriptors for the backlog.
         connections.evict_idle();
         drain_backlog(listener, server, |stream| {
@@ -214,11 +214,11 @@ impl MainThread {
     }
 }
 
-fn start_thread(shared: Arc<Shared>, connection: Arc<OpenConnection>) -> io::Result<JoinHandle<()>> {
+fn start_thread(shared: Arc<ConnectionThreadsState>, connection: Arc<OpenConnection>) -> io::Result<JoinHandle<()>> {
     let accepted = Instant::now();
     thread::Builder::new().name("connection".into()).stack_size(STACK).spawn(move || {
         let _leave = LeaveOnDrop { shared: &shared, connection: Arc::clone(&connection) };
-        let Shared { server, connections } = &*shared;
+        let ConnectionThreadsState { server, connections } = &*shared;
         let mut socket = PolledSocket::new(&connection, connections, server, FIRST_BYTE_GRACE);
         if with_buffers(|buffers| drive(&mut socket, server, buffers, accepted)) {
             linger(connection.stream(), server);
@@ -228,7 +228,7 @@ fn start_thread(shared: Arc<Shared>, connection: Arc<OpenConnection>) -> io::Res
 
 /// Takes the connection out of the open ones when its thread ends, however it ends.
 struct LeaveOnDrop<'a> {
-    shared: &'a Shared,
+    shared: &'a ConnectionThreadsState,
     connection: Arc<OpenConnection>,
 }
 
@@ -265,7 +265,10 @@ mod tests {
     fn a_thread_that_cannot_be_started_is_a_503() {
         use std::sync::atomic::{AtomicBool, Ordering};
         static FAILS: AtomicBool = AtomicBool::new(true);
-        fn start_or_fail(shared: Arc<Shared>, connection: Arc<OpenConnection>) -> io::Result<JoinHandle<()>> {
+        fn start_or_fail(
+            shared: Arc<ConnectionThreadsState>,
+            connection: Arc<OpenConnection>,
+        ) -> io::Result<JoinHandle<()>> {
             if FAILS.load(Ordering::SeqCst) {
                 Err(ErrorKind::OutOfMemory.into())
             } else {
@@ -278,7 +281,7 @@ mod tests {
         let (wake, shutdown) = (server.wake_pipe().unwrap(), server.shutdown.clone());
         let connections = OpenConnections::new(1);
         let main = MainThread {
-            shared: Arc::new(Shared { server, connections }),
+            shared: Arc::new(ConnectionThreadsState { server, connections }),
             wake,
             threads: Vec::new(),
             start_thread: start_or_fail,

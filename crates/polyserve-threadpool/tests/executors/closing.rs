@@ -30,7 +30,7 @@ fn a_pool_that_cannot_have_its_threads_is_refused_whole() {
         std::fs::read_dir("/proc/self/task").unwrap().count()
     }
 
-    fn look(_: &()) -> property::Outcome {
+    fn check(_: &()) -> property::Outcome {
         property::in_child(|| {
             let before = threads();
             let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -51,5 +51,5 @@ fn a_pool_that_cannot_have_its_threads_is_refused_whole() {
         })
     }
 
-    property::test(module_path!(), "a_pool_that_cannot_have_its_threads_is_refused_whole", &(), look);
+    property::test(module_path!(), "a_pool_that_cannot_have_its_threads_is_refused_whole", &(), check);
 }

@@ -28,7 +28,7 @@ use rustix::net::{RecvFlags, SendFlags};
 /// tick.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 
-/// The pause between two reads of a socket whose reading side this server closed while a request was arriving.
+/// The pause between two reads of a socket if this server closed its reading side while a request was arriving.
 const READ_RETRY: Duration = Duration::from_millis(2);
 
 /// Whether connections inherit the timeouts of their listener.

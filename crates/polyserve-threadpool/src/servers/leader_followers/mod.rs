@@ -234,8 +234,8 @@ impl LeaderSupervisor {
         shared.asleep.store(true, Ordering::SeqCst); // each thread that ends wakes the supervisor
         // The shutdown has woken the leader, and no thread serves with this lock. So the lock is free soon.
         let listener = write(&shared.listener).take();
-        for (_, entry) in lock(&shared.table).threads.values() {
-            entry.slot.close_if_idle();
+        for (_, thread_slot) in lock(&shared.table).threads.values() {
+            thread_slot.connection.close_if_idle();
         }
         if let Some(listener) = listener {
             drain_backlog(listener, &shared.server, |stream| {
@@ -249,14 +249,14 @@ impl LeaderSupervisor {
         for (_, thread) in table.idle.drain(..) {
             thread.unpark();
         }
-        for (_, entry) in table.threads.values() {
-            entry.slot.close_if_idle();
+        for (_, thread_slot) in table.threads.values() {
+            thread_slot.connection.close_if_idle();
         }
         drop(table);
         let deadline = shared.server.shutdown.deadline().unwrap_or_else(Instant::now);
         if !self.join_all_until(deadline) {
-            for (_, entry) in lock(&shared.table).threads.values() {
-                entry.slot.cut();
+            for (_, thread_slot) in lock(&shared.table).threads.values() {
+                thread_slot.connection.cut();
             }
             self.join_all_until(deadline + SHUTDOWN_SLACK);
         }

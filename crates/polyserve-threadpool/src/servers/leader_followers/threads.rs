@@ -68,9 +68,9 @@ pub(super) struct RunState {
 #[derive(Default)]
 pub(super) struct ThreadTable {
     /// By the thread's number.
-    pub(super) threads: HashMap<u64, (JoinHandle<()>, Arc<ThreadEntry>)>,
+    pub(super) threads: HashMap<u64, (JoinHandle<()>, Arc<ThreadSlot>)>,
     /// The idle threads. The last one is used first, because its caches are warm.
-    pub(super) idle: Vec<(Arc<ThreadEntry>, Thread)>,
+    pub(super) idle: Vec<(Arc<ThreadSlot>, Thread)>,
     /// The numbers of the threads that have ended and can be joined.
     pub(super) ended: Vec<u64>,
     /// There is a leader, or a thread has the assignment to lead.
@@ -81,11 +81,11 @@ pub(super) struct ThreadTable {
 }
 
 /// A thread, as the other threads see it.
-pub(super) struct ThreadEntry {
+pub(super) struct ThreadSlot {
     number: u64,
     /// Written only while the thread is idle, or before it starts.
     assignment: Mutex<Option<Assignment>>,
-    pub(super) slot: ConnectionSlot,
+    pub(super) connection: ConnectionSlot,
 }
 
 impl RunState {
@@ -143,25 +143,25 @@ impl RunState {
         assignment: Assignment,
     ) -> Result<(), (io::Error, Option<Assignment>)> {
         table.has_leader |= matches!(assignment, Assignment::Lead);
-        if let Some((entry, thread)) = table.idle.pop() {
-            *lock(&entry.assignment) = Some(assignment);
+        if let Some((thread_slot, thread)) = table.idle.pop() {
+            *lock(&thread_slot.assignment) = Some(assignment);
             thread.unpark();
             return Ok(());
         }
         let number = table.next_number;
-        let slot = ConnectionSlot::new(Arc::clone(&self.clock));
-        let entry = Arc::new(ThreadEntry { number, assignment: Mutex::new(Some(assignment)), slot });
-        let (shared, its_entry) = (Arc::clone(self), Arc::clone(&entry));
+        let connection = ConnectionSlot::new(Arc::clone(&self.clock));
+        let thread_slot = Arc::new(ThreadSlot { number, assignment: Mutex::new(Some(assignment)), connection });
+        let (shared, its_slot) = (Arc::clone(self), Arc::clone(&thread_slot));
         // Created on the new thread: if the start fails, its drop would wait for the lock that the caller holds.
-        let main = move || ConnectionThread::new(shared, its_entry).run();
+        let main = move || ConnectionThread::new(shared, its_slot).run();
         match thread::Builder::new().name("connection".into()).stack_size(STACK).spawn(main) {
             Ok(thread) => {
-                table.threads.insert(number, (thread, entry));
+                table.threads.insert(number, (thread, thread_slot));
                 table.next_number += 1;
                 Ok(())
             }
             Err(error) => {
-                let assignment = lock(&entry.assignment).take();
+                let assignment = lock(&thread_slot.assignment).take();
                 table.has_leader &= !matches!(assignment, Some(Assignment::Lead));
                 Err((error, assignment))
             }
@@ -244,12 +244,14 @@ impl RunState {
             let now = self.clock.now();
             let mut oldest: Option<(u64, &ConnectionSlot)> = None;
             let mut earliest = u64::MAX;
-            for (_, entry) in table.threads.values() {
-                let Some((since, from)) = entry.slot.idle_since(self.server.config.head_timeout) else { continue };
+            for (_, thread_slot) in table.threads.values() {
+                let Some((since, from)) = thread_slot.connection.idle_since(self.server.config.head_timeout) else {
+                    continue;
+                };
                 if from > now {
                     earliest = earliest.min(from);
                 } else if oldest.is_none_or(|(first, _)| since < first) {
-                    oldest = Some((since, &entry.slot));
+                    oldest = Some((since, &thread_slot.connection));
                 }
             }
             let Some((since, slot)) = oldest else {
@@ -289,7 +291,7 @@ impl RunState {
 /// A thread that serves connections, one at a time. Its drop, after a panic too, gives up its connection and its role.
 struct ConnectionThread {
     shared: Arc<RunState>,
-    entry: Arc<ThreadEntry>,
+    thread_slot: Arc<ThreadSlot>,
     /// This thread is the leader: it must ensure that connections are accepted.
     leads: Cell<bool>,
     /// This thread counts in [`RunState::unblocked`].
@@ -297,13 +299,13 @@ struct ConnectionThread {
 }
 
 impl ConnectionThread {
-    const fn new(shared: Arc<RunState>, entry: Arc<ThreadEntry>) -> Self {
-        Self { shared, entry, leads: Cell::new(false), is_unblocked: Cell::new(false) }
+    const fn new(shared: Arc<RunState>, thread_slot: Arc<ThreadSlot>) -> Self {
+        Self { shared, thread_slot, leads: Cell::new(false), is_unblocked: Cell::new(false) }
     }
 
     fn run(self) {
         let mut buffers = ThreadBuffers::new();
-        let mut assignment = lock(&self.entry.assignment).take();
+        let mut assignment = lock(&self.thread_slot.assignment).take();
         while let Some(now) = assignment {
             self.set_unblocked(true);
             let mut next = match now {
@@ -322,7 +324,7 @@ impl ConnectionThread {
     }
 
     fn serve(&self, stream: TcpStream, buffers: &mut ThreadBuffers) {
-        let (shared, slot) = (&self.shared, &self.entry.slot);
+        let (shared, slot) = (&self.shared, &self.thread_slot.connection);
         let stream = slot.attach(stream);
         BlockingIo::new(self, &shared.leader, &shared.server, slot, &stream).run(buffers);
         let counts_as_open = slot.detach();
@@ -331,7 +333,7 @@ impl ConnectionThread {
             shared.count_closed();
         }
         self.set_unblocked(true);
-        tracing::trace!(thread = self.entry.number, "closed");
+        tracing::trace!(thread = self.thread_slot.number, "closed");
     }
 
     /// Returns a connection that waits. If none waits, the leader waits for one, and another thread returns `None`.
@@ -371,7 +373,7 @@ impl ConnectionThread {
         if table.idle.len() >= MAX_IDLE_THREADS {
             return None;
         }
-        table.idle.push((Arc::clone(&self.entry), thread::current()));
+        table.idle.push((Arc::clone(&self.thread_slot), thread::current()));
         drop(table);
         let until = Instant::now() + IDLE_TIMEOUT;
         loop {
@@ -379,15 +381,16 @@ impl ConnectionThread {
             if !left.is_zero() {
                 thread::park_timeout(left);
             }
-            let assignment = lock(&self.entry.assignment).take();
+            let assignment = lock(&self.thread_slot.assignment).take();
             if assignment.is_some() {
                 return assignment;
             }
             let mut table = lock(&self.shared.table);
             // Only an idle thread gets an assignment, under this lock. A thread that was removed from the idle threads has
             // one, or is to end.
-            let Some(at) = table.idle.iter().position(|(entry, _)| Arc::ptr_eq(entry, &self.entry)) else {
-                return lock(&self.entry.assignment).take();
+            let Some(at) = table.idle.iter().position(|(thread_slot, _)| Arc::ptr_eq(thread_slot, &self.thread_slot))
+            else {
+                return lock(&self.thread_slot.assignment).take();
             };
             if Instant::now() >= until {
                 table.idle.remove(at);
@@ -419,11 +422,11 @@ impl LeaderRole for ConnectionThread {
 
 impl Drop for ConnectionThread {
     fn drop(&mut self) {
-        if self.entry.slot.detach() {
+        if self.thread_slot.connection.detach() {
             self.shared.count_closed();
         }
         self.step_back();
-        lock(&self.shared.table).ended.push(self.entry.number);
+        lock(&self.shared.table).ended.push(self.thread_slot.number);
         self.shared.wake_supervisor();
     }
 }

@@ -1,4 +1,5 @@
-//! One connection, and one turn of it: read, call the service, write, until it has to wait or its turn is over.
+//! A connection and its turns. A turn reads, calls the service and writes. It ends if the connection must wait, or if other
+//! connections wait.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::sync::Arc;

@@ -22,8 +22,9 @@
 //!
 //! # Layout
 //!
-//! `worker`: a connection's way from accept to park; `connection`: one turn of it. `supervisor`: the server's own thread.
-//! `ready_list`: which thread does what. `acceptor`: the listener. `slots`, `slot_state`: the connections and who owns each.
+//! `worker`: a connection's way from accept to park. `connection`: one turn of a connection. `supervisor`: the server's own
+//! thread. `ready_list`: which thread does what. `acceptor`: the listener. `slots`: the connections. `slot_state`: which
+//! thread owns a connection.
 //!
 //! Invariant: a connection is touched only by the thread that moved its slot's state to `RUNNING`. An event that arrives
 //! meanwhile is noted in the state and never lost. A turn ends after a bounded number of requests if another connection
@@ -54,10 +55,10 @@ use polyserve_core::serving::{Bound, bind};
 use polyserve_core::{ConfigError, Connections, Executor, Running, Server, ServerConfig, Service};
 
 use supervisor::Supervisor;
-use worker::Shared;
+use worker::PoolServerState;
 
-/// Makes an executor for one run.
-type Factory = Box<dyn Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync>;
+/// Creates an executor for one run.
+type ExecutorFactory = Box<dyn Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync>;
 
 /// The server over an executor.
 pub struct PoolServer {
@@ -67,7 +68,7 @@ pub struct PoolServer {
 
 enum Executors {
     /// One for each run, closed at its end.
-    Own(Factory),
+    Own(ExecutorFactory),
     /// The caller's.
     Shared(Arc<dyn Executor>),
 }
@@ -127,7 +128,7 @@ impl Server for PoolServer {
             Executors::Shared(executor) => (Arc::clone(executor), false),
         };
         let shutdown = server.shutdown.clone();
-        let shared = Shared::new(server, mio::net::TcpListener::from_std(listener), executor, !owned)?;
+        let shared = PoolServerState::new(server, mio::net::TcpListener::from_std(listener), executor, !owned)?;
         let weak = Arc::downgrade(&shared);
         shutdown.on_begin(move || {
             if let Some(shared) = weak.upgrade() {

@@ -89,7 +89,7 @@ pub(super) struct Calls {
 }
 
 #[derive(Debug)]
-struct State {
+struct ReadyState {
     list: VecDeque<Entry>,
     /// Connections in the list that were not served yet.
     new: usize,
@@ -116,7 +116,7 @@ struct State {
 /// The ready list of a server.
 #[derive(Debug)]
 pub(super) struct ReadyList {
-    state: Mutex<State>,
+    state: Mutex<ReadyState>,
     /// Jobs that the executor can run at a time.
     workers: usize,
     /// Workers that serve at a time while the service is quick: more than cores would only take turns.
@@ -129,7 +129,7 @@ pub(super) struct ReadyList {
 impl ReadyList {
     /// An empty list. The supervisor has the poll role.
     pub(super) fn new(workers: usize, cores: usize, max_new: usize, is_shared: bool) -> Self {
-        let state = State {
+        let state = ReadyState {
             list: VecDeque::new(),
             new: 0,
             jobs: 0,
@@ -170,7 +170,7 @@ impl ReadyList {
         (next, calls)
     }
 
-    fn step(&self, state: &mut State, poll_first: bool, pace: Pace) -> (Next, Calls) {
+    fn step(&self, state: &mut ReadyState, poll_first: bool, pace: Pace) -> (Next, Calls) {
         state.steps += 1;
         let may_poll = state.role == Role::Free && !state.is_draining && !self.is_shared;
         if may_poll && poll_first {
@@ -244,7 +244,7 @@ impl ReadyList {
         state.waiting -= 1;
     }
 
-    /// Adds a connection whose turn is over and that has more to do. For a worker, which then takes the next.
+    /// Adds a connection that has more to do at the end of its turn. Called by a worker, which then takes the next one.
     pub(super) fn requeue(&self, id: usize) {
         lock(&self.state).list.push_back(Entry { id, is_new: false });
     }
@@ -318,18 +318,18 @@ impl ReadyList {
         lock(&self.state).list.is_empty()
     }
 
-    /// How many more new connections may wait.
-    pub(super) fn room(&self) -> usize {
+    /// Returns the number of new connections that may still be added.
+    pub(super) fn free_places(&self) -> usize {
         self.max_new.saturating_sub(lock(&self.state).new)
     }
 
-    fn extend(&self, state: &mut State, batch: &mut Vec<Entry>) {
+    fn extend(&self, state: &mut ReadyState, batch: &mut Vec<Entry>) {
         state.new += batch.iter().filter(|entry| entry.is_new).count();
         state.list.extend(batch.drain(..));
     }
 
     /// The number of jobs that the list needs. `all`: one for each connection; else only one if no worker is active.
-    fn missing_jobs(&self, state: &State, all: bool) -> usize {
+    fn missing_jobs(&self, state: &ReadyState, all: bool) -> usize {
         let wanted = state.list.len().saturating_sub(state.starting);
         let all = all || self.is_shared || state.is_draining || state.steps == state.steps_at_takeover;
         let wanted = if all { wanted } else { wanted.min(usize::from(state.jobs == state.waiting)) };
@@ -337,13 +337,13 @@ impl ReadyList {
     }
 }
 
-fn add_jobs(state: &mut State, jobs: usize) -> usize {
+fn add_jobs(state: &mut ReadyState, jobs: usize) -> usize {
     state.jobs += jobs;
     state.starting += jobs;
     jobs
 }
 
-fn take_over(state: &mut State) -> bool {
+fn take_over(state: &mut ReadyState) -> bool {
     state.role = Role::Supervisor;
     state.steps_at_takeover = state.steps;
     true

@@ -1,7 +1,7 @@
 //! The server's own thread: it enforces timeouts, polls while no worker can, refuses, and drains.
 //!
-//! It never calls the service and never waits for a client. So a pool whose workers are all blocked in the service still
-//! accepts, refuses and times out.
+//! It never calls the service and never waits for a client. So the server still accepts, refuses and times out if all
+//! workers are blocked in the service.
 //!
 //! Invariant: a timeout is judged after the bytes that have arrived are read. A parked connection with unread bytes goes to
 //! a worker instead.
@@ -23,7 +23,7 @@ use super::connection::{Connection, Outcome};
 use super::ready_list::{Duty, Entry, WATCH};
 use super::slot_state::{AGAIN, FREE, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::Slot;
-use super::worker::{Poller, Shared};
+use super::worker::{Poller, PoolServerState};
 
 /// A connection that waits for a worker is judged this many milliseconds after its deadline: a worker may be about to
 /// take it.
@@ -33,7 +33,7 @@ const QUEUE_SLACK: u64 = 100;
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct Supervisor {
-    shared: Arc<Shared>,
+    shared: Arc<PoolServerState>,
     executor_is_own: bool,
     /// The least time between two sweeps.
     tick: Duration,
@@ -47,7 +47,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(super) fn new(shared: Arc<Shared>, executor_is_own: bool) -> Self {
+    pub(super) fn new(shared: Arc<PoolServerState>, executor_is_own: bool) -> Self {
         let config = &shared.server.config;
         let timeouts = [config.head_timeout, config.body_timeout, config.answer_timeout, config.idle_timeout];
         let shortest =
@@ -212,11 +212,11 @@ impl Supervisor {
     }
 }
 
-fn is_late(shared: &Shared, slot: &Slot) -> bool {
+fn is_late(shared: &PoolServerState, slot: &Slot) -> bool {
     slot.deadline.load(Ordering::SeqCst) < shared.millis_at(Instant::now())
 }
 
-fn time_out_parked(shared: &Shared, slot: &Slot, open: &mut Connection) -> Outcome {
+fn time_out_parked(shared: &PoolServerState, slot: &Slot, open: &mut Connection) -> Outcome {
     if !is_late(shared, slot) {
         return Outcome::Park; // it was served meanwhile
     }
@@ -227,7 +227,7 @@ fn time_out_parked(shared: &Shared, slot: &Slot, open: &mut Connection) -> Outco
 }
 
 /// No worker has taken the connection in time.
-fn time_out_queued(shared: &Shared, id: usize, slot: &Slot, open: &mut Connection) -> Outcome {
+fn time_out_queued(shared: &PoolServerState, id: usize, slot: &Slot, open: &mut Connection) -> Outcome {
     shared.ready.remove(id);
     if !is_late(shared, slot) {
         return Outcome::Yield; // it was served meanwhile, and waits again

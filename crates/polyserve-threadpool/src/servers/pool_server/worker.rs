@@ -36,7 +36,7 @@ const ACCEPT_BATCH: usize = 64;
 /// At most this many refused connections linger beyond the limit; further ones are closed at once.
 pub(super) const REFUSED: usize = 8192;
 
-/// A service whose turns take longer than this on average, in microseconds, is slow.
+/// The service is slow if turns take longer than this on average, in microseconds.
 const SLOW: u64 = 200;
 
 /// A longer turn counts as this many microseconds: its thread may only have been kept from running.
@@ -50,7 +50,7 @@ const SHARED_TURN: usize = 4;
 
 /// What all threads of one run share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct PoolServerState {
     pub(super) server: ServerState,
     pub(super) slots: Slots,
     pub(super) ready: ReadyList,
@@ -71,7 +71,7 @@ pub(super) struct Shared {
     pub(super) earliest_deadline: AtomicU64,
     /// How long turns took of late, in microseconds: a moving average over about eight.
     turn_time: AtomicU64,
-    this: Weak<Shared>,
+    this: Weak<PoolServerState>,
 }
 
 /// What the poll role owns.
@@ -95,7 +95,7 @@ pub(super) enum Settled {
     Requeued,
 }
 
-impl Shared {
+impl PoolServerState {
     /// `workers`: the number of jobs that the executor runs at a time. `is_shared`: it may have jobs of others.
     pub(super) fn new(
         server: ServerState,
@@ -180,9 +180,9 @@ impl Shared {
     /// Submits a job that the ready list counts already. If the executor does not take it, or drops it unrun, or would
     /// run it on this thread, it counts as lost, and the supervisor tries again.
     fn submit(&self) {
-        let mut ticket = Ticket { shared: self.this.clone(), has_begun: false };
+        let mut job = SubmittedJob { shared: self.this.clone(), has_begun: false };
         let outer = IS_SUBMITTING.replace(true);
-        let _ = self.executor.execute(Job::new(move || ticket.run()));
+        let _ = self.executor.execute(Job::new(move || job.run()));
         IS_SUBMITTING.set(outer);
     }
 
@@ -261,10 +261,10 @@ impl Shared {
         let now = self.millis_at(Instant::now());
         let deadline = self.queue_deadline(now);
         let max_connections = self.server.config.max_connections;
-        let room = self.ready.room();
+        let free = self.ready.free_places();
         let mut came = 0;
         for place in 0..max {
-            let is_full = place >= room;
+            let is_full = place >= free;
             if is_full && !refuse {
                 break;
             }
@@ -528,7 +528,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Turn for Shared {
+impl Turn for PoolServerState {
     fn server(&self) -> &ServerState {
         &self.server
     }
@@ -551,12 +551,12 @@ impl Turn for Shared {
 }
 
 /// A submitted job. Dropped before it has begun, it counts as lost.
-struct Ticket {
-    shared: Weak<Shared>,
+struct SubmittedJob {
+    shared: Weak<PoolServerState>,
     has_begun: bool,
 }
 
-impl Ticket {
+impl SubmittedJob {
     fn run(&mut self) {
         // A job that the executor runs inside `submit` finds a thread that owns a connection, or must not serve one.
         if IS_SUBMITTING.get() {
@@ -569,7 +569,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for SubmittedJob {
     fn drop(&mut self) {
         if !self.has_begun
             && let Some(shared) = self.shared.upgrade()
