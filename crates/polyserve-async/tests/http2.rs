@@ -84,7 +84,7 @@ fn entities_are_put_and_got() {
 }
 
 /// Holds back its answers until they are released. Panics at `/panic`.
-struct HeldAnswers {
+struct HeldReplies {
     waiting: Mutex<Vec<Completer<Reply>>>,
     asked: Semaphore,
 }
@@ -93,7 +93,7 @@ fn empty(status: Status) -> Reply {
     Reply::empty(status)
 }
 
-impl HeldAnswers {
+impl HeldReplies {
     fn shared() -> Arc<Self> {
         Arc::new(Self { waiting: Mutex::default(), asked: Semaphore::new(0) })
     }
@@ -107,7 +107,7 @@ impl HeldAnswers {
     }
 }
 
-impl Service for HeldAnswers {
+impl Service for HeldReplies {
     fn call(&self, request: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         assert_ne!(request.head.path(), "/panic", "told to");
         let (completer, answer) = promise(empty(Status::SERVICE_UNAVAILABLE));
@@ -119,8 +119,8 @@ impl Service for HeldAnswers {
 
 #[test]
 fn a_hundred_streams_at_once_and_a_large_body() {
-    let held_answers = HeldAnswers::shared();
-    let running = serve(held_answers.clone(), |_| ());
+    let held_replies = HeldReplies::shared();
+    let running = serve(held_replies.clone(), |_| ());
     let addr = running.local_addr();
     client_runtime().block_on(async {
         let (sender, _connection) = connect(addr).await;
@@ -133,8 +133,8 @@ fn a_hundred_streams_at_once_and_a_large_body() {
                 })
             })
             .collect();
-        held_answers.asked.acquire_many(100).await.expect("it is not closed").forget();
-        assert_eq!(held_answers.open(), 100, "all wait at the same time");
+        held_replies.asked.acquire_many(100).await.expect("it is not closed").forget();
+        assert_eq!(held_replies.open(), 100, "all wait at the same time");
         for asked in asked {
             assert_eq!(asked.await.expect("no panic"), "given");
         }
@@ -155,11 +155,11 @@ fn a_hundred_streams_at_once_and_a_large_body() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
 }
 
-/// What has begun when the shutdown does is answered; the connection then ends by itself, as an idle one does.
+/// A request that began before the shutdown is answered. The connection then ends, as an idle connection does.
 #[test]
 fn a_drain_serves_what_has_begun() {
-    let held_answers = HeldAnswers::shared();
-    let running = serve(held_answers.clone(), |_| ());
+    let held_replies = HeldReplies::shared();
+    let running = serve(held_replies.clone(), |_| ());
     let addr = running.local_addr();
     let drain = client_runtime().block_on(async {
         let (mut sender, connection) = connect(addr).await;
@@ -168,10 +168,10 @@ fn a_drain_serves_what_has_begun() {
             let answer = sender.send_request(request(Method::GET, "/", "")).await.expect("an answer");
             text(answer).await
         });
-        held_answers.asked.acquire().await.expect("it is not closed").forget();
+        held_replies.asked.acquire().await.expect("it is not closed").forget();
         let drained = tokio::spawn(running.drained());
         let _ = idle_connection.await.expect("no panic"); // so the drain has begun
-        assert_eq!(held_answers.open(), 1, "the answer is still wanted");
+        assert_eq!(held_replies.open(), 1, "the answer is still wanted");
         assert_eq!(asked.await.expect("no panic"), "given");
         let _ = connection.await.expect("no panic");
         drained.await.expect("no panic").expect("it ends well")
@@ -181,8 +181,8 @@ fn a_drain_serves_what_has_begun() {
 
 #[test]
 fn the_deadline_cuts_streams_and_counts_them() {
-    let held_answers = HeldAnswers::shared();
-    let running = serve(held_answers.clone(), |_| ());
+    let held_replies = HeldReplies::shared();
+    let running = serve(held_replies.clone(), |_| ());
     let addr = running.local_addr();
     let runtime = client_runtime();
     let drain = runtime.block_on(async {
@@ -191,7 +191,7 @@ fn the_deadline_cuts_streams_and_counts_them() {
             let mut sender = sender.clone();
             tokio::spawn(async move { sender.send_request(request(Method::GET, "/", "")).await });
         }
-        held_answers.asked.acquire_many(3).await.expect("it is not closed").forget();
+        held_replies.asked.acquire_many(3).await.expect("it is not closed").forget();
         tokio::task::spawn_blocking(move || running.shutdown_within(Duration::from_millis(50))).await
     });
     assert_eq!(drain.expect("no panic").expect("it ends"), Drain { answered: 0, cut: 3, stuck: 0 });
@@ -199,15 +199,15 @@ fn the_deadline_cuts_streams_and_counts_them() {
 
 #[test]
 fn late_streams_are_told_so() {
-    let held_answers = HeldAnswers::shared();
-    let running = serve(held_answers.clone(), |config| config.answer_timeout = Duration::from_millis(50));
+    let held_replies = HeldReplies::shared();
+    let running = serve(held_replies.clone(), |config| config.answer_timeout = Duration::from_millis(50));
     let addr = running.local_addr();
     client_runtime().block_on(async {
         let (mut sender, _connection) = connect(addr).await;
         let answer = sender.send_request(request(Method::GET, "/", "")).await.expect("an answer");
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
     });
-    assert_eq!(held_answers.open(), 0, "the request no longer waits for its answer");
+    assert_eq!(held_replies.open(), 0, "the request no longer waits for its answer");
 }
 
 /// A preface in pieces is HTTP/2. If HTTP/2 is off, the preface is answered with 400.
@@ -269,7 +269,7 @@ fn a_client_that_takes_no_answer_is_cut() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 0, cut: 0, stuck: 0 });
 }
 
-/// A client that took its time over a large answer was told to leave as idle, and cut, once the codec had the answer.
+/// A slow reader of a large answer was treated as idle and cut when the codec had the answer.
 #[test]
 fn a_client_that_takes_its_time_is_not_idle() {
     let running = serve(Arc::new(Echo), |config| {

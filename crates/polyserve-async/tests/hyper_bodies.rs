@@ -113,7 +113,7 @@ fn large_bodies_in_pieces_are_whole() {
     }
 }
 
-/// Here each piece is in the kernel, and the server at rest, before the next one is sent.
+/// Before the next piece is sent, each piece is in the kernel, and the server waits.
 #[test]
 fn a_large_body_in_pieces_that_are_waited_for_is_whole() {
     let running = echo(|config| config.workers = Some(1));
@@ -131,7 +131,7 @@ fn a_large_body_in_pieces_that_are_waited_for_is_whole() {
     }
 }
 
-/// What was sent of the body before it was asked for is with hyper when the connection first waits.
+/// The part of a body that was sent before the server asked for the body is in hyper's buffer at the first wait.
 #[test]
 fn a_body_that_was_not_asked_for_yet_is_counted() {
     let running = entities(|config| config.workers = Some(1));
@@ -178,8 +178,8 @@ fn a_body_that_drips_past_its_time_is_told_so() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
 }
 
-/// A task that was woken for each byte took 20 to 57 ms from a good client, each second, where 500 others dripped. A connection
-/// that is not woken reads nothing: what has come of the body is with the kernel, which says so.
+/// When 500 clients sent single bytes, tasks that woke for each byte delayed a good client by 20 to 57 ms each second. A
+/// connection that is not woken reads nothing: the bytes that have arrived are in the kernel. The test asks the kernel.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_body_that_drips_wakes_no_task() {

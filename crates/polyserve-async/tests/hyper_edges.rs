@@ -1,4 +1,4 @@
-//! Where hyper would answer otherwise than the servers on this project's own codec.
+//! Requests that hyper alone would answer differently from the servers on this project's own codec.
 #![cfg(feature = "hyper")]
 
 use std::time::Duration;

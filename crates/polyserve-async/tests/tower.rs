@@ -38,7 +38,7 @@ fn client(running: &Running) -> Client {
     Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
 }
 
-/// A client that reads whatever comes.
+/// A client that collects all bytes that it receives.
 struct Raw {
     stream: TcpStream,
     all: Vec<u8>,
@@ -55,7 +55,7 @@ impl Raw {
         self.stream.write_all(text.as_bytes()).expect("the server takes the request");
     }
 
-    /// Reads until `text` has come.
+    /// Reads until `text` has arrived.
     #[track_caller]
     fn until(&mut self, text: &str) {
         while !self.text().contains(text) {
@@ -199,7 +199,7 @@ fn a_panic_in_a_nested_service_is_a_500() {
     }
 }
 
-/// A request's body arrives in the handler as it comes, and an answer's leaves as it is made.
+/// A request's body reaches the handler in parts, as it arrives. An answer's body is sent in parts, as it is made.
 #[test]
 fn bodies_stream_both_ways() {
     let (by_hand, sender) = by_hand();
@@ -274,7 +274,7 @@ fn an_echo_past_the_limit_is_too_large() {
     raw.until("x\r\n0\r\n\r\n");
     assert!(raw.text().starts_with("HTTP/1.1 200 OK\r\n"), "{}", raw.text());
     drop(raw);
-    // What has left is not taken back: this client can tell that its answer is not whole.
+    // Bytes that were sent stay sent. This client can detect that its answer is incomplete.
     let mut raw = Raw::new(running.local_addr());
     raw.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n");
     raw.until("one\r\n");

@@ -23,7 +23,7 @@ executor_conformance!(
     ExecutorSubject::new(|_workers, _queue| Box::new(ThreadPerJob::default())).unbounded_workers()
 );
 
-/// What a fault is caught by.
+/// The faults, each with the property that catches it.
 const CAUGHT: &[(Fault, &str)] = &[
     (Fault::LosesJobs, "every_job_runs_exactly_once"),
     (Fault::RunsOnCaller, "a_job_runs_on_another_thread"),
@@ -80,7 +80,7 @@ fn every_fault_is_listed() {
 
 #[test]
 fn every_fault_is_caught_by_the_property_of_its_name() {
-    // What needs a process of its own has a test of its own.
+    // `LeaksThreads` needs a process of its own, and has a test of its own.
     for (fault, name) in CAUGHT.iter().filter(|(fault, _)| *fault != Fault::LeaksThreads) {
         let property = property_called(name);
         let property = Property { name: property.name, run: property.run };

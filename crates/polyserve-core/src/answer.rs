@@ -152,7 +152,7 @@ impl<T> Future for AnswerFuture<T> {
 /// Polls on this thread, and parks it in between, until `poll` is ready or `deadline` has passed. Returns `None` if the
 /// deadline has passed.
 ///
-/// It polls once more after the deadline, so that a value that came in time is not lost.
+/// It polls once more after the deadline, so that a value that arrived in time is not lost.
 pub fn park_until<T>(deadline: Option<Instant>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     let waker = thread_waker();
     let mut cx = Context::from_waker(&waker);

@@ -99,8 +99,8 @@ pub fn receive(stream: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(count)
 }
 
-/// Sets the number of bytes from which on pollers report `stream` as readable. An end of the input and an error are reported
-/// in any case. If enough bytes are there already, a poller that watches the socket is told. The default is 1.
+/// Sets the min number of bytes at which pollers report `stream` as readable. The end of the input and errors are always
+/// reported. If enough bytes are there already, a poller that watches the socket reports it. The default is 1.
 ///
 /// Does nothing on systems other than Linux: there the socket is readable earlier than necessary.
 ///

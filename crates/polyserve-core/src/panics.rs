@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use std::panic::panic_any;
 
-    /// A payload that panics as it is dropped, with another such payload.
+    /// A payload that panics with another such payload when it is dropped.
     struct Bomb(u32);
 
     impl Drop for Bomb {

@@ -170,9 +170,9 @@ pub(crate) struct Expected<'a> {
 #[derive(Clone, Copy, Debug)]
 enum Bodies<'a> {
     Empty,
-    /// Any: the answer is to be learned.
+    /// Any body: the answer is not known yet.
     Any,
-    /// Those of a key, from one of them on.
+    /// The rows of the key with this number, from the row with this number on.
     Rows(&'a Rows, u32, u32),
     List(&'a [Vec<u8>]),
 }

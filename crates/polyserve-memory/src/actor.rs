@@ -27,8 +27,8 @@
 //! The mailbox is a mutex, a ring and a condition variable. A channel returns one message for each receive, while the
 //! mailbox returns all messages for one lock. crossbeam's channel also spins before it parks.
 //!
-//! Memory: an entity costs as much as in a plain map. A mailbox keeps the capacity for the most messages that it ever
-//! held, twice: at most 3 MB for each owner.
+//! Memory: an entity costs as much as in a plain map. A mailbox and its batch each keep the capacity for the max
+//! number of messages that they ever held: at most 3 MB for each owner.
 //!
 //! Source: the actor model (Hewitt, Bishop and Steiger, 1973).
 //!
@@ -209,7 +209,7 @@ fn ask<T: Send + 'static>(
     match mailbox.send(operation(reply)) {
         Ok(()) => answer,
         Err(Refused::Full(_)) => Answer::later(ready(Err(RepoError::Overloaded))),
-        // Its completer is dropped here, which answers `Closed`.
+        // This drops the operation with its completer. The drop answers `Closed`.
         Err(Refused::Closed(_)) => answer,
     }
 }

@@ -19,9 +19,8 @@
 //! If two ids of a progression collide, then many do. After the mix no secret of thousands has longer chains than
 //! chance would give (the tests count both).
 //!
-//! Limit: the hasher does not withstand an attacker that learns hashes. Nothing in this crate shows a hash. An attacker
-//! that could time single probes of a table in another process, through a socket, for long enough, would be stopped by
-//! std's SipHash only.
+//! Limit: the hasher does not withstand an attacker that knows hashes. Nothing in this crate shows a hash. Only std's
+//! SipHash would stop an attacker that can time single probes of a table in another process for long enough.
 //!
 //! Cost: three multiplications and a few additions and shifts, without a branch. The bench `hash` compares it with
 //! std's hasher, ahash and foldhash. A state is 40 bytes. Each map here has one, however many shards it has.

@@ -158,8 +158,8 @@ impl PackedShard {
         (Removed::Removed, removed)
     }
 
-    /// Moves what is alive out of the full pages that are less than half alive. Ends: what is moved leaves no dead
-    /// bytes.
+    /// Moves the live records out of full pages that are less than half alive. It ends, because a move makes no dead
+    /// bytes in other pages.
     fn tidy(&mut self, hash_of: impl Fn(i64) -> u64) {
         while let Some(emptied) = self.pages.next_to_empty() {
             for (old, id, record) in emptied.live() {

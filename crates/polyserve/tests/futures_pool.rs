@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Threads are counted: these tests run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A service that blocks its thread on `/block` at two barriers: when the request has come, and before it is answered.
+/// A service that blocks its thread on `/block` at two barriers: when the request has arrived, and before it is answered.
 struct Blocking([Barrier; 2]);
 
 impl Blocking {

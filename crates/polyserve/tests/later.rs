@@ -1,6 +1,6 @@
 //! The cost of a deferred answer: no thread on a server that promises so, a worker on a pool.
 //!
-//! The test does not depend on time: a service keeps its promises until it is told to release them, and counts them.
+//! The test does not depend on time: a service keeps its promises until the test releases them, and counts them.
 #![cfg(all(feature = "threadpool", feature = "async"))]
 
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The number of requests: many times the threads of any server here.
 const REQUESTS: usize = 100;
 
-/// A service that keeps every promise until it is told to release them.
+/// A service that keeps every promise until the test releases them.
 #[derive(Default)]
 struct Held {
     promises: Mutex<Promises>,

@@ -10,7 +10,7 @@
 //! Shared parts have files of their own:
 //!
 //! * `TasksConfig`: the settings. `queue`: the slots in which jobs wait. `threads`: the threads are counted.
-//! * `tasks`: running a job and closing an executor, whatever the runtime.
+//! * `tasks`: running a job and closing an executor, for any runtime.
 //! * `counted_runtime` and `watch`: a tokio runtime, and a thread that wakes it for a job that it has overlooked.
 //!
 //! A strategy's file contains its backend: how a task is spawned, and how its threads are made to end.

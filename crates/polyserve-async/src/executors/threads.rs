@@ -37,7 +37,7 @@ pub(super) struct ThreadState {
     pub(super) alive: usize,
     /// The number of those threads that close their own executor.
     pub(super) closing: usize,
-    /// The backend was told to end its threads.
+    /// The backend has begun to end its threads.
     pub(super) stopped: bool,
     /// The deadline of a close passed while threads ran jobs.
     pub(super) left_behind: bool,

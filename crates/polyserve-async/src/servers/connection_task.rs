@@ -58,15 +58,15 @@ enum Mode {
     Lingering,
 }
 
-/// What a task waits for. While the kind stays the same, so does the deadline.
+/// The kind of a wait. The deadline changes only if the kind changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitKind {
     None,
-    /// For bytes, or for the service's answer.
+    /// Waits for bytes, or for the service's answer.
     Session((u64, Phase)),
-    /// For the kernel to take more bytes.
+    /// Waits until the kernel takes more bytes.
     Write,
-    /// For the client to close.
+    /// Waits until the client closes.
     Linger,
 }
 

@@ -16,7 +16,7 @@
 //! * `connection_registry`: all open connections of a run, their deadlines, and the end of the run; `connection_entry`:
 //!   one of them.
 //! * `async_socket`: the interface to a runtime's sockets; `tokio_socket` and `smol_socket` implement it.
-//! * `thread_group`: threads that run tasks until they are told to end.
+//! * `thread_group`: threads that run tasks until they receive a message to end.
 
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod async_listener;

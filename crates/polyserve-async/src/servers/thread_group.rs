@@ -28,7 +28,7 @@ impl ThreadGroup {
         Self { name, threads: Vec::new(), end_sender, ends }
     }
 
-    /// Starts a thread that calls `work` with an answer. `work` is to return soon after the answer has come.
+    /// Starts a thread that calls `work` with an answer. When the answer completes, `work` must return soon.
     pub(crate) fn spawn(&mut self, work: impl FnOnce(Answer<()>) + Send + 'static) -> io::Result<()> {
         let (completer, told_to_end) = promise(());
         let number = self.threads.len();

@@ -1,4 +1,4 @@
-//! What any server at an address keeps of the contract: the entity service over HTTP/1.1, however it was started.
+//! The address kit: checks the contract of the entity service over HTTP/1.1, for any running server at an address.
 //!
 //! The [server kit](crate::server) starts its subjects with its own configurations, services and repos. These
 //! properties only send requests, so they are fewer, and none waits for a timeout. They separate what an RFC requires

@@ -19,9 +19,9 @@ pub enum Fault {
     LosesJobs,
     /// The submitter runs the job.
     RunsOnCaller,
-    /// It starts one worker less than it says.
+    /// It starts one worker less than it reports.
     OneWorkerShort,
-    /// It starts one worker more than it says.
+    /// It starts one worker more than it reports.
     OneWorkerTooMany,
     /// The latest job runs first.
     ReordersJobs,

@@ -3,8 +3,8 @@
 //! It shares no code with the servers' codec, so that both cannot be wrong in the same way. It sends exactly the bytes
 //! that it gets, and parses answers strictly: see [`Response`].
 //!
-//! Invariant: no call lasts longer than the client's patience. A closed connection, a reset and silence are told apart
-//! ([`Ending`]).
+//! Invariant: no call lasts longer than the client's patience. [`Ending`] distinguishes a closed connection, a reset and
+//! silence.
 //!
 //! Cost: two system calls for each read or write, one of them to set the timeout. The start of the exchanged bytes is
 //! kept for failure messages.

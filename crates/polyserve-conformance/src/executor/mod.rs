@@ -1,9 +1,9 @@
-//! The executor kit: what every [`Executor`] must do, whatever it is made of.
+//! The executor kit: the requirements for every [`Executor`].
 //!
-//! A property waits for what must happen, up to the subject's patience, and fails when it does not; nothing is
-//! measured, and no wait stands for an event. Where something must *not* happen (a job more than there are workers),
-//! the kit looks for a tenth of a second: a sound executor cannot fail that, a wrong one could slip through on a bad
-//! day.
+//! A property waits for an event up to the subject's patience, and fails if the event does not happen. No speed is
+//! measured, and no sleep replaces an event. For events that must *not* happen (one more running job than there are
+//! workers) the kit waits a tenth of a second. A correct executor cannot fail this check. A wrong one may pass it in rare
+//! cases.
 //!
 //! An executor that hangs is left behind with its threads, so that the next property still runs.
 //!
@@ -60,10 +60,10 @@
 //! # Layout
 //!
 //! * `running`: jobs run once, in parallel and in order, and a panic affects no other job.
-//! * `refusing`: a full queue, and room that comes back.
-//! * `closing`: what becomes of queued jobs, of threads, and of captured values.
+//! * `refusing`: a full queue, and a queue that has space again.
+//! * `closing`: the effect of a close on queued jobs, threads and captured values.
 //! * `close_edges`: closing after a deadline, from a worker, against submitters, and with destructors that panic.
-//! * `pool`: the executor in the hands of a property, bounded in all it does.
+//! * `pool`: the executor that a property tests, with a time limit for every call.
 
 mod close_edges;
 mod closing;

@@ -1,5 +1,5 @@
-//! The executor in the hands of a property: whatever is done with it ends within the subject's patience, or the
-//! property fails and says what did not end.
+//! The executor that a property tests. Every call ends within the subject's patience, or the property fails and names
+//! the call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -30,7 +30,7 @@ impl ExecutorSubject {
         Count { shared: Arc::default(), patience: self.patience }
     }
 
-    /// Whether a job may be refused for want of room.
+    /// Whether a job may be refused because the queue is full.
     pub(super) fn refuses(&self) -> bool {
         !self.unbounded_queue && !self.unbounded_workers
     }
@@ -93,7 +93,7 @@ impl Pool {
         }
     }
 
-    /// Submits a job as often as it is rejected for want of room.
+    /// Submits a job again while the queue is full.
     pub(super) fn ask_again_and_again(&self, work: impl FnOnce() + Send + 'static) {
         ask_again_and_again(&**self.executor(), Job::new(work), self.patience);
     }
@@ -153,11 +153,11 @@ pub(super) struct Count {
     patience: Duration,
 }
 
-/// How long the kit looks for what must not happen.
+/// The time for which the kit waits for events that must not happen.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 impl Count {
-    /// It happens, once more.
+    /// Counts one event.
     pub(super) fn add(&self) {
         *lock(&self.shared.0) += 1;
         self.shared.1.notify_all();

@@ -12,8 +12,8 @@ use super::ExecutorSubject;
 use super::pool::{Count, Pool, ask_again_and_again};
 use crate::property::Outcome;
 
-/// Of many jobs from many submitters each runs once; those that are rejected for want of room are submitted again. That
-/// one runs twice cannot be: running a job takes it.
+/// Each of many jobs from many submitters runs once. Jobs that a full queue rejects are submitted again. No job can run
+/// twice, because running a job consumes it.
 pub fn every_job_runs_exactly_once(subject: &ExecutorSubject) -> Outcome {
     const SUBMITTERS: usize = 4;
     let each = if subject.has_unbounded_workers() { 100 } else { 2_000 };
@@ -74,7 +74,7 @@ pub fn named_jobs_are_called_by_their_names(subject: &ExecutorSubject) -> Outcom
     Outcome::Held
 }
 
-/// As many jobs as there are workers run at the same time: each waits for all. The executor says how many that is.
+/// With n workers, n jobs run at the same time: each waits for all. The executor reports n.
 pub fn jobs_run_in_parallel(subject: &ExecutorSubject) -> Outcome {
     for workers in [1, 2, 4] {
         let pool = subject.pool(workers, 16);

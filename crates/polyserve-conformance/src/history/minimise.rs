@@ -1,7 +1,7 @@
 //! The minimiser: a few operations of one key that cannot be ordered.
 //!
 //! Invariant: the remaining operations have no order, whatever the omitted operations did while they ran. Each step
-//! takes some operations less strictly, and no put is removed that others depend on.
+//! weakens the conditions of some operations. A put stays if other operations depend on it.
 //!
 //! The search knows what later gets will see, and so it may get stuck before the answers that prove a violation. The
 //! minimiser works in three steps:
@@ -12,7 +12,7 @@
 //! * The answers of a half, a quarter, an eighth of the rest are ignored, as long as what remains has no order.
 //!
 //! Cost: a search for each step, of windows up to twice as large as necessary. All searches together examine at most
-//! [`MOST`] operations, and take at most the steps of one search's limits. After that the rest is shown as it is.
+//! [`MOST`] operations, and take at most the steps of one search's limits. After that the remaining operations are shown.
 
 use super::plan::{Register, Window};
 use super::search::{Found, Limits, search};

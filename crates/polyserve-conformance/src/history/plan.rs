@@ -48,7 +48,7 @@ pub(super) enum Role {
     Change(Need, KeyState),
     /// It may have put a value that no get saw.
     MaybePut,
-    /// It may have removed.
+    /// It may have removed the entity.
     MaybeRemove,
 }
 
@@ -182,7 +182,7 @@ fn is_whole(window: &Window, operation: &Operation) -> bool {
     window.begins_before(operation) && operation.returned <= window.until
 }
 
-/// An operation's role in the search and the latest time of its effect. `None` if it says nothing.
+/// An operation's role in the search and the latest time of its effect. `None` if it restricts no order.
 fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64, Used>) -> Option<(Role, u64)> {
     let end = operation.end();
     let look = |need| Some((Role::Look(need), end)).filter(|_| strict && is_whole(window, operation));

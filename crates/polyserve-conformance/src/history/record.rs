@@ -116,7 +116,7 @@ pub struct Recording {
     pub took: Duration,
 }
 
-/// The number of lost answers in a row after which a client gives up; and of answers that did not come in time.
+/// The number of lost answers in a row after which a client stops. [`LATE`] is the number of late answers.
 const LOST: u32 = 1000;
 const LATE: u32 = 3;
 

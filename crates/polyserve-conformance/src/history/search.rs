@@ -7,13 +7,12 @@
 //! which it has not taken effect, by applying running operations, until it has. If no configuration is left, there is
 //! no order.
 //!
-//! Nothing is kept of operations that have returned. At a moment without a running operation the configurations are
-//! the possible states, so memory depends on the number of overlapping operations and not on the length of the
-//! history.
+//! Operations that have returned are not kept. At a moment without a running operation the configurations are the
+//! possible states, so memory depends on the number of overlapping operations and not on the length of the history.
 //!
-//! Two rules keep the configurations few, besides those of the [plan](super::plan). An operation that changes nothing
-//! takes effect as soon as it finds what it needs. Of operations with the same effect, the one that must end first
-//! goes first.
+//! Two rules reduce the configurations, in addition to the rules of the [plan](super::plan). An operation that changes
+//! nothing takes effect as soon as the key has the state that it needs. Of operations with the same effect, the one
+//! that must end first goes first.
 //!
 //! Invariant: a verdict is right, or there is none. Cost: for n operations of which k overlap, n log n to sort them,
 //! and n times the number of configurations, of which k writers make at most 2^k.
@@ -25,7 +24,7 @@ use std::fmt;
 
 use super::plan::{KeyState, Need, Plan, Role};
 
-/// Why a search was given up.
+/// The reason for which a search stopped without a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GaveUp {
     /// More than 128 operations of one key overlap.
@@ -75,20 +74,20 @@ pub(super) enum Found {
     GaveUp(GaveUp),
 }
 
-/// What may have happened so far.
+/// One possible state of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Configuration {
     /// The slots of running operations that have taken effect.
     done: u128,
     state: KeyState,
-    /// The number of puts that may come at any time and have taken effect; and of removes.
+    /// The number of used puts that may take effect at any time. `removes` counts the removes.
     puts: u32,
     removes: u32,
 }
 
 /// The number of slots for running operations.
 const SLOTS: u32 = u128::BITS;
-/// How many times more configurations are collected before duplicates are removed.
+/// The factor by which the configurations may grow before duplicates are removed.
 const COLLECTED: usize = 4;
 
 /// The running operations.

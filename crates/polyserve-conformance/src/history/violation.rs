@@ -1,4 +1,4 @@
-//! A violation for readers: the few operations that cannot be ordered, on a time scale, and a sentence that says why.
+//! A violation for readers: the few operations that cannot be ordered, on a time scale, and a sentence with the reason.
 
 use std::fmt;
 
@@ -99,7 +99,7 @@ fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> S
     format!("{} {}, which cannot be, {others}.", subject_phrase(stuck), answer_phrase(stuck))
 }
 
-/// How `other` shows that the value of `put` was no longer there, if it does.
+/// Returns the sentence part that explains why the value of `put` was gone, if `other` proves that.
 fn gone_by(register: &Register<'_>, put: &Operation, other: &Operation) -> Option<String> {
     let came_after = |operation: &Operation| operation.called > put.end();
     match other.action {

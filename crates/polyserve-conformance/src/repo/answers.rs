@@ -1,4 +1,4 @@
-//! How answers come: now or deferred, with a visit or without, polled or dropped.
+//! Answers now and deferred, with a visit or without, polled or dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -185,7 +185,7 @@ pub fn later_answers_survive_being_dropped(subject: &RepoSubject) -> Outcome {
                 given_up(round, store.repo.get(id, &mut |_| ()));
                 given_up(round, store.repo.remove(id));
                 given_up(round, store.repo.len());
-                // It is not known whether and when the operations took effect. What is stored is whole.
+                // The operations may have taken effect at any time, or not. A stored entity is complete.
                 if let Some(entity) = store.get(id) {
                     stamp(&entity);
                 }

@@ -16,7 +16,7 @@ pub(super) const RACERS: usize = 4;
 const LONGEST: Duration = Duration::from_secs(1);
 const LEAST: usize = 32;
 
-/// What racing threads share.
+/// The state that racing threads share.
 pub(super) struct Race {
     threads: usize,
     arrived: AtomicUsize,

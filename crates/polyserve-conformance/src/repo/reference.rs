@@ -127,12 +127,12 @@ impl fmt::Debug for LaterReference {
     }
 }
 
-/// What a put did that replaced this.
+/// Returns the result of a put that replaced `replaced`.
 pub(crate) fn put_over(replaced: Option<&Entity>) -> Put {
     if replaced.is_some() { Put::Replaced } else { Put::Created }
 }
 
-/// What a remove did that took this out.
+/// Returns the result of a remove that took `entity` out.
 pub(crate) fn removed_of(entity: Option<&Entity>) -> Removed {
     if entity.is_some() { Removed::Removed } else { Removed::Absent }
 }

@@ -1,4 +1,4 @@
-//! What a server refuses before it serves.
+//! Configurations that a server refuses before it serves.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a stopped process loses: nothing that arrived in time.
+//! A process that is stopped for a while loses no request that arrived in time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +15,9 @@ use crate::property::{ChildSide, Outcome, ServingChild, with_serving_child};
 /// Each timeout of the server under test.
 const TIMEOUT: Duration = Duration::from_millis(600);
 
-/// Requests that arrived in time, before or while the server's process was stopped, are answered once the process goes on,
-/// though the stop was longer than each timeout: the server reads what is in the socket before it judges a timeout.
+/// Requests that arrived in time, before or while the server's process was stopped, are answered when the process
+/// continues. This holds even if the stop was longer than each timeout: the server reads from the socket before it checks a
+/// timeout.
 ///
 /// Tested with a request on an idle connection, the rest of a head, and the rest of a body.
 pub fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Outcome {

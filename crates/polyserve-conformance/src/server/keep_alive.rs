@@ -1,4 +1,4 @@
-//! How long a connection is kept, how it ends, and what every answer carries.
+//! The life and the end of a kept connection, and the fields of every answer.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

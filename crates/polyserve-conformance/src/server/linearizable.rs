@@ -14,8 +14,8 @@ const CLIENTS: u32 = 4;
 /// The number of recordings after which a history without overlaps is reported as not run.
 const ATTEMPTS: usize = 3;
 
-/// What concurrent clients put, get and remove has an order in which every answer is right. Tested over a store that answers
-/// now and over a store that answers later.
+/// The puts, gets and removes of concurrent clients have an order in which every answer is right. Tested over a store that
+/// answers now and over a store that answers later.
 ///
 /// Not run if no two operations of a key overlap in any of three recordings: such a history shows nothing.
 pub fn linearizable_over_http(subject: &ServerSubject) -> Outcome {

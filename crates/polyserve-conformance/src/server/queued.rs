@@ -76,7 +76,7 @@ pub fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject
 }
 
 /// If a connection waits for a thread when an answer is written, the answer says `Connection: close` and the
-/// connection ends. So a client never loses a connection that it was told to keep.
+/// connection ends. So a client never loses a connection without an announcement.
 ///
 /// A multiplexed server keeps the connection.
 pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {

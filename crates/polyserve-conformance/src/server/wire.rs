@@ -89,7 +89,7 @@ impl ServerSubject {
         }
     }
 
-    /// `bytes` are refused with one of `statuses`. The connection ends if the answer says so.
+    /// Checks that `bytes` are refused with one of `statuses`. If the answer announces a close, the connection ends.
     #[track_caller]
     pub(super) fn refused(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
         let mut client = live.client();
@@ -102,11 +102,11 @@ impl ServerSubject {
         drop(sent);
     }
 
-    /// `bytes` are refused with one of `statuses`. The answer says that it is the last, and nothing after it is
-    /// answered.
+    /// Checks that `bytes` are refused with one of `statuses`, that the answer announces a close, and that nothing after
+    /// it is answered.
     #[track_caller]
     pub(super) fn refused_for_good(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
-        // A server that goes on reading would answer this request.
+        // A server that continues to read would answer this request.
         self.refused_unfinished(live, &[bytes, &get("/next")].concat(), statuses);
     }
 

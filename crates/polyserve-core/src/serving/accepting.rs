@@ -1,4 +1,4 @@
-//! Accepting for ever, and accepting what has waited when a drain begins.
+//! The accept loop, and the accept of the backlog when a drain begins.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use super::ServerState;
 use crate::config::ServerConfig;
 use crate::net;
 
-/// How long an accept loop pauses if the system has no descriptor or memory left.
+/// The pause of an accept loop if the system has no descriptor or memory left.
 pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// Accepts the connections that wait when a drain begins, passes each to `serve`, and closes the listener.
@@ -37,7 +37,7 @@ pub struct Backlog {
     left: u32,
 }
 
-/// What waits in a [`Backlog`].
+/// The next connection of a [`Backlog`].
 #[derive(Debug)]
 pub enum Waiting {
     /// A connection. It blocks, unless the listener hands on that it does not.

@@ -21,8 +21,9 @@ pub use polled_socket::PolledSocket;
 pub trait Transport {
     /// Reads some bytes, waiting until `deadline` at the latest.
     ///
-    /// Bytes that are in the socket are read before a timeout is reported, however late it is: after a pause of the whole
-    /// process, a request that had come in time is served. While the phase is idle, the connection may be told to leave.
+    /// Bytes in the socket are read before a timeout is reported, even if the deadline passed long ago. So a request that
+    /// arrived in time is served after a pause of the whole process. While the phase is idle, the connection may be
+    /// evicted.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The open connections of a server in which a connection holds a thread, and the eviction of idle ones.
 //!
 //! A thread that waits for a request is woken by closing the reading side of its socket: bytes that have arrived can still
-//! be read, so that no request that had come is lost.
+//! be read, so no request that arrived is lost.
 //!
 //! # No lost wake-up
 //!
@@ -30,7 +30,7 @@ const SEARCH: usize = 64;
 
 /// A connection serves a request.
 const BUSY: u64 = 0;
-/// A connection was idle, and is told to leave.
+/// A connection was idle, and has to close.
 const LEAVING: u64 = u64::MAX;
 
 /// A connection that holds a thread. The socket closes when the last handle is dropped.
@@ -40,9 +40,9 @@ pub struct OpenConnection {
     /// [`BUSY`], [`LEAVING`], or the time since which it is idle: nanoseconds since the set's start, plus one.
     state: AtomicU64,
     evicted: AtomicBool,
-    /// Its position in the set. Changed under the set's lock.
+    /// The position in the set. Changed under the set's lock.
     index: AtomicUsize,
-    /// It counts among those that leave. Changed under the set's lock.
+    /// Whether the connection counts as leaving. Changed under the set's lock.
     counted: AtomicBool,
 }
 
@@ -246,7 +246,7 @@ impl OpenConnections {
         }
     }
 
-    /// Shuts all connections down, whatever they do.
+    /// Shuts all connections down, in any state.
     pub fn cut(&self) {
         for connection in &lock(&self.state).open {
             let _ = net::shut(&connection.stream, Shutdown::Both); // an error: the client is gone
@@ -438,7 +438,8 @@ mod tests {
         assert!(!second.is_evicted());
     }
 
-    /// It has a request after all: it serves that and says that it closes, and another leaves.
+    /// An evicted connection receives a request. It serves the request and announces the close, and another connection is
+    /// evicted.
     #[test]
     fn a_request_that_comes_with_the_eviction_is_served() {
         let mut clients = Clients::new();

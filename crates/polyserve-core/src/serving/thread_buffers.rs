@@ -1,6 +1,6 @@
 //! The buffers of a thread that serves connections.
 //!
-//! Invariant: a thread at rest keeps at most [`AT_REST`] bytes. Cost: no allocation for small requests.
+//! Invariant: a waiting thread keeps at most [`AT_REST`] bytes. Cost: no allocation for small requests.
 
 use std::cell::Cell;
 use std::time::SystemTime;
@@ -17,10 +17,10 @@ pub struct ThreadBuffers {
     pub scratch: Scratch,
 }
 
-/// Bytes that the buffers of a thread at rest keep at most.
+/// The max number of bytes that the buffers of a waiting thread keep.
 pub const AT_REST: usize = 16 * 1024;
 
-/// Bytes read at once by a thread at rest.
+/// The size of the input buffer of a waiting thread.
 const SMALL_INPUT: usize = 4 * 1024;
 
 /// Bytes read at once after a read that filled the buffer: a pipeline of some hundred small requests, or a large body.
@@ -93,7 +93,7 @@ impl ThreadBuffers {
         self.input.len() > SMALL_INPUT || self.scratch.capacity() > AT_REST - SMALL_INPUT
     }
 
-    /// Releases what a thread at rest does not need. To be called before a wait that may be long, when the scratch's
+    /// Releases memory that a waiting thread does not need. Call it before a wait that may be long, when the scratch's
     /// output has been written.
     ///
     /// # Cost

@@ -45,7 +45,7 @@ pub(crate) enum State {
     Resting,
 }
 
-/// What an event tells about the end of a connection.
+/// The state of a connection's end, as an event reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndHint {
     /// The connection is open.

@@ -105,7 +105,7 @@ fn every_shape_is_spread_like_chance() {
             // Within one of sixteen shards, which has a sixteenth of the ids.
             let chain = longest(hashes().filter(|hash| hash << 7 >> 60 == 5), 10);
             assert!(chain <= LONGEST, "{shape}, secret {number}: a chain of {chain} in a shard");
-            // Ids that share a bucket and a tag, which a lookup compares for nothing. There are 64 pairs on average.
+            // Pairs of ids with the same bucket and tag. A lookup compares them needlessly. There are 64 pairs on average.
             let mut places: Vec<_> = hashes().map(|hash| hash.rotate_left(7) & 0x1f_ffff).collect();
             places.sort_unstable();
             let pairs: usize = places.chunk_by(PartialEq::eq).map(|met| met.len() * (met.len() - 1) / 2).sum();

@@ -85,7 +85,7 @@ pub(crate) struct HyperConnection<S: RequestHandler> {
     last_try: bool,
 }
 
-/// What a deadline is for. The deadline stays the same while this does.
+/// The reason for a deadline. The deadline changes only if the reason changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitReason {
     Nothing,
@@ -106,7 +106,7 @@ const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// did not poll other sockets for seconds while a few clients pipelined without pause.
 const TURNS: usize = 2;
 
-/// What follows a step.
+/// The action after a step.
 enum Step {
     Continue,
     Wait,

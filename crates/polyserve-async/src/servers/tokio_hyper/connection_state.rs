@@ -24,7 +24,7 @@ use crate::servers::connection_entry::ConnectionEntry;
 use crate::servers::connection_registry::ConnectionRegistry;
 use crate::servers::tokio_socket::TokioSocket;
 
-/// What all connections of a run share.
+/// The state that all connections of a run share.
 pub(crate) struct HyperShared {
     pub(super) registry: Arc<ConnectionRegistry<TokioSocket>>,
     pub(super) builder: http1::Builder,
@@ -78,7 +78,7 @@ pub(super) struct RequestState {
     pub(super) scanner: RequestScanner,
     /// Bytes in the input buffer, from the last read of this poll.
     fresh: usize,
-    /// Where the scanner was before the last read.
+    /// The position of the scanner before the last read.
     before_read: Position,
     /// Answers that hyper has complete and the output has not.
     ended: u32,
@@ -105,7 +105,7 @@ pub(super) struct RequestState {
     pub(super) body_refusal: Option<Refusal>,
 }
 
-/// What happened during one poll of hyper.
+/// The events of one poll of hyper.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PollEvents {
     /// A read found nothing more.
@@ -189,13 +189,13 @@ impl RequestState {
         input.get(..valid).unwrap_or_default()
     }
 
-    /// Marks the request as answered before its body has come.
+    /// Marks the request as answered before its body has arrived.
     pub(super) fn reply_early(&mut self) {
         self.must_linger = true;
         self.seen.again = true;
     }
 
-    /// What happened in the last poll.
+    /// Returns the events of the last poll, and resets them.
     pub(super) fn take_seen(&mut self) -> PollEvents {
         self.fresh = 0;
         std::mem::take(&mut self.seen)

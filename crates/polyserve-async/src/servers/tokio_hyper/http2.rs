@@ -104,7 +104,7 @@ enum Http2State {
     Over,
 }
 
-/// What a deadline is for.
+/// The reason for a deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http2Wait {
     /// A stream has its own deadlines until its answer is there. Then the client has to take it.

@@ -37,7 +37,7 @@ pub(super) struct RequestScanner {
     refusal: Option<Refusal>,
 }
 
-/// What the next byte belongs to.
+/// The part of a request that the next byte belongs to.
 #[derive(Debug, Default)]
 enum Part {
     #[default]
@@ -46,7 +46,7 @@ enum Part {
     Chunked(Box<Chunked>),
 }
 
-/// Where the scanner was at some moment.
+/// A position of the scanner.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
     /// The number of complete heads.
@@ -152,7 +152,7 @@ impl RequestScanner {
         }
     }
 
-    /// Where request number `number`, counted from 0, begins in `bytes`, which begin between requests.
+    /// Returns the offset of request number `number`, counted from 0. `bytes` must begin at the start of a request.
     pub(super) fn start_of(bytes: &[u8], number: u64) -> Option<usize> {
         let unlimited = Limits { max_head: usize::MAX, max_headers: usize::MAX, max_body: usize::MAX };
         let mut scanner = Self::default();

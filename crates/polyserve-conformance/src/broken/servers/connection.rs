@@ -241,7 +241,7 @@ impl Connection<'_> {
     fn fill(&mut self, deadline: Instant, idle: bool) -> Got {
         let mut buffer = [0; 16 * 1024];
         loop {
-            // What has arrived is read before the timeout is judged: the process may have been stopped meanwhile.
+            // Reads before it checks the timeout: the process may have been stopped while bytes arrived.
             let mut late = Instant::now() >= deadline;
             let _ = self.open.stream.set_read_timeout(Some(TICK));
             match (&self.open.stream).read(&mut buffer) {

@@ -1,4 +1,4 @@
-//! What can be wrong with the plain server, and what catches it.
+//! The flaws of the plain server, and the properties that catch them.
 
 use super::PlainServer;
 use crate::server::ServerSubject;
@@ -112,7 +112,7 @@ flaws! {
     DoesNotDrain, caught by a_request_in_mid_body_outlives_the_shutdown;
     /// Sends half of an answer once a shutdown has begun.
     TearsAnswers, caught by a_waiting_answer_outlives_the_shutdown;
-    /// Closes after the first answer of a drain, whatever has come behind its request.
+    /// Closes after the first answer of a drain, even if more requests have arrived.
     DrainsOneAnswer, caught by pipelined_requests_are_served_by_the_drain;
     /// Does not say `Connection: close` in a drain.
     DrainsWithoutSayingSo, caught by a_request_in_mid_body_outlives_the_shutdown;

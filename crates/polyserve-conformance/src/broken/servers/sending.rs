@@ -1,4 +1,4 @@
-//! How a connection's answers are sent.
+//! The sending of a connection's answers.
 
 use std::io::Write as _;
 use std::net::TcpStream;

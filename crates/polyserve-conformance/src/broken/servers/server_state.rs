@@ -1,4 +1,4 @@
-//! What the threads of a run share.
+//! The state that the threads of a run share.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -12,10 +12,10 @@ use polyserve_core::{ServerConfig, Service, Shutdown};
 use super::Flaw;
 use crate::client::imf_fixdate;
 
-/// How often a thread checks whether its connection must end.
+/// The interval at which a thread checks whether its connection must end.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 pub(super) struct ServerState {
     pub(super) config: ServerConfig,
     pub(super) flaw: Option<Flaw>,
@@ -24,7 +24,7 @@ pub(super) struct ServerState {
     pub(super) answered: AtomicU64,
     /// Unfinished work is cut.
     pub(super) over: AtomicBool,
-    /// For a flaw: nothing more is accepted.
+    /// For a flaw: no connection is accepted any more.
     pub(super) stopped: AtomicBool,
     /// For a flaw: the number of refused connections.
     pub(super) refused: AtomicU64,
@@ -46,7 +46,7 @@ pub(super) struct OpenConnection {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionState {
-    /// Accepted, and no byte has come.
+    /// Accepted. No byte has arrived.
     New,
     /// Waits for the next request.
     Idle,

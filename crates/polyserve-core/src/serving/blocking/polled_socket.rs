@@ -57,7 +57,8 @@ impl Transport for PolledSocket<'_> {
                 self.connections.set_idle(self.connection);
                 is_idle = true;
             }
-            // After that: either the drain sees that this connection is idle, or this thread sees the drain.
+            // The check comes after the store: either the drain sees that this connection is idle, or this thread sees
+            // the drain.
             let leaves = is_idle && (self.server.shutdown.is_begun() || self.connection.is_evicted());
             if leaves || !std::mem::take(&mut waits_first) {
                 match net::receive(self.connection.stream(), buffer) {

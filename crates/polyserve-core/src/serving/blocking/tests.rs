@@ -90,7 +90,7 @@ fn an_answer_says_that_it_closes_if_others_wait() {
     let serving = fixture.serve(Instant::now());
     assert!(!head(&mut client).contains("Connection: close"));
     client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-    // It reads that before it can be evicted, or is busy with it.
+    // The connection reads this line before it can be evicted, or it is busy with the line.
     fixture.connections.wait_for_thread();
     client.write_all(b"Host: a\r\n\r\n").unwrap();
     assert!(head(&mut client).contains("Connection: close"));

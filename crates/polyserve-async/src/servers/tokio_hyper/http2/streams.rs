@@ -30,7 +30,7 @@ pub(super) struct Streams {
 /// Answers that wait for the client to take them.
 struct HeldAnswers {
     answers: usize,
-    /// When the client last took bytes of any of them, or when the first came.
+    /// The last time at which the client took bytes of an answer, or at which the first answer was added.
     since: Instant,
 }
 
@@ -40,8 +40,8 @@ impl Streams {
         Arc::new(Self { connection, open: AtomicUsize::new(0), calls: AtomicUsize::new(0), held })
     }
 
-    /// When the client last took bytes of the answers that wait for it. `None` if none wait. This is for the whole connection:
-    /// one stream may wait long while a slow client takes the others' bytes.
+    /// Returns the last time at which the client took bytes of a waiting answer. `None` if no answer waits. The time is for
+    /// the whole connection: one stream may wait long while a slow client takes the bytes of other streams.
     pub(super) fn held_since(&self) -> Option<Instant> {
         let held = lock(&self.held);
         (held.answers > 0).then_some(held.since)
