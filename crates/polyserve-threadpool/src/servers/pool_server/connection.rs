@@ -1,5 +1,5 @@
-//! A connection and its turns. A turn reads, calls the service and writes. It ends if the connection must wait, or if other
-//! connections wait.
+//! A connection and its turns. A turn reads, calls the service and writes. It ends if the connection must wait, or after a
+//! bounded amount of work.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::sync::Arc;
