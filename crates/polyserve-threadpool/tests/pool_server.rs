@@ -41,7 +41,7 @@ fn ask(addr: SocketAddr, requests: &str) -> io::Result<String> {
 /// If its queue was full, a pool ran a connection's job on the submitter, inside the job that had just queued it.
 /// The worker waited for a lock that it held itself, and the shutdown waited for the worker.
 #[test]
-fn a_pool_whose_callers_run_jobs_does_not_lock_up() {
+fn a_server_over_caller_runs_does_not_deadlock() {
     let server = over_caller_runs(ServerConfig::default()).unwrap();
     let running = server.serve("127.0.0.1:0".parse().unwrap(), Arc::new(Echo)).unwrap();
     let addr = running.local_addr();
@@ -71,7 +71,7 @@ fn a_pool_whose_callers_run_jobs_does_not_lock_up() {
 
 /// The same pool keeps those parts of the contract that depend on the queue.
 #[test]
-fn a_pool_whose_callers_run_jobs_keeps_the_contract_of_drains() {
+fn a_server_over_caller_runs_keeps_the_contract_of_drains() {
     let subject = ServerSubject::new(over_caller_runs).deviating(|d| d.later_answers_hold_a_worker = true);
     for property in server::PROPERTIES {
         if ["every_answer_is_counted", "dropping_it_ends_it", "a_burst_is_served_or_turned_away"]
@@ -175,7 +175,7 @@ fn read_all(mut stream: TcpStream) -> String {
 
 /// A worker that accepted connections was blocked by one of them, and no other thread accepted.
 #[test]
-fn a_worker_that_accepts_and_is_held_up_keeps_nobody_waiting() {
+fn a_blocked_accepting_worker_blocks_no_other_connection() {
     let (running, service) = holding(3);
     let addr = running.local_addr();
     for round in 0..2 {
@@ -220,7 +220,7 @@ fn a_silent_connection_is_not_held_up_with_its_worker() {
 
 /// The worker of a pool of one waited for new connections, and the request of a kept connection waited as long.
 #[test]
-fn a_kept_connection_is_served_beside_new_ones_by_a_pool_of_one() {
+fn a_pool_of_one_serves_kept_and_new_connections() {
     let (running, _) = holding(1);
     let addr = running.local_addr();
     let mut kept = TcpStream::connect(addr).unwrap();
