@@ -58,4 +58,5 @@ for lib in crates/*/src/lib.rs; do
 done
 
 echo; echo "== names and phrases"
-ci/language.sh polyserve polyserve-core polyserve-sys polyserve-memory polyserve-async polyserve-conformance polyserve-load examples benches
+ci/language.sh polyserve polyserve-core polyserve-sys polyserve-memory polyserve-threadpool polyserve-async polyserve-conformance \
+    polyserve-load examples benches

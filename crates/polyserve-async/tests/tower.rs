@@ -72,7 +72,7 @@ impl Raw {
     }
 }
 
-/// A body of which each piece is sent by hand.
+/// A body. The test sends each piece through a channel.
 struct ByHand(UnboundedReceiver<&'static str>);
 
 impl http_body::Body for ByHand {

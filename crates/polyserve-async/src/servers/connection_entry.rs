@@ -113,7 +113,7 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
         self.deadline.compare_exchange(tick, NEVER, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// To be called with true before a call into the service's code, and with false after it.
+    /// Call this with true before the service's code is called, and with false after it.
     pub(crate) fn set_calling(&self, calling: bool) {
         self.calling.store(calling, Ordering::Relaxed);
     }

@@ -68,10 +68,10 @@ fn threads_are_named() {
     }
 }
 
-/// tokio keeps a task that one of its threads spawns for that thread, to run it next. A job's own job waited there while
-/// its submitter waited for it, although another thread was idle.
+/// If a thread of tokio spawns a task, tokio reserves the task for that thread, to run it next. So a job that waited for its
+/// own job waited for ever, although another thread was idle.
 #[test]
-fn a_job_may_wait_for_a_job_of_its_own_where_another_worker_is_idle() {
+fn a_job_may_wait_for_a_job_of_its_own_if_another_worker_is_idle() {
     for executor in executors(&bounded(2, 8)) {
         let (sender, done) = mpsc::channel();
         let own = Arc::clone(&executor);

@@ -98,7 +98,7 @@ impl Pool {
         ask_again_and_again(&**self.executor(), Job::new(work), self.patience);
     }
 
-    /// Closes the executor, and answers how many threads were left behind.
+    /// Closes the executor. Returns the number of threads that were left behind.
     pub(super) fn close(&self, deadline: Option<Instant>) -> usize {
         let executor = self.handle();
         within(self.patience, "close", move || executor.close(deadline))

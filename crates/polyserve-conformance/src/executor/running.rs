@@ -149,7 +149,7 @@ pub fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A job may submit jobs to its own executor, and those may: also to one with a single worker.
+/// A job may submit jobs to its own executor, also if the executor has one worker. The new jobs may submit jobs too.
 pub fn jobs_may_submit_jobs(subject: &ExecutorSubject) -> Outcome {
     const DEPTH: u32 = 6;
     for workers in [1, 2] {

@@ -35,7 +35,7 @@ pub fn one_valid_host_is_taken(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// No `Host`, two of them, or an invalid one is 400.
+/// A request with no `Host`, two `Host` fields or an invalid `Host` is 400.
 pub fn any_other_host_is_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for hosts in [
@@ -69,7 +69,7 @@ pub fn any_other_host_is_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// HTTP/1.0 needs no `Host`. Two of them are 400 there as well.
+/// HTTP/1.0 needs no `Host`. Two `Host` fields are 400 in HTTP/1.0 as well.
 pub fn a_request_of_1_0_needs_no_host(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     live.ask(b"GET / HTTP/1.0\r\n\r\n", 200);

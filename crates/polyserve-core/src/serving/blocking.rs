@@ -52,7 +52,7 @@ pub enum Read {
     End,
     /// The deadline has passed, and the socket is empty.
     TimedOut,
-    /// Nothing was read, and a shutdown has begun, with a deadline of its own.
+    /// Nothing was read. A shutdown has begun, so the caller has to read again with the new deadline.
     Again,
     /// The connection was idle, and is to be closed.
     Leave,

@@ -193,7 +193,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
     }
 
-    /// Sends what hyper wrote, and waits for what hyper waits for.
+    /// Sends the bytes that hyper wrote. Waits for the same event as hyper.
     fn after_poll(&mut self) -> Step {
         let mut state = self.state.state();
         let seen = state.take_seen();

@@ -290,7 +290,7 @@ impl EntityRepo for PoisonedLock {
     }
 }
 
-/// Keeps 10 000 entities, and drops one for each further one. Caught by `many_keys`.
+/// Keeps at most 10 000 entities. A further put removes an entity. Caught by `many_keys`.
 #[derive(Debug, Default)]
 pub struct Evicting {
     right: Reference,

@@ -12,7 +12,7 @@ use crate::serving::{OpenConnections, ServerState, with_buffers};
 const PATIENCE: Duration = Duration::from_secs(60);
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// A server of one connection at a time, on a thread for each.
+/// A server that serves one connection at a time. Each connection has a new thread.
 struct Fixture {
     server: Arc<ServerState>,
     connections: Arc<OpenConnections>,
