@@ -1,13 +1,12 @@
 //! The executor that a property tests. Every call ends within the subject's patience, or the property fails and names
 //! the call.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::server::panic_text;
+use polyserve_core::panics::isolate;
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 
@@ -60,8 +59,7 @@ impl ExecutorSubject {
 fn within<T: Send + 'static>(patience: Duration, what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || {
-        let result = catch_unwind(AssertUnwindSafe(act));
-        let _ = sender.send(result.map_err(|panic| panic_text(panic.as_ref())));
+        let _ = sender.send(isolate(act));
     });
     let result = match receiver.recv_timeout(patience) {
         Ok(result) => result,
