@@ -26,7 +26,7 @@ cpu() { cat /proc/"$server"/task/*/schedstat | awk '{sum += $1} END {printf "%.3
 
 start() {
     local workers=
-    case $1 in null_*) ;; *) workers="--workers 8" ;; esac
+    case $1 in null_* | sequential | thread_per_connection | leader_followers) ;; *) workers="--workers 8" ;; esac
     : >"$tmp/serve"
     # shellcheck disable=SC2086
     taskset -c 0 "$2" serve --server "$1" $workers --listen 127.0.0.1:0 >"$tmp/serve" 2>"$tmp/err" &

@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
@@ -143,6 +144,10 @@ impl Losses {
 /// that starts late still overlaps with the others.
 const BURST: u64 = 512;
 
+/// One operation in this many yields the processor between its stamp and its call. So operations of a fast store
+/// overlap also if the clients share a processor.
+const YIELD_EVERY: u64 = 64;
+
 /// Records the clients of a repo, on a thread each.
 ///
 /// They meet every few hundred operations, and go on together. Without that, clients on few cores would run one after
@@ -230,6 +235,9 @@ impl<'a> RepoClient<'a> {
             }
             let (key, call) = script.step(number);
             let called = nanos(start);
+            if number % YIELD_EVERY == 0 {
+                thread::yield_now();
+            }
             let action = self.ask(key, call)?;
             operations.push(Operation { process, key, action, called, returned: nanos(start) });
         }

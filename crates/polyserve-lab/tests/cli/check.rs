@@ -145,11 +145,11 @@ fn what_shows_nothing_does_not_pass() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("UNDECIDED") && said.contains(why) && !said.contains("passed"), "{said}");
     };
-    undecided("/dev/null", "there is no operation");
+    undecided("/dev/null", "the history has no operation");
     let path = file("alone");
     let name = path.to_str().unwrap();
     fs::write(&path, "{\"kind\":\"header\",\"format\":1}\n").unwrap();
-    undecided(name, "there is no operation");
+    undecided(name, "the history has no operation");
 
     let by = |process: u32| {
         let put = r#""op":"put","key":5,"value":1,"call":10,"return":20,"outcome":"created"}"#;
