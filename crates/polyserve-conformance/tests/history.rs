@@ -79,7 +79,7 @@ fn every_operation_is_recorded() {
     let running = serving(EntityService::new(Reference::default()), None);
     let history = in_order(recorded(&running, 1_003, PATIENCE));
     assert_eq!((history.operations().len(), history.unknown()), (1_003, 0));
-    // What one recording leaves behind is not part of the next.
+    // The next recording does not contain the entities that the first one left.
     let _ = in_order(recorded(&running, 100, PATIENCE));
 }
 

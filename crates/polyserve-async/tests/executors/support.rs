@@ -8,7 +8,7 @@ use std::time::Duration;
 use polyserve_async::executors::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
 use polyserve_core::Executor;
 
-/// The time limit for what must happen. Reached only in a failure.
+/// The time limit for events that must happen. A wait reaches it only if the test fails.
 pub(super) const LONG: Duration = Duration::from_secs(30);
 
 pub(super) fn bounded(workers: usize, queue: usize) -> TasksConfig {

@@ -84,7 +84,7 @@ impl Pool {
         self.executor().execute(job)
     }
 
-    /// Submits a job that there must be room for.
+    /// Submits a job. Panics if it is rejected, because the queue must have space.
     pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) {
         if let Err(rejected) = self.execute(Job::new(work)) {
             panic!("a job was rejected although there is room for it: {rejected}");

@@ -171,7 +171,7 @@ impl Service for Large {
     }
 }
 
-/// Panics as its path asks. Echoes every other body.
+/// Panics at the point that the path names. Echoes the body for every other path.
 pub(super) struct Panicky {
     repo: MapRepo,
 }
@@ -332,7 +332,7 @@ impl EntityRepo for LaterRepo {
     }
 }
 
-/// Waits for `duration`, for what only time brings about.
+/// Waits for `duration`. Only for events that nothing reports.
 pub(super) fn let_pass(duration: Duration) {
     timer::at(Instant::now() + duration).wait();
 }

@@ -80,7 +80,7 @@ pub(super) struct RequestState {
     fresh: usize,
     /// The position of the scanner before the last read.
     before_read: Position,
-    /// Answers that hyper has complete and the output has not.
+    /// The number of answers that are complete in hyper, and not marked as complete in the output.
     ended: u32,
     pub(super) seen: PollEvents,
     /// The next read asks the kernel, whatever the runtime knows.
@@ -237,7 +237,7 @@ impl RequestState {
         matches!(self.stage, Stage::Idle | Stage::Head | Stage::Done) && !self.body_is_open
     }
 
-    /// Marks the ends of answers in the output: hyper has handed over all that it has.
+    /// Marks the ends of the complete answers in the output, after hyper has handed over all its bytes.
     pub(super) fn flushed(&mut self) {
         if self.ended > 0 {
             let ended = std::mem::take(&mut self.ended);

@@ -44,7 +44,7 @@ pub(super) fn late_head(state: &mut RequestState, shared: &HyperShared) {
     refuse(state, shared, refusal, Some(head_only));
 }
 
-/// Replaces an answer that had begun, and of which nothing was sent, because the request's body was refused meanwhile.
+/// Replaces an answer that has begun, if the request's body was refused meanwhile. No byte of the answer was sent.
 #[cfg(feature = "tower")]
 pub(super) fn replace_begun(state: &mut RequestState, shared: &HyperShared) {
     if let Some(refusal) = state.body_refusal.take() {
