@@ -43,7 +43,7 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `threadpool` | yes | the thread-pool executors, and the blocking servers that run on them |
+//! | `threadpool` | yes | thread-pool executors, and the servers on threads and on executors |
 //! | `memory` | by the next three | the repos without another crate's map |
 //! | `dashmap` | yes | the repo over the sharded map of the `dashmap` crate |
 //! | `papaya` | yes | the repo over the lock-free map of the `papaya` crate |

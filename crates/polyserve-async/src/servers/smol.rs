@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The accept loop is below. The connection loop is
-//! [`ConnectionTask`](super::connection_task::ConnectionTask), which `tokio_tcp` and `tokio_per_core` use too.
+//! `ConnectionTask` (`connection_task.rs`), which `tokio_tcp` and `tokio_per_core` use too.
 //!
 //! A thread without a task waits for sockets itself, one thread at a time. async-io has another thread, which starts with
 //! the first socket of a process, stays, and waits only if none of these does.
@@ -18,7 +18,7 @@
 //! Invariant: an idle connection holds no thread and no buffer.
 //!
 //! Cost: for a request a read, a write, a system call to wait anew, and the executor's one queue; for a connection an
-//! accept, a task, and a registration with the kernel if its first request was not there when it was accepted.
+//! accept, a task, and a registration with the kernel, unless the connection closes before it has to wait.
 //!
 //! Source: smol's documented way to several threads, without its macros. The published comparisons used async-std, which
 //! is not maintained and names smol as its successor.

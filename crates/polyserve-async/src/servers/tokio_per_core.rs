@@ -9,16 +9,16 @@
 //! ```
 //!
 //! The accept loop is below. The connection loop is
-//! [`ConnectionTask`](super::connection_task::ConnectionTask), which `tokio_tcp` and `smol` use too.
+//! `ConnectionTask` (`connection_task.rs`), which `tokio_tcp` and `smol` use too.
 //!
 //! Invariant: a connection is served by the thread that accepted it.
 //!
 //! Cost: for a request a read, a write, and a wake-up without a lock; for a connection an accept, a task, and a registration
-//! with the kernel if its first request was not there when it was accepted.
+//! with the kernel, unless the connection closes before it has to wait.
 //!
 //! Source: `SO_REUSEPORT` as in `socket(7)`; one runtime for each core as in actix-web and ntex.
 //!
-//! *Wins when* requests are short and connections many: the cores share nothing but the store. Its requests per second of
+//! *Wins when* requests are short and connections many: no task and no listener is shared between cores. Its requests per second of
 //! processor time are 1.31 of bare hyper's, pipelined 1.95. *Loses when* connections are few, because the kernel may give
 //! most of them to one core; and when a service blocks inside `call`, because every connection of that core waits.
 //! Figures: docs/STRATEGIES.md.

@@ -9,12 +9,12 @@
 //! ```
 //!
 //! The accept loop is below. The connection loop is
-//! [`ConnectionTask`](super::connection_task::ConnectionTask), which `tokio_per_core` and `smol` use too.
+//! `ConnectionTask` (`connection_task.rs`), which `tokio_per_core` and `smol` use too.
 //!
 //! Invariant: an idle connection holds no thread and no buffer.
 //!
 //! Cost: for a request a read, a write, and tokio's wake-up of a task; for a connection an accept, a task, and a
-//! registration with the kernel if its first request was not there when it was accepted.
+//! registration with the kernel, unless the connection closes before it has to wait.
 //!
 //! Source: tokio's guide to a server, without a buffer for each connection.
 //!

@@ -28,11 +28,25 @@ pub fn wait<'fd>(
     Ok(())
 }
 
-/// Rounds up to a millisecond, so that a wait never ends before its time.
-fn timespec(duration: Duration) -> Timespec {
-    let rounded = duration.saturating_add(Duration::from_millis(1));
+/// Converts a timeout. A timeout of zero does not wait.
+fn timespec(timeout: Duration) -> Timespec {
     Timespec {
-        tv_sec: i64::try_from(rounded.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(rounded.subsec_nanos()),
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A look at sockets without waiting took a millisecond, for each answer of the sequential server.
+    #[test]
+    fn a_deadline_that_has_passed_is_a_timeout_of_zero() {
+        let passed = Instant::now().saturating_duration_since(Instant::now() + Duration::from_secs(1));
+        let timeout = timespec(passed);
+        assert_eq!((timeout.tv_sec, timeout.tv_nsec), (0, 0));
+        let timeout = timespec(Duration::new(2, 3));
+        assert_eq!((timeout.tv_sec, timeout.tv_nsec), (2, 3));
     }
 }

@@ -23,8 +23,8 @@
 //! Source: the thread pool server of the Rust book's last chapter, and the published entity servers.
 //!
 //! *Wins when* connections are short and a worker is free: a connection costs one hand-over and no registration with a
-//! poller. *Loses when* connections are kept and there are more of them than workers: all but the workers' wait, and are
-//! closed and opened again. It has not been measured yet.
+//! poller. *Loses when* connections are kept and there are more of them than workers: connections without a worker wait,
+//! and kept ones are closed so that others get a worker. No record has it yet; `ci/cost.sh ab` measures it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -13,8 +13,8 @@
 //!
 //! Invariant: a connection is served only by the worker thread, and only after its first byte has come.
 //!
-//! Cost: a read and a write for each request, and a poll for each wait; a poll for each silent connection and wait while
-//! connections are silent. No queue, no contended lock, no switch of threads.
+//! Cost: a poll, a read and a write for each request. Each poll also covers the silent connections. No queue, no contended
+//! lock, no thread switch.
 //!
 //! *Wins when* requests are short, arrive on connections of their own and come from one client at a time: no thread is
 //! woken. *Loses when* anything waits for anything else.

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Invariant: a connection is in [`OpenConnections`] from before its thread starts until after its last byte is sent, so
-//! that the drain finds it. There are at most `max_connections` threads. At the limit, the connection that has been idle
-//! for longest is closed for a new one, and a new one is answered 503 if none is idle. If that connection receives a
-//! request in the same moment, it answers that request first, so that there is one thread more until then.
+//! that the drain finds it. At the limit, the connection that has been idle for longest is evicted for a new
+//! one; if none is idle, the new one is answered 503. The thread of an evicted connection ends soon, after at most one
+//! request, so there are briefly more threads than `max_connections`.
 //!
 //! Cost: starting and ending a thread for each connection; a poll, a read and a write for each request on a kept
 //! connection; a stack of 128 KiB of address space and at most 16 KiB of buffers for each idle connection.

@@ -1,4 +1,4 @@
-//! `pool_server`: connections are jobs on any [`Executor`]; an idle connection holds no worker.
+//! `pool_server`: the workers of any [`Executor`] share all connections; an idle connection holds no worker.
 //!
 //! ```text
 //!             +--------- worker (a job) ---------+
@@ -11,7 +11,7 @@
 //!             | park / requeue / close / linger  |
 //!             +----------------------------------+
 //!  supervisor: timeouts, 503, drain; polls and submits a job for each
-//!              connection while the workers are busy or the service is slow
+//!              connection while no worker makes progress, or the service is slow
 //! ```
 //!
 //! While turns take at most 200 us on average, a worker polls itself, serves what is ready, and polls again (leader and
@@ -34,7 +34,7 @@
 //!
 //! Source: Schmidt and others, *Leader/Followers* (2000), around the thread pool of the published servers.
 //!
-//! *Wins when* connections are short, or many and mostly idle: 1.1 of `tokio_tcp` in requests per CPU second with `ab -c 100`
+//! *Wins when* connections are short, or many and mostly idle: 1.0 to 1.3 of `tokio_tcp` in requests per CPU second with `ab -c 100`
 //! (`ci/cost.sh ab`), and no processor time for 5 000 idle connections (`ci/cost.sh idle`). *Loses when* the service is slow
 //! or defers its answers: each request then costs a switch of threads, and each deferred answer holds a worker.
 
