@@ -157,7 +157,7 @@ fn what_shows_nothing_does_not_pass() {
         format!("{{\"process\":0,{put}\n{{\"process\":{process},{get}\n")
     };
     fs::write(&path, by(1)).unwrap();
-    undecided(name, "no two clients were at one key at the same time");
+    undecided(name, "no two operations of a key overlap");
     // One client alone meets nobody.
     fs::write(&path, by(0)).unwrap();
     assert!(printed(&["check", "--history", name]).contains("passed"));
