@@ -68,26 +68,31 @@ impl Acceptor {
     /// Accepts until a shutdown has begun and no connection waits.
     fn accept(&mut self, listener: &TcpListener) {
         let mut rest = REST;
+        // The process had no descriptor for the last connection.
+        let mut full = false;
         loop {
             self.join_ended();
             let ending = self.server.shutdown.is_begun();
             let stopped = self.server.stopped.load(Ordering::SeqCst);
-            if ending && (stopped || self.server.has(Flaw::ForgetsTheQueue)) {
+            let forgets = self.server.has(Flaw::ForgetsTheQueue)
+                || full && self.server.has(Flaw::DropsTheQueueWithoutDescriptors);
+            if ending && (stopped || forgets) {
                 return;
             }
             match listener.accept() {
                 Ok(_) if stopped => {}
                 Ok((stream, _)) => {
-                    rest = REST;
+                    (rest, full) = (REST, false);
                     self.admit(stream);
+                    if self.server.has(Flaw::ForgetsTheQueue) && !ending {
+                        // So slow that connections wait in the queue when a shutdown begins, on any machine.
+                        thread::sleep(10 * TICK);
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock && ending => return,
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
-                    let full = error.kind() != ErrorKind::WouldBlock;
-                    if full && ending && self.server.has(Flaw::DropsTheQueueWithoutDescriptors) {
-                        return;
-                    }
+                    full = error.kind() != ErrorKind::WouldBlock;
                     self.server.stopped.fetch_or(full && self.server.has(Flaw::DiesOfFullTables), Ordering::SeqCst);
                     if !(full && self.server.has(Flaw::SpinsOnFullTables)) {
                         thread::sleep(rest);
