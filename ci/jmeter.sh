@@ -4,12 +4,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
-command -v mvn >/dev/null || apt_install maven default-jre-headless || true
-for tool in mvn java unzip; do
-    command -v "$tool" >/dev/null || { echo "not run: jmeter.sh: $tool is not installed" >&2; exit 0; }
-done
+# need PROGRAM PACKAGE: installs the package if the program is not there, and fails if that cannot be done.
+need() {
+    command -v "$1" >/dev/null || apt_install --no-install-recommends "$2" ||
+        { echo "jmeter.sh needs $1 (the Debian package $2), which is not installed and cannot be installed" >&2; exit 1; }
+}
+need java default-jre-headless
+need mvn maven
+need unzip unzip
 polyserve=${POLYSERVE:-target/release/polyserve}
-[ -x "$polyserve" ] || cargo build -q --release --bin polyserve
+[ -n "${POLYSERVE:-}" ] || cargo build -q --release --bin polyserve
 
 # JMeter's own layout, from its artifacts.
 jmeter=$PWD/target/jmeter
@@ -32,7 +36,8 @@ for name in "$@"; do
     server=$!
     until grep -q '^listening on' "$tmp/serve"; do kill -0 "$server"; sleep 0.02; done
     port=$(sed -nE 's/^listening on .*:([0-9]+)$/\1/p' "$tmp/serve")
-    # One connection at a time: kept connections would wait for each other.
+    # sequential serves one connection at a time. The contract lets it close an idle connection for a client that waits.
+    # A request that is sent at that moment is lost, and JMeter counts it as an error, because it does not send it again.
     keepalive=true
     [ "$name" != sequential ] || keepalive=false
     rm -f "$tmp/samples"
