@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use super::queue::Queue;
+use super::queue::{Queue, Snapshot};
 use super::threads::join_once;
 
 /// The time between two checks.
@@ -48,10 +48,9 @@ impl Watch {
     ///
     /// Returns an error if the system cannot start a thread.
     pub(super) fn start(queue: &Arc<Queue>, workers: usize, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
-        let state = WatchState { queue: Arc::clone(queue), on: AtomicBool::new(false), ended: AtomicBool::new(false) };
-        let state = Arc::new(state);
-        let its = Arc::clone(&state);
-        let handle = thread::Builder::new().name(String::from("watch")).spawn(move || its.run(workers, wake))?;
+        let state = Arc::new(WatchState::new(queue));
+        let its_state = Arc::clone(&state);
+        let handle = thread::Builder::new().name(String::from("watch")).spawn(move || its_state.run(workers, wake))?;
         Ok(Self { state, thread: handle.thread().clone(), handle: Mutex::new(Some(handle)) })
     }
 
@@ -64,7 +63,7 @@ impl Watch {
     }
 
     pub(super) fn is_on(&self) -> bool {
-        self.state.on.load(Ordering::SeqCst)
+        self.state.is_on()
     }
 
     #[cold]
@@ -86,27 +85,57 @@ impl Watch {
     }
 }
 
+/// The time between two checks, and what the last check found.
+struct Pace {
+    every: Duration,
+    /// The queue's progress at the last wake-up, if there was one at the last check.
+    woken_at: Option<(Snapshot, usize)>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { every: EVERY, woken_at: None }
+    }
+}
+
 impl WatchState {
+    fn new(queue: &Arc<Queue>) -> Self {
+        Self { queue: Arc::clone(queue), on: AtomicBool::new(false), ended: AtomicBool::new(false) }
+    }
+
+    fn is_on(&self) -> bool {
+        self.on.load(Ordering::SeqCst)
+    }
+
     fn run(&self, workers: usize, wake: impl Fn()) {
-        let (mut every, mut woken_at) = (EVERY, None);
+        let mut pace = Pace::default();
         while !self.ended.load(Ordering::SeqCst) {
-            if !self.on.load(Ordering::SeqCst) {
+            if !self.is_on() {
                 thread::park();
                 continue;
             }
-            thread::park_timeout(every);
-            let progress @ (snapshot, _) = self.queue.progress();
-            if snapshot.waiting() == 0 {
-                self.on.store(false, Ordering::SeqCst);
-                self.on.fetch_or(self.queue.snapshot().waiting() > 0, Ordering::SeqCst);
-            } else if snapshot.running() < workers {
-                every = if woken_at == Some(progress) { SELDOM.min(every * 2) } else { EVERY };
-                woken_at = Some(progress);
+            thread::park_timeout(pace.every);
+            if self.check(workers, &mut pace) {
                 wake();
-                continue;
             }
-            (every, woken_at) = (EVERY, None);
         }
+    }
+
+    /// Returns whether to wake a thread: a job waits, and fewer than `workers` jobs run. Marks the watch as off if no job
+    /// waits.
+    fn check(&self, workers: usize, pace: &mut Pace) -> bool {
+        let progress @ (snapshot, _) = self.queue.progress();
+        if snapshot.waiting() > 0 && snapshot.running() < workers {
+            pace.every = if pace.woken_at == Some(progress) { SELDOM.min(pace.every * 2) } else { EVERY };
+            pace.woken_at = Some(progress);
+            return true;
+        }
+        if snapshot.waiting() == 0 {
+            self.on.store(false, Ordering::SeqCst);
+            self.on.fetch_or(self.queue.snapshot().waiting() > 0, Ordering::SeqCst);
+        }
+        *pace = Pace::default();
+        false
     }
 }
 
@@ -126,8 +155,8 @@ mod tests {
         queue.put(Job::new(|| {}))
     }
 
-    fn begins(queue: &Queue, place: usize) {
-        assert!(queue.take(place).is_some());
+    fn begins(queue: &Queue, slot: usize) {
+        assert!(queue.take(slot).is_some());
         queue.begin();
     }
 
@@ -148,11 +177,11 @@ mod tests {
             begins(&queue, waits(&queue));
             watch.submitted();
             assert!(!watch.is_on(), "no job waits");
-            let place = waits(&queue);
+            let slot = waits(&queue);
             watch.submitted();
             assert!(watch.is_on(), "a job waits");
             (0..3).for_each(|_| wakes.recv_timeout(LONG).unwrap());
-            begins(&queue, place);
+            begins(&queue, slot);
             goes_off(&watch);
             (0..2).for_each(|_| assert!(!queue.end().is_closed()));
             while wakes.try_recv().is_ok() {}
@@ -170,19 +199,31 @@ mod tests {
     #[test]
     fn a_job_without_an_idle_thread_causes_no_wakes() {
         let queue = Arc::new(Queue::new(4));
-        let (woken, wakes) = mpsc::channel();
-        let watch = Watch::start(&queue, 1, move || woken.send(()).unwrap()).unwrap();
+        let (state, mut pace) = (WatchState::new(&queue), Pace::default());
         begins(&queue, waits(&queue));
-        let place = waits(&queue);
-        watch.submitted();
-        assert!(watch.is_on(), "a job waits");
-        // Time for several checks. If the thread makes fewer, this test shows less.
-        thread::sleep(8 * EVERY);
-        assert!(watch.is_on(), "the job still waits");
-        begins(&queue, place);
-        goes_off(&watch);
-        watch.end();
-        watch.join();
-        assert!(wakes.recv().is_err(), "the only worker was busy all the time");
+        let slot = waits(&queue);
+        state.on.store(true, Ordering::SeqCst);
+        for _ in 0..3 {
+            assert!(!state.check(1, &mut pace), "the only worker is busy");
+            assert!(state.is_on(), "the job still waits");
+        }
+        begins(&queue, slot);
+        assert!(!state.check(1, &mut pace) && !state.is_on(), "no job waits");
+    }
+
+    #[test]
+    fn wake_ups_that_change_nothing_become_rare() {
+        let queue = Arc::new(Queue::new(4));
+        let (state, mut pace) = (WatchState::new(&queue), Pace::default());
+        let slot = waits(&queue);
+        let mut next = || {
+            assert!(state.check(2, &mut pace), "a job waits beside two idle threads");
+            pace.every
+        };
+        assert_eq!([next(), next(), next()], [EVERY, EVERY * 2, EVERY * 4]);
+        assert_eq!((0..10).map(|_| next()).last(), Some(SELDOM));
+        begins(&queue, slot);
+        waits(&queue);
+        assert_eq!(next(), EVERY, "a job has begun since");
     }
 }

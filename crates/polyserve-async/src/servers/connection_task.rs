@@ -34,9 +34,7 @@ use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::net;
 use polyserve_core::serving::{ServerState, ThreadBuffers, with_buffers};
 
-use super::async_socket::{AsyncSocket, Direction, Transfer};
-use super::connection_entry::ConnectionEntry;
-use super::connection_registry::{Admission, ConnectionRegistry};
+use super::toolkit::{Admission, AsyncSocket, ConnectionEntry, ConnectionRegistry, Direction, Transfer};
 
 /// A connection that was accepted. Polling it serves the connection.
 pub(crate) struct ConnectionTask<S: AsyncSocket> {
@@ -70,11 +68,12 @@ enum WaitKind {
     Linger,
 }
 
-/// Steps before other tasks run. A step is a read that filled its buffer, or an answer that came at once.
+/// The maximum number of steps in one poll of the task, so that other tasks get their turn. A step is one call of
+/// [`ConnectionTask::serve`] or [`ConnectionTask::linger`].
 const STEPS: usize = 8;
 
 /// The result of a step.
-enum Progress {
+pub(super) enum Progress {
     /// Another step can follow now.
     Continue,
     /// The task waits.
@@ -83,7 +82,7 @@ enum Progress {
     End,
 }
 
-/// Whether a wait goes on.
+/// Whether the deadline of a wait has passed.
 enum Deadline {
     Ahead,
     Passed,
@@ -241,14 +240,9 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     }
 
     fn register(&mut self) -> Progress {
-        match self.entry.register() {
+        match self.registry.register(&self.entry) {
             Ok(()) => Progress::Continue,
-            Err(error) => {
-                if self.registry.log_throttle.is_due() {
-                    tracing::warn!(%error, "a connection cannot be registered with the runtime");
-                }
-                self.abandon()
-            }
+            Err(_) => self.abandon(),
         }
     }
 

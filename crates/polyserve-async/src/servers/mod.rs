@@ -9,39 +9,27 @@
 //!
 //! # Layout
 //!
-//! They share these parts:
+//! Two files show the way of a connection, from accept to close:
 //!
-//! * `async_listener`: a listener that a task awaits connections from.
-//! * `connection_task`: one connection on our codec, from accept to close.
-//! * `connection_registry`: all open connections of a run, their deadlines, and the end of the run; `connection_entry`:
-//!   one of them.
-//! * `async_socket`: the interface to a runtime's sockets; `tokio_socket` and `smol_socket` implement it.
-//! * `thread_group`: threads that run tasks until they receive a message to end.
+//! | server | accept loop | connection loop |
+//! |---|---|---|
+//! | `tokio_tcp`, `tokio_per_core`, `smol` | the server's own file | `connection_task` |
+//! | `tokio_hyper` | `tokio_hyper/mod.rs` | `tokio_hyper/connection.rs` |
+//!
+//! The rest is in `toolkit`, which lists its parts in one sentence each, and in the helpers of `tokio_hyper`.
 
-#[cfg(any(feature = "tokio", feature = "smol"))]
-mod async_listener;
-#[cfg(any(feature = "tokio", feature = "smol"))]
-mod async_socket;
-#[cfg(any(feature = "tokio", feature = "smol"))]
-mod connection_entry;
-#[cfg(any(feature = "tokio", feature = "smol"))]
-mod connection_registry;
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod connection_task;
 #[cfg(feature = "smol")]
 pub mod smol;
-#[cfg(feature = "smol")]
-mod smol_socket;
-#[cfg(any(feature = "tokio", feature = "smol"))]
-mod thread_group;
 #[cfg(feature = "hyper")]
 pub mod tokio_hyper;
 #[cfg(feature = "tokio")]
 pub mod tokio_per_core;
 #[cfg(feature = "tokio")]
-mod tokio_socket;
-#[cfg(feature = "tokio")]
 pub mod tokio_tcp;
+#[cfg(any(feature = "tokio", feature = "smol"))]
+mod toolkit;
 
 #[cfg(feature = "smol")]
 pub use smol::Smol;

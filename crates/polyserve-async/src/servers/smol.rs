@@ -9,8 +9,9 @@
 //!      └─ one at a time ── async-io's poller ──┘ wakes
 //! ```
 //!
-//! The accept loop is below. The connection loop is
-//! `ConnectionTask` (`connection_task.rs`), which `tokio_tcp` and `tokio_per_core` use too.
+//! The way of a connection is in two files. The accept loop is below: it spawns a `ConnectionTask` for each connection. That
+//! task serves the connection until it closes (`connection_task.rs`; `tokio_tcp` and `tokio_per_core` use it too). The other parts
+//! are listed in `toolkit/mod.rs`.
 //!
 //! A thread without a task waits for sockets itself, one thread at a time. async-io has another thread, which starts with
 //! the first socket of a process, stays, and waits only if none of these does.
@@ -35,11 +36,8 @@ use async_executor::Executor;
 use polyserve_core::serving::{Bound, bind};
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
 
-use super::async_listener::AsyncListener;
-use super::connection_registry::ConnectionRegistry;
 use super::connection_task::ConnectionTask;
-use super::smol_socket::SmolSocket;
-use super::thread_group::ThreadGroup;
+use super::toolkit::{AsyncListener, ConnectionRegistry, SmolSocket, ThreadGroup};
 
 /// A server that runs each connection as a task of an async-executor.
 #[derive(Clone, Debug)]
@@ -97,7 +95,7 @@ impl Server for Smol {
         for _ in 0..workers {
             let executor = Arc::clone(&executor);
             // The executor catches the panic of a task.
-            threads.spawn(move |told_to_end| async_io::block_on(executor.run(told_to_end.into_future())))?;
+            threads.spawn(move |end_signal| async_io::block_on(executor.run(end_signal.into_future())))?;
         }
         let listener = AsyncListener::new(&registry, listener)?;
         executor.spawn(accept_loop(listener, Arc::clone(&registry), Arc::downgrade(&executor))).detach();

@@ -8,8 +8,9 @@
 //!   main thread: deadlines and shutdown of all connections
 //! ```
 //!
-//! The accept loop is below. The connection loop is
-//! `ConnectionTask` (`connection_task.rs`), which `tokio_tcp` and `smol` use too.
+//! The way of a connection is in two files. The accept loop is below: it spawns a `ConnectionTask` for each connection. That
+//! task serves the connection until it closes (`connection_task.rs`; `tokio_tcp` and `smol` use it too). The other parts
+//! are listed in `toolkit/mod.rs`.
 //!
 //! Invariant: a connection is served by the thread that accepted it.
 //!
@@ -32,11 +33,8 @@ use polyserve_core::serving::ServerState;
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
 use tokio::runtime::{Builder, Handle};
 
-use super::async_listener::AsyncListener;
-use super::connection_registry::ConnectionRegistry;
 use super::connection_task::ConnectionTask;
-use super::thread_group::ThreadGroup;
-use super::tokio_socket::{OwnedRuntime, TokioSocket};
+use super::toolkit::{AsyncListener, ConnectionRegistry, OwnedRuntime, ThreadGroup, TokioSocket, listen_on};
 
 /// A server with a tokio runtime for each core.
 #[derive(Clone, Debug)]
@@ -83,15 +81,12 @@ fn start(registry: &Arc<ConnectionRegistry<TokioSocket>>, listeners: Vec<TcpList
     for (shard, listener) in listeners.into_iter().enumerate() {
         listener.set_nonblocking(true)?;
         let (runtime, handle) = OwnedRuntime::build(Builder::new_current_thread().enable_io())?;
-        let listener = {
-            let _context = handle.enter();
-            AsyncListener::new(registry, listener)?
-        };
+        let listener = listen_on(&handle, registry, listener)?;
         let registry = Arc::clone(registry);
-        threads.spawn(move |told_to_end| {
+        threads.spawn(move |end_signal| {
             runtime.block_on(async {
                 accept_loop(listener, registry, handle, shard).await;
-                told_to_end.await;
+                end_signal.await;
             });
         })?;
     }

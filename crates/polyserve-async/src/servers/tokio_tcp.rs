@@ -8,8 +8,9 @@
 //!   main thread ── deadlines, shutdown ── wakes ──┘
 //! ```
 //!
-//! The accept loop is below. The connection loop is
-//! `ConnectionTask` (`connection_task.rs`), which `tokio_per_core` and `smol` use too.
+//! The way of a connection is in two files. The accept loop is below: it spawns a `ConnectionTask` for each connection. That
+//! task serves the connection until it closes (`connection_task.rs`; `tokio_per_core` and `smol` use it too). The other parts
+//! are listed in `toolkit/mod.rs`.
 //!
 //! Invariant: an idle connection holds no thread and no buffer.
 //!
@@ -32,10 +33,8 @@ use polyserve_core::serving::{Bound, bind};
 use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
 use tokio::runtime::Handle;
 
-use super::async_listener::AsyncListener;
-use super::connection_registry::ConnectionRegistry;
 use super::connection_task::ConnectionTask;
-use super::tokio_socket::{TokioSocket, given_or_owned};
+use super::toolkit::{AsyncListener, ConnectionRegistry, TokioSocket, given_or_owned, listen_on};
 
 /// A server that runs each connection as a task of a tokio runtime.
 #[derive(Clone, Debug)]
@@ -88,10 +87,7 @@ impl Server for TokioTcp {
         let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
         let registry = ConnectionRegistry::new(server, 1);
         let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-tcp", &self.config)?;
-        let listener = {
-            let _context = handle.enter();
-            AsyncListener::new(&registry, listener)?
-        };
+        let listener = listen_on(&handle, &registry, listener)?;
         drop(handle.spawn(accept_loop(listener, Arc::clone(&registry), handle.clone())));
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
         Running::start("tokio-tcp-main", local_addr, grace, shutdown, move || {

@@ -8,7 +8,7 @@ use polyserve_core::service::Echo;
 use polyserve_core::{Answer, Reply, Request, ServerConfig, Service};
 use tokio::runtime::Builder;
 
-use super::super::tokio_socket::TokioSocket;
+use super::super::toolkit::TokioSocket;
 use super::*;
 
 /// A service that never answers.

@@ -30,9 +30,8 @@ use super::connection_state::{ConnectionState, HyperShared, Stage};
 use super::error_response;
 use super::io::{HyperIo, LowWaterMark};
 use super::output::Output;
-use crate::servers::connection_entry::ConnectionEntry;
-use crate::servers::connection_task::ConnectionTask;
-use crate::servers::tokio_socket::TokioSocket;
+use crate::servers::connection_task::{ConnectionTask, Progress};
+use crate::servers::toolkit::{ConnectionEntry, TokioSocket};
 
 /// A `hyper::service::Service` that answers the requests of one connection.
 pub(crate) trait RequestHandler:
@@ -71,18 +70,26 @@ pub(crate) struct HyperConnection<S: RequestHandler> {
     /// `None` while the connection is parked, and after its end.
     hyper: Option<http1::Connection<HyperIo, S>>,
     unsent: Option<Box<Output>>,
-    /// hyper is done. Whether to linger.
-    end: Option<bool>,
+    /// hyper is done, and the connection is to be closed.
+    close: Option<Close>,
     /// The connection lingers.
     lingering: Option<Box<ConnectionTask<TokioSocket>>>,
     /// The connection speaks HTTP/2, and this serves it.
     http2: Option<BoxFuture<()>>,
     waker: Option<Waker>,
-    mark: LowWaterMark,
+    low_water: LowWaterMark,
     waiting: WaitReason,
     deadline: Instant,
-    /// The deadline has passed, and the socket is asked once more.
-    last_try: bool,
+    /// The deadline has passed, and the socket was tried once more.
+    was_retried: bool,
+}
+
+/// How a connection is closed after its output is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Close {
+    AtOnce,
+    /// The writing side is closed first. What the client still sends is discarded for a while.
+    Linger,
 }
 
 /// The reason for a deadline. The deadline changes only if the reason changes.
@@ -102,16 +109,10 @@ const PARKED_AFTER: Duration = Duration::from_secs(1);
 /// The timeout of a wait without a limit.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Polls of hyper before other tasks have their turn. In each, hyper serves up to 16 requests. With 8 polls a debug build
-/// did not poll other sockets for seconds while a few clients pipelined without pause.
-const TURNS: usize = 2;
-
-/// The action after a step.
-enum Step {
-    Continue,
-    Wait,
-    End,
-}
+/// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn. In each of them hyper
+/// serves up to 16 requests. With 8, a debug build polled no other socket for seconds while a few clients pipelined
+/// without pause.
+const STEPS: usize = 2;
 
 impl<S: RequestHandler> HyperConnection<S> {
     /// A connection that has just been accepted.
@@ -121,14 +122,14 @@ impl<S: RequestHandler> HyperConnection<S> {
             service,
             hyper: None,
             unsent: None,
-            end: None,
+            close: None,
             lingering: None,
             http2: None,
             waker: None,
-            mark: LowWaterMark::new(),
+            low_water: LowWaterMark::new(),
             waiting: WaitReason::Nothing,
             deadline: Instant::now(),
-            last_try: false,
+            was_retried: false,
         }
     }
 
@@ -149,14 +150,14 @@ impl<S: RequestHandler> HyperConnection<S> {
             self.entry().set_waker(cx.waker());
             self.waker = Some(cx.waker().clone());
         }
-        for _ in 0..TURNS {
-            match self.turn(cx) {
-                Step::Continue => {}
-                Step::Wait => return Poll::Pending,
-                Step::End => return Poll::Ready(()),
+        for _ in 0..STEPS {
+            match self.step(cx) {
+                Progress::Continue => {}
+                Progress::Wait => return Poll::Pending,
+                Progress::End => return Poll::Ready(()),
             }
             if self.lingering.is_some() || self.http2.is_some() {
-                self.mark.lower(&self.state);
+                self.low_water.lower(&self.state);
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -166,19 +167,19 @@ impl<S: RequestHandler> HyperConnection<S> {
         Poll::Pending
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>) -> Step {
+    fn step(&mut self, cx: &mut Context<'_>) -> Progress {
         if self.server().shutdown.is_begun() && self.server().is_over() {
             return self.abandon();
         }
         if let Some(unsent) = &mut self.unsent {
-            match unsent.poll_send(&self.state.entry, self.state.server(), cx, self.end.is_some()) {
+            match unsent.poll_send(&self.state.entry, self.state.server(), cx, self.close.is_some()) {
                 Poll::Ready(true) => self.unsent = None,
                 Poll::Ready(false) => return self.abandon(),
                 Poll::Pending => return self.wait_for(WaitReason::Write, true),
             }
         }
-        if let Some(linger) = self.end {
-            return self.close(linger);
+        if let Some(close) = self.close {
+            return self.close_connection(close);
         }
         let hyper = self.hyper.get_or_insert_with(|| {
             let io = HyperIo::new(Arc::clone(&self.state), Bytes::new());
@@ -187,42 +188,42 @@ impl<S: RequestHandler> HyperConnection<S> {
         match hyper.poll_without_shutdown(cx) {
             Poll::Ready(result) => {
                 self.finish(result);
-                Step::Continue
+                Progress::Continue
             }
             Poll::Pending => self.after_poll(),
         }
     }
 
     /// Sends the bytes that hyper wrote. Waits for the same event as hyper.
-    fn after_poll(&mut self) -> Step {
+    fn after_poll(&mut self) -> Progress {
         let mut state = self.state.state();
-        let seen = state.take_seen();
-        if seen.again || (!seen.dry && !seen.blocked && state.is_reading()) {
-            return Step::Continue; // the output may be sent together with the next one
+        let events = state.take_events();
+        if events.poll_again || (!events.input_drained && !events.output_full && state.is_reading()) {
+            return Progress::Continue; // the output may be sent together with the next one
         }
         let unsent = state.send(&self.state, false);
-        if seen.blocked || unsent.is_some() {
+        if events.output_full || unsent.is_some() {
             drop(state);
             self.unsent = unsent;
-            return Step::Continue;
+            return Progress::Continue;
         }
-        let (requests, missing) = (state.requests, state.missing);
+        let (requests, missing) = (state.requests, state.missing_bytes);
         let stage = match state.stage {
             Stage::Done if !state.is_reading() => Stage::Body,
             Stage::Done => state.after_answer(),
             stage => stage,
         };
         drop(state);
-        if stage == Stage::Body && seen.dry {
-            self.mark.await_bytes(&self.state, missing);
+        if stage == Stage::Body && events.input_drained {
+            self.low_water.await_bytes(&self.state, missing);
         }
         match stage {
             // If the shutdown began after the last read, the socket is read once more.
             Stage::Idle if self.server().shutdown.is_begun() => {
-                if seen.may_leave {
-                    Step::End
+                if events.may_close {
+                    Progress::End
                 } else {
-                    Step::Continue
+                    Progress::Continue
                 }
             }
             stage => self.wait_for(WaitReason::Stage(requests, stage), stage.is_busy()),
@@ -234,11 +235,15 @@ impl<S: RequestHandler> HyperConnection<S> {
         let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
         let mut state = self.state.state();
         let linger = match result {
+            _ if state.withheld_head().is_some() => {
+                error_response::withheld_head(&mut state, &self.state.shared);
+                true
+            }
             Ok(()) => !state.input_ended && (state.must_linger || !left.is_empty()),
             Err(error) if error.is_parse() && state.begins_with_preface(&left) && self.shared().http2.is_some() => {
-                state.buffers().output.take_back();
+                state.buffers().output.discard_incomplete();
                 drop(state);
-                self.end = Some(false);
+                self.close = Some(Close::AtOnce);
                 self.http2 = self.shared().http2.as_ref().map(|http2| http2(Arc::clone(&self.state), left));
                 return;
             }
@@ -247,7 +252,7 @@ impl<S: RequestHandler> HyperConnection<S> {
                 true
             }
             #[cfg(feature = "tower")]
-            Err(_) if state.body_refusal.is_some() && !state.torn => {
+            Err(_) if state.body_refusal.is_some() && !state.partly_sent => {
                 error_response::replace_begun(&mut state, &self.state.shared);
                 true
             }
@@ -257,7 +262,7 @@ impl<S: RequestHandler> HyperConnection<S> {
             }
         };
         drop(state);
-        self.end = Some(linger);
+        self.close = Some(if linger { Close::Linger } else { Close::AtOnce });
         self.send(true);
     }
 
@@ -271,7 +276,7 @@ impl<S: RequestHandler> HyperConnection<S> {
     }
 
     /// Waits until the deadline of `waiting`, which is set if the reason is new. Handles a deadline that has passed.
-    fn wait_for(&mut self, waiting: WaitReason, busy: bool) -> Step {
+    fn wait_for(&mut self, waiting: WaitReason, busy: bool) -> Progress {
         let now = Instant::now();
         let waiting = match (self.waiting, waiting) {
             (WaitReason::Parked(parked), WaitReason::Stage(requests, Stage::Idle)) if parked == requests => {
@@ -282,43 +287,43 @@ impl<S: RequestHandler> HyperConnection<S> {
         if self.waiting != waiting {
             self.waiting = waiting;
             self.deadline = now + self.timeout(waiting);
-            self.last_try = false;
+            self.was_retried = false;
         } else if self.deadline <= now {
-            if !std::mem::replace(&mut self.last_try, true) {
-                return self.try_once_more();
+            if !std::mem::replace(&mut self.was_retried, true) {
+                return self.retry();
             }
             match waiting {
                 WaitReason::Stage(requests, Stage::Idle) if self.server().config.idle_timeout > PARKED_AFTER => {
                     self.waiting = self.park(requests);
                     self.deadline = now + (self.server().config.idle_timeout - PARKED_AFTER);
-                    self.last_try = false;
+                    self.was_retried = false;
                 }
                 WaitReason::Stage(_, stage) => return self.time_out(stage),
-                WaitReason::Parked(_) => return Step::End,
+                WaitReason::Parked(_) => return Progress::End,
                 WaitReason::Write | WaitReason::Nothing => return self.abandon(),
             }
         }
         if !matches!(waiting, WaitReason::Stage(_, Stage::Body)) {
-            self.mark.lower(&self.state);
+            self.low_water.lower(&self.state);
         }
         self.shared().registry.set_deadline(self.entry(), self.deadline);
         self.entry().set_busy(busy);
-        Step::Wait
+        Progress::Wait
     }
 
     /// Asks the socket before a timeout is judged: after a pause of the process the runtime may not have reported it yet.
-    fn try_once_more(&mut self) -> Step {
+    fn retry(&mut self) -> Progress {
         match &mut self.unsent {
             Some(unsent) => {
                 let before = unsent.bytes.len();
-                unsent.try_send(&self.state.entry, self.state.server(), self.end.is_some());
+                unsent.try_send(&self.state.entry, self.state.server(), self.close.is_some());
                 if unsent.bytes.len() < before {
                     self.waiting = WaitReason::Nothing; // the client reads
                 }
             }
             None => self.state.state().must_read = true,
         }
-        Step::Continue
+        Progress::Continue
     }
 
     /// Drops hyper's part of the connection until something comes. The runtime still wakes this task.
@@ -341,46 +346,48 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
     }
 
-    fn time_out(&mut self, stage: Stage) -> Step {
+    fn time_out(&mut self, stage: Stage) -> Progress {
         match stage {
             Stage::Head => {
                 let mut state = self.state.state();
                 if state.scanner.position().is_between_requests {
-                    return Step::End; // only empty lines
+                    return Progress::End; // only empty lines
                 }
                 error_response::late_head(&mut state, &self.state.shared);
                 drop(state);
                 self.hyper = None;
-                self.end = Some(true);
+                self.close = Some(Close::Linger);
                 self.send(true);
-                Step::Continue
+                Progress::Continue
             }
-            Stage::Body | Stage::Answer if !std::mem::replace(&mut self.state.state().late, true) => Step::Continue,
+            Stage::Body | Stage::Answer if !std::mem::replace(&mut self.state.state().timed_out, true) => {
+                Progress::Continue
+            }
             Stage::Body | Stage::Answer => self.abandon(), // the service ignores it
-            _ => Step::End,
+            _ => Progress::End,
         }
     }
 
-    fn close(&mut self, linger: bool) -> Step {
-        let may_linger = linger
+    fn close_connection(&mut self, close: Close) -> Progress {
+        let may_linger = close == Close::Linger
             && self.entry().with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
             && self.shared().registry.begin_linger();
         if !may_linger {
-            return Step::End;
+            return Progress::End;
         }
         let (registry, entry) = (Arc::clone(&self.shared().registry), Arc::clone(&self.state.entry));
         self.lingering = Some(Box::new(ConnectionTask::lingering(registry, entry)));
-        Step::Continue
+        Progress::Continue
     }
 
-    fn abandon(&mut self) -> Step {
-        let busy = self.unsent.take().is_some() || (self.end.is_none() && self.state.state().stage.is_busy());
+    fn abandon(&mut self) -> Progress {
+        let busy = self.unsent.take().is_some() || (self.close.is_none() && self.state.state().stage.is_busy());
         if busy && self.server().is_over() {
             self.shared().registry.count_cut(self.entry());
         }
-        self.end = Some(false);
+        self.close = Some(Close::AtOnce);
         self.hyper = None;
-        Step::End
+        Progress::End
     }
 }
 
@@ -404,7 +411,7 @@ impl<S: RequestHandler> Drop for HyperConnection<S> {
     fn drop(&mut self) {
         if self.lingering.is_none() {
             self.http2 = None;
-            if self.end.is_none() || self.unsent.is_some() {
+            if self.close.is_none() || self.unsent.is_some() {
                 let _ = self.abandon(); // a runtime that ends drops its tasks
             }
             self.shared().registry.remove(self.entry(), false);

@@ -13,16 +13,13 @@ use bytes::Bytes;
 use http::HeaderValue;
 use hyper::server::conn::http1;
 use polyserve_core::BoxFuture;
-#[cfg(feature = "tower")]
 use polyserve_core::http1::decode::Refusal;
 use polyserve_core::serving::ServerState;
 use polyserve_core::sync::lock;
 
 use super::output::{self, HyperBuffers, Output};
 use super::request_scanner::{Position, RequestScanner};
-use crate::servers::connection_entry::ConnectionEntry;
-use crate::servers::connection_registry::ConnectionRegistry;
-use crate::servers::tokio_socket::TokioSocket;
+use crate::servers::toolkit::{ConnectionEntry, ConnectionRegistry, TokioSocket};
 
 /// The state that all connections of a run share.
 pub(crate) struct HyperShared {
@@ -76,30 +73,32 @@ pub(super) struct RequestState {
     pub(super) requests: u64,
     pub(super) buffers: Option<Box<HyperBuffers>>,
     pub(super) scanner: RequestScanner,
-    /// Bytes in the input buffer, from the last read of this poll.
-    fresh: usize,
+    /// The number of bytes in the input buffer, from the last read of this poll.
+    last_read: usize,
     /// The position of the scanner before the last read.
     before_read: Position,
-    /// The number of answers that are complete in hyper, and not marked as complete in the output.
-    ended: u32,
-    pub(super) seen: PollEvents,
+    /// The number of answers of which hyper has the last byte, and which are not marked as complete in the output.
+    unmarked_ends: u32,
+    pub(super) events: PollEvents,
     /// The next read asks the kernel, whatever the runtime knows.
     pub(super) must_read: bool,
+    /// hyper has tried to read bytes that the scanner withholds.
+    pub(super) reads_withheld: bool,
     /// The client sends no more.
     pub(super) input_ended: bool,
-    /// The present stage has timed out.
-    pub(super) late: bool,
+    /// The present stage has timed out. The adapter answers at its next poll.
+    pub(super) timed_out: bool,
     /// The client expects the connection to stay open, or its request was refused: the close must linger.
     pub(super) must_linger: bool,
     /// Bytes of the body that are missing before the service is called. Zero if that is not known, or if the service reads
     /// the body itself.
-    pub(super) missing: u64,
+    pub(super) missing_bytes: u64,
     /// The service has the body of the request, and hyper has not read its end.
     pub(super) body_is_open: bool,
     /// A part of the present answer may have been sent.
-    pub(super) torn: bool,
+    pub(super) partly_sent: bool,
     /// The client left during the present request. The answer is not sent.
-    pub(super) gone: bool,
+    pub(super) client_left: bool,
     /// Why the body of the present request was refused, while the service read it.
     #[cfg(feature = "tower")]
     pub(super) body_refusal: Option<Refusal>,
@@ -108,14 +107,14 @@ pub(super) struct RequestState {
 /// The events of one poll of hyper.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PollEvents {
-    /// A read found nothing more.
-    pub(super) dry: bool,
-    /// A read asked the kernel after the shutdown had begun, and found nothing more.
-    pub(super) may_leave: bool,
+    /// A read found the socket empty.
+    pub(super) input_drained: bool,
+    /// A read after the shutdown had begun found the socket empty. So the connection may be closed.
+    pub(super) may_close: bool,
     /// hyper could not write all of its output.
-    pub(super) blocked: bool,
-    /// hyper must be polled again to see that a body is not wanted.
-    pub(super) again: bool,
+    pub(super) output_full: bool,
+    /// A request was answered before its body was complete. hyper must be polled again to notice that.
+    pub(super) poll_again: bool,
 }
 
 impl ConnectionState {
@@ -125,18 +124,19 @@ impl ConnectionState {
             requests: 0,
             buffers: None,
             scanner: RequestScanner::default(),
-            fresh: 0,
+            last_read: 0,
             before_read: Position::default(),
-            ended: 0,
-            seen: PollEvents::default(),
+            unmarked_ends: 0,
+            events: PollEvents::default(),
             must_read: false,
+            reads_withheld: false,
             input_ended: false,
-            late: false,
+            timed_out: false,
             must_linger: true,
-            missing: 0,
+            missing_bytes: 0,
             body_is_open: false,
-            torn: false,
-            gone: false,
+            partly_sent: false,
+            client_left: false,
             #[cfg(feature = "tower")]
             body_refusal: None,
         };
@@ -158,7 +158,7 @@ impl ConnectionState {
 
     /// Counts an answer when hyper has its last byte.
     pub(super) fn end_answer(&self) {
-        self.state().ended += 1;
+        self.state().unmarked_ends += 1;
     }
 
     /// Lends the thread's buffers to the connection during `serve`. If a service serves another connection on the same
@@ -179,7 +179,7 @@ impl RequestState {
 
     /// Scans the `count` bytes that a read put into the input buffer. Returns the bytes that hyper may read.
     pub(super) fn received(&mut self, count: usize, server: &ServerState) -> &[u8] {
-        self.fresh = count;
+        self.last_read = count;
         self.before_read = self.scanner.position();
         let input = self.buffers.as_ref().and_then(|buffers| buffers.input.get(..count)).unwrap_or_default();
         let valid = self.scanner.scan(input, &server.env.limits);
@@ -189,16 +189,16 @@ impl RequestState {
         input.get(..valid).unwrap_or_default()
     }
 
-    /// Marks the request as answered before its body has arrived.
+    /// Notes that the request is answered before its body is complete.
     pub(super) fn reply_early(&mut self) {
         self.must_linger = true;
-        self.seen.again = true;
+        self.events.poll_again = true;
     }
 
     /// Returns the events of the last poll, and resets them.
-    pub(super) fn take_seen(&mut self) -> PollEvents {
-        self.fresh = 0;
-        std::mem::take(&mut self.seen)
+    pub(super) fn take_events(&mut self) -> PollEvents {
+        self.last_read = 0;
+        std::mem::take(&mut self.events)
     }
 
     /// Whether all that was read belongs to requests that hyper has handed over.
@@ -207,11 +207,16 @@ impl RequestState {
         position.is_between_requests && position.heads == self.requests
     }
 
+    /// Why the scanner withheld the start of a request from hyper, if it did.
+    pub(super) fn withheld_head(&self) -> Option<Refusal> {
+        self.scanner.refusal().filter(|_| self.reads_withheld && self.scanner.position().is_between_requests)
+    }
+
     /// The bytes of a request that hyper refused, from its start, if they are at hand. `left` is what hyper did not use.
-    pub(super) fn refused<'a>(&'a self, left: &'a [u8]) -> Option<&'a [u8]> {
+    pub(super) fn refused_bytes<'a>(&'a self, left: &'a [u8]) -> Option<&'a [u8]> {
         let Position { heads, start, is_between_requests, .. } = self.before_read;
-        if is_between_requests && self.fresh > 0 {
-            let input = self.buffers.as_ref().and_then(|buffers| buffers.input.get(..self.fresh))?;
+        if is_between_requests && self.last_read > 0 {
+            let input = self.buffers.as_ref().and_then(|buffers| buffers.input.get(..self.last_read))?;
             let at = RequestScanner::start_of(input, self.requests.checked_sub(heads)?)?;
             return input.get(at..);
         }
@@ -232,20 +237,20 @@ impl RequestState {
         self.requests == 0 && total == left.len() as u64 && !left.is_empty() && PREFACE.starts_with(start)
     }
 
-    /// Whether hyper only reads, and does nothing else, when it is polled.
+    /// Whether hyper's next poll only reads.
     pub(super) fn is_reading(&self) -> bool {
         matches!(self.stage, Stage::Idle | Stage::Head | Stage::Done) && !self.body_is_open
     }
 
     /// Marks the ends of the complete answers in the output, after hyper has handed over all its bytes.
-    pub(super) fn flushed(&mut self) {
-        if self.ended > 0 {
-            let ended = std::mem::take(&mut self.ended);
-            self.torn = false;
-            if self.gone && ended == 1 {
-                self.buffers().output.take_back();
+    pub(super) fn mark_ends(&mut self) {
+        if self.unmarked_ends > 0 {
+            let unmarked_ends = std::mem::take(&mut self.unmarked_ends);
+            self.partly_sent = false;
+            if self.client_left && unmarked_ends == 1 {
+                self.buffers().output.discard_incomplete();
             } else {
-                self.buffers().output.end(ended);
+                self.buffers().output.mark_ends(unmarked_ends);
             }
             if self.stage == Stage::Sending {
                 self.stage = Stage::Done;
@@ -262,7 +267,7 @@ impl RequestState {
     /// Sends what the kernel accepts, and returns the rest. An error will occur again when the rest is sent.
     pub(super) fn send(&mut self, connection: &ConnectionState, last: bool) -> Option<Box<Output>> {
         let output = &mut self.buffers.as_mut()?.output;
-        self.torn |= output.is_partial();
+        self.partly_sent |= output.is_partial();
         output.try_send(&connection.entry, connection.server(), last);
         (!output.is_empty()).then(|| Box::new(std::mem::take(output)))
     }

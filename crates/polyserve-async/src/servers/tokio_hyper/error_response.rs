@@ -17,9 +17,9 @@ const UNKNOWN: &str = "The request's head, or what it says of its body, is not v
 
 /// Replaces the last answer, which hyper gave. `left` is what hyper did not use.
 pub(super) fn replace(state: &mut RequestState, shared: &HyperShared, left: &[u8]) {
-    let status = state.buffers().output.take_back().and_then(Status::new).unwrap_or(Status::BAD_REQUEST);
+    let status = state.buffers().output.discard_incomplete().and_then(Status::new).unwrap_or(Status::BAD_REQUEST);
     let limits = &shared.registry.server.env.limits;
-    let refused = state.refused(left).map(|bytes| {
+    let refused = state.refused_bytes(left).map(|bytes| {
         let bytes = without_blank(bytes);
         let mut fields = decode::fields();
         let refusal = match decode::head(bytes, limits, &mut fields) {
@@ -33,7 +33,15 @@ pub(super) fn replace(state: &mut RequestState, shared: &HyperShared, left: &[u8
     });
     match refused {
         Some((refusal, head_only)) => refuse(state, shared, refusal, Some(head_only)),
+        None if state.scanner.awaits_huge_body() => refuse(state, shared, TOO_LARGE, state.refused_is_head()),
         None => refuse(state, shared, Refusal { status, detail: UNKNOWN }, state.refused_is_head()),
+    }
+}
+
+/// Answers a request whose start was withheld from hyper.
+pub(super) fn withheld_head(state: &mut RequestState, shared: &HyperShared) {
+    if let Some(refusal) = state.withheld_head() {
+        refuse(state, shared, refusal, Some(false));
     }
 }
 
@@ -48,7 +56,7 @@ pub(super) fn late_head(state: &mut RequestState, shared: &HyperShared) {
 #[cfg(feature = "tower")]
 pub(super) fn replace_begun(state: &mut RequestState, shared: &HyperShared) {
     if let Some(refusal) = state.body_refusal.take() {
-        state.buffers().output.take_back();
+        state.buffers().output.discard_incomplete();
         refuse(state, shared, refusal, Some(false));
     }
 }
@@ -64,7 +72,7 @@ fn refuse(state: &mut RequestState, shared: &HyperShared, refusal: Refusal, head
     let head_only = head_only == Some(true);
     let head = AnswerHead { version: Version::Http11, close: true, head_only, date, server_header };
     encode::answer(&mut output.bytes, &reply, reply.body_bytes(&[]), &head);
-    output.end(1);
+    output.mark_ends(1);
     state.stage = Stage::Done;
 }
 

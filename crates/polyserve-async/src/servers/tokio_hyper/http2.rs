@@ -44,8 +44,8 @@ const STREAMS: u32 = 128;
 /// The timeout of a wait without a limit.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Polls of hyper before other tasks have their turn.
-const TURNS: usize = 8;
+/// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn.
+const POLLS: usize = 8;
 
 /// Runs hyper's stream tasks on the runtime.
 #[derive(Clone)]
@@ -134,7 +134,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
         }
         let connection = Arc::clone(&self.connection);
         let server = connection.server();
-        for _ in 0..TURNS {
+        for _ in 0..POLLS {
             if server.is_over() {
                 (0..self.streams.open.load(Ordering::SeqCst)).for_each(|_| server.count_cut());
                 return Poll::Ready(());
@@ -156,10 +156,10 @@ impl<H: HyperHttp2> Http2Connection<H> {
                 self.state = Http2State::Over;
             }
             let mut state = connection.state();
-            let seen = state.take_seen();
+            let events = state.take_events();
             self.unsent = state.send(&connection, self.state == Http2State::Over);
             drop(state);
-            if self.unsent.is_some() || seen.blocked || self.state == Http2State::Over {
+            if self.unsent.is_some() || events.output_full || self.state == Http2State::Over {
                 continue;
             }
             let waiting = match (self.streams.open.load(Ordering::SeqCst), self.state) {

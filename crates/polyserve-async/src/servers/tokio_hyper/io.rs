@@ -5,7 +5,7 @@
 //! before the runtime watches the socket: usually a request is there when its connection is accepted, and a connection
 //! that is closed after one answer is never registered.
 //!
-//! Invariant: hyper gets no byte of a chunked body that the scanner has refused; its next read is an error.
+//! Invariant: hyper gets no byte that the scanner withholds; its next read is an error.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -18,39 +18,40 @@ use polyserve_core::http1::session::OUTPUT_BOUND;
 use polyserve_core::net;
 
 use super::connection_state::{ConnectionState, Stage};
-use crate::servers::async_socket::{AsyncSocket as _, Direction, Transfer};
+use crate::servers::toolkit::{AsyncSocket as _, Direction, Transfer};
 
 /// The socket of one connection.
 pub(crate) struct HyperIo {
     connection: Arc<ConnectionState>,
     /// Bytes that were read before and that hyper reads first.
-    before: Bytes,
+    read_before: Bytes,
 }
 
 impl HyperIo {
-    pub(super) fn new(connection: Arc<ConnectionState>, before: Bytes) -> Self {
-        Self { connection, before }
+    pub(super) fn new(connection: Arc<ConnectionState>, read_before: Bytes) -> Self {
+        Self { connection, read_before }
     }
 }
 
 impl Read for HyperIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let Self { connection, before } = self.get_mut();
-        if !before.is_empty() {
-            buffer.put_slice(&before.split_to(before.len().min(buffer.remaining())));
+        let Self { connection, read_before } = self.get_mut();
+        if !read_before.is_empty() {
+            buffer.put_slice(&read_before.split_to(read_before.len().min(buffer.remaining())));
             return Poll::Ready(Ok(()));
         }
         let server = connection.server();
         let mut state = connection.state();
         let state = &mut *state;
-        if state.scanner.chunked_error().is_some() {
+        if state.scanner.refusal().is_some() {
+            state.reads_withheld = true;
             return Poll::Ready(Err(ErrorKind::InvalidData.into()));
         }
         let room = state.buffers().input.len().min(buffer.remaining());
-        let leaves = matches!(state.stage, Stage::Idle | Stage::Done) && server.shutdown.is_begun();
-        let must_read = state.must_read || leaves;
+        let closes_if_empty = matches!(state.stage, Stage::Idle | Stage::Done) && server.shutdown.is_begun();
+        let must_read = state.must_read || closes_if_empty;
         let Some(input) = state.buffers().input.get_mut(..room) else { return Poll::Pending };
-        match receive(connection, cx, input, must_read, leaves) {
+        match receive(connection, cx, input, must_read, closes_if_empty) {
             Poll::Ready(Ok(0)) => state.input_ended = true,
             Poll::Ready(Ok(count)) => {
                 state.must_read = false;
@@ -62,8 +63,8 @@ impl Read for HyperIo {
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {
-                state.seen.dry = true;
-                state.seen.may_leave = leaves;
+                state.events.input_drained = true;
+                state.events.may_close = closes_if_empty;
                 return Poll::Pending;
             }
         }
@@ -72,13 +73,13 @@ impl Read for HyperIo {
 }
 
 /// Reads from the socket. `must_read`: asks the kernel even if the runtime has not reported the socket as readable.
-/// `leaves`: the connection ends if there is nothing, so the runtime need not watch the socket.
+/// `closes_if_empty`: the connection ends if there is nothing, so the runtime need not watch the socket.
 fn receive(
     connection: &ConnectionState,
     cx: &mut Context<'_>,
     input: &mut [u8],
     must_read: bool,
-    leaves: bool,
+    closes_if_empty: bool,
 ) -> Poll<io::Result<usize>> {
     let entry = &connection.entry;
     let mut attempt = || -> io::Result<Transfer> {
@@ -89,17 +90,12 @@ fn receive(
         loop {
             match attempt() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock && leaves => return Poll::Pending,
+                Err(error) if error.kind() == ErrorKind::WouldBlock && closes_if_empty => return Poll::Pending,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 other => return Poll::Ready(other.map(|transfer| transfer.count)),
             }
         }
-        if let Err(error) = entry.register() {
-            if connection.shared.registry.log_throttle.is_due() {
-                tracing::warn!(%error, "cannot register a connection with the runtime");
-            }
-            return Poll::Ready(Err(error));
-        }
+        connection.shared.registry.register(entry)?;
     }
     match entry.socket() {
         Some(socket) => socket.poll_io(cx, Direction::Read, attempt),
@@ -114,10 +110,10 @@ impl Write for HyperIo {
         let is_full =
             |state: &mut super::connection_state::RequestState| state.buffers().output.bytes.len() >= OUTPUT_BOUND;
         if is_full(state) {
-            state.torn |= state.buffers().output.is_partial();
+            state.partly_sent |= state.buffers().output.is_partial();
             state.buffers().output.try_send(&self.connection.entry, self.connection.server(), false);
             if is_full(state) {
-                state.seen.blocked = true; // the connection's future sends, and then polls hyper again
+                state.events.output_full = true; // the connection's future sends, and then polls hyper again
                 return Poll::Pending;
             }
         }
@@ -127,7 +123,7 @@ impl Write for HyperIo {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.connection.state().flushed();
+        self.connection.state().mark_ends();
         Poll::Ready(Ok(()))
     }
 

@@ -11,11 +11,19 @@
 //!     ConnectionState (connection_state.rs): stage, RequestScanner, Output
 //! ```
 //!
-//! hyper's work: parsing heads, framing, encoding, HTTP/2. This project's work: everything else. Requests are validated
-//! once more after hyper, by the codec's rules, before the service is called. Errors that hyper answers by itself are
-//! replaced by this project's. Deadlines are in the registry that the other servers of this crate use. Chunked bodies are
-//! checked before hyper reads them, byte by byte, by the codec's decoder: a malformed one is a 400 or a 413, and the
-//! connection is closed. So no byte after it is read as trailers or as a second request.
+//! The way of a connection is in two files. `accept_loop` below spawns a `HyperConnection` for each connection. That task
+//! polls hyper until the connection closes (`connection.rs`).
+//!
+//! | work | done by |
+//! |---|---|
+//! | parse heads, frame bodies, encode answers, HTTP/2 | hyper |
+//! | accept, limits, deadlines, drain, reading, sending, lingering | this project, as for the other servers of this crate |
+//! | find where requests end; check chunked bodies and empty lines before hyper reads them | this project: `request_scanner` |
+//! | validate a head that hyper accepted, by the codec's rules | this project: `validate` |
+//! | answer what hyper refuses | hyper refuses, this project replaces the answer: `error_response` |
+//!
+//! A chunked body that is malformed, or larger than the limits, is refused, and the connection is closed. So no byte after
+//! it is read as trailers or as a second request.
 //!
 //! Invariant: an idle connection occupies no thread, and after a second it holds no buffer of hyper's.
 //!
@@ -24,8 +32,12 @@
 //! or 16 KiB have arrived. The allocator keeps the memory of connections that were busy in the same second: the resident
 //! memory stays at about 10 KiB for each (measured on glibc; 1.8 KiB for each connection that came later).
 //!
-//! Declared deviations, which the kit expects: a bare LF ends a line of a head; a `Content-Length` together
-//! with `Transfer-Encoding: chunked` is ignored.
+//! Deviations from the contract, which the kit expects: a bare LF ends a line of a head; a `Content-Length` together with
+//! `Transfer-Encoding: chunked` is ignored.
+//!
+//! Differences that the contract allows: a request that is refused before its body is complete closes the connection, while
+//! servers on the codec skip the body; a body that hyper cannot count is a 413 before the service sees the head; an answer
+//! to HTTP/1.0 begins with `HTTP/1.0`. `tests/hyper_differences.rs` compares the rest with `tokio_tcp`.
 //!
 //! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: GETs per second of
 //! processor time are 0.89 of bare hyper's, and `tokio_tcp`'s are 1.29 of bare hyper's (docs/STRATEGIES.md, the table of
@@ -35,10 +47,16 @@
 //!
 //! # Layout
 //!
-//! * `connection`: a connection from accept to close; `io`: its socket as hyper sees it.
-//! * `connection_state`: what both share; `request_scanner`: where requests end in the input; `output`: what is to be sent.
-//! * `service_adapter`, `tower_adapter`: the two kinds of service, as hyper calls them; `validate`: the rules for both.
-//! * `response`: an answer as hyper takes it; `error_response`: errors that hyper answers by itself. `http2`: HTTP/2.
+//! This file and `connection` show the way of a connection. The rest are helpers:
+//!
+//! * `io`: the socket as hyper reads and writes it. It collects hyper's output, which `connection` sends.
+//! * `connection_state`: what `connection` shares with hyper's callbacks: the stage of the present request, the bytes read,
+//!   the output.
+//! * `request_scanner`: where requests end in the input, and what hyper may not read.
+//! * `output`: answers to be sent, and the ends of the answers.
+//! * `service_adapter`, `tower_adapter`: the two kinds of service, as hyper calls them; `validate`: the checks for both.
+//! * `response`: an answer as hyper takes it; `error_response`: answers to what hyper refuses.
+//! * `http2`: a connection over HTTP/2.
 
 mod connection;
 mod connection_state;
@@ -63,8 +81,8 @@ use bytes::Bytes;
 use http::HeaderValue;
 use hyper::server::conn::http1;
 use polyserve_core::http1::session::OUTPUT_BOUND;
-use polyserve_core::serving::ServerState;
-use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service, net};
+use polyserve_core::serving::{Bound, bind};
+use polyserve_core::{ConfigError, Connections, Running, Server, ServerConfig, Service};
 use tokio::runtime::Handle;
 
 #[cfg(feature = "tower")]
@@ -73,10 +91,8 @@ pub use self::tower_adapter::RequestBody;
 use self::connection::{HyperConnection, RequestHandler};
 use self::connection_state::{ConnectionState, HyperShared};
 use self::service_adapter::ServiceAdapter;
-use super::async_listener::AsyncListener;
-use super::connection_registry::{Admission, ConnectionRegistry};
 use super::connection_task::ConnectionTask;
-use super::tokio_socket::{TokioSocket, given_or_owned};
+use super::toolkit::{Admission, AsyncListener, ConnectionRegistry, TokioSocket, given_or_owned, listen_on};
 
 /// A server on hyper. Each connection is a task of a tokio runtime.
 #[derive(Clone, Debug)]
@@ -158,8 +174,7 @@ impl TokioHyper {
         if self.http2 {
             return Err(ConfigError::new("http2 is not served to a tower::Service").into());
         }
-        let server = ServerState::new(Arc::new(UnusedService), &self.config);
-        self.serve_with(addr, server, move |connection| {
+        self.serve_with(addr, Arc::new(UnusedService), move |connection| {
             tower_adapter::TowerAdapter::new(Arc::clone(connection), service.clone())
         })
     }
@@ -178,19 +193,14 @@ impl TokioHyper {
     fn serve_with<A: RequestHandler>(
         &self,
         addr: SocketAddr,
-        server: ServerState,
+        service: Arc<dyn Service>,
         handler: impl Fn(&Arc<ConnectionState>) -> A + Send + Sync + 'static,
     ) -> std_io::Result<Running> {
-        let listener = net::listen(addr, &self.config)?;
-        listener.set_nonblocking(true)?;
-        let local_addr = listener.local_addr()?;
+        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
         let registry = ConnectionRegistry::new(server, 1);
         let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
         let shared = HyperShared { http2: self.http2(&handle), ..shared(&registry, &self.config) };
-        let listener = {
-            let _context = handle.enter();
-            AsyncListener::new(&registry, listener)?
-        };
+        let listener = listen_on(&handle, &registry, listener)?;
         drop(handle.spawn(accept_loop(listener, Arc::new(shared), handler, handle.clone())));
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
         Running::start("tokio-hyper-main", local_addr, grace, shutdown, move || {
@@ -220,9 +230,7 @@ impl Server for TokioHyper {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> std_io::Result<Running> {
-        self.serve_with(addr, ServerState::new(service, &self.config), |connection| {
-            ServiceAdapter(Arc::clone(connection))
-        })
+        self.serve_with(addr, service, |connection| ServiceAdapter(Arc::clone(connection)))
     }
 }
 

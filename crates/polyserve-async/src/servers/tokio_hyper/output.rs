@@ -11,9 +11,7 @@ use polyserve_core::http1::date::Date;
 use polyserve_core::net;
 use polyserve_core::serving::ServerState;
 
-use crate::servers::async_socket::{AsyncSocket as _, Direction, Transfer};
-use crate::servers::connection_entry::ConnectionEntry;
-use crate::servers::tokio_socket::TokioSocket;
+use crate::servers::toolkit::{AsyncSocket as _, ConnectionEntry, Direction, TokioSocket, Transfer};
 
 /// The number of bytes of one read.
 const INPUT: usize = 32 * 1024;
@@ -30,14 +28,14 @@ pub(super) struct Output {
 
 impl Output {
     /// Marks the end of this many answers.
-    pub(super) fn end(&mut self, answers: u32) {
+    pub(super) fn mark_ends(&mut self, answers: u32) {
         for _ in 0..answers {
             self.ends.push(self.bytes.len());
         }
     }
 
     /// Removes what follows the last complete answer. Returns its status if it is the head of an answer.
-    pub(super) fn take_back(&mut self) -> Option<u16> {
+    pub(super) fn discard_incomplete(&mut self) -> Option<u16> {
         let whole = self.ends.last().copied().unwrap_or(0);
         let code = self.bytes.get(whole..)?.get(9..12)?;
         let code = std::str::from_utf8(code).ok()?.parse().ok();
@@ -168,10 +166,10 @@ mod tests {
         let mut output = Output::default();
         for length in [3, 0, 4] {
             output.bytes.extend(std::iter::repeat_n(b'x', length));
-            output.end(1);
+            output.mark_ends(1);
         }
         output.bytes.extend(b"HTTP/1.1 400 Bad Request\r\n");
-        assert_eq!(output.take_back(), Some(400));
+        assert_eq!(output.discard_incomplete(), Some(400));
         assert_eq!(output.bytes.len(), 7);
         assert_eq!(output.advance(2), 0);
         assert_eq!(output.advance(1), 2);

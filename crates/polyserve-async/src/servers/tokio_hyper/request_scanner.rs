@@ -1,8 +1,10 @@
-//! The boundaries of requests in the bytes that a connection reads, and the framing of chunked bodies.
+//! The boundaries of requests in the bytes that a connection reads, and checks that hyper omits.
 //!
-//! hyper does not report the end of a request in the input, and it accepts malformed chunked bodies: what another peer
-//! reads as the end of a body may be the middle of one to hyper. The scanner reads the same bytes before hyper does. It
-//! finds the ends of heads and bodies, and checks chunked bodies with the decoder of this project's codec.
+//! hyper does not report the end of a request in the input. It accepts malformed chunked bodies: what another peer reads as
+//! the end of a body may be the middle of one to hyper. It also skips any number of empty lines before a request.
+//!
+//! The scanner reads the same bytes before hyper does. It finds the ends of heads and bodies, checks chunked bodies with
+//! the decoder of this project's codec, and counts empty lines.
 //!
 //! Invariant: for heads that hyper accepts, scanner and hyper find the same boundaries. A head ends with the first empty
 //! line; a line ends with LF or CRLF, as in hyper's parser; `Transfer-Encoding` wins over `Content-Length`. For heads that
@@ -11,8 +13,10 @@
 //! Cost: one `memchr` for each line of a head. A chunked body is copied once into a buffer that is dropped.
 
 use memchr::memchr;
+use polyserve_core::Status;
 use polyserve_core::http1::chunked::Chunked;
 use polyserve_core::http1::decode::{Limits, Refusal};
+use polyserve_core::http1::session::MAX_EMPTY_LINES;
 
 /// The scanner of one connection.
 #[derive(Debug, Default)]
@@ -23,7 +27,10 @@ pub(super) struct RequestScanner {
     /// That request line, or the last one, begins with `HEAD `.
     is_head_method: bool,
     is_chunked: bool,
+    /// The largest value if the field has more digits than hyper accepts.
     content_length: u64,
+    /// The number of empty lines before the request line that is expected.
+    empty_lines: u8,
     /// The line in progress, if its end was not in the same read.
     partial: Vec<u8>,
     /// The number of complete heads.
@@ -34,8 +41,12 @@ pub(super) struct RequestScanner {
     total: u64,
     /// The value of `total` at the start of the present request.
     start: u64,
+    /// Why the bytes that follow are withheld.
     refusal: Option<Refusal>,
 }
+
+const TOO_MANY_EMPTY_LINES: Refusal =
+    Refusal { status: Status::BAD_REQUEST, detail: "There are too many empty lines before the request." };
 
 /// The part of a request that the next byte belongs to.
 #[derive(Debug, Default)]
@@ -61,7 +72,7 @@ pub(super) struct Position {
 
 impl RequestScanner {
     /// Scans bytes that were read. Returns the number of bytes that hyper may read: all, unless a chunked body is malformed
-    /// or too large. In that case [`chunked_error`](Self::chunked_error) is set.
+    /// or too large, or too many empty lines come before a request. In these cases there is a [`refusal`](Self::refusal).
     pub(super) fn scan(&mut self, bytes: &[u8], limits: &Limits) -> usize {
         let mut used = 0_usize;
         while self.refusal.is_none()
@@ -113,10 +124,16 @@ impl RequestScanner {
     fn end_line(&mut self, line: &[u8]) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match (line.is_empty(), self.has_request_line) {
-            (true, false) => {} // an empty line before a request
+            (true, false) => {
+                self.empty_lines = self.empty_lines.saturating_add(1);
+                if self.empty_lines > MAX_EMPTY_LINES {
+                    self.refusal = Some(TOO_MANY_EMPTY_LINES);
+                }
+            }
             (true, true) => self.end_head(),
             (false, false) => {
                 self.has_request_line = true;
+                self.empty_lines = 0;
                 self.is_head_method = line.starts_with(b"HEAD ");
                 if self.with_fragment.is_none() && memchr(b'#', line).is_some() {
                     self.with_fragment = Some(self.heads.saturating_add(1));
@@ -127,8 +144,9 @@ impl RequestScanner {
                     self.is_chunked = true;
                 } else if let Some(value) = field(line, b"content-length:") {
                     // hyper refuses a value that is not a number, and two that differ.
-                    let value = std::str::from_utf8(value).unwrap_or_default();
-                    self.content_length = value.trim().parse().unwrap_or(0);
+                    let value = std::str::from_utf8(value).unwrap_or_default().trim();
+                    let is_number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+                    self.content_length = value.parse().unwrap_or(if is_number { u64::MAX } else { 0 });
                 }
             }
         }
@@ -169,9 +187,14 @@ impl RequestScanner {
         Some(at)
     }
 
-    /// Returns the reason if the present chunked body is refused.
-    pub(super) fn chunked_error(&self) -> Option<Refusal> {
+    /// Returns the reason if the bytes that follow are withheld from hyper.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
         self.refusal
+    }
+
+    /// Whether the present request announces a body of more bytes than hyper can count.
+    pub(super) fn awaits_huge_body(&self) -> bool {
+        matches!(self.part, Part::Body(remaining) if remaining > u64::MAX / 2)
     }
 
     /// Whether the target of request number `number`, counted from 1, has a fragment. Known for the first such request.
@@ -237,7 +260,7 @@ mod tests {
             let mut scanner = RequestScanner::default();
             let bytes = [head.as_slice(), body.as_bytes()].concat();
             assert_eq!(scanner.scan(&bytes, &LIMITS), head.len(), "{body:?}");
-            assert!(scanner.chunked_error().is_some(), "{body:?}");
+            assert!(scanner.refusal().is_some(), "{body:?}");
         }
     }
 }

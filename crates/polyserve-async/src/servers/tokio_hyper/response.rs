@@ -55,13 +55,13 @@ thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Takes the thread's spare buffer, which is empty. To be returned by [`give_back`].
-pub(super) fn spare() -> Vec<u8> {
+/// Takes the thread's spare buffer, which is empty. To be returned by [`keep_spare`].
+pub(super) fn take_spare() -> Vec<u8> {
     SPARE.take()
 }
 
 /// Keeps `buffer` as the thread's spare buffer.
-pub(super) fn give_back(mut buffer: Vec<u8>) {
+pub(super) fn keep_spare(mut buffer: Vec<u8>) {
     if buffer.capacity() <= KEPT_CAPACITY {
         buffer.clear();
         SPARE.set(buffer);
@@ -150,7 +150,7 @@ impl Buf for BodyPiece {
 impl Drop for BodyPiece {
     fn drop(&mut self) {
         if let Self::Buffer { bytes, .. } = self {
-            give_back(std::mem::take(bytes));
+            keep_spare(std::mem::take(bytes));
         }
     }
 }

@@ -42,7 +42,7 @@ impl hyper::service::Service<http::Request<Incoming>> for ServiceAdapter {
 
     fn call(&self, request: http::Request<Incoming>) -> ServiceFuture {
         let (parts, body) = request.into_parts();
-        let mut future = ServiceFuture { connection: Arc::clone(&self.0), close: false, state: ServiceState::Gone };
+        let mut future = ServiceFuture { connection: Arc::clone(&self.0), close: false, state: ServiceState::Taken };
         if body.is_end_stream() {
             future.validate_and_call(parts);
             return future;
@@ -70,7 +70,8 @@ enum ServiceState {
     Ready(Response<TrackedBody<FullBody>>),
     Body(Box<PendingRequest>),
     Later(BoxFuture<Reply>, HeaderMap),
-    Gone,
+    /// hyper has the response.
+    Taken,
 }
 
 /// A request with an incomplete body.
@@ -80,33 +81,33 @@ struct PendingRequest {
     incoming: Incoming,
     body: BodyBuffer,
     /// The service has seen the head, and has not refused it.
-    asked: bool,
+    head_shown: bool,
 }
 
 /// The part of a body that has come.
 enum BodyBuffer {
-    None,
-    One(Bytes),
-    Many(Vec<u8>),
+    Empty,
+    Single(Bytes),
+    Joined(Vec<u8>),
 }
 
 impl BodyBuffer {
     fn push(&mut self, bytes: Bytes) {
-        *self = match std::mem::replace(self, Self::None) {
-            Self::None => Self::One(bytes),
-            Self::One(first) => Self::Many([first, bytes].concat()),
-            Self::Many(mut all) => {
+        *self = match std::mem::replace(self, Self::Empty) {
+            Self::Empty => Self::Single(bytes),
+            Self::Single(first) => Self::Joined([first, bytes].concat()),
+            Self::Joined(mut all) => {
                 all.extend_from_slice(&bytes);
-                Self::Many(all)
+                Self::Joined(all)
             }
         };
     }
 
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::None => &[],
-            Self::One(bytes) => bytes,
-            Self::Many(bytes) => bytes,
+            Self::Empty => &[],
+            Self::Single(bytes) => bytes,
+            Self::Joined(bytes) => bytes,
         }
     }
 }
@@ -127,11 +128,11 @@ impl ServiceFuture {
         let body = match body {
             Body::InPlace => FullBody::Buffer(in_place),
             Body::Static(bytes) => {
-                response::give_back(in_place);
+                response::keep_spare(in_place);
                 FullBody::Shared(Bytes::from_static(bytes))
             }
             Body::Owned(bytes) => {
-                response::give_back(in_place);
+                response::keep_spare(in_place);
                 FullBody::Buffer(bytes)
             }
         };
@@ -141,16 +142,16 @@ impl ServiceFuture {
 
     /// Handles a request without a body. Its head is converted once, for the validation and for the service.
     fn validate_and_call(&mut self, mut parts: Parts) {
-        let mut in_place = response::spare();
+        let mut in_place = response::take_spare();
         let asked = head::show(&parts, |line, headers| {
             let valid = validate_head(&self.connection, &parts, &line, headers, true)?;
-            let head = whole(valid.method, line.target, line.version, headers);
+            let head = complete_head(valid.method, line.target, line.version, headers);
             Ok((valid.is_last, self.catch_call(Request { head, body: &[] }, &mut in_place)))
         });
         let headers = std::mem::take(&mut parts.headers);
         match asked {
             Err(refusal) => {
-                response::give_back(in_place);
+                response::keep_spare(in_place);
                 self.refuse(refusal, headers);
             }
             Ok((is_last, answer)) => {
@@ -162,9 +163,9 @@ impl ServiceFuture {
 
     /// Handles a request with its complete body.
     fn call_service(&mut self, mut parts: Parts, method: Method, body: &[u8]) {
-        let mut in_place = response::spare();
+        let mut in_place = response::take_spare();
         let answer = head::show(&parts, |line, headers| {
-            let head = whole(method, line.target, line.version, headers);
+            let head = complete_head(method, line.target, line.version, headers);
             self.catch_call(Request { head, body }, &mut in_place)
         });
         self.take(answer, in_place, std::mem::take(&mut parts.headers));
@@ -185,7 +186,7 @@ impl ServiceFuture {
         match answer {
             Ok(Answer::Now(reply)) => self.respond(reply, in_place, headers),
             Ok(Answer::Later(future)) => {
-                response::give_back(in_place); // a deferred answer does not use it
+                response::keep_spare(in_place); // a deferred answer does not use it
                 self.connection.state().stage = Stage::Answer;
                 self.state = ServiceState::Later(future, headers);
             }
@@ -194,12 +195,18 @@ impl ServiceFuture {
     }
 
     fn await_body(&mut self, parts: Parts, valid: ValidRequest, incoming: Incoming) {
-        let mut pending =
-            Box::new(PendingRequest { parts, method: valid.method, incoming, body: BodyBuffer::None, asked: false });
+        let mut pending = Box::new(PendingRequest {
+            parts,
+            method: valid.method,
+            incoming,
+            body: BodyBuffer::Empty,
+            head_shown: false,
+        });
         let limit = self.connection.server().env.limits.max_body as u64;
         let too_large = matches!(valid.framing, Framing::Length(length) if length > limit);
-        // A client that waits for `100 Continue` gets the refusal instead.
-        if too_large || valid.expects_continue {
+        // A client that waits for `100 Continue` gets the refusal instead. A chunked body may be malformed: the refusal of
+        // the head comes first.
+        if too_large || valid.expects_continue || valid.framing == Framing::Chunked {
             let refused = self
                 .call_head(&mut pending)
                 .or_else(|| too_large.then(|| Reply::problem(TOO_LARGE.status, TOO_LARGE.detail)));
@@ -213,11 +220,11 @@ impl ServiceFuture {
 
     /// Shows the head to the service, which may refuse it.
     fn call_head(&self, pending: &mut PendingRequest) -> Option<Reply> {
-        pending.asked = true;
+        pending.head_shown = true;
         let service = &self.connection.server().env.service;
         self.connection.entry.set_calling(true);
         let refused = head::show(&pending.parts, |line, headers| {
-            let head = whole(pending.method, line.target, line.version, headers);
+            let head = complete_head(pending.method, line.target, line.version, headers);
             catch_unwind(AssertUnwindSafe(|| service.head(&head)))
         });
         self.connection.entry.set_calling(false);
@@ -235,7 +242,7 @@ impl ServiceFuture {
 
     /// Reads the body, and calls the service once it is complete.
     fn poll_body(&mut self, cx: &mut Context<'_>, mut pending: Box<PendingRequest>) {
-        if pending.asked && self.connection.state().late {
+        if pending.head_shown && self.connection.state().timed_out {
             return self
                 .reply_early(Reply::problem(Status::REQUEST_TIMEOUT, "The body did not come in time."), *pending);
         }
@@ -255,8 +262,8 @@ impl ServiceFuture {
                 Poll::Ready(Some(Err(error))) => {
                     tracing::debug!(%error, "a body is malformed or incomplete");
                     let mut state = self.connection.state();
-                    state.gone = state.input_ended;
-                    let refusal = state.scanner.chunked_error();
+                    state.client_left = state.input_ended;
+                    let refusal = state.scanner.refusal();
                     drop(state);
                     let (status, detail) = refusal
                         .map_or((Status::BAD_REQUEST, "The body is not valid, or not whole."), |refusal| {
@@ -267,12 +274,12 @@ impl ServiceFuture {
                 }
                 Poll::Ready(None) => break,
                 Poll::Pending => {
-                    if !pending.asked
+                    if !pending.head_shown
                         && let Some(reply) = self.call_head(&mut pending)
                     {
                         return self.reply_early(reply, *pending);
                     }
-                    self.connection.state().missing = pending.incoming.size_hint().exact().unwrap_or(0);
+                    self.connection.state().missing_bytes = pending.incoming.size_hint().exact().unwrap_or(0);
                     self.state = ServiceState::Body(pending);
                     return;
                 }
@@ -283,7 +290,7 @@ impl ServiceFuture {
     }
 
     fn poll_later(&mut self, cx: &mut Context<'_>, mut future: BoxFuture<Reply>, headers: HeaderMap) {
-        if self.connection.state().late {
+        if self.connection.state().timed_out {
             abandon(future);
             self.connection.state().must_linger = true;
             self.close = true;
@@ -306,7 +313,7 @@ impl ServiceFuture {
     }
 }
 
-fn whole<'a>(method: Method, target: &'a str, version: Version, headers: Headers<'a>) -> Head<'a> {
+fn complete_head<'a>(method: Method, target: &'a str, version: Version, headers: Headers<'a>) -> Head<'a> {
     Head { method, target, version, headers }
 }
 
@@ -323,13 +330,13 @@ impl Future for ServiceFuture {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         if !matches!(this.state, ServiceState::Ready(_)) {
-            match std::mem::replace(&mut this.state, ServiceState::Gone) {
+            match std::mem::replace(&mut this.state, ServiceState::Taken) {
                 ServiceState::Body(pending) => this.poll_body(cx, pending),
                 ServiceState::Later(future, headers) => this.poll_later(cx, future, headers),
                 other => this.state = other,
             }
         }
-        match std::mem::replace(&mut this.state, ServiceState::Gone) {
+        match std::mem::replace(&mut this.state, ServiceState::Taken) {
             ServiceState::Ready(response) => Poll::Ready(Ok(response)),
             other => {
                 this.state = other;
@@ -341,7 +348,7 @@ impl Future for ServiceFuture {
 
 impl Drop for ServiceFuture {
     fn drop(&mut self) {
-        if let ServiceState::Later(future, _) = std::mem::replace(&mut self.state, ServiceState::Gone) {
+        if let ServiceState::Later(future, _) = std::mem::replace(&mut self.state, ServiceState::Taken) {
             abandon(future);
         }
     }

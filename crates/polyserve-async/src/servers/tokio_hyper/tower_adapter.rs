@@ -35,7 +35,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 pub struct RequestBody {
     incoming: Incoming,
     /// The number of bytes that may still come.
-    room: usize,
+    remaining: usize,
     connection: Arc<ConnectionState>,
     ended: bool,
 }
@@ -63,12 +63,12 @@ impl Body for RequestBody {
         }
         let polled = Pin::new(&mut body.incoming).poll_frame(cx);
         Poll::Ready(match polled {
-            Poll::Pending if body.connection.state().late => Some(Err("the body did not come in time".into())),
+            Poll::Pending if body.connection.state().timed_out => Some(Err("the body did not come in time".into())),
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
-                if let Some(room) = body.room.checked_sub(length) {
-                    body.room = room;
+                if let Some(remaining) = body.remaining.checked_sub(length) {
+                    body.remaining = remaining;
                     if body.incoming.is_end_stream() {
                         body.end();
                     }
@@ -79,7 +79,7 @@ impl Body for RequestBody {
             }
             Poll::Ready(Some(Err(error))) => {
                 let mut state = body.connection.state();
-                state.body_refusal = state.scanner.chunked_error();
+                state.body_refusal = state.scanner.refusal();
                 Some(Err(error.into()))
             }
             Poll::Ready(None) => {
@@ -109,7 +109,7 @@ impl Drop for RequestBody {
 
 impl fmt::Debug for RequestBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestBody").field("room", &self.room).finish_non_exhaustive()
+        f.debug_struct("RequestBody").field("remaining", &self.remaining).finish_non_exhaustive()
     }
 }
 
@@ -234,12 +234,12 @@ where
         let (mut parts, incoming) = request.into_parts();
         let connection = Arc::clone(&self.connection);
         let is_bodiless = incoming.is_end_stream();
-        let room = connection.server().env.limits.max_body;
+        let remaining = connection.server().env.limits.max_body;
         let valid = match validate(&connection, &parts, is_bodiless) {
             Err(refusal) => return TowerFuture::refused(connection, Reply::problem(refusal.status, refusal.detail)),
             Ok(valid) => valid,
         };
-        if matches!(valid.framing, Framing::Length(length) if length > room as u64) {
+        if matches!(valid.framing, Framing::Length(length) if length > remaining as u64) {
             connection.state().reply_early();
             return TowerFuture::refused(connection, Reply::problem(TOO_LARGE.status, TOO_LARGE.detail));
         }
@@ -247,7 +247,7 @@ where
             connection.state().body_is_open = true;
         }
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
-        let body = RequestBody { incoming, room, connection: Arc::clone(&connection), ended: is_bodiless };
+        let body = RequestBody { incoming, remaining, connection: Arc::clone(&connection), ended: is_bodiless };
         let mut service = self.service.clone();
         let future = async move {
             poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
@@ -269,7 +269,8 @@ pub(crate) struct TowerFuture<B> {
 enum TowerState<B> {
     Refused(Reply),
     Called(BoxedCall<B>),
-    Gone,
+    /// hyper has the response.
+    Taken,
 }
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<B> {
@@ -345,7 +346,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
         cx: &mut Context<'_>,
         mut future: BoxedCall<B>,
     ) -> Poll<Response<TrackedBody<StreamedBody>>> {
-        if self.connection.state().late {
+        if self.connection.state().timed_out {
             let answer = self.late();
             self.abandon(future);
             return Poll::Ready(answer);
@@ -382,17 +383,17 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Future for T
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let work = self.get_mut();
-        match std::mem::replace(&mut work.state, TowerState::Gone) {
+        match std::mem::replace(&mut work.state, TowerState::Taken) {
             TowerState::Refused(reply) => Poll::Ready(Ok(work.server_reply(reply, true))),
             TowerState::Called(future) => work.poll_called(cx, future).map(Ok),
-            TowerState::Gone => Poll::Pending, // hyper does not poll again
+            TowerState::Taken => Poll::Pending, // hyper does not poll again
         }
     }
 }
 
 impl<B> Drop for TowerFuture<B> {
     fn drop(&mut self) {
-        if let TowerState::Called(future) = std::mem::replace(&mut self.state, TowerState::Gone) {
+        if let TowerState::Called(future) = std::mem::replace(&mut self.state, TowerState::Taken) {
             self.abandon(future);
         }
     }

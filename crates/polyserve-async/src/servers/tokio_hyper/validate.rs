@@ -41,8 +41,8 @@ pub(super) fn validate_head(
     let parsed = decode::judge(0, request, headers);
     let mut state = connection.state();
     state.requests += 1;
-    state.late = false;
-    state.missing = 0;
+    state.timed_out = false;
+    state.missing_bytes = 0;
     state.stage = if is_bodiless { Stage::Answer } else { Stage::Body };
     let parsed = parsed?;
     if state.scanner.has_fragment(state.requests) {

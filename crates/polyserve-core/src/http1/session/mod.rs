@@ -52,7 +52,7 @@ use crate::service::{Method, Reply, Status, Version};
 pub const OUTPUT_BOUND: usize = 64 * 1024;
 
 /// The maximum number of empty lines that are skipped before a request line.
-const MAX_EMPTY_LINES: u8 = 32;
+pub const MAX_EMPTY_LINES: u8 = 32;
 
 /// A phase of a request. Each phase has its own timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -127,7 +127,7 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
         self.busy.store(busy, Ordering::Relaxed);
     }
 
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Relaxed)
     }
 

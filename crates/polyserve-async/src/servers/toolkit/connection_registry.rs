@@ -129,6 +129,16 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         increment_below(&self.lingering, MAX_LINGERING)
     }
 
+    /// Registers the socket of `entry` with the runtime, unless it is registered. Logs an error, unless another was logged
+    /// a short time ago. To be called inside the runtime.
+    pub(crate) fn register(&self, entry: &ConnectionEntry<S>) -> std::io::Result<()> {
+        entry.register().inspect_err(|error| {
+            if self.log_throttle.is_due() {
+                tracing::warn!(%error, "a connection cannot be registered with the runtime");
+            }
+        })
+    }
+
     /// Removes a connection that has ended.
     pub(crate) fn remove(&self, entry: &ConnectionEntry<S>, was_lingering: bool) {
         drop(lock(&self.shards[entry.shard]).try_remove(entry.key));

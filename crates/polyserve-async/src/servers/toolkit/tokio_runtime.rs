@@ -1,62 +1,16 @@
-//! tokio's sockets as [`AsyncSocket`]s, and the tokio runtime of a server.
-//!
-//! tokio's poller is edge-triggered. After a read that did not fill its buffer, the next read waits for the next edge: no
-//! read is spent on finding the socket empty.
+//! A server's tokio runtime: the caller's, or one that the server starts for a run.
 
-use std::io::{self, ErrorKind};
-use std::task::{Context, Poll, ready};
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
 
 use polyserve_core::ServerConfig;
-use polyserve_core::panics::isolate;
 use polyserve_core::serving::SHUTDOWN_SLACK;
-use tokio::io::Interest;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::async_socket::{AsyncSocket, Direction, Transfer};
-
-pub(crate) use tokio::net::TcpStream as TokioSocket;
-
-impl AsyncSocket for TokioSocket {
-    /// tokio panics if the runtime has no I/O, and offers no way to ask before.
-    fn register(socket: std::net::TcpStream) -> io::Result<Self> {
-        isolate(|| Self::from_std(socket))
-            .unwrap_or_else(|text| Err(io::Error::other(format!("the runtime cannot watch a socket: {text}"))))
-    }
-
-    fn poll_io(
-        &self,
-        cx: &mut Context<'_>,
-        direction: Direction,
-        mut attempt: impl FnMut() -> io::Result<Transfer>,
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            let interest = match direction {
-                Direction::Read => {
-                    ready!(self.poll_read_ready(cx))?;
-                    Interest::READABLE
-                }
-                Direction::Write => {
-                    ready!(self.poll_write_ready(cx))?;
-                    Interest::WRITABLE
-                }
-            };
-            let mut transferred = None;
-            let tried = self.try_io(interest, || {
-                let Transfer { count, drained } = attempt()?;
-                transferred = Some(count);
-                // On this error tokio clears the readiness that the attempt was made with, and no later one.
-                if drained { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
-            });
-            match (transferred, tried) {
-                (Some(count), _) => return Poll::Ready(Ok(count)),
-                (None, Err(error)) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                    return Poll::Ready(Err(error));
-                }
-                (None, _) => {}
-            }
-        }
-    }
-}
+use super::async_listener::AsyncListener;
+use super::async_socket::TokioSocket;
+use super::connection_registry::ConnectionRegistry;
 
 /// A runtime that belongs to a server's run.
 ///
@@ -108,6 +62,16 @@ pub(crate) fn given_or_owned(
     builder.worker_threads(config.workers_or(1)).thread_name(name).enable_io();
     let (owned, handle) = OwnedRuntime::build(&mut builder)?;
     Ok((Some(owned), handle))
+}
+
+/// Registers a listener, which does not block, with `runtime`.
+pub(crate) fn listen_on(
+    runtime: &Handle,
+    registry: &Arc<ConnectionRegistry<TokioSocket>>,
+    listener: TcpListener,
+) -> io::Result<AsyncListener<TokioSocket>> {
+    let _context = runtime.enter();
+    AsyncListener::new(registry, listener)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! Threads that run a server's tasks. At the end, each receives a message to end, and all are joined within a time limit.
+//! Threads that run a server's tasks. At the end of the run each thread receives a signal, and the group joins the threads
+//! within a time limit.
 //!
 //! Invariant: a thread that does not end in time, because it is stuck in a service's code, is left behind. No thread waits
-//! for it. Cost: a promise for each thread, and a message at its end.
+//! for it. Cost: a promise for each thread, and a
+//! message at its end.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -12,7 +14,7 @@ use polyserve_core::Completer;
 use polyserve_core::answer::{Answer, promise};
 use polyserve_core::serving::SHUTDOWN_SLACK;
 
-/// The threads of a run. Dropping the group tells them to end, and waits for none.
+/// The threads of a run. Dropping the group signals them to end, and waits for none.
 pub(crate) struct ThreadGroup {
     name: &'static str,
     threads: Vec<(Completer<()>, JoinHandle<()>)>,
@@ -28,20 +30,20 @@ impl ThreadGroup {
         Self { name, threads: Vec::new(), end_sender, ends }
     }
 
-    /// Starts a thread that calls `work` with an answer. When the answer completes, `work` must return soon.
+    /// Starts a thread that calls `work` with an end signal. When the signal completes, `work` must return soon.
     pub(crate) fn spawn(&mut self, work: impl FnOnce(Answer<()>) + Send + 'static) -> io::Result<()> {
-        let (completer, told_to_end) = promise(());
+        let (completer, end_signal) = promise(());
         let number = self.threads.len();
         let notice = EndNotice { number, sender: self.end_sender.clone() };
         let thread = thread::Builder::new().name(format!("{}-{number}", self.name)).spawn(move || {
             let _notice = notice; // dropped however the work ends
-            work(told_to_end);
+            work(end_signal);
         })?;
         self.threads.push((completer, thread));
         Ok(())
     }
 
-    /// Tells the threads to end, and joins all but the `stuck` ones. Waits at most [`SHUTDOWN_SLACK`].
+    /// Signals the threads to end, and joins all but `stuck` of them. Waits at most [`SHUTDOWN_SLACK`].
     pub(crate) fn join(self, stuck: u64) {
         let (completers, handles): (Vec<_>, Vec<_>) = self.threads.into_iter().unzip();
         drop(completers); // this completes the promises

@@ -1,0 +1,160 @@
+//! A socket that is registered with a runtime's poller: the interface, and its implementations for tokio and async-io.
+//!
+//! Both kinds of poller report a socket as ready, and the operation is then tried. They differ in what follows:
+//!
+//! * tokio's poller is edge-triggered. A socket stays ready until an attempt would block. A read that did not fill its
+//!   buffer has emptied the socket, so the next read waits for the next edge. That saves an attempt.
+//! * async-io waits for one event at a time, and level-triggered. Each wait costs a system call, and also reports what
+//!   has arrived before. After a read that did not fill its buffer, the next read waits first.
+//!
+//! Spawning a task is left to each strategy. Deadlines are in the
+//! [`ConnectionRegistry`](super::connection_registry::ConnectionRegistry).
+
+use std::fmt::Debug;
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::task::{Context, Poll, ready};
+
+/// A socket that is registered with a runtime's poller.
+pub(crate) trait AsyncSocket: AsFd + Debug + Send + Sync + Unpin + Sized + 'static {
+    /// Registers a socket, which does not block. Takes connections and listeners: a poller treats both alike. To be
+    /// called inside the runtime.
+    fn register(socket: TcpStream) -> io::Result<Self>;
+
+    /// Calls `attempt` if the socket may be ready. Repeats while `attempt` would block and the socket is ready again.
+    /// Pending: `cx` is woken when the socket becomes ready.
+    fn poll_io(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        attempt: impl FnMut() -> io::Result<Transfer>,
+    ) -> Poll<io::Result<usize>>;
+}
+
+/// The direction in which a socket is to be ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+/// The result of an attempt to read, write or accept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    /// The number of bytes, or of connections.
+    pub(crate) count: usize,
+    /// The kernel has no more for now: the next attempt is to wait until the socket becomes ready again.
+    pub(crate) drained: bool,
+}
+
+/// Whether an attempt is to be repeated after `error`.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+#[cfg(feature = "tokio")]
+pub(crate) use tokio::net::TcpStream as TokioSocket;
+
+#[cfg(feature = "tokio")]
+impl AsyncSocket for TokioSocket {
+    /// tokio panics if the runtime has no I/O, and offers no way to ask before.
+    fn register(socket: TcpStream) -> io::Result<Self> {
+        polyserve_core::panics::isolate(|| Self::from_std(socket))
+            .unwrap_or_else(|text| Err(io::Error::other(format!("the runtime cannot watch a socket: {text}"))))
+    }
+
+    fn poll_io(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        mut attempt: impl FnMut() -> io::Result<Transfer>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let interest = match direction {
+                Direction::Read => {
+                    ready!(self.poll_read_ready(cx))?;
+                    tokio::io::Interest::READABLE
+                }
+                Direction::Write => {
+                    ready!(self.poll_write_ready(cx))?;
+                    tokio::io::Interest::WRITABLE
+                }
+            };
+            let mut transferred = None;
+            let tried = self.try_io(interest, || {
+                let Transfer { count, drained } = attempt()?;
+                transferred = Some(count);
+                // On this error tokio clears the readiness that the attempt was made with, and no later one.
+                if drained { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            });
+            match (transferred, tried) {
+                (Some(count), _) => return Poll::Ready(Ok(count)),
+                (None, Err(error)) if !is_transient(&error) => return Poll::Ready(Err(error)),
+                (None, _) => {}
+            }
+        }
+    }
+}
+
+#[cfg(feature = "smol")]
+pub(crate) use smol::SmolSocket;
+
+#[cfg(feature = "smol")]
+mod smol {
+    use std::os::fd::BorrowedFd;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use async_io::Async;
+
+    use super::*;
+
+    /// A socket that is registered with async-io.
+    #[derive(Debug)]
+    pub(crate) struct SmolSocket {
+        socket: Async<TcpStream>,
+        /// For reading and for writing: the kernel had no more at the last attempt. The next attempt then waits until
+        /// async-io reports the socket as ready. Both are true at first: a socket is registered after an attempt failed
+        /// because it would block.
+        drained: [AtomicBool; 2],
+    }
+
+    impl AsFd for SmolSocket {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.socket.as_fd()
+        }
+    }
+
+    impl AsyncSocket for SmolSocket {
+        fn register(socket: TcpStream) -> io::Result<Self> {
+            Ok(Self { socket: Async::new_nonblocking(socket)?, drained: [const { AtomicBool::new(true) }; 2] })
+        }
+
+        fn poll_io(
+            &self,
+            cx: &mut Context<'_>,
+            direction: Direction,
+            mut attempt: impl FnMut() -> io::Result<Transfer>,
+        ) -> Poll<io::Result<usize>> {
+            // Relaxed is enough: only the socket's own task uses this flag.
+            let is_drained = &self.drained[direction as usize];
+            loop {
+                if is_drained.load(Ordering::Relaxed) {
+                    ready!(match direction {
+                        Direction::Read => self.socket.poll_readable(cx),
+                        Direction::Write => self.socket.poll_writable(cx),
+                    })?;
+                    is_drained.store(false, Ordering::Relaxed);
+                }
+                match attempt() {
+                    Ok(Transfer { count, drained }) => {
+                        is_drained.store(drained, Ordering::Relaxed);
+                        return Poll::Ready(Ok(count));
+                    }
+                    Err(error) if !is_transient(&error) => return Poll::Ready(Err(error)),
+                    Err(error) => is_drained.store(error.kind() == ErrorKind::WouldBlock, Ordering::Relaxed),
+                }
+            }
+        }
+    }
+}

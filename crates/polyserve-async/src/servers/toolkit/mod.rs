@@ -1,0 +1,30 @@
+//! The parts that the servers of this crate share. A reader of a server need not open them.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | `AsyncListener` | its `accept` waits for the next connection; in a drain it returns what is left in the kernel's queue, and then `None` |
+//! | `AsyncSocket` | a socket of tokio or async-io; its `poll_io` tries an operation once the socket is ready, else it waits |
+//! | `ConnectionRegistry` | counts the open connections against `max_connections`; wakes a connection's task if its deadline passes or a shutdown begins; its `supervise` runs on the server's main thread until the run has ended |
+//! | `ConnectionEntry` | one connection of the registry: its socket, its deadline, and the waker of its task |
+//! | `OwnedRuntime` | a tokio runtime that a server starts for a run, and ends with it |
+//! | `ThreadGroup` | threads that each run tasks until they receive a signal to end |
+
+mod async_listener;
+mod async_socket;
+mod connection_entry;
+mod connection_registry;
+mod thread_group;
+#[cfg(feature = "tokio")]
+mod tokio_runtime;
+
+pub(crate) use async_listener::AsyncListener;
+#[cfg(feature = "smol")]
+pub(crate) use async_socket::SmolSocket;
+#[cfg(feature = "tokio")]
+pub(crate) use async_socket::TokioSocket;
+pub(crate) use async_socket::{AsyncSocket, Direction, Transfer};
+pub(crate) use connection_entry::ConnectionEntry;
+pub(crate) use connection_registry::{Admission, ConnectionRegistry};
+pub(crate) use thread_group::ThreadGroup;
+#[cfg(feature = "tokio")]
+pub(crate) use tokio_runtime::{OwnedRuntime, given_or_owned, listen_on};

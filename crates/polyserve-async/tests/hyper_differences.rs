@@ -1,0 +1,175 @@
+//! `tokio_hyper` gives the answers of the servers on this project's own codec, except for the declared differences.
+#![cfg(feature = "hyper")]
+
+use std::time::Duration;
+
+use polyserve_async::servers::{TokioHyper, TokioTcp};
+use polyserve_conformance::client::{Client, Ending};
+use polyserve_core::service::EntityService;
+use polyserve_core::{Running, Server, ServerConfig};
+use polyserve_memory::StdMutex;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const GET: &str = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+const ENTITY: &str = r#"{"id":1,"description":"a","value":0.5}"#;
+
+fn config() -> ServerConfig {
+    ServerConfig::default().with(|config| {
+        config.max_head = 1024;
+        config.max_body = 100;
+        config.max_headers = 8;
+    })
+}
+
+fn serve(server: &impl Server) -> Running {
+    server.serve(([127, 0, 0, 1], 0).into(), EntityService::shared(StdMutex::default())).expect("it serves")
+}
+
+/// What a client reads after it has sent `pieces` and closed its writing side.
+#[derive(Debug, PartialEq)]
+struct Exchange {
+    statuses: Vec<u16>,
+    /// The last answer says that the connection closes.
+    says_close: bool,
+    ending: Ending,
+}
+
+fn exchange(running: &Running, pieces: &[&[u8]]) -> Exchange {
+    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections");
+    for piece in pieces {
+        if client.send(piece).is_err() {
+            break; // the server has refused it
+        }
+    }
+    let _ = client.half_close(); // fails if the server has closed
+    let (bytes, ending) = client.end();
+    let text = String::from_utf8_lossy(&bytes);
+    // hyper answers a request of HTTP/1.0 with that version.
+    let status = |answer: &str| answer.get(2..5).and_then(|code| code.parse().ok());
+    let answers: Vec<&str> = text.split("HTTP/1.").filter(|answer| status(answer).is_some()).collect();
+    let statuses = answers.iter().filter_map(|answer| status(answer)).collect();
+    let says_close = answers.last().is_some_and(|last| last.to_ascii_lowercase().contains("connection: close"));
+    Exchange { statuses, says_close, ending }
+}
+
+fn chunked(target: &str, fields: &str, body: &str) -> String {
+    format!("PUT {target} HTTP/1.1\r\nHost: a\r\n{fields}Transfer-Encoding: chunked\r\n\r\n{body}")
+}
+
+fn sized(target: &str, fields: &str, body: &str) -> String {
+    format!("PUT {target} HTTP/1.1\r\nHost: a\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// Inputs after which a request follows. Both servers answer them alike.
+fn alike() -> Vec<String> {
+    let whole = whole();
+    let long = "x".repeat(2000);
+    let fifty = format!("32\r\n{}\r\n", "x".repeat(50));
+    let get = |fields: &str| format!("GET /1 HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    let mut inputs = vec![
+        String::new(),
+        get(""),
+        sized("/", "", ENTITY),
+        chunked("/", "", &whole),
+        "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello".to_owned(),
+        chunked("/", "", "5\r\nhel"),
+        chunked("/", "Expect: 100-continue\r\n", &whole),
+        sized("/", "Expect: 200-ok\r\n", ENTITY),
+        sized("/", "", &long),
+        sized("/x", "", &long),
+        chunked("/", "", &format!("3e8\r\n{long}")),
+        chunked("/", "", &format!("{fifty}{fifty}{fifty}0\r\n\r\n")),
+        chunked("/", "", &format!("1;{long}\r\n1\r\n0\r\n\r\n")),
+        chunked("/", "", &format!("1\r\n1\r\n0\r\na: {long}\r\n\r\n")),
+        format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n"),
+        get(&format!("a: {long}\r\n")),
+        format!("{long} / HTTP/1.1\r\nHost: a\r\n\r\n"),
+        get(&"a: b\r\n".repeat(8)),
+        get(&"a: b\r\n".repeat(120)),
+        get("Transfer-Encoding: gzip, chunked\r\n") + "0\r\n\r\n",
+        get("Transfer-Encoding: gzip\r\n"),
+        get("Transfer-Encoding: chunked, chunked\r\n") + "0\r\n\r\n",
+        "PUT / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(),
+        get("Content-Length: 1, 1\r\n") + "a",
+        get("Content-Length: +1\r\n") + "a",
+        "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551614\r\n\r\n".to_owned(),
+        "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999999\r\n\r\n".to_owned(),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+        "CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "TRACE / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "GET * HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "GET http://a/1 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "GET ftp://a/1 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "HEAD /1 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "HEAD /1 HTTP/1.1\r\n\r\n".to_owned(),
+        "GET /1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".to_owned(),
+        get("Connection: upgrade\r\nUpgrade: websocket\r\n"),
+        "G".to_owned(),
+        "GET / HTTP/1.1\r\nHost: a".to_owned(),
+        "\r".to_owned(),
+        "\0".to_owned(),
+    ];
+    for count in [1, 31, 32, 33, 100] {
+        let lines = "\r\n".repeat(count);
+        inputs.push(lines.clone());
+        inputs.push(format!("{GET}{lines}"));
+        inputs.push(format!("{}{lines}", chunked("/", "", &whole)));
+    }
+    for byte in ["\r", "\0", "\t", " ", "\x7f", "\u{e9}", "\"", "<", "%", "%4", "%zz", "|"] {
+        inputs.push(format!("GET /{byte} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        inputs.push(get(&format!("a: b{byte}c\r\n")));
+        inputs.push(get(&format!("a{byte}b: c\r\n")));
+    }
+    inputs
+}
+
+/// Requests that the service refuses by their head. Their body is whole, malformed, too large or cut short.
+fn refused_by_their_head() -> Vec<String> {
+    let mut inputs = Vec::new();
+    for (target, fields) in [("/x", ""), ("/1/2", ""), ("/", "Content-Encoding: gzip\r\n")] {
+        for body in [&whole(), "x\r\n", "3e8\r\n", "5\r\nhello", "0\r\na: b\n\n"] {
+            inputs.push(chunked(target, fields, body));
+        }
+    }
+    inputs
+}
+
+fn whole() -> String {
+    format!("{:x}\r\n{ENTITY}\r\n0\r\n\r\n", ENTITY.len())
+}
+
+/// Calls `check` with the answers of `tokio_hyper` and of `tokio_tcp` to each input and the request after it. Each input is
+/// sent in one piece, in two and in single bytes.
+fn compare(inputs: Vec<String>, check: impl Fn(Exchange, Exchange, &str)) {
+    let (hyper, codec) = (TokioHyper::new(config()), TokioTcp::new(config()));
+    let (hyper, codec) = (serve(&hyper.expect("it is honoured")), serve(&codec.expect("it is honoured")));
+    for input in inputs {
+        let input = format!("{input}{GET}");
+        let bytes = input.as_bytes();
+        let head = input.find("\r\n\r\n").map_or(bytes.len(), |at| at + 4);
+        let (single, (head, rest)) = (bytes.chunks(1).collect::<Vec<_>>(), bytes.split_at(head));
+        for pieces in [&[bytes][..], &[head, rest], &single] {
+            let shown: String = input.escape_debug().take(300).collect();
+            check(exchange(&hyper, pieces), exchange(&codec, pieces), &format!("{} pieces: {shown}", pieces.len()));
+        }
+    }
+}
+
+/// hyper skipped any number of empty lines before a request. A body that hyper could not count was a 400 or a 431.
+#[test]
+fn answers_are_those_of_the_codec() {
+    compare(alike(), |hyper, codec, input| assert_eq!(hyper, codec, "{input}"));
+}
+
+/// A malformed chunked body was a 400 although the service refuses its head. The difference that is left is declared: the
+/// connection closes after the refusal, while the servers on the codec skip the body if they can.
+#[test]
+fn a_refused_head_closes_the_connection_if_its_body_is_incomplete() {
+    compare(refused_by_their_head(), |hyper, codec, input| {
+        assert_eq!(hyper.statuses[..], codec.statuses[..1], "{input}");
+        assert!(hyper.says_close && hyper.ending == Ending::Closed, "{hyper:?}: {input}");
+    });
+}
