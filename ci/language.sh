@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The language of the code: no name that was replaced by a standard term, no phrase that hides its noun, and one type for one
 # name in a crate. Prints file:line and the rule, and exits with 1 if a rule is broken.
-# ci/language.sh [--count] [CRATE...]: the crates below by default, and the pages in the root and in docs; --count prints the number of findings of each
-# crate and rule.
+# ci/language.sh [--count] [CRATE...]: the crates below by default, and the pages in the root and in docs; --count prints the
+# number of findings of each crate and rule.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exec perl - "$@" <<'PERL'
