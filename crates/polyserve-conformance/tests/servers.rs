@@ -89,6 +89,7 @@ caught! {
     does_not_drain: DoesNotDrain,
     tears_answers: TearsAnswers,
     drains_one_answer: DrainsOneAnswer,
+    drains_refused_bodies: DrainsRefusedBodies,
     drains_without_saying_so: DrainsWithoutSayingSo,
     truthless: Truthless,
     hides_cuts: HidesCuts,

@@ -196,8 +196,8 @@ impl<S: AsyncSocket> ConnectionTask<S> {
 
     /// Reads from the socket, and passes the bytes to the session, which calls the service.
     fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
-        // In a drain an idle connection ends, unless a request is in the socket already.
-        let last = phase == Phase::Idle && self.server().shutdown.is_begun();
+        // In a drain a connection that is idle, or skips a body, ends as soon as its socket is empty.
+        let last = phase.may_close() && self.server().shutdown.is_begun();
         let read = match self.entry.socket() {
             Some(socket) if !last => socket.poll_io(cx, Direction::Read, || receive(&self.entry, buffers)),
             _ => try_once(|| receive(&self.entry, buffers)),
@@ -206,7 +206,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             return self.take_input(read, buffers);
         }
         if last {
-            return Progress::End;
+            return self.close(phase == Phase::Skip);
         }
         if self.entry.socket().is_none() {
             return self.register();

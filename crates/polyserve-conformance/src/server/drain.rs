@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use polyserve_core::service::Echo;
+use polyserve_core::service::{Echo, EntityService};
 use polyserve_core::{Connections, Drain};
 
 use super::keep_alive::echo;
 use super::limits::BODY_AWAITED;
 use super::live::eventually;
-use super::services::{HeldAnswers, Large, let_pass};
+use super::services::{HeldAnswers, Large, MapRepo, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, pattern, request, with_body};
 use crate::client::{Client, Ending};
@@ -252,6 +252,23 @@ pub fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome 
     let draining = live.begin_drain();
     let_pass(MEANWHILE);
     assert_eq!(client.expect(200).body.len(), LENGTH);
+    client.expect_end();
+    drop(client);
+    check_counts(draining.wait(), 1, 0);
+    Outcome::Held
+}
+
+/// The drain does not wait for the rest of a refused body: its request was answered before the shutdown.
+pub fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) -> Outcome {
+    let patience = subject.patience;
+    let live = subject.live(Arc::new(EntityService::new(MapRepo::default())), |config| {
+        (config.drain_grace, config.body_timeout) = (patience * 10, patience * 10);
+    });
+    let mut client = live.client();
+    let refused = "Content-Encoding: gzip\r\nContent-Length: 1000\r\n";
+    client.send(&[&request("PUT", "/", refused)[..], b"0123456789"].concat()).expect("the server takes the request");
+    client.expect(415);
+    let draining = live.begin_drain();
     client.expect_end();
     drop(client);
     check_counts(draining.wait(), 1, 0);

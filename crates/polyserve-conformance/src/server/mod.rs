@@ -77,8 +77,8 @@ pub use construction::{
     it_serves_when_serve_returns,
 };
 pub use drain::{
-    a_large_answer_outlives_the_shutdown, a_request_in_mid_body_outlives_the_shutdown,
-    a_request_in_the_queue_is_served_by_the_drain, a_shutdown_closes_idle_connections,
+    a_large_answer_outlives_the_shutdown, a_refused_body_does_not_hold_the_drain,
+    a_request_in_mid_body_outlives_the_shutdown, a_request_in_the_queue_is_served_by_the_drain, a_shutdown_closes_idle_connections,
     a_shutdown_under_load_loses_nothing, a_waiting_answer_outlives_the_shutdown, every_answer_is_counted,
     half_a_head_outlives_the_shutdown, pipelined_requests_are_served_by_the_drain,
 };
@@ -315,6 +315,7 @@ kit! {
         half_a_head_outlives_the_shutdown,
         a_waiting_answer_outlives_the_shutdown,
         pipelined_requests_are_served_by_the_drain,
+        a_refused_body_does_not_hold_the_drain,
         a_large_answer_outlives_the_shutdown,
         the_deadline_cuts_what_has_not_ended,
         a_stuck_thread_is_left_behind,

@@ -22,8 +22,8 @@ pub trait Transport {
     /// Reads some bytes, waiting until `deadline` at the latest.
     ///
     /// Bytes in the socket are read before a timeout is reported, even if the deadline passed long ago. So a request that
-    /// arrived in time is served after a pause of the whole process. While the phase is idle, the connection may be
-    /// evicted.
+    /// arrived in time is served after a pause of the whole process. While the phase [may close](Phase::may_close), the
+    /// connection may be evicted, and a drain closes it as soon as the socket is empty.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ pub enum Read {
     TimedOut,
     /// Nothing was read. A shutdown has begun, so the caller has to read again with the new deadline.
     Again,
-    /// The connection was idle, and is to be closed.
+    /// The connection was idle, or a body was skipped, and the connection is to be closed.
     Leave,
 }
 
@@ -178,6 +178,8 @@ impl<T: Transport> Drive<'_, T> {
             Ok(Read::End) => Some(self.session.end_of_input()),
             Ok(Read::TimedOut) if !server.is_over() => Some(self.time_out()),
             Ok(Read::Again) => Some(self.session.want()),
+            // The client may still be sending the body, so the connection lingers.
+            Ok(Read::Leave) if phase == Phase::Skip => Some(self.time_out()),
             Ok(Read::Leave) => None,
             Ok(Read::TimedOut) | Err(_) => {
                 self.abandon();

@@ -328,7 +328,7 @@ impl Polled<'_> {
 impl Transport for Polled<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
         let server = &self.worker.server;
-        let idle = phase == Phase::Idle;
+        let idle = phase.may_close();
         let mut leave = false;
         // After an answer, a client that waits for it has sent nothing: a read would find nothing.
         let mut waits_first = idle && !self.fresh;

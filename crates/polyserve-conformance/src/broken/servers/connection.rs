@@ -169,6 +169,11 @@ impl Connection<'_> {
         }
         let (reply, body) = match early {
             // The end of the body is not read, so nothing after it can be.
+            Some(reply) if !here && self.has(Flaw::DrainsRefusedBodies) => {
+                self.output.answer(&reply, &[], head.is_head(), None);
+                self.rest_of_body(&mut reading, here)?;
+                return Ok(true);
+            }
             Some(reply) if !here => {
                 self.output.answer(&reply, &[], head.is_head(), Some("close"));
                 return Ok(false);

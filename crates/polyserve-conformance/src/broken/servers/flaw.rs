@@ -114,6 +114,8 @@ flaws! {
     TearsAnswers, caught by a_waiting_answer_outlives_the_shutdown;
     /// Closes after the first answer of a drain, even if more requests have arrived.
     DrainsOneAnswer, caught by pipelined_requests_are_served_by_the_drain;
+    /// Reads a refused body to its end, also in a drain.
+    DrainsRefusedBodies, caught by a_refused_body_does_not_hold_the_drain;
     /// Does not say `Connection: close` in a drain.
     DrainsWithoutSayingSo, caught by a_request_in_mid_body_outlives_the_shutdown;
     /// Does not count answers to HEAD.

@@ -63,6 +63,8 @@ pub enum Phase {
     Head,
     /// Waiting for the rest of a body.
     Body,
+    /// Waiting for the rest of a refused body. Its request was answered, so the bytes are skipped.
+    Skip,
     /// Waiting for the service's answer.
     Answer,
 }
@@ -73,9 +75,15 @@ impl Phase {
         match self {
             Self::Idle => config.idle_timeout,
             Self::Head => config.head_timeout,
-            Self::Body => config.body_timeout,
+            Self::Body | Self::Skip => config.body_timeout,
             Self::Answer => config.answer_timeout,
         }
+    }
+
+    /// Whether every request that has begun is answered, so that the server may close the connection. If the rest of a
+    /// body is skipped, a connection that closes must linger: the client may still be sending.
+    pub fn may_close(self) -> bool {
+        matches!(self, Self::Idle | Self::Skip)
     }
 }
 

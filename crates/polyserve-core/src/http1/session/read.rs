@@ -58,7 +58,7 @@ impl Session {
                 SessionState::Body(_) | SessionState::Skip(_) => {
                     let taken = self.read_body(rest, env, scratch);
                     used = used.saturating_add(taken);
-                    if taken == rest.len() && matches!(self.want, Want::Read(Phase::Body)) {
+                    if taken == rest.len() && matches!(self.want, Want::Read(Phase::Body | Phase::Skip)) {
                         return used;
                     }
                 }
@@ -153,7 +153,7 @@ impl Session {
         let exchange = Exchange { keep_alive, ..exchange(parsed) };
         if self.encode(exchange, &reply, Following::Nothing, env, scratch) {
             self.set_state(SessionState::Skip(Box::new(PendingBody::skipped(parsed.framing))));
-            self.want = Want::Read(Phase::Body);
+            self.want = Want::Read(Phase::Skip);
         } else {
             self.close(true);
         }
@@ -180,7 +180,7 @@ impl Session {
             }
         };
         if !done {
-            self.wait(Phase::Body);
+            self.wait(if skipping { Phase::Skip } else { Phase::Body });
             return used;
         }
         let following = following(input.get(used..).unwrap_or_default(), env, scratch);

@@ -18,7 +18,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A connection of [`OpenConnections`]. Its thread waits in `poll(2)`.
 ///
-/// It is evicted if others wait for a thread while it is idle. A drain wakes its thread by
+/// It is evicted if others wait for a thread while it is idle or skips a body. A drain wakes its thread by
 /// [`OpenConnections::evict_idle`].
 #[derive(Debug)]
 pub struct PolledSocket<'a> {
@@ -50,10 +50,10 @@ impl Transport for PolledSocket<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
         let mut is_idle = false; // what the others know
         // After an answer, a client that waits for it has sent nothing: a read would find nothing.
-        let mut waits_first = phase == Phase::Idle && self.silent_until.is_none();
+        let mut waits_first = phase.may_close() && self.silent_until.is_none();
         loop {
             let may_be_evicted = self.silent_until.is_none_or(|until| Instant::now() >= until);
-            if phase == Phase::Idle && may_be_evicted && !is_idle {
+            if phase.may_close() && may_be_evicted && !is_idle {
                 self.connections.set_idle(self.connection);
                 is_idle = true;
             }
@@ -62,7 +62,7 @@ impl Transport for PolledSocket<'_> {
             let leaves = is_idle && (self.server.shutdown.is_begun() || self.connection.is_evicted());
             if leaves || !std::mem::take(&mut waits_first) {
                 match net::receive(self.connection.stream(), buffer) {
-                    Ok(0) if self.connection.is_evicted() && phase == Phase::Idle => return Ok(Read::Leave),
+                    Ok(0) if self.connection.is_evicted() && phase.may_close() => return Ok(Read::Leave),
                     Ok(0) if self.connection.is_evicted() && Instant::now() < self.server.within(deadline) => {
                         // A request began to arrive at the same time. Its rest can still be read.
                         thread::park_timeout(LOOK_AGAIN);

@@ -359,7 +359,7 @@ fn round_up(left: Duration, whole: Duration) -> Duration {
 impl Transport for BlockingIo<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
         let (server, slot) = (self.server, self.slot);
-        let idle = phase == Phase::Idle;
+        let idle = phase.may_close();
         loop {
             if idle {
                 slot.set_idle(true);

@@ -133,7 +133,7 @@ impl Connection {
                         return Outcome::Park;
                     }
                     // The body of a request that has its answer does not hold a drain up.
-                    let skips = draining && !session.is_busy() && phase != Phase::Idle;
+                    let skips = draining && phase == Phase::Skip;
                     if full_reads == FULL_READS || (enough && turn.others_wait()) {
                         return if skips { Outcome::Close { linger: true } } else { Outcome::Yield };
                     }
@@ -146,7 +146,7 @@ impl Connection {
                         }
                         Err(error) if error.kind() == ErrorKind::Interrupted => {}
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                            let ends = draining && !session.is_busy();
+                            let ends = draining && phase.may_close();
                             return if ends { Outcome::Close { linger: skips } } else { Outcome::Park };
                         }
                         Err(_) => {
