@@ -63,12 +63,7 @@ impl<E: Executor + ?Sized> Executor for Arc<E> {
 }
 
 /// A job for an [`Executor`]: a function to be called once.
-pub struct Job(Work);
-
-enum Work {
-    Once(Box<dyn FnOnce() + Send>),
-    Indexed(Arc<dyn Fn(usize) + Send + Sync>, usize),
-}
+pub struct Job(Box<dyn FnOnce() + Send>);
 
 impl Job {
     /// A job that calls `work`.
@@ -77,24 +72,12 @@ impl Job {
     ///
     /// One allocation, if `work` captures anything.
     pub fn new(work: impl FnOnce() + Send + 'static) -> Self {
-        Self(Work::Once(Box::new(work)))
-    }
-
-    /// A job that calls `work` with `index`.
-    ///
-    /// # Cost
-    ///
-    /// A reference count and no allocation, so that a server can queue a connection for each request.
-    pub fn indexed(work: Arc<dyn Fn(usize) + Send + Sync>, index: usize) -> Self {
-        Self(Work::Indexed(work, index))
+        Self(Box::new(work))
     }
 
     /// Runs the job.
     pub fn run(self) {
-        match self.0 {
-            Work::Once(work) => work(),
-            Work::Indexed(work, index) => work(index),
-        }
+        (self.0)();
     }
 }
 

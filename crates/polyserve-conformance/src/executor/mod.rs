@@ -94,7 +94,7 @@ pub use closing::{
 pub use refusing::{a_full_queue_hands_the_job_back, room_comes_back};
 pub use running::{
     a_job_runs_on_another_thread, a_panicking_job_costs_only_itself, every_job_runs_exactly_once, jobs_may_submit_jobs,
-    jobs_run_in_parallel, named_jobs_are_called_by_their_names, never_more_than_its_workers, no_lost_wakeup,
+    jobs_run_in_parallel, never_more_than_its_workers, no_lost_wakeup,
     one_worker_keeps_the_order,
 };
 
@@ -103,7 +103,6 @@ kit! {
     from "[`ExecutorSubject`](crate::executor::ExecutorSubject)" {
         every_job_runs_exactly_once,
         a_job_runs_on_another_thread,
-        named_jobs_are_called_by_their_names,
         jobs_run_in_parallel,
         never_more_than_its_workers,
         one_worker_keeps_the_order,

@@ -53,27 +53,6 @@ pub fn a_job_runs_on_another_thread(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A job made by [`Job::indexed`] runs as any other, with its index.
-pub fn named_jobs_are_called_by_their_names(subject: &ExecutorSubject) -> Outcome {
-    let (pool, ran) = (subject.pool(2, 64), subject.count());
-    let names = Arc::new(Mutex::new(Vec::new()));
-    let (its_names, its_ran) = (Arc::clone(&names), ran.clone());
-    let work: Arc<dyn Fn(usize) + Send + Sync> = Arc::new(move |name| {
-        lock(&its_names).push(name);
-        its_ran.add();
-    });
-    for name in 0..64 {
-        let job = Job::indexed(Arc::clone(&work), name);
-        assert!(pool.execute(job).is_ok(), "a named job was rejected although there is room for it");
-    }
-    assert!(ran.reaches(64), "{} of 64 named jobs ran", ran.get());
-    lock(&names).sort_unstable();
-    assert_eq!(*lock(&names), (0..64).collect::<Vec<_>>(), "the names that jobs were called by");
-    pool.end();
-    assert_eq!(Arc::strong_count(&work), 1, "handles of the work were left behind");
-    Outcome::Held
-}
-
 /// With n workers, n jobs run at the same time: each waits for all. The executor reports n.
 pub fn jobs_run_in_parallel(subject: &ExecutorSubject) -> Outcome {
     for workers in [1, 2, 4] {
