@@ -20,7 +20,7 @@ pub(super) enum ExecutorSource {
 }
 
 const NO_WAITING: &str =
-    "on_full must not be Wait: a server that waits for room accepts nothing meanwhile. It answers 503";
+    "on_full must not be Wait: a server that waits for room in the queue cannot accept. It answers 503 instead";
 
 impl ExecutorSource {
     pub(super) fn new(

@@ -46,7 +46,6 @@ mod slots;
 mod supervisor;
 mod worker;
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,30 +53,20 @@ use std::sync::Arc;
 use polyserve_core::serving::{Bound, bind};
 use polyserve_core::{ConfigError, Connections, Executor, Running, Server, ServerConfig, Service};
 
+use super::executor_source::ExecutorSource;
 use supervisor::Supervisor;
 use worker::PoolServerState;
 
-/// Creates an executor for one run.
-type ExecutorFactory = Box<dyn Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync>;
-
-/// The server over an executor.
+/// The server that multiplexes connections over an executor.
+#[derive(Debug)]
 pub struct PoolServer {
     config: ServerConfig,
-    executors: Executors,
+    executor: ExecutorSource,
 }
-
-enum Executors {
-    /// One for each run, closed at its end.
-    Own(ExecutorFactory),
-    /// The caller's.
-    Shared(Arc<dyn Executor>),
-}
-
-const NO_WAITING: &str =
-    "on_full must not be to wait: a server that waits for room cannot serve; it answers 503 if its queue is full";
 
 impl PoolServer {
-    /// A server within the limits of `config`; each run makes an executor with `factory`, and closes it at its end.
+    /// Creates a server within the limits of `config`. Each run creates an executor with `factory`, and closes it at its
+    /// end.
     ///
     /// # Errors
     ///
@@ -87,26 +76,18 @@ impl PoolServer {
         factory: impl Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
-        Ok(Self { config, executors: Executors::Own(Box::new(factory)) })
+        Ok(Self { config, executor: ExecutorSource::new(factory) })
     }
 
-    /// A server on an executor that may have other work too. The executor is not closed at the end.
+    /// Creates a server on an executor that may have other work too. The executor is not closed at the end.
     ///
     /// # Errors
     ///
-    /// Returns an error if a limit is zero or out of range, if the configured number of workers is not the executor's, or if
-    /// the executor may wait for room.
+    /// Returns an error if a limit is zero or out of range, if `workers` is set to another number than the executor has, or
+    /// if the executor's `execute` may wait.
     pub fn on(config: ServerConfig, executor: Arc<dyn Executor>) -> Result<Self, ConfigError> {
         config.validate()?;
-        if executor.may_wait() {
-            return Err(ConfigError::new(NO_WAITING));
-        }
-        match (config.workers, executor.workers()) {
-            (Some(asked), Some(there)) if asked != there => Err(ConfigError::new(format!(
-                "workers must be {there}, the number of workers of the shared executor, not {asked}"
-            ))),
-            _ => Ok(Self { config, executors: Executors::Shared(executor) }),
-        }
+        Ok(Self { executor: ExecutorSource::shared(&config, executor)?, config })
     }
 }
 
@@ -117,36 +98,16 @@ impl Server for PoolServer {
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
         let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
-        let (executor, owned) = match &self.executors {
-            Executors::Own(factory) => {
-                let executor = factory(&self.config)?;
-                if executor.may_wait() {
-                    return Err(ConfigError::new(NO_WAITING).into());
-                }
-                (executor, true)
-            }
-            Executors::Shared(executor) => (Arc::clone(executor), false),
-        };
+        let (executor, is_own) = self.executor.start(&self.config)?;
         let shutdown = server.shutdown.clone();
-        let shared = PoolServerState::new(server, mio::net::TcpListener::from_std(listener), executor, !owned)?;
+        let shared = PoolServerState::new(server, mio::net::TcpListener::from_std(listener), executor, !is_own)?;
         let weak = Arc::downgrade(&shared);
         shutdown.on_begin(move || {
             if let Some(shared) = weak.upgrade() {
                 shared.alert();
             }
         });
-        let supervisor = Supervisor::new(shared, owned);
+        let supervisor = Supervisor::new(shared, is_own);
         Running::start("pool-server", local_addr, self.config.drain_grace, shutdown, move || supervisor.run())
-    }
-}
-
-impl fmt::Debug for PoolServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("PoolServer");
-        shown.field("config", &self.config);
-        if let Executors::Shared(executor) = &self.executors {
-            shown.field("executor", executor);
-        }
-        shown.finish_non_exhaustive()
     }
 }
