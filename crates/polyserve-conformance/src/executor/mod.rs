@@ -94,8 +94,7 @@ pub use closing::{
 pub use refusing::{a_full_queue_hands_the_job_back, room_comes_back};
 pub use running::{
     a_job_runs_on_another_thread, a_panicking_job_costs_only_itself, every_job_runs_exactly_once, jobs_may_submit_jobs,
-    jobs_run_in_parallel, never_more_than_its_workers, no_lost_wakeup,
-    one_worker_keeps_the_order,
+    jobs_run_in_parallel, never_more_than_its_workers, no_lost_wakeup, one_worker_keeps_the_order,
 };
 
 kit! {

@@ -1,16 +1,21 @@
 //! `thread_per_connection`: the textbook server, which starts a thread for each connection.
 //!
 //! ```text
-//!  main thread                     a thread per connection
-//!  poll: listener, shutdown        drive: recv, service, send
-//!  accept -> enter -> spawn  --->    until the connection closes
-//!        \-> 503 at the limit      leave -> the thread ends
+//!  main thread                      a thread for each connection
+//!  accept -> enter -> spawn   --->  read -> service -> write
+//!        \-> 503 at the limit         ^                 |
+//!                                     +-----------------+
+//!                                   close, linger -> leave -> the thread ends
 //! ```
 //!
+//! A connection goes from accept to close in two files: this one accepts it and starts its thread, and
+//! [`serving::blocking`](polyserve_core::serving::blocking) reads, calls the service, writes and closes. Each read and each
+//! write has a timeout.
+//!
 //! Invariant: a connection is in [`OpenConnections`] from before its thread starts until after its last byte is sent, so
-//! that the drain finds it. At the limit, the connection that has been idle for longest is evicted for a new
-//! one; if none is idle, the new one is answered 503. The thread of an evicted connection ends soon, after at most one
-//! request, so there are briefly more threads than `max_connections`.
+//! that the drain finds it. At the limit, the connection that has been idle for longest is evicted for a new one. If none
+//! is idle, the new one is answered 503. The thread of an evicted connection ends after at most one more request, so there
+//! are briefly more threads than `max_connections`.
 //!
 //! Cost: starting and ending a thread for each connection; a poll, a read and a write for each request on a kept
 //! connection; a stack of 128 KiB of address space and at most 16 KiB of buffers for each idle connection.
@@ -18,31 +23,24 @@
 //! Source: the threaded server of W. R. Stevens, *UNIX Network Programming*, volume 1.
 //!
 //! *Wins when* the code is to be read: it is the baseline that the other servers are compared with. *Loses when*
-//! connections are short, because each costs a thread. It has not been measured yet.
+//! connections are short, because each costs a thread.
 
-use std::io::{self, ErrorKind, PipeReader};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use polyserve_core::serving::blocking::{PolledSocket, drive};
 use polyserve_core::serving::{
-    ACCEPT_BACKOFF, Bound, LingeringSet, LogThrottle, OpenConnection, OpenConnections, SHUTDOWN_SLACK, ServerState,
-    bind, discard, drain_backlog, wait, with_buffers,
+    Bound, Incoming, LogThrottle, OpenConnection, OpenConnections, ServerState, bind, blocking,
 };
-use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
-use rustix::event::PollFlags;
+use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service};
 
 /// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service.
 const STACK: usize = 128 * 1024;
 
 /// A new connection cannot be evicted for this long, because its first request is on its way as a rule.
 const FIRST_BYTE_GRACE: Duration = Duration::from_millis(100);
-
-/// Connections accepted in a row before the main thread looks at the shutdown and at the rejected connections.
-const BATCH: usize = 256;
 
 /// The server that starts a thread for each connection.
 #[derive(Clone, Debug)]
@@ -79,177 +77,93 @@ impl Server for ThreadPerConnection {
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
-        let wake = server.wake_pipe()?;
-        let shutdown = server.shutdown.clone();
-        let connections = OpenConnections::new(self.config.max_connections);
-        let main = MainThread {
-            shared: Arc::new(ConnectionThreadsState { server, connections }),
-            wake,
-            threads: Vec::new(),
-            start_thread,
-            lingering: LingeringSet::new(self.config.linger_timeout),
-            log_throttle: LogThrottle::new(),
-        };
-        Running::start("thread-per-conn", local_addr, self.config.drain_grace, shutdown, move || main.run(listener))
+        let bound = bind(addr, &self.config, service)?;
+        let (local_addr, shutdown) = (bound.local_addr, bound.server.shutdown.clone());
+        let main = MainThread::new(bound)?;
+        Running::start("thread-per-conn", local_addr, self.config.drain_grace, shutdown, move || main.run())
     }
 }
 
-/// The state that all threads of a run share.
-struct ConnectionThreadsState {
-    server: ServerState,
-    connections: OpenConnections,
-}
-
-/// The thread that accepts, and that drains.
+/// The thread that accepts, and that drains. It serves nothing, so it ends the run even if every other thread is stuck in
+/// the service.
 struct MainThread {
-    shared: Arc<ConnectionThreadsState>,
-    /// Readable once the shutdown has begun.
-    wake: PipeReader,
+    server: Arc<ServerState>,
+    connections: Arc<OpenConnections>,
+    incoming: Incoming,
     /// The threads of connections. Some may have ended.
     threads: Vec<JoinHandle<()>>,
     start_thread: StartThread,
-    /// The rejected connections, until their clients have read the 503.
-    lingering: LingeringSet,
     log_throttle: LogThrottle,
 }
 
 /// Starts the thread of a connection, as [`start_thread`] does.
-type StartThread = fn(Arc<ConnectionThreadsState>, Arc<OpenConnection>) -> io::Result<JoinHandle<()>>;
+type StartThread = fn(Arc<OpenConnection>, Arc<OpenConnections>, Arc<ServerState>) -> io::Result<JoinHandle<()>>;
 
 impl MainThread {
-    fn run(mut self, listener: TcpListener) -> Drain {
-        let mut backoff = None;
-        while !self.shared.server.shutdown.is_begun() {
-            self.wait(&listener, backoff);
-            backoff = self.accept(&listener).err().map(|()| Instant::now() + ACCEPT_BACKOFF);
-        }
-        self.drain(listener)
+    fn new(Bound { listener, server, .. }: Bound) -> io::Result<Self> {
+        let server = Arc::new(server);
+        let incoming = Incoming::new(listener, Arc::clone(&server))?;
+        let connections = Arc::new(OpenConnections::new(server.config.max_connections));
+        let log_throttle = LogThrottle::new();
+        Ok(Self { server, connections, incoming, threads: Vec::new(), start_thread, log_throttle })
     }
 
-    /// Waits for a connection, or for the end of `backoff` if there is one, or for the shutdown.
-    fn wait(&mut self, listener: &TcpListener, backoff: Option<Instant>) {
-        let listener = backoff.is_none().then(|| listener.as_fd());
-        let sockets = [self.wake.as_fd()].into_iter().chain(listener).map(|fd| (fd, PollFlags::IN));
-        let deadline = [backoff, self.lingering.deadline()].into_iter().flatten().min();
-        if let Err(error) = wait(sockets, deadline, &mut Vec::new()) {
-            self.warn("cannot wait for connections", &error);
-            thread::park_timeout(ACCEPT_BACKOFF);
+    fn run(mut self) -> Drain {
+        while let Some(stream) = self.incoming.accept() {
+            self.start(stream);
         }
-        self.lingering.sweep();
-    }
-
-    /// Accepts the connections that wait. Returns an error if the system has no descriptor or memory left.
-    fn accept(&mut self, listener: &TcpListener) -> Result<(), ()> {
-        for _ in 0..BATCH {
-            match net::accept(listener) {
-                Ok(stream) => self.start(stream),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if net::is_connection_error(&error) => {}
-                Err(error) => {
-                    self.warn("cannot accept", &error);
-                    return Err(());
-                }
-            }
-        }
-        Ok(())
+        self.drain()
     }
 
     /// Starts the thread of a connection. Rejects the connection at the limit, or if no thread can be started.
     fn start(&mut self, stream: TcpStream) {
-        if net::prepare(&stream).is_err() {
-            return; // the client is gone
-        }
-        let ConnectionThreadsState { server, connections } = &*self.shared;
-        let connection = match connections.enter(stream) {
+        let connection = match self.connections.enter(stream) {
             Ok(connection) => connection,
-            Err(stream) => return self.lingering.reject(stream, server),
+            Err(stream) => return self.incoming.reject(stream),
         };
-        match (self.start_thread)(Arc::clone(&self.shared), Arc::clone(&connection)) {
-            Ok(thread) => {
-                if self.threads.len() > 2 * connections.len() + 64 {
-                    self.threads.retain(|thread| !thread.is_finished());
-                }
-                self.threads.push(thread);
-            }
+        let (connections, server) = (Arc::clone(&self.connections), Arc::clone(&self.server));
+        match (self.start_thread)(Arc::clone(&connection), connections, server) {
+            Ok(thread) => self.threads.push(thread),
             Err(error) => {
-                if let Some(stream) = connections.leave(connection) {
-                    self.lingering.reject(stream, server);
+                if self.log_throttle.is_due() {
+                    tracing::warn!(%error, "cannot start a thread");
                 }
-                self.warn("cannot start a thread", &error);
+                if let Some(stream) = self.connections.leave(connection) {
+                    self.incoming.reject(stream);
+                }
             }
+        }
+        if self.threads.len() > 2 * self.connections.len() + 64 {
+            self.threads.retain(|thread| !thread.is_finished());
         }
     }
 
     /// Serves what has been accepted or waits to be, and closes idle connections. Cuts the rest at the deadline.
-    fn drain(mut self, listener: TcpListener) -> Drain {
-        let shared = Arc::clone(&self.shared);
-        let ConnectionThreadsState { server, connections } = &*shared;
-        // Their threads were told by nothing but this. It also frees descriptors for the backlog.
-        connections.evict_idle();
-        drain_backlog(listener, server, |stream| {
-            // The listener's sockets block, unless they inherit that it does not.
-            if stream.set_nonblocking(true).is_ok() {
-                self.start(stream);
-            }
-        });
-        let deadline = server.shutdown.deadline().unwrap_or_else(Instant::now);
-        if !connections.wait_until_empty(deadline) {
-            connections.cut();
-            connections.wait_until_empty(deadline + SHUTDOWN_SLACK);
+    fn drain(mut self) -> Drain {
+        self.connections.evict_idle(); // it also frees descriptors for the backlog
+        while let Some(stream) = self.incoming.accept_waiting() {
+            self.start(stream);
         }
-        let stuck = connections.len();
+        let stuck = self.connections.finish(&self.server);
         // A thread that is stuck in the service is left behind. The others end within a few instructions.
-        for thread in self.threads.drain(..).filter(|thread| stuck == 0 || thread.is_finished()) {
+        for thread in self.threads.into_iter().filter(|thread| stuck == 0 || thread.is_finished()) {
             let _ = thread.join(); // an error: it panicked, and the panic was reported
         }
-        self.lingering.finish(server);
-        server.drained(stuck)
-    }
-
-    fn warn(&self, what: &str, error: &io::Error) {
-        if self.log_throttle.is_due() {
-            tracing::warn!(%error, "{what}");
-        }
+        self.incoming.finish();
+        self.server.drained(stuck)
     }
 }
 
-fn start_thread(shared: Arc<ConnectionThreadsState>, connection: Arc<OpenConnection>) -> io::Result<JoinHandle<()>> {
+fn start_thread(
+    connection: Arc<OpenConnection>,
+    connections: Arc<OpenConnections>,
+    server: Arc<ServerState>,
+) -> io::Result<JoinHandle<()>> {
     let accepted = Instant::now();
     thread::Builder::new().name("connection".into()).stack_size(STACK).spawn(move || {
-        let _leave = LeaveOnDrop { shared: &shared, connection: Arc::clone(&connection) };
-        let ConnectionThreadsState { server, connections } = &*shared;
-        let mut socket = PolledSocket::new(&connection, connections, server, FIRST_BYTE_GRACE);
-        if with_buffers(|buffers| drive(&mut socket, server, buffers, accepted)) {
-            linger(connection.stream(), server);
-        }
+        // Reads, calls the service and writes until the connection closes. Each wait has its timeout.
+        blocking::serve(connection, &connections, &server, accepted, FIRST_BYTE_GRACE);
     })
-}
-
-/// Takes the connection out of the open ones when its thread ends, however it ends.
-struct LeaveOnDrop<'a> {
-    shared: &'a ConnectionThreadsState,
-    connection: Arc<OpenConnection>,
-}
-
-impl Drop for LeaveOnDrop<'_> {
-    fn drop(&mut self) {
-        self.shared.connections.leave(Arc::clone(&self.connection));
-    }
-}
-
-/// Closes the writing side, and reads until the client closes or the linger timeout has passed. Otherwise the kernel could
-/// reset the connection before the client has read the last answer.
-fn linger(stream: &TcpStream, server: &ServerState) {
-    let deadline = Instant::now() + server.config.linger_timeout;
-    if stream.shutdown(Shutdown::Write).is_err() {
-        return;
-    }
-    while with_buffers(|buffers| discard(stream, &mut buffers.input)) && Instant::now() < server.within(deadline) {
-        if wait([(stream.as_fd(), PollFlags::IN)], Some(server.within(deadline)), &mut Vec::new()).is_err() {
-            return;
-        }
-    }
 }
 
 #[cfg(test)]
@@ -266,29 +180,21 @@ mod tests {
         use std::sync::atomic::{AtomicBool, Ordering};
         static FAILS: AtomicBool = AtomicBool::new(true);
         fn start_or_fail(
-            shared: Arc<ConnectionThreadsState>,
             connection: Arc<OpenConnection>,
+            connections: Arc<OpenConnections>,
+            server: Arc<ServerState>,
         ) -> io::Result<JoinHandle<()>> {
             if FAILS.load(Ordering::SeqCst) {
-                Err(ErrorKind::OutOfMemory.into())
+                Err(io::ErrorKind::OutOfMemory.into())
             } else {
-                start_thread(shared, connection)
+                start_thread(connection, connections, server)
             }
         }
-        let config = ServerConfig::default();
-        let Bound { listener, local_addr, server } =
-            bind("127.0.0.1:0".parse().unwrap(), &config, Arc::new(Echo)).unwrap();
-        let (wake, shutdown) = (server.wake_pipe().unwrap(), server.shutdown.clone());
-        let connections = OpenConnections::new(1);
-        let main = MainThread {
-            shared: Arc::new(ConnectionThreadsState { server, connections }),
-            wake,
-            threads: Vec::new(),
-            start_thread: start_or_fail,
-            lingering: LingeringSet::new(config.linger_timeout),
-            log_throttle: LogThrottle::new(),
-        };
-        let main = thread::spawn(move || main.run(listener));
+        let config = ServerConfig::default().with(|c| c.max_connections = 1);
+        let bound = bind("127.0.0.1:0".parse().unwrap(), &config, Arc::new(Echo)).unwrap();
+        let (local_addr, shutdown) = (bound.local_addr, bound.server.shutdown.clone());
+        let main = MainThread { start_thread: start_or_fail, ..MainThread::new(bound).unwrap() };
+        let main = thread::spawn(move || main.run());
         let ask = || {
             let mut stream = TcpStream::connect(local_addr).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

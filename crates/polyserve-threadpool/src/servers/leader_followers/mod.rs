@@ -1,31 +1,34 @@
-//! `leader_followers`: each connection has a thread, and one of the threads accepts and then serves.
+//! `leader_followers`: each connection has a thread, and one thread at a time, the leader, accepts.
 //!
 //! ```text
-//!  leader: poll(listener) -> accept -> recv, service, send -> close -> accept -> ...
-//!             |  before it must wait for its connection, it promotes a follower
-//!             v
-//!  followers: idle threads -> one becomes the leader
-//!  threads that serve a kept connection: block in recv, then accept what waits, then become followers
-//!  supervisor: every 5 ms, hands waiting connections to other threads if the leader is held up
+//!  leader:     poll(listener) -> accept -> read, service, write -> close -> poll(listener) -> ...
+//!                                  |  before it has to wait for its connection, it promotes a follower
+//!                                  v
+//!  followers:  idle threads; the one that is promoted polls the listener
+//!  the rest:   wait in recv for the next request of a kept connection; after its close they become followers
+//!  supervisor: hands waiting connections to other threads if the leader is held up; joins threads; drains
 //! ```
 //!
-//! At most `max_connections` are open. At the limit, the connection that has been idle for longest is closed for the new
-//! one. If none is idle, the new one is answered 503. An eviction costs a walk over all threads. A
-//! rejection costs that only if a connection has become idle since the last walk.
+//! A connection goes from accept to close in two files: `threads.rs` accepts and closes it, and `connection.rs` reads,
+//! calls the service and writes. `connection_slot.rs` is a connection as the other threads see it. This file has the
+//! supervisor.
 //!
-//! To wake a thread that waits for a request, another thread closes the reading side of its socket: a shutdown does so,
-//! and an eviction. Bytes that have arrived are still read, so no request that has arrived is lost.
+//! At most `max_connections` are open. At the limit, the connection that has been idle for longest is evicted for the new
+//! one. If none is idle, the new one is answered 503. An eviction costs a walk over all threads. A rejection costs that
+//! only if a connection has become idle since the last walk.
+//!
+//! To wake a thread that waits for a request, another thread closes the reading side of its socket. An eviction does so,
+//! and a drain. Bytes that have arrived are still read, so no request that has arrived is lost.
 //!
 //! # Which thread accepts
 //!
-//! One thread is the leader. It waits for the listener, accepts, and serves the connection itself. It stays the leader
-//! until its connection makes it wait. The wait for the first byte of a new connection is an exception: the byte is on its
-//! way as a rule, so the leader waits up to a millisecond. Before any other wait (a further request, a slow reader, a
-//! deferred answer) it makes an idle thread the leader, or starts a new one. So a connection with one request costs no
-//! dispatch and no wake-up.
+//! The leader waits for the listener, accepts, and serves the connection itself. It stays the leader until its connection
+//! makes it wait. The wait for the first byte of a new connection is an exception: the byte is on its way as a rule, so the
+//! leader waits for at most a millisecond. Before any other wait (for a further request, a slow reader, a deferred answer)
+//! it promotes an idle thread, or starts a new one. So a connection with one request wakes no other thread.
 //!
-//! Another thread that has finished a connection takes the next one that waits. If none waits, it stays idle for at most a
-//! second. At most 128 threads are idle.
+//! Another thread that has closed its connection takes the next connection that waits. If none waits, the thread is idle
+//! for at most a second, and then ends. At most 128 threads are idle.
 //!
 //! The supervisor acts if the service holds the leader up. Every 5 ms it checks whether connections wait, and hands them to
 //! other threads: all of them if nothing was accepted for two checks; one for each core at each check if the leader is
@@ -56,16 +59,12 @@
 //!
 //! Source: D. C. Schmidt and others, *Leader/Followers*, 2000.
 //!
-//! # Layout
-//!
-//! This file: the server and its supervisor, which hands connections over, joins threads and drains. `threads`: the threads
-//! and their shared state; they accept and close. `connection`: reads, writes, and the connection as other threads see it.
-//!
-//! *Wins when* the server is saturated with short connections that send their request at once: 1.2 of the requests of
-//! `pool_server/mpsc_pool` per second of processor time (`docs/DESIGN.md`). *Loses when* connections are many (memory, a
-//! switch of threads for each request), and if a service blocks: other connections then wait for up to 10 ms.
+//! *Wins when* the server is saturated with short connections that send their request at once. *Loses when* connections are
+//! many (memory, a switch of threads for each request), and if a service blocks: other connections then wait for up to
+//! 10 ms.
 
 mod connection;
+mod connection_slot;
 mod threads;
 
 use std::io;

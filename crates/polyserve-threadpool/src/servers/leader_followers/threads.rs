@@ -18,7 +18,8 @@ use polyserve_core::serving::{ACCEPT_BACKOFF, Bound, LingeringSet, LogThrottle, 
 use polyserve_core::sync::{lock, read};
 use rustix::event::{PollFd, PollFlags};
 
-use super::connection::{BlockingIo, ConnectionSlot, IdleClock, Leader, LeaderRole, LeaderStatus, set_first_timeouts};
+use super::connection::{BlockingIo, Leader, LeaderRole, LeaderStatus, set_first_timeouts};
+use super::connection_slot::{ConnectionSlot, IdleClock, evict_longest_idle};
 
 /// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service.
 const STACK: usize = 128 * 1024;
@@ -28,9 +29,6 @@ const MAX_IDLE_THREADS: usize = 128;
 
 /// How long a thread stays idle before it ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Max attempts to evict a connection. An attempt fails if a request arrives on the connection that was found.
-const EVICTION_ATTEMPTS: u32 = 8;
 
 /// What a thread does next.
 enum Assignment {
@@ -235,36 +233,9 @@ impl RunState {
     /// connection is idle.
     fn evict(&self) -> bool {
         let table = lock(&self.table);
-        // Under the lock: during another thread's search the clock has no result yet.
-        if !self.clock.can_evict() {
-            return false;
-        }
-        for _ in 0..EVICTION_ATTEMPTS {
-            self.clock.begin_search();
-            let now = self.clock.now();
-            let mut oldest: Option<(u64, &ConnectionSlot)> = None;
-            let mut earliest = u64::MAX;
-            for (_, thread_slot) in table.threads.values() {
-                let Some((since, from)) = thread_slot.connection.idle_since(self.server.config.head_timeout) else {
-                    continue;
-                };
-                if from > now {
-                    earliest = earliest.min(from);
-                } else if oldest.is_none_or(|(first, _)| since < first) {
-                    oldest = Some((since, &thread_slot.connection));
-                }
-            }
-            let Some((since, slot)) = oldest else {
-                self.clock.found_none(earliest);
-                return false;
-            };
-            self.clock.reset();
-            if slot.evict(since) {
-                return true;
-            }
-            // A request arrived on that connection meanwhile.
-        }
-        false
+        let slots = || table.threads.values().map(|(_, thread_slot)| &thread_slot.connection);
+        // Under the lock: one search at a time.
+        evict_longest_idle(&self.clock, slots, self.server.config.head_timeout)
     }
 
     fn reject(&self, stream: TcpStream) {

@@ -1,0 +1,236 @@
+//! A connection as the other threads see it: through its slot they evict it, close it if it is idle, or cut it.
+//!
+//! Invariant: another thread uses a connection only under the lock of the connection's slot, and the connection is removed
+//! from the slot before it is closed. So a shutdown never hits a file descriptor that was reused. Cost: two uncontended
+//! locks for a connection, a few stores for a request.
+
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use polyserve_core::sync::lock;
+
+/// Max attempts to evict a connection. An attempt fails if a request arrives on the connection that was found.
+const EVICTION_ATTEMPTS: u32 = 8;
+
+/// The clock of the idle connections, and whether a search for one to evict can succeed.
+///
+/// No idle connection is overlooked. A search stores that there is none before it looks at the connections. A connection
+/// stores that it is idle before it loads that. All four are sequentially consistent: one of the two sees the other.
+pub(super) struct IdleClock {
+    /// The server's start.
+    start: Instant,
+    /// No connection can be evicted before this time; 0 if that is not known.
+    none_before: AtomicU64,
+}
+
+impl IdleClock {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), none_before: AtomicU64::new(0) }
+    }
+
+    /// Milliseconds since the start.
+    fn now(&self) -> u64 {
+        as_millis(self.start.elapsed())
+    }
+
+    /// Not to be called during a search.
+    fn can_evict(&self) -> bool {
+        let none_before = self.none_before.load(Ordering::SeqCst);
+        none_before == 0 || self.now() >= none_before
+    }
+
+    /// Called before each search. Only one thread searches at a time.
+    fn begin_search(&self) {
+        self.none_before.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// Called after a search that found no connection. `earliest`: when one can be evicted, if none becomes idle meanwhile.
+    fn found_none(&self, earliest: u64) {
+        // It fails if a connection became idle since the search began.
+        let _ = self.none_before.compare_exchange(u64::MAX, earliest, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Makes the next search possible.
+    fn reset(&self) {
+        if self.none_before.load(Ordering::SeqCst) != 0 {
+            self.none_before.store(0, Ordering::SeqCst);
+        }
+    }
+}
+
+/// The connection that a thread serves, as the other threads see it.
+pub(super) struct ConnectionSlot {
+    stream: Mutex<Option<Arc<TcpStream>>>,
+    clock: Arc<IdleClock>,
+    /// Milliseconds since the server's start when the connection became idle, plus one; 0 while it is busy.
+    idle_since: AtomicU64,
+    /// Bytes have been received.
+    has_received: AtomicBool,
+    /// Another thread closed the reading side, so an end of input may not come from the client.
+    read_closed: AtomicBool,
+    /// The connection was evicted. A new connection counts in its place.
+    evicted: AtomicBool,
+}
+
+impl ConnectionSlot {
+    pub(super) fn new(clock: Arc<IdleClock>) -> Self {
+        let [has_received, read_closed, evicted] = [const { AtomicBool::new(false) }; 3];
+        Self { stream: Mutex::new(None), clock, idle_since: AtomicU64::new(0), has_received, read_closed, evicted }
+    }
+
+    /// Puts a connection into the slot.
+    pub(super) fn attach(&self, stream: TcpStream) -> Arc<TcpStream> {
+        let stream = Arc::new(stream);
+        let mut attached = lock(&self.stream);
+        self.idle_since.store(0, Ordering::SeqCst);
+        for flag in [&self.has_received, &self.read_closed, &self.evicted] {
+            flag.store(false, Ordering::SeqCst);
+        }
+        *attached = Some(Arc::clone(&stream));
+        stream
+    }
+
+    /// Removes the connection. Returns whether there was one that still counts as open: an evicted one does not.
+    pub(super) fn detach(&self) -> bool {
+        let mut attached = lock(&self.stream);
+        self.idle_since.store(0, Ordering::SeqCst);
+        attached.take().is_some() && !self.evicted.load(Ordering::SeqCst)
+    }
+
+    /// Notes whether the connection is idle, so that it may be evicted.
+    pub(super) fn set_idle(&self, idle: bool) {
+        let since = if idle { self.clock.now() + 1 } else { 0 };
+        self.idle_since.store(since, Ordering::SeqCst);
+        if idle {
+            self.clock.reset();
+        }
+    }
+
+    /// Notes that bytes have been received.
+    pub(super) fn set_received(&self) {
+        if !self.has_received.load(Ordering::Relaxed) {
+            self.has_received.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether another thread has closed the reading side.
+    pub(super) fn is_read_closed(&self) -> bool {
+        self.read_closed.load(Ordering::SeqCst)
+    }
+
+    /// Returns since when the connection has been idle, and from when it may be evicted; `None` if it is not idle. A
+    /// connection that has sent nothing may be evicted after `head_timeout` only: its first byte may be on its way.
+    fn idle_since(&self, head_timeout: Duration) -> Option<(u64, u64)> {
+        let since = self.idle_since.load(Ordering::SeqCst);
+        if since == 0 || self.evicted.load(Ordering::SeqCst) {
+            return None;
+        }
+        let grace =
+            if self.has_received.load(Ordering::SeqCst) { 0 } else { as_millis(head_timeout).saturating_add(1) };
+        // The stored time is one more than the time itself.
+        Some((since, (since - 1).saturating_add(grace)))
+    }
+
+    /// Evicts the connection if it has been idle since `since`. Returns whether it did.
+    fn evict(&self, since: u64) -> bool {
+        let attached = lock(&self.stream);
+        let Some(stream) = &*attached else { return false };
+        if self.idle_since.load(Ordering::SeqCst) != since || self.evicted.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        self.close_reading(stream);
+        true
+    }
+
+    /// Makes the connection close if it is idle.
+    pub(super) fn close_if_idle(&self) {
+        if let Some(stream) = &*lock(&self.stream)
+            && self.idle_since.load(Ordering::SeqCst) > 0
+        {
+            self.close_reading(stream);
+        }
+    }
+
+    /// Closes the reading side, which wakes a thread that waits for a request.
+    fn close_reading(&self, stream: &TcpStream) {
+        self.read_closed.store(true, Ordering::SeqCst);
+        let _ = stream.shutdown(Shutdown::Read);
+    }
+
+    /// Closes both sides, so that any wait for the client ends.
+    pub(super) fn cut(&self) {
+        if let Some(stream) = &*lock(&self.stream) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Evicts the connection of `slots` that has been idle for longest. Returns false if none is idle. Only one thread calls
+/// this at a time.
+///
+/// `head_timeout`: as in [`ConnectionSlot::idle_since`].
+pub(super) fn evict_longest_idle<'a, I>(clock: &IdleClock, slots: impl Fn() -> I, head_timeout: Duration) -> bool
+where
+    I: Iterator<Item = &'a ConnectionSlot>,
+{
+    if !clock.can_evict() {
+        return false;
+    }
+    for _ in 0..EVICTION_ATTEMPTS {
+        clock.begin_search();
+        let now = clock.now();
+        let mut longest: Option<(u64, &ConnectionSlot)> = None;
+        let mut earliest = u64::MAX;
+        for slot in slots() {
+            let Some((since, from)) = slot.idle_since(head_timeout) else { continue };
+            if from > now {
+                earliest = earliest.min(from);
+            } else if longest.is_none_or(|(first, _)| since < first) {
+                longest = Some((since, slot));
+            }
+        }
+        let Some((since, slot)) = longest else {
+            clock.found_none(earliest);
+            return false;
+        };
+        clock.reset();
+        if slot.evict(since) {
+            return true;
+        }
+        // A request arrived on that connection meanwhile.
+    }
+    false
+}
+
+fn as_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each connection rejected at the limit cost a walk over all threads, under their lock, while none was idle.
+    #[test]
+    fn no_search_while_no_connection_becomes_idle() {
+        let clock = Arc::new(IdleClock::new());
+        let slot = ConnectionSlot::new(Arc::clone(&clock));
+        assert!(clock.can_evict());
+        clock.begin_search();
+        clock.found_none(u64::MAX);
+        assert!(!clock.can_evict());
+        slot.set_idle(true);
+        assert!(clock.can_evict());
+        // A connection that becomes idle during a search counts.
+        clock.begin_search();
+        slot.set_idle(true);
+        clock.found_none(u64::MAX);
+        assert!(clock.can_evict());
+        // Time alone makes a silent connection evictable.
+        clock.begin_search();
+        clock.found_none(clock.now());
+        assert!(clock.can_evict());
+    }
+}
