@@ -74,7 +74,7 @@ fn a_server_ends_with_its_runtime() {
     let addr = running.local_addr();
     drop(runtime);
     assert!(TcpStream::connect(addr).is_err(), "the server still listens");
-    // The grace of an hour is not waited for.
+    // The shutdown returns at once: it does not wait for an hour.
     assert_eq!(running.shutdown_within(Duration::from_secs(3600)).expect("it ends well"), Drain::default());
 }
 
@@ -86,7 +86,7 @@ fn a_number_of_workers_is_the_runtimes_own() {
     assert!(error.to_string().starts_with("workers"), "{error}");
 }
 
-/// tokio panicked inside `serve`.
+/// On a runtime without I/O, tokio panicked inside `serve`. Now `serve` returns an error.
 #[test]
 fn a_runtime_without_io_is_an_error() {
     for runtime in [Builder::new_current_thread().build(), Builder::new_multi_thread().worker_threads(1).build()] {
@@ -100,7 +100,7 @@ fn a_runtime_without_io_is_an_error() {
         for server in servers {
             let error = server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).expect_err("it cannot accept");
             assert!(error.to_string().contains("enable_io"), "{error}");
-            // The failure leaves nothing behind that panics on a thread of a runtime.
+            // A failure inside a runtime drops nothing that panics there.
             let inside = runtime.block_on(async { server.serve(([127, 0, 0, 1], 0).into(), Arc::new(Echo)).map(drop) });
             assert!(inside.is_err_and(|error| error.to_string().contains("enable_io")));
         }

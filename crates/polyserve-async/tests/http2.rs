@@ -83,7 +83,7 @@ fn entities_are_put_and_got() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 8, cut: 0, stuck: 0 });
 }
 
-/// Holds back its answers until they are released. Panics at `/panic`.
+/// A service whose answers wait until the test releases them. It panics at `/panic`.
 struct HeldReplies {
     waiting: Mutex<Vec<Completer<Reply>>>,
     asked: Semaphore,
@@ -239,7 +239,7 @@ fn a_tower_service_is_not_served_so() {
     assert!(error.to_string().contains("http2"), "{error}");
 }
 
-/// A connection with settings of the client's.
+/// Connects with a window of `window` bytes for each stream.
 async fn connect_with(addr: SocketAddr, window: u32) -> (Sender, JoinHandle<hyper::Result<()>>) {
     let stream = tokio::net::TcpStream::connect(addr).await.expect("the server accepts connections");
     let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -248,13 +248,13 @@ async fn connect_with(addr: SocketAddr, window: u32) -> (Sender, JoinHandle<hype
     (sender, tokio::spawn(connection))
 }
 
-/// A client asked with a window of nothing and kept its answers, and the connection, for ever.
+/// A client with a window of 0 bytes kept its answers waiting, and its connection open, for ever.
 #[test]
 fn a_client_that_takes_no_answer_is_cut() {
     let running = serve(Arc::new(Echo), |config| config.write_timeout = Duration::from_millis(50));
     let addr = running.local_addr();
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    // A window of 7 lets the codec have the whole answer, which it then holds back.
+    // With a window of 7, hyper's codec takes the whole answer and holds it back.
     for window in [0, 7] {
         let ended = runtime.block_on(async {
             let (mut sender, connection) = connect_with(addr, window).await;
@@ -269,7 +269,7 @@ fn a_client_that_takes_no_answer_is_cut() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 0, cut: 0, stuck: 0 });
 }
 
-/// A slow reader of a large answer was treated as idle and cut when the codec had the answer.
+/// A client that read a large answer slowly was cut as idle once hyper's codec had the whole answer.
 #[test]
 fn a_client_that_takes_its_time_is_not_idle() {
     let running = serve(Arc::new(Echo), |config| {

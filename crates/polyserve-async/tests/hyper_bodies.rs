@@ -1,4 +1,4 @@
-//! Bodies that come slowly to hyper's connections, which are not woken for each piece.
+//! Bodies that come slowly to `tokio_hyper`: a connection's task is not woken for each piece.
 #![cfg(feature = "hyper")]
 
 #[cfg(target_os = "linux")]
@@ -44,8 +44,8 @@ fn send(client: &mut Client, bytes: &[u8]) {
     client.send(bytes).expect("it is taken");
 }
 
-/// Answers of another connection, one after the other: on a server of one worker what was sent before has been seen to by the
-/// first, and what wakes itself for that by those that follow.
+/// Waits for three answers on another connection. The server has one worker, so it has handled all earlier bytes by the
+/// first of them. A task that wakes itself once or twice has run by the third.
 fn let_it_work(other: &mut Client) {
     for _ in 0..3 {
         send(other, GET);
@@ -70,8 +70,8 @@ fn a_body_in_single_bytes_is_answered_and_so_is_what_comes_with_its_last() {
     }
 }
 
-/// The mark of one request is not that of the next: neither for its head, nor for a body of another length, nor for one in
-/// chunks.
+/// The low-water mark of a slow body ends with that body. It does not hold for the next head, for a body of another length
+/// or for a chunked body.
 #[test]
 fn after_a_slow_body_any_byte_counts_again() {
     let running = entities(|config| config.workers = Some(1));
@@ -113,7 +113,7 @@ fn large_bodies_in_pieces_are_whole() {
     }
 }
 
-/// Before the next piece is sent, each piece is in the kernel, and the server waits.
+/// Each piece is sent after the server has begun to wait for it.
 #[test]
 fn a_large_body_in_pieces_that_are_waited_for_is_whole() {
     let running = echo(|config| config.workers = Some(1));
@@ -131,7 +131,7 @@ fn a_large_body_in_pieces_that_are_waited_for_is_whole() {
     }
 }
 
-/// The part of a body that was sent before the server asked for the body is in hyper's buffer at the first wait.
+/// A part of a body that is sent before `100 Continue` is in hyper's buffer when the server first waits.
 #[test]
 fn a_body_that_was_not_asked_for_yet_is_counted() {
     let running = entities(|config| config.workers = Some(1));
@@ -178,8 +178,10 @@ fn a_body_that_drips_past_its_time_is_told_so() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
 }
 
-/// When 500 clients sent single bytes, tasks that woke for each byte delayed a good client by 20 to 57 ms each second. A
-/// connection that is not woken reads nothing: the bytes that have arrived are in the kernel. The test asks the kernel.
+/// When 500 clients sent single bytes, tasks that woke for each byte delayed another client by 20 to 57 ms each second.
+///
+/// A task that is not woken reads nothing, so the bytes that have arrived are still in the kernel. The test asks the kernel
+/// for their number.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_body_that_drips_wakes_no_task() {
@@ -199,8 +201,10 @@ fn a_body_that_drips_wakes_no_task() {
     assert_eq!(unread(server, port), Some(DRIPPED));
 }
 
-/// Bytes that were sent from the port `remote` to the port `local` and are not read yet. Source: `proc_net_tcp` in the kernel's
-/// documentation: addresses and ports in hexadecimal digits, then the state, then `tx_queue:rx_queue`.
+/// The number of bytes that were sent from the port `remote` to the port `local` and not read.
+///
+/// Source: `proc_net_tcp` in the kernel's documentation. A line has the addresses and ports in hexadecimal digits, then the
+/// state, then `tx_queue:rx_queue`.
 #[cfg(target_os = "linux")]
 fn unread(local: u16, remote: u16) -> Option<u64> {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel lists its connections");

@@ -21,7 +21,7 @@ fn client(running: &Running) -> Client {
     Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
 }
 
-/// The http crate has the names that 413 and 422 had in older RFCs, and they were sent.
+/// 413 and 422 had the names of older RFCs, which the `http` crate has.
 #[test]
 fn a_status_has_its_present_name() {
     let running = serve(|config| config.max_body = 10);
@@ -39,13 +39,13 @@ fn a_status_has_its_present_name() {
     }
 }
 
-/// A client that left in the middle of a body was sent a 400. No client could receive it, and it counted as an answer.
+/// If a client left in the middle of a body, a 400 was sent and counted as an answer. The client could not receive it.
 #[test]
 fn half_a_body_is_not_answered() {
     let running = serve(|_| ());
     for (framing, rest) in [("Content-Length: 10", "hello"), ("Transfer-Encoding: chunked", "5\r\nhello\r\n")] {
         let mut client = client(&running);
-        // A whole request before it has its answer.
+        // A request before it is answered.
         client.ask(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n", 404);
         let fields = format!("Host: a\r\nContent-Type: application/json\r\n{framing}");
         client.send(format!("PUT / HTTP/1.1\r\n{fields}\r\n\r\n{rest}").as_bytes()).expect("it is taken");

@@ -27,7 +27,7 @@ fn ask(addr: SocketAddr) -> io::Result<String> {
     Ok(answer)
 }
 
-/// A service that reports on which thread it is called.
+/// A service that sends the id of the thread on which it is called.
 struct Where(mpsc::Sender<thread::ThreadId>);
 
 impl Service for Where {
@@ -37,7 +37,7 @@ impl Service for Where {
     }
 }
 
-/// The tasks of two servers run on the thread of their executor's owner, which also awaits their ends.
+/// The tasks of two servers run on the thread that runs their executor. That thread also awaits the ends of the servers.
 #[test]
 fn tasks_run_where_the_owner_runs_them() {
     let executor = Arc::new(Executor::new());
@@ -68,7 +68,7 @@ fn tasks_run_where_the_owner_runs_them() {
     }
 }
 
-/// An executor that its owner has dropped drops its tasks: the run ends at once.
+/// If the executor is dropped, its tasks are dropped too, and the run ends at once.
 #[test]
 fn an_executor_that_is_dropped_ends_its_connections() {
     let executor = Arc::new(Executor::new());

@@ -1,4 +1,4 @@
-//! axum and this project, nested both ways.
+//! This project's services inside axum, and axum routers on `tokio_hyper`.
 #![cfg(all(feature = "hyper", feature = "tower"))]
 
 use std::convert::Infallible;
@@ -38,7 +38,7 @@ fn client(running: &Running) -> Client {
     Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
 }
 
-/// A client that collects all bytes that it receives.
+/// A client that keeps all bytes that it receives.
 struct Raw {
     stream: TcpStream,
     all: Vec<u8>,
@@ -72,7 +72,7 @@ impl Raw {
     }
 }
 
-/// A body. The test sends each piece through a channel.
+/// A body whose pieces the test sends through a channel.
 struct ByHand(UnboundedReceiver<&'static str>);
 
 impl http_body::Body for ByHand {
@@ -128,7 +128,7 @@ fn a_service_is_nested_in_axum() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 8, cut: 0, stuck: 0 });
 }
 
-/// Says in `Location` what stands after the path's first `/to/`.
+/// A service whose `Location` is the part of the path after the first `/to/`.
 struct Sends;
 
 impl Service for Sends {
@@ -139,7 +139,7 @@ impl Service for Sends {
     }
 }
 
-/// A service under a path said where its entity was, and there was none: the router does not put back what it strips.
+/// A service that was nested under a path sent a wrong `Location`: it lacked the path that the router strips.
 #[test]
 fn a_nested_service_says_where_things_are() {
     let entities = || AsTower::new(EntityService::shared(StdMutex::default()));
@@ -237,7 +237,7 @@ fn bodies_stream_both_ways() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 3, cut: 0, stuck: 0 });
 }
 
-/// A body past the limit is a 413 by its length, and by its chunks while nothing was sent.
+/// A body past the limit is a 413: at once if its length is known, else while no byte of the answer was sent.
 #[test]
 fn a_body_past_the_limit_is_too_large() {
     let read = |body: Bytes| async move { format!("{} bytes", body.len()) };
@@ -256,8 +256,8 @@ fn a_body_past_the_limit_is_too_large() {
     assert_eq!(client.ask(whole.as_bytes(), 200).text(), "1000 bytes");
 }
 
-/// A handler that echoed a body in chunks cost its client the connection without a byte of an answer, where the first of
-/// them was past the limit already.
+/// A handler echoed a chunked body whose first chunk was past the limit. The connection was closed without a byte of an
+/// answer.
 #[test]
 fn an_echo_past_the_limit_is_too_large() {
     let echo = |body: Body| async move { body };
@@ -274,7 +274,7 @@ fn an_echo_past_the_limit_is_too_large() {
     raw.until("x\r\n0\r\n\r\n");
     assert!(raw.text().starts_with("HTTP/1.1 200 OK\r\n"), "{}", raw.text());
     drop(raw);
-    // Bytes that were sent stay sent. This client can detect that its answer is incomplete.
+    // A part of the answer was sent, so it cannot become a 413. The client can detect that the answer is incomplete.
     let mut raw = Raw::new(running.local_addr());
     raw.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n");
     raw.until("one\r\n");
@@ -285,7 +285,7 @@ fn an_echo_past_the_limit_is_too_large() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 2, cut: 0, stuck: 0 });
 }
 
-/// An answer that streams when the shutdown begins goes on to its end.
+/// An answer that streams when the shutdown begins is sent to its end.
 #[test]
 fn a_streamed_answer_outlives_the_shutdown() {
     let (router, sender) = by_hand();
@@ -305,7 +305,7 @@ fn a_streamed_answer_outlives_the_shutdown() {
     assert_eq!(end.expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
 }
 
-/// One that does not end is cut at the deadline, and its client can tell.
+/// A streaming answer that does not end is cut at the deadline. The client can detect that.
 #[test]
 fn a_streamed_answer_without_end_is_cut() {
     let (router, sender) = by_hand();
@@ -320,7 +320,7 @@ fn a_streamed_answer_without_end_is_cut() {
     assert!(!raw.text().contains("0\r\n\r\n"), "it looks whole: {}", raw.text());
 }
 
-/// A request to change the protocol is answered in HTTP/1.1.
+/// A request to change the protocol is answered in HTTP/1.1, and the protocol stays.
 #[test]
 fn an_upgrade_is_refused() {
     let upgrade = |headers: HeaderMap| async move {
@@ -339,7 +339,7 @@ fn an_upgrade_is_refused() {
     client.expect_last(501);
 }
 
-/// A handler that panics costs its client a 500; a body that panics, the rest of the answer.
+/// If a handler panics, the answer is a 500. If an answer's body panics, the answer is cut short.
 #[test]
 fn a_panic_costs_one_client_one_answer() {
     let (router, sender) = by_hand();
@@ -358,7 +358,7 @@ fn a_panic_costs_one_client_one_answer() {
     assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "well");
 }
 
-/// The limits of every server here hold for a router: hosts, heads, timeouts.
+/// The checks and limits of the servers hold for a router too: hosts, heads, timeouts.
 #[test]
 fn a_router_has_the_limits_of_a_server() {
     let never = || std::future::pending::<&str>();
@@ -382,7 +382,7 @@ fn a_router_has_the_limits_of_a_server() {
     }
 }
 
-/// A client that leaves half-way through a body ends its own request only.
+/// If a client leaves in the middle of a body, only its own request ends.
 #[test]
 fn a_client_may_leave_half_way() {
     let (told, mut ends) = unbounded_channel();

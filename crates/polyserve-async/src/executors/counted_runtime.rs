@@ -1,8 +1,8 @@
 //! A tokio runtime that counts its threads, and the end of the runtime. Both executors on tokio use it.
 //!
-//! tokio joins a runtime's threads when the runtime is dropped. That drop waits, and panics on a thread of tokio's. So a
-//! drained runtime is dropped on a thread made for it, which each close then joins. A runtime with stuck jobs
-//! ends in the background, and its threads are not joined.
+//! When a runtime is dropped, tokio joins the runtime's threads. That drop blocks, and it panics on a thread of tokio. So a
+//! drained runtime is dropped on a new thread, and each close joins that thread. A runtime with stuck jobs ends in the
+//! background, and its threads are not joined.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,8 +49,8 @@ impl CountedRuntime {
             let (runtime, threads) = (Arc::clone(&self.runtime), Arc::clone(&self.threads));
             let mut dropping = lock(&self.dropping);
             let thread = thread::Builder::new().name(String::from("tokio-end")).spawn(move || {
-                // A value that a job left in the runtime may close the executor in its destructor. Marked as a thread of
-                // the executor, that close does not wait for this thread.
+                // A value that a job left in the runtime may close the executor in its destructor. The mark keeps that
+                // close from waiting for this thread.
                 threads.adopt();
                 let runtime = lock(&runtime).take();
                 drop(runtime);

@@ -1,14 +1,15 @@
 //! [`FuturesTasks`]: a job is a task that does not yield, on the thread pool of the futures crate.
 //!
-//! That pool is std's channel with its receiving end behind a lock: the classic pool, with a task instead of a closure.
+//! That pool is a channel of the standard library with a lock around its receiver. Its messages are tasks.
 //!
 //! The pool's threads end when its last handle is dropped. Every task has two handles, so one stuck job would keep all
-//! threads. Therefore each thread is ended by a task that unwinds it. These tasks are the last in the channel, and each
-//! thread takes one. The pool offers no way to join its threads: `close` returns when the threads have reported their end,
-//! some steps before they end.
+//! threads. So each thread is ended by a task that panics, which unwinds the thread. These tasks are the last in the
+//! channel, and each thread takes one.
 //!
-//! Invariant: nothing is sent after those tasks, because the handle is dropped with them. A task in a channel without
-//! receivers would keep the pool forever.
+//! The pool cannot join its threads. `close` returns when the threads have reported their end, shortly before they end.
+//!
+//! Invariant: no task is sent after these tasks, because the executor drops its handle when it sends them. A task in a
+//! channel without receivers would keep the pool for ever.
 //!
 //! Cost of a job, in addition to `queue`'s: three allocations (the future, its waker, and a share of the channel's block), a
 //! lock to send and a lock to receive.
@@ -30,7 +31,7 @@ use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 use super::threads::Threads;
 
-/// An executor on the futures crate's thread pool. [`executors`](crate::executors) lists what it promises.
+/// An executor on the futures crate's thread pool. [`executors`](crate::executors) lists its guarantees.
 #[derive(Debug)]
 pub struct FuturesTasks(pub(super) Tasks<FuturesBackend>);
 

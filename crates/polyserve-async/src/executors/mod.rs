@@ -4,30 +4,30 @@
 //! |---|---|
 #![cfg_attr(feature = "tokio", doc = "| [`TokioTasks`] | a task of a tokio runtime with many threads |")]
 #![cfg_attr(feature = "tokio", doc = "| [`TokioBlocking`] | a closure on tokio's blocking pool |")]
-#![cfg_attr(feature = "smol", doc = "| [`SmolTasks`] | a task of async-executor, run by threads of ours |")]
+#![cfg_attr(feature = "smol", doc = "| [`SmolTasks`] | a task of async-executor, run by threads of this executor |")]
 #![cfg_attr(feature = "futures", doc = "| [`FuturesTasks`] | a task of the futures crate's thread pool |")]
 //!
 //! Shared parts have files of their own:
 //!
-//! * `TasksConfig`: the settings. `queue`: the slots in which jobs wait. `threads`: the threads are counted.
+//! * `tasks_config`: the settings. `queue`: the slots in which jobs wait. `threads`: the count of the threads.
 //! * `tasks`: running a job and closing an executor, for any runtime.
 //! * `counted_runtime` and `watch`: a tokio runtime, and a thread that wakes it for a job that it has overlooked.
 //!
-//! A strategy's file contains its backend: how a task is spawned, and how its threads are made to end.
+//! A strategy's file has its backend: it spawns tasks and ends the threads.
 //!
-//! # What every executor here promises
+//! # Promises
 //!
-//! All that [`Executor`](polyserve_core::Executor) requires, and:
+//! Every executor here keeps the contract of [`Executor`](polyserve_core::Executor). In addition:
 //!
-//! * A job waits in a slot of the executor, and the runtime's task contains only the slot's index. None of these runtimes
-//!   bounds its queue, and none can drop queued tasks while all its threads are stuck. The slots do both. The runtime
-//!   decides the order in which jobs run.
+//! * Jobs wait in slots of the executor, and the runtime's task has only the index of a slot. The slots bound the queue, and
+//!   waiting jobs can be dropped while all threads are stuck. The runtimes offer neither. The runtime decides the order in
+//!   which jobs run.
 //! * `execute` allocates nothing except what the runtime allocates for a task.
-//! * A job may call `close` on its own executor. That close neither waits for the job's thread nor joins it: the thread
-//!   counts as left behind. The same holds if the job drops the last handle. Queued jobs still run.
+//! * A job may call `close` on its own executor, or drop its last handle. That close neither waits for the job's thread nor
+//!   joins it: the thread counts as left behind. Queued jobs still run.
 //! * If `execute` overlaps a `close`, the job is handed back or runs once.
-//! * When its deadline passes, a `close` drops the queued jobs without running them, mostly on the caller's thread. A later `close` may
-//!   wait longer for the threads that were left behind. A drop does not wait for them.
+//! * When its deadline passes, a `close` drops the queued jobs unrun, mostly on the caller's thread. A later `close` may wait
+//!   for the threads that were left behind. A drop does not wait for them.
 //! * Other tasks that a job spawns on the runtime are not counted and not waited for. They are cancelled when the runtime
 //!   ends.
 

@@ -1,11 +1,15 @@
 //! The slots in which jobs wait, and one word: the number of waiting jobs, the number of running jobs, and a closed flag.
 //!
-//! Invariants: an admitted job counts as waiting from before it has a slot until after it has left the slot, so every
-//! admitted job finds a free slot. It leaves the slot once. It moves from waiting to running in one step, so no snapshot
-//! of the word misses it. Once the closed flag is set, no more jobs are admitted.
+//! Invariants:
 //!
-//! A deadline makes the *cut*: from then on jobs are dropped and not run. A submitter that puts a job into a slot checks
-//! for the cut afterwards. The thread that cuts sweeps the slots afterwards. One of them finds the job.
+//! * A job is counted as waiting before it is put into a slot, until after it was taken out. So every admitted job finds a
+//!   free slot.
+//! * A job is taken out of its slot once.
+//! * A job moves from waiting to running in one atomic step, so every snapshot of the word counts it.
+//! * After the closed flag is set, no more jobs are admitted.
+//!
+//! When a deadline passes, the queue is *cut*: from then on jobs are dropped unrun. A submitter puts its job into a slot, and
+//! then checks for the cut. The thread that cuts sets the flag, and then empties the slots. So one of the two finds the job.
 //!
 //! Cost of a job: three atomic exchanges on the word, one on the index of the next slot, two uncontended locks.
 
@@ -19,7 +23,7 @@ use polyserve_core::{Job, RejectedReason};
 /// The waiting jobs of one executor.
 pub(super) struct Queue {
     word: CacheAligned<AtomicU64>,
-    /// The slot that the next job tries first. Slots are tried in turn, so this is usually the one that was freed first.
+    /// The slot that the next job tries first. Slots are tried in turn, so usually this slot has been free for longest.
     next: CacheAligned<AtomicUsize>,
     slots: Box<[Mutex<Option<Job>>]>,
     cut: AtomicBool,
@@ -89,7 +93,7 @@ impl Queue {
     pub(super) fn put(&self, job: Job) -> usize {
         let first = self.next.0.fetch_add(1, Ordering::Relaxed);
         loop {
-            // There is a free slot. It is missed only if its lock was held at that moment.
+            // A slot is free. The loop misses it only if its lock is held at that moment.
             for step in 0..self.slots.len() {
                 let slot_index = first.wrapping_add(step) % self.slots.len();
                 if let Ok(mut slot) = self.slots[slot_index].try_lock()
@@ -103,7 +107,7 @@ impl Queue {
         }
     }
 
-    /// Takes a job out of its slot. It counts as waiting until [`begin`](Self::begin) or
+    /// Takes a job out of its slot. The job counts as waiting until [`begin`](Self::begin) or
     /// [`discard_one`](Self::discard_one) is called for it.
     #[inline]
     pub(super) fn take(&self, slot_index: usize) -> Option<Job> {
@@ -131,7 +135,8 @@ impl Queue {
         Snapshot(self.word.0.load(Ordering::SeqCst))
     }
 
-    /// The word, and the number of jobs that were put into slots. If both are the same later, nothing happened in between.
+    /// Returns the word, and the number of jobs that were put into slots so far. If both are unchanged later, no job was
+    /// submitted, begun or ended in between.
     #[cfg(feature = "tokio")]
     pub(super) fn progress(&self) -> (Snapshot, usize) {
         (self.snapshot(), self.next.0.load(Ordering::Relaxed))

@@ -3,14 +3,14 @@
 //! Every job goes to the async-executor's one queue. A thread that needs a job moves half of that queue to its own queue.
 //! If the shared queue is empty, it steals from the other threads' queues. The threads park between jobs: no reactor runs.
 //!
-//! Invariant: after the stop, each thread empties the async-executor's queue before it ends, and so does each later
-//! submitter. By then that queue holds only tasks without a job. Without this rule, tasks and async-executor would keep
-//! each other alive.
+//! Invariant: after the stop, each thread empties the async-executor's queue before it ends, and each later submitter
+//! empties it too. The tasks in it have no job by then. A task that stayed in the queue would keep the async-executor
+//! alive, and the async-executor would keep the task.
 //!
 //! Cost of a job, in addition to `queue`'s: a task, which is an allocation and an entry in the async-executor's list of all
 //! tasks behind one lock, and a search for a sleeping thread.
 //!
-//! *Wins when* a small runtime is wanted, with threads of one's own. *Loses when* jobs are short: in the bench
+//! *Wins when* a small runtime is wanted. *Loses when* jobs are short: in the bench
 //! `executors`, on one core, a job of one word takes 2.5 to 4 times as long as on rayon, and two thirds to three quarters
 //! of the time on `TokioTasks`.
 //!
@@ -30,7 +30,7 @@ use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 use super::threads::Threads;
 
-/// An executor on smol's async-executor. [`executors`](crate::executors) lists what it promises.
+/// An executor on smol's async-executor. [`executors`](crate::executors) lists its guarantees.
 #[derive(Debug)]
 pub struct SmolTasks(pub(super) Tasks<SmolBackend>);
 

@@ -1,10 +1,10 @@
 //! The parts of an executor that do not depend on its runtime: running a job, and closing.
 //!
-//! A closed executor is *drained* if no job waits and the only running jobs are those that close it. The thread that finds
-//! it drained first, a close or the job that ended last, tells the backend to end its threads. A deadline does so before.
-//! Each close waits for the threads to report their end.
+//! A closed executor is *drained* if no job waits, and all running jobs are in a `close` of it. The backend is stopped by the
+//! first thread that finds the executor drained: a thread in `close`, or the thread of the last job. If a deadline passes
+//! first, the backend is stopped then. Each close waits until the threads have reported their end.
 //!
-//! Invariant: the backend is not told to end its threads while a job waits that must run.
+//! Invariant: the backend is not stopped while a job waits that must run.
 
 use std::fmt;
 use std::io;
@@ -25,12 +25,12 @@ pub(super) trait Backend: Send + Sync + Sized + 'static {
     /// Runs `task` on one of the threads. Returns false if it cannot. A stopped backend may drop the task.
     fn spawn(&self, task: Task<Self>) -> bool;
 
-    /// Begins to end the threads; a thread in a job ends after the job. Called once, from any thread. Does not wait.
-    /// `drained`: no task with a job waits, and the running tasks only call this or wait for it.
+    /// Begins to end the threads. A thread that runs a job ends after the job. Called once, from any thread. Does not wait.
+    ///
+    /// `drained`: no job waits, and all running jobs are in a `close` of this executor.
     fn stop(&self, drained: bool);
 
-    /// Waits for the last steps of the threads, all of which have reported their end. Not called on a thread of the
-    /// backend.
+    /// Joins the threads, which have all reported their end. Not called on a thread of the backend.
     fn join(&self);
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Task<R: Backend> {
 }
 
 impl<R: Backend> Task<R> {
-    /// Whether the current thread, which submits the task, is one of the executor's own.
+    /// Whether the current thread, which submits the task, belongs to the executor.
     #[cfg(feature = "tokio")]
     pub(super) fn is_submitted_by_own_thread(&self) -> bool {
         self.shared.threads.is_own()
@@ -158,7 +158,7 @@ impl<R: Backend> Tasks<R> {
             }
             state = shared.threads.wait(state, deadline.filter(|_| !late));
         }
-        // A thread that has reported its end may still call this: from a destructor of a thread-local.
+        // A thread that has reported its end may call this from the destructor of a thread-local.
         let left = state.alive.max(usize::from(closing.is_own));
         state.left_behind |= late && left > 0;
         drop(state);
@@ -185,7 +185,7 @@ impl<R: Backend> TasksShared<R> {
         self.settle(self.queue.discard_one());
     }
 
-    /// Handles a change of the queue's word: stops a closed executor if it is drained, and notifies each close.
+    /// Handles a change of the queue. If the executor is closed: stops the backend if it is drained, and notifies each close.
     #[cold]
     fn settle(&self, snapshot: Snapshot) {
         if !snapshot.is_closed() {
@@ -198,7 +198,7 @@ impl<R: Backend> TasksShared<R> {
         self.threads.notify();
     }
 
-    /// Drops the queued jobs and stops the backend: the deadline of a close has passed.
+    /// Drops the queued jobs and stops the backend, because the deadline of a close has passed.
     fn cut(&self) {
         self.queue.cut(|job| self.discard(job));
         self.stop(false);
@@ -216,7 +216,7 @@ impl<R: Backend> TasksShared<R> {
 
 impl<R: Backend> Drop for Tasks<R> {
     fn drop(&mut self) {
-        // A drop does not wait for threads that were left behind.
+        // A drop does not wait again for threads that a close left behind.
         let left_behind = lock(&self.shared.threads.state).left_behind;
         self.close(left_behind.then(Instant::now));
     }

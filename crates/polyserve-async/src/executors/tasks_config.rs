@@ -3,7 +3,7 @@
 use polyserve_core::config::{MAX_CONNECTIONS, MAX_WORKERS, cores};
 use polyserve_core::{ConfigError, ServerConfig};
 
-/// The size of an executor on a runtime. Every executor here takes the same settings.
+/// The settings of an executor on a runtime. They are the same for all executors of this crate.
 ///
 /// ```
 /// use polyserve_async::executors::TasksConfig;
@@ -61,8 +61,8 @@ impl Default for TasksConfig {
 }
 
 impl From<&ServerConfig> for TasksConfig {
-    /// The workers and the queue of a server. If `workers` is not set: one for each core, which suits CPU work and is the
-    /// default of the runtimes. A thread pool has four for each core, because its jobs may wait.
+    /// The workers and the queue of a server. By default one worker for each core, which suits CPU work and is the default of
+    /// the runtimes. A thread pool has four for each core, because its jobs may wait.
     fn from(config: &ServerConfig) -> Self {
         Self::new(config.workers_or(1)).with(|c| c.queue = config.queue_or_default())
     }

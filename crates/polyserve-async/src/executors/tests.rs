@@ -6,8 +6,8 @@ use polyserve_core::Job;
 use super::tasks::{Backend, Tasks};
 use super::*;
 
-/// A task in a runtime's queue holds the executor, which holds the runtime. Once the threads have ended, no task may be
-/// left there, whether jobs ran or a deadline dropped them. Otherwise both are leaked.
+/// A task in a runtime's queue keeps the executor alive, and the executor keeps the runtime alive. So after the threads have
+/// ended, a task that is left in the queue is a leak, whether its job ran or was dropped.
 #[test]
 fn nothing_waits_in_a_runtime_that_has_ended() {
     for cuts in [false, true] {
@@ -21,7 +21,7 @@ fn nothing_waits_in_a_runtime_that_has_ended() {
 
 fn ends_empty<R: Backend>(name: &str, tasks: &Tasks<R>, cuts: bool) {
     let bars = held_up(name, tasks);
-    // More tasks than a runtime runs before it checks whether it must end.
+    // These are more tasks than a runtime runs before it checks whether it must end.
     (0..1000).for_each(|_| tasks.execute(Job::new(|| {})).unwrap());
     if cuts {
         assert_eq!(tasks.close(Some(Instant::now())), 2, "{name}");
@@ -73,7 +73,7 @@ fn a_job_that_waits_behind_other_tasks_is_watched() {
     assert_eq!(tasks.close(None), 0);
 }
 
-/// tokio may overlook a job that comes while others run. With more than one worker there is a watch.
+/// tokio may overlook a job that is submitted while others run. With more than one worker there is a watch.
 #[test]
 fn a_job_that_waits_for_tokio_is_watched() {
     let config = TasksConfig::new(2).with(|c| c.queue = 4);

@@ -1,11 +1,11 @@
-//! The threads of a backend, counted. Most runtimes own their threads and offer a hook at a thread's start and one at its
+//! The count of a backend's threads. Most runtimes own their threads, and call a hook at a thread's start and another at its
 //! end.
 //!
-//! Invariant: everything that a close waits for is changed before `changed` is notified, under or after the lock of
-//! `state`.
+//! Invariant: a value that a close waits for is changed under the lock of `state`, or before that lock is taken once. Then
+//! `changed` is notified. So no close misses the change.
 //!
-//! A thread-local marks the threads of an executor, also while their other thread-locals are destroyed. A marked thread
-//! waits for no thread that may wait for it.
+//! A thread-local marks the threads of an executor. The mark stays while a thread destroys its other thread-locals. A marked
+//! thread does not wait for its own executor's threads, because they may wait for it.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,11 +39,11 @@ pub(super) struct ThreadState {
     pub(super) closing: usize,
     /// The backend has begun to end its threads.
     pub(super) stopped: bool,
-    /// The deadline of a close passed while threads ran jobs.
+    /// A close has left threads behind, because its deadline had passed.
     pub(super) left_behind: bool,
 }
 
-/// Joins the thread unless it was joined before. Concurrent callers wait too, because the lock is held.
+/// Joins the thread unless it was joined before. Concurrent callers wait for the join too: the lock is held.
 #[cfg(feature = "tokio")]
 pub(super) fn join_once(thread: &Mutex<Option<JoinHandle<()>>>) {
     let mut thread = lock(thread);
@@ -74,7 +74,7 @@ impl Threads {
         OWNER.get() == self.id
     }
 
-    /// Counts a thread that runs no more jobs and is about to end.
+    /// Counts a thread as ended. It runs no more jobs.
     pub(super) fn ended(&self) {
         lock(&self.state).alive -= 1;
         self.changed.notify_all();
@@ -82,11 +82,11 @@ impl Threads {
 
     /// Wakes every close, after a change that it may wait for. Must not be called while the lock is held.
     pub(super) fn notify(&self) {
-        drop(lock(&self.state)); // a close that checked before the change waits by now
+        drop(lock(&self.state)); // a close that found the state before the change waits by now
         self.changed.notify_all();
     }
 
-    /// Begins a close. If the current thread is one of the executor's, counts it as closing.
+    /// Begins a close. If the current thread belongs to the executor, counts the thread as closing.
     pub(super) fn closing(&self) -> CloseGuard<'_> {
         let is_own = self.is_own();
         if is_own {

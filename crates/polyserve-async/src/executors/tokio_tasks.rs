@@ -7,15 +7,15 @@
 //! Invariant: while a thread is idle, no job waits for another job to end, or at most as long as [`Watch`] needs to notice.
 //! tokio expects tasks to yield soon and does not promise this. There are three places in which a job could wait:
 //!
-//! * The slot for the task that runs next on the same thread. No thread steals from it. A job's own job goes there; a
-//!   second, empty task pushes it out.
-//! * The queue of a thread that has taken several tasks out of the inject queue at once. That thread wakes no other thread
-//!   unless it was searching. A thread that searches between the two steps, out of one queue and into the other, finds
-//!   both empty and parks.
-//! * The inject queue. A thread that may not search, because half of the threads do, parks without a last check. It still
-//!   counted as awake when the task came.
+//! * A thread's slot for its next task, which no other thread steals from. A job that a job submits goes there. An empty
+//!   task that is spawned after it moves it to the thread's queue.
+//! * The queue of a thread that takes several tasks out of the inject queue at once. Unless that thread was searching for
+//!   work, it wakes no other thread. A thread that searches while the tasks are between the two queues finds both empty and
+//!   parks.
+//! * The inject queue. If half of the threads are searching, another thread parks without a last check. The runtime may
+//!   count it as awake when a task comes, and wakes no thread.
 //!
-//! In the last two cases an empty task from outside wakes a thread, which also finds the job.
+//! In the last two cases the watch spawns an empty task from outside. That wakes a thread, which also finds the job.
 //!
 //! Cost of a job, in addition to `queue`'s and `watch`'s: a task, which is an allocation and an entry in the runtime's list
 //! of all tasks. A job that a job submits costs two tasks.

@@ -1,14 +1,14 @@
 //! A thread that wakes a runtime for jobs that the runtime has overlooked.
 //!
-//! A runtime wakes no thread for a job if it counts one as awake, and that thread may be falling asleep. If jobs end soon,
-//! this has no effect: a thread that has ended a job looks for the next. But a job that waits behind a long job, or behind
-//! another task that holds its thread, would wait although a thread is idle. With a watch it waits for about [`EVERY`].
+//! A runtime wakes no thread for a job if it counts a thread as awake. That thread may be about to sleep. Short jobs hide
+//! this: a thread that has ended a job looks for the next. But behind a long job, or another task that holds its thread, a
+//! job would wait although a thread is idle. With a watch it waits for about [`EVERY`].
 //!
 //! Invariant: while a job waits, the watch is on or about to be. A submitter counts its job before it checks whether the
-//! watch is on. The thread marks the watch as off before it checks a last time for waiting jobs.
+//! watch is on. The thread marks the watch as off before it checks for the last time whether a job waits.
 //!
-//! The number of idle threads is derived from the jobs alone. A thread that runs a task that is not a job counts as idle:
-//! it is woken in vain, less and less often. A job that calls tokio's `block_in_place` counts as holding its thread.
+//! The number of idle threads is computed from the running jobs alone. A thread that runs a task that is no job counts as
+//! idle: it is woken without effect, less and less often. A job that calls tokio's `block_in_place` counts as running.
 //!
 //! Cost: for each job a read of the queue's word and a read of `on`. While jobs come, at most two wake-ups of the thread
 //! every 5 ms. Without jobs the thread sleeps.
@@ -24,7 +24,7 @@ use super::threads::join_once;
 
 /// The time between two checks.
 const EVERY: Duration = Duration::from_millis(5);
-/// The longest time between two checks. The time doubles while wake-ups change nothing, so that empty tasks do not pile up.
+/// The maximum time between two checks. The time doubles while wake-ups change nothing, so that few empty tasks are queued.
 const SELDOM: Duration = Duration::from_millis(320);
 
 /// A handle of the thread.
@@ -42,7 +42,7 @@ struct WatchState {
 }
 
 impl Watch {
-    /// Starts the thread. It calls `wake` at each check that finds a job waiting and fewer than `workers` jobs running.
+    /// Starts the thread. It calls `wake` if a check finds that a job waits and fewer than `workers` jobs run.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Watch {
         Ok(Self { state, thread: handle.thread().clone(), handle: Mutex::new(Some(handle)) })
     }
 
-    /// Turns the watch on if a job waits. To be called once a job counts as waiting, before or after it is spawned.
+    /// Turns the watch on if a job waits. To be called after a job was counted as waiting, before or after it is spawned.
     #[inline]
     pub(super) fn submitted(&self) {
         if self.state.queue.snapshot().waiting() > 0 && !self.is_on() {
@@ -88,7 +88,7 @@ impl Watch {
 /// The time between two checks, and what the last check found.
 struct Pace {
     every: Duration,
-    /// The queue's progress at the last wake-up, if there was one at the last check.
+    /// The queue's progress at the last check, if that check woke a thread.
     woken_at: Option<(Snapshot, usize)>,
 }
 

@@ -10,16 +10,16 @@
 //!   register, wait ◄──────────────── wait to write
 //! ```
 //!
-//! The first read comes before the socket is registered with the runtime. As a rule a connection's first request is there
-//! when it is accepted. So a connection that is answered and closed at once is never registered.
+//! The first read comes before the socket is registered with the runtime: usually the first request has arrived when its
+//! connection is accepted. So a connection that is answered and closed at once is never registered.
 //!
 //! The buffers belong to the thread, so an idle connection has none.
 //!
-//! Invariants: a task that waits is woken by its socket, its answer, its deadline or a shutdown. Bytes that are in the socket
-//! are read before a timeout is judged, also if the runtime has not reported them, for instance after the process was
-//! stopped.
+//! Invariants: a task that waits is woken by its socket, its answer, its deadline or a shutdown. When a deadline passes, the
+//! task first reads the bytes that are in the socket. After the process was stopped, the runtime may not have reported
+//! them.
 //!
-//! Cost: a read and a write for each batch of requests; a look at the clock for each wait.
+//! Cost: a read and a write for each batch of requests; a clock read for each wait.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -52,7 +52,7 @@ pub(crate) struct ConnectionTask<S: AsyncSocket> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Serving,
-    /// The last answer is sent. What the client still sends is discarded.
+    /// The last answer is sent. Bytes that the client still sends are discarded.
     Lingering,
 }
 
@@ -60,7 +60,7 @@ enum Mode {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitKind {
     None,
-    /// Waits for bytes, or for the service's answer.
+    /// Waits for bytes or for the service's answer. The number and the phase are those of [`Session::stage`].
     Session((u64, Phase)),
     /// Waits until the kernel takes more bytes.
     Write,
@@ -103,7 +103,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     pub(crate) fn reject(registry: &Arc<ConnectionRegistry<S>>, rejected: Admission<S>) -> Option<Self> {
         match rejected {
             Admission::Serve(entry) | Admission::Reject(entry) => {
-                // The task meets an error again when it reads.
+                // After an error, the task's read returns an error too.
                 let _ = entry.with_socket(|socket| send_rejection(&registry.server, socket));
                 Some(Self::lingering(Arc::clone(registry), entry))
             }
@@ -156,7 +156,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         Poll::Pending
     }
 
-    /// Does what the session wants next.
+    /// Takes the step that the session wants next.
     fn serve(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
         if self.server().shutdown.is_begun() && self.server().is_over() {
             return self.abandon();
@@ -194,9 +194,9 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         Progress::Continue
     }
 
-    /// Reads from the socket, and passes the bytes to the session, which calls the service.
+    /// Reads from the socket. Passes the bytes to the session, which calls the service.
     fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
-        // In a drain a connection that is idle, or skips a body, ends as soon as its socket is empty.
+        // In a drain, a connection that is idle or skips a body is closed as soon as its socket is empty.
         let last = phase.may_close() && self.server().shutdown.is_begun();
         let read = match self.entry.socket() {
             Some(socket) if !last => socket.poll_io(cx, Direction::Read, || receive(&self.entry, buffers)),
@@ -213,7 +213,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
         match self.wait_for(WaitKind::Session(self.session.stage())) {
             Deadline::Ahead => Progress::Wait,
-            // The runtime may not have reported yet what is in the socket.
+            // Bytes may be in the socket that the runtime has not reported.
             Deadline::Passed => match try_once(|| receive(&self.entry, buffers)) {
                 Poll::Ready(read) => self.take_input(read, buffers),
                 Poll::Pending => self.time_out(buffers),
@@ -246,7 +246,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
     }
 
-    /// Sends the session's output. The session keeps what the kernel does not take.
+    /// Sends the session's output. The session keeps the bytes that the kernel does not take.
     fn send(&mut self, buffers: &mut ThreadBuffers) {
         let out = buffers.scratch.out();
         if out.is_empty() {
@@ -259,11 +259,11 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         } else {
             Ok(0)
         };
-        // An error is met again when the rest is sent.
+        // After an error, sending the rest returns an error too.
         self.session.written(sent.unwrap_or(0), &mut buffers.scratch);
     }
 
-    /// Sends what the kernel did not take before. Returns false if the client is gone or reads too slowly.
+    /// Sends the bytes that the kernel did not take before. Returns false if the client is gone or reads too slowly.
     fn send_unsent(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let entry = Arc::clone(&self.entry);
         let (Ok(()), Some(socket)) = (entry.register(), entry.socket()) else { return Poll::Ready(false) };
@@ -275,7 +275,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
                 let count = net::send(socket, unsent, last)?;
                 Ok(Transfer { count, drained: count < unsent.len() })
             };
-            // After the deadline: the runtime may not have reported yet that the socket takes more.
+            // After the deadline the socket is tried once without the runtime, which may not have reported it as ready.
             let sent = if passed { try_once(attempt) } else { socket.poll_io(cx, Direction::Write, attempt) };
             match sent {
                 Poll::Ready(Ok(count)) if count > 0 => drop(self.session.advance(count)),
@@ -332,7 +332,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         Progress::Continue
     }
 
-    /// Discards what the client sends, until it closes or the linger timeout has passed.
+    /// Discards the client's bytes until the client closes or the linger timeout has passed.
     fn linger(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
         if self.server().is_over() {
             return Progress::End;
@@ -353,7 +353,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
     }
 
-    /// Gives the connection up. Past the shutdown's deadline, its request counts as cut.
+    /// Drops the session's request and output. After the shutdown's deadline, the request counts as cut.
     fn abandon(&mut self) -> Progress {
         if self.session.is_busy() && self.server().is_over() {
             self.registry.count_cut(&self.entry);
@@ -370,7 +370,8 @@ fn receive<S: AsyncSocket>(entry: &ConnectionEntry<S>, buffers: &mut ThreadBuffe
     Ok(Transfer { count, drained: count < buffers.input.len() && count > 0 })
 }
 
-/// Makes an attempt without asking the runtime. Pending if the attempt would block: then no waker is set.
+/// Makes one attempt, whether or not the runtime has reported the socket as ready. Returns `Pending`, and sets no waker, if
+/// the attempt would block.
 fn try_once(attempt: impl FnOnce() -> io::Result<Transfer>) -> Poll<io::Result<usize>> {
     match attempt() {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,

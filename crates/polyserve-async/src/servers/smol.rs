@@ -13,12 +13,12 @@
 //! task serves the connection until it closes (`connection_task.rs`; `tokio_tcp` and `tokio_per_core` use it too). The other parts
 //! are listed in `toolkit/mod.rs`.
 //!
-//! A thread without a task waits for sockets itself, one thread at a time. async-io has another thread, which starts with
-//! the first socket of a process, stays, and waits only if none of these does.
+//! A thread without a task waits for sockets, one thread at a time. async-io starts a thread of its own with the first
+//! socket of the process. That thread waits for sockets if no other thread does.
 //!
 //! Invariant: an idle connection holds no thread and no buffer.
 //!
-//! Cost: for a request a read, a write, a system call to wait anew, and the executor's one queue; for a connection an
+//! Cost: for a request a read, a write, a system call to wait again, and the executor's one queue; for a connection an
 //! accept, a task, and a registration with the kernel, unless the connection closes before it has to wait.
 //!
 //! Source: smol's documented way to several threads, without its macros. The published comparisons used async-std, which
@@ -110,7 +110,8 @@ impl Server for Smol {
 
 /// Accepts until a shutdown begins and its backlog is empty. Each connection becomes a task.
 ///
-/// An executor owns its tasks, so a task holds it weakly: an executor that its owner has dropped ends.
+/// The executor owns this task, so this task holds the executor weakly. Otherwise an executor that its owner drops would
+/// not end.
 async fn accept_loop(
     mut listener: AsyncListener<SmolSocket>,
     registry: Arc<ConnectionRegistry<SmolSocket>>,

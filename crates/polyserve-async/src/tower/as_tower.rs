@@ -1,7 +1,8 @@
 //! [`AsTower`]: a [`Service`] as a `tower::Service`.
 //!
-//! Invariant: it never fails, and a panic in the service is a 500. Cost: an allocation for the future, one for a body that
-//! came in several pieces, one for the answer's body.
+//! Invariant: it never fails, and a panic in the service is a 500.
+//!
+//! Cost: an allocation for the future, one for a request's body, one for the answer's body.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -28,8 +29,8 @@ use crate::types::{head, reply};
 /// It reads a request's body to its end, within a limit, and calls the service. The server around it is responsible for
 /// timeouts and for the validity of requests.
 ///
-/// A router that nests a service strips the path from the request and does not restore it. So the `Location: /1` of a
-/// new entity leads to the router's own `/1`. [`under`](Self::under) sets the path at which the service is nested.
+/// A router that nests a service removes the service's path from the request, and does not add it to the `Location` of the
+/// answer. [`under`](Self::under) sets that path, and it is then put before each `Location`.
 ///
 /// ```
 /// use polyserve_async::tower::AsTower;
@@ -104,7 +105,7 @@ impl AsTower {
         }
     }
 
-    /// Calls the service. `Err` is a deferred answer.
+    /// Calls the service. Returns `Err` with a future if the answer is deferred.
     pub(crate) fn call_with(
         &self,
         parts: &Parts,
@@ -119,7 +120,7 @@ impl AsTower {
         }
     }
 
-    /// Reads the body. `Err` is an answer that does not need the body.
+    /// Reads the body. Returns `Err` with an answer if the request is answered without its body.
     pub(crate) async fn read<B>(&self, parts: &Parts, body: B) -> Result<(Method, Vec<u8>), Reply>
     where
         B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
@@ -174,7 +175,7 @@ impl AsTower {
         method: Method,
         ask: impl FnOnce(&dyn Service, Head<'_>) -> Answer<Reply>,
     ) -> Answer<Reply> {
-        head::show(parts, |line, headers| {
+        head::convert(parts, |line, headers| {
             let head = Head { method, target: line.target, version: line.version, headers };
             let asked = catch_unwind(AssertUnwindSafe(|| ask(self.service.as_ref(), head)));
             asked.unwrap_or_else(|panic| Answer::Now(panicked(panic)))

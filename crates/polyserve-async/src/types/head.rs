@@ -14,8 +14,8 @@ use polyserve_core::{Headers, Version};
 /// Most requests have at most this many fields.
 const FEW: usize = 16;
 
-/// Calls `look` with a converted head. Fields past [`MAX_HEADERS`] are left out; the caller checks their number.
-pub(crate) fn show<T>(parts: &Parts, look: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> T {
+/// Calls `look` with the converted head. Fields past [`MAX_HEADERS`] are left out: the caller checks their number.
+pub(crate) fn convert<T>(parts: &Parts, look: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> T {
     let target = target(&parts.uri);
     let version = match parts.version {
         http::Version::HTTP_2 => Version::Http2,

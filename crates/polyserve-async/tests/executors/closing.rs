@@ -1,4 +1,4 @@
-//! What the executors promise beyond the executor kit when they close.
+//! Promises of these executors about closing, beyond those of the executor kit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};

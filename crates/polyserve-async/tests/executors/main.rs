@@ -1,4 +1,4 @@
-//! The executors in the executor kit, and what they promise beyond it.
+//! The executors, through the executor kit, and promises beyond the kit.
 #![cfg(all(feature = "tokio", feature = "smol", feature = "futures"))]
 
 mod closing;
@@ -68,8 +68,8 @@ fn threads_are_named() {
     }
 }
 
-/// If a thread of tokio spawns a task, tokio reserves the task for that thread, to run it next. So a job that waited for its
-/// own job waited for ever, although another thread was idle.
+/// A job that waited for a job of its own waited for ever, although another thread was idle: tokio reserves a task for the
+/// thread that spawned it.
 #[test]
 fn a_job_may_wait_for_a_job_of_its_own_if_another_worker_is_idle() {
     for executor in executors(&bounded(2, 8)) {
@@ -87,7 +87,7 @@ fn a_job_may_wait_for_a_job_of_its_own_if_another_worker_is_idle() {
     }
 }
 
-/// tokio forbids its threads to wait for a runtime's end. `close` and drop must work there too.
+/// On a thread of tokio's, waiting for a runtime's end panics. `close` and drop must work there too.
 #[test]
 fn an_executor_may_be_closed_and_dropped_by_a_task_of_a_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,4 +1,4 @@
-//! One of each executor, and receiving with a time limit.
+//! One executor of each strategy, and a receive with a time limit.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(super) fn bounded(workers: usize, queue: usize) -> TasksConfig {
     TasksConfig::new(workers).with(|c| c.queue = queue)
 }
 
-/// One of each.
+/// One executor of each strategy.
 pub(super) fn executors(config: &TasksConfig) -> [Arc<dyn Executor>; 4] {
     [
         Arc::new(TokioTasks::new(config.clone()).unwrap()),

@@ -1,10 +1,11 @@
 //! One connection, from accept to close: a future that polls hyper's connection.
 //!
-//! hyper parses, frames and encodes. Deadlines, the drain, sending, and readable errors are here.
+//! hyper parses, frames and encodes. This file has the deadlines, the drain and the close. After each poll of hyper it
+//! sends the output that hyper wrote.
 //!
 //! Invariants: whenever the future waits, it is woken by its socket, its answer, its deadline or a shutdown. hyper is not
-//! polled while its output waits for the client. A timeout is judged only after the socket was asked once more: a paused
-//! process loses no request that came in time.
+//! polled while its output waits for the client. When a deadline passes, the socket is first tried once more. So a process
+//! that was paused loses no request that had arrived in time.
 //!
 //! Cost: a read and a write for each batch of requests, a clock read for each wait. A connection that is idle for a second
 //! drops hyper's connection and its buffers.
@@ -74,7 +75,7 @@ pub(crate) struct HyperConnection<S: RequestHandler> {
     close: Option<Close>,
     /// The connection lingers.
     lingering: Option<Box<ConnectionTask<TokioSocket>>>,
-    /// The connection speaks HTTP/2, and this serves it.
+    /// Serves the connection if it speaks HTTP/2.
     http2: Option<BoxFuture<()>>,
     waker: Option<Waker>,
     low_water: LowWaterMark,
@@ -88,7 +89,7 @@ pub(crate) struct HyperConnection<S: RequestHandler> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Close {
     AtOnce,
-    /// The writing side is closed first. What the client still sends is discarded for a while.
+    /// The writing side is closed first. Bytes that the client still sends are discarded for a while.
     Linger,
 }
 
@@ -97,13 +98,13 @@ enum Close {
 enum WaitReason {
     Nothing,
     Stage(u64, Stage),
-    /// Idle for a while, without hyper.
+    /// Idle for longer than [`PARKED_AFTER`], without hyper's connection.
     Parked(u64),
-    /// Output waits for the client.
+    /// The kernel takes no more output.
     Write,
 }
 
-/// The idle time after which a connection drops hyper's connection and its buffers.
+/// The idle time after which hyper's connection and its buffers are dropped.
 const PARKED_AFTER: Duration = Duration::from_secs(1);
 
 /// The timeout of a wait without a limit.
@@ -194,12 +195,12 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
     }
 
-    /// Sends the bytes that hyper wrote. Waits for the same event as hyper.
+    /// Sends the bytes that hyper wrote. Then waits for the event that hyper waits for.
     fn after_poll(&mut self) -> Progress {
         let mut state = self.state.state();
         let events = state.take_events();
         if events.poll_again || (!events.input_drained && !events.output_full && state.is_reading()) {
-            return Progress::Continue; // the output may be sent together with the next one
+            return Progress::Continue; // the output is sent together with that of the next poll
         }
         let unsent = state.send(&self.state, false);
         if events.output_full || unsent.is_some() {
@@ -230,7 +231,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
     }
 
-    /// Ends the connection after hyper is done with it.
+    /// Decides how the connection is closed after hyper is done with it. Replaces an error that hyper has answered.
     fn finish(&mut self, result: hyper::Result<()>) {
         let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
         let mut state = self.state.state();
@@ -266,7 +267,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         self.send(true);
     }
 
-    /// Sends the collected output. What the kernel does not accept waits.
+    /// Sends the collected output. Bytes that the kernel does not take become unsent.
     fn send(&mut self, last: bool) {
         // While output waits, hyper is not polled, so nothing was collected since.
         if self.unsent.is_none() {
@@ -275,7 +276,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
     }
 
-    /// Waits until the deadline of `waiting`, which is set if the reason is new. Handles a deadline that has passed.
+    /// Waits for `waiting` until its deadline. A new reason sets a new deadline. If the deadline has passed, handles that.
     fn wait_for(&mut self, waiting: WaitReason, busy: bool) -> Progress {
         let now = Instant::now();
         let waiting = match (self.waiting, waiting) {
@@ -311,7 +312,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         Progress::Wait
     }
 
-    /// Asks the socket before a timeout is judged: after a pause of the process the runtime may not have reported it yet.
+    /// Tries the socket once more after a deadline: the runtime may not have reported it as ready.
     fn retry(&mut self) -> Progress {
         match &mut self.unsent {
             Some(unsent) => {
@@ -326,7 +327,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         Progress::Continue
     }
 
-    /// Drops hyper's part of the connection until something comes. The runtime still wakes this task.
+    /// Drops hyper's connection until bytes arrive. The runtime still wakes this task.
     fn park(&mut self, requests: u64) -> WaitReason {
         self.hyper = None;
         WaitReason::Parked(requests)
@@ -363,7 +364,7 @@ impl<S: RequestHandler> HyperConnection<S> {
             Stage::Body | Stage::Answer if !std::mem::replace(&mut self.state.state().timed_out, true) => {
                 Progress::Continue
             }
-            Stage::Body | Stage::Answer => self.abandon(), // the service ignores it
+            Stage::Body | Stage::Answer => self.abandon(), // the service has not answered since
             _ => Progress::End,
         }
     }

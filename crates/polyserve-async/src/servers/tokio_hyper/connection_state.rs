@@ -4,8 +4,10 @@
 //! hyper reports neither when a request begins nor when an answer is complete. Both are derived: the start from the bytes
 //! read (`request_scanner`), the end from the drop of the answer's body and the flush after it.
 //!
-//! Invariants: an answer's end is marked when hyper has handed over its last byte. While hyper is polled, the thread's
-//! buffers are here. Cost: an uncontended lock for each read, write, call and flush.
+//! Invariants: an answer's end is marked when hyper has written its last byte to the output. While hyper is polled, this
+//! state has the thread's buffers.
+//!
+//! Cost: an uncontended lock for each read, write, call and flush.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -26,13 +28,13 @@ pub(crate) struct HyperShared {
     pub(super) registry: Arc<ConnectionRegistry<TokioSocket>>,
     pub(super) builder: http1::Builder,
     pub(super) server_header: Option<HeaderValue>,
-    /// Serves a connection that begins with HTTP/2's preface, if HTTP/2 is on. The bytes were read before.
+    /// Serves a connection that begins with HTTP/2's preface. `None` if HTTP/2 is off.
     pub(super) http2: Option<Http2>,
     /// The number of answers after which a connection is closed.
     pub(super) max_requests: u64,
 }
 
-/// Serves a connection over HTTP/2.
+/// Serves a connection over HTTP/2. The bytes were read before.
 pub(super) type Http2 = Box<dyn Fn(Arc<ConnectionState>, Bytes) -> BoxFuture<()> + Send + Sync>;
 
 /// The stage of a connection's present request.
@@ -44,11 +46,11 @@ pub(super) enum Stage {
     Head,
     /// The body is awaited.
     Body,
-    /// The service has the request.
+    /// The service's answer is awaited.
     Answer,
     /// The answer has begun.
     Sending,
-    /// The answer is in the output. The next request may have begun.
+    /// The output has the whole answer. The next request may have begun.
     Done,
 }
 
@@ -69,7 +71,7 @@ pub(crate) struct ConnectionState {
 /// The part of a connection's state that changes.
 pub(super) struct RequestState {
     pub(super) stage: Stage,
-    /// The number of requests that hyper has handed to the service.
+    /// The number of requests that hyper has passed to the service's adapter.
     pub(super) requests: u64,
     pub(super) buffers: Option<Box<HyperBuffers>>,
     pub(super) scanner: RequestScanner,
@@ -77,10 +79,10 @@ pub(super) struct RequestState {
     last_read: usize,
     /// The position of the scanner before the last read.
     before_read: Position,
-    /// The number of answers of which hyper has the last byte, and which are not marked as complete in the output.
+    /// The number of answers whose last byte hyper has and whose end is not marked in the output.
     unmarked_ends: u32,
     pub(super) events: PollEvents,
-    /// The next read asks the kernel, whatever the runtime knows.
+    /// The next read tries the socket even if the runtime has not reported it as ready.
     pub(super) must_read: bool,
     /// hyper has tried to read bytes that the scanner withholds.
     pub(super) reads_withheld: bool,
@@ -88,14 +90,14 @@ pub(super) struct RequestState {
     pub(super) input_ended: bool,
     /// The present stage has timed out. The adapter answers at its next poll.
     pub(super) timed_out: bool,
-    /// The client expects the connection to stay open, or its request was refused: the close must linger.
+    /// The close must linger: the client expects the connection to stay open, or its request was refused.
     pub(super) must_linger: bool,
-    /// Bytes of the body that are missing before the service is called. Zero if that is not known, or if the service reads
-    /// the body itself.
+    /// The number of bytes of the body that must still arrive before the service is called. Zero if it is unknown, or if the
+    /// service reads the body itself.
     pub(super) missing_bytes: u64,
-    /// The service has the body of the request, and hyper has not read its end.
+    /// The service reads the request's body, and the body is not complete.
     pub(super) body_is_open: bool,
-    /// A part of the present answer may have been sent.
+    /// A part of the present answer may have been sent, so the answer cannot be replaced.
     pub(super) partly_sent: bool,
     /// The client left during the present request. The answer is not sent.
     pub(super) client_left: bool,
@@ -111,7 +113,7 @@ pub(super) struct PollEvents {
     pub(super) input_drained: bool,
     /// A read after the shutdown had begun found the socket empty. So the connection may be closed.
     pub(super) may_close: bool,
-    /// hyper could not write all of its output.
+    /// The output had no room for all bytes of hyper.
     pub(super) output_full: bool,
     /// A request was answered before its body was complete. hyper must be polled again to notice that.
     pub(super) poll_again: bool,
@@ -151,18 +153,18 @@ impl ConnectionState {
         &self.shared.registry.server
     }
 
-    /// Whether a shutdown has begun and no byte after the present request was read. Its answer is then the last one.
+    /// Whether the present request's answer is the last one: a shutdown has begun, and no byte after the request was read.
     pub(super) fn is_last(&self) -> bool {
         self.server().shutdown.is_begun() && self.state().nothing_follows()
     }
 
-    /// Counts an answer when hyper has its last byte.
+    /// Counts an answer whose last byte hyper has.
     pub(super) fn end_answer(&self) {
         self.state().unmarked_ends += 1;
     }
 
-    /// Lends the thread's buffers to the connection during `serve`. If a service serves another connection on the same
-    /// thread meanwhile, that connection makes its own buffers.
+    /// Lends the thread's buffers to the connection during `serve`. A connection that is served inside that call, on the same
+    /// thread, allocates its own buffers.
     pub(super) fn with_buffers<T>(&self, serve: impl FnOnce() -> T) -> T {
         self.state().buffers = output::take_buffers();
         let served = serve();
@@ -201,7 +203,7 @@ impl RequestState {
         std::mem::take(&mut self.events)
     }
 
-    /// Whether all that was read belongs to requests that hyper has handed over.
+    /// Whether every byte that was read belongs to a request that hyper has passed on.
     fn nothing_follows(&self) -> bool {
         let position = self.scanner.position();
         position.is_between_requests && position.heads == self.requests
@@ -212,7 +214,8 @@ impl RequestState {
         self.scanner.refusal().filter(|_| self.reads_withheld && self.scanner.position().is_between_requests)
     }
 
-    /// The bytes of a request that hyper refused, from its start, if they are at hand. `left` is what hyper did not use.
+    /// Returns the bytes of the request that hyper refused, from its start, if they are still in memory. `left` has the bytes
+    /// that hyper did not use.
     pub(super) fn refused_bytes<'a>(&'a self, left: &'a [u8]) -> Option<&'a [u8]> {
         let Position { heads, start, is_between_requests, .. } = self.before_read;
         if is_between_requests && self.last_read > 0 {
@@ -229,7 +232,7 @@ impl RequestState {
         self.scanner.is_head_method(self.requests.saturating_add(1))
     }
 
-    /// Whether only the start of HTTP/2 was read. `left` is what hyper did not use.
+    /// Whether the bytes that were read are the start of HTTP/2's preface. `left` has the bytes that hyper did not use.
     pub(super) fn begins_with_preface(&self, left: &[u8]) -> bool {
         const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         let start = left.get(..PREFACE.len()).unwrap_or(left);
@@ -242,7 +245,7 @@ impl RequestState {
         matches!(self.stage, Stage::Idle | Stage::Head | Stage::Done) && !self.body_is_open
     }
 
-    /// Marks the ends of the complete answers in the output, after hyper has handed over all its bytes.
+    /// Marks the ends of complete answers in the output. Called when hyper flushes, so the output has all their bytes.
     pub(super) fn mark_ends(&mut self) {
         if self.unmarked_ends > 0 {
             let unmarked_ends = std::mem::take(&mut self.unmarked_ends);
@@ -258,13 +261,13 @@ impl RequestState {
         }
     }
 
-    /// The stage after an answer, when hyper has read all that there is.
+    /// Sets and returns the stage after an answer. Called when hyper has found the socket empty.
     pub(super) fn after_answer(&mut self) -> Stage {
         self.stage = if self.nothing_follows() { Stage::Idle } else { Stage::Head };
         self.stage
     }
 
-    /// Sends what the kernel accepts, and returns the rest. An error will occur again when the rest is sent.
+    /// Sends the bytes that the kernel takes, and returns the rest. After an error, sending the rest returns an error too.
     pub(super) fn send(&mut self, connection: &ConnectionState, last: bool) -> Option<Box<Output>> {
         let output = &mut self.buffers.as_mut()?.output;
         self.partly_sent |= output.is_partial();

@@ -1,7 +1,7 @@
-//! Errors that hyper answers by itself, in the form of the contract.
+//! Answers to requests that hyper refuses.
 //!
-//! The parser and the validator of this project's codec judge the bytes that hyper refused. Their answer replaces hyper's
-//! empty one. If those bytes are not at hand, the answer has hyper's status.
+//! hyper answers them with an empty response. This project's codec decodes the bytes that hyper refused, and its answer
+//! replaces that of hyper. If these bytes are not in memory any more, the answer has hyper's status.
 
 use polyserve_core::http1::decode::{self, Decoded, Framing, Parsed, Refusal};
 use polyserve_core::http1::encode::{self, AnswerHead};
@@ -15,7 +15,7 @@ pub(super) const TOO_LARGE: Refusal =
 
 const UNKNOWN: &str = "The request's head, or what it says of its body, is not valid.";
 
-/// Replaces the last answer, which hyper gave. `left` is what hyper did not use.
+/// Replaces the last answer, which is hyper's. `left` has the bytes that hyper did not use.
 pub(super) fn replace(state: &mut RequestState, shared: &HyperShared, left: &[u8]) {
     let status = state.buffers().output.discard_incomplete().and_then(Status::new).unwrap_or(Status::BAD_REQUEST);
     let limits = &shared.registry.server.env.limits;
@@ -52,7 +52,7 @@ pub(super) fn late_head(state: &mut RequestState, shared: &HyperShared) {
     refuse(state, shared, refusal, Some(head_only));
 }
 
-/// Replaces an answer that has begun, if the request's body was refused meanwhile. No byte of the answer was sent.
+/// Replaces an answer that has begun, because the request's body was refused since. No byte of the answer was sent.
 #[cfg(feature = "tower")]
 pub(super) fn replace_begun(state: &mut RequestState, shared: &HyperShared) {
     if let Some(refusal) = state.body_refusal.take() {
@@ -61,7 +61,7 @@ pub(super) fn replace_begun(state: &mut RequestState, shared: &HyperShared) {
     }
 }
 
-/// `head_only`: whether the request was HEAD. If that is not known, the answer has no body.
+/// Writes an error to the output. `head_only`: whether the method is HEAD. If it is unknown, the answer has no body.
 fn refuse(state: &mut RequestState, shared: &HyperShared, refusal: Refusal, head_only: Option<bool>) {
     let reply = match head_only {
         Some(_) => Reply::problem(refusal.status, refusal.detail),

@@ -1,11 +1,11 @@
 //! HTTP/2 with prior knowledge: a connection is a future that polls hyper's, and its streams are tasks.
 //!
-//! Socket, output and drain are those of HTTP/1. A stream's deadlines are timers of this project's timer thread, created
-//! only if the stream has to wait.
+//! Sockets, output and the drain work as for HTTP/1. A stream that has to wait creates a timer of this project's timer
+//! thread.
 //!
 //! Invariants: a connection has at most [`STREAMS`] requests at a time. A drain sends GOAWAY, serves the requests that
-//! have begun, and closes idle connections. An answer counts once its last byte is in the kernel. A client that takes no
-//! byte of any waiting answer for the write timeout loses the connection.
+//! have begun, and closes idle connections. An answer counts once its last byte is in the kernel. If a client
+//! takes no byte of its waiting answers for the write timeout, its connection is closed.
 //!
 //! Cost: a task and two allocations for each stream, a clock read for each frame of an answer.
 //!
@@ -107,7 +107,8 @@ enum Http2State {
 /// The reason for a deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http2Wait {
-    /// A stream has its own deadlines until its answer is there. Then the client has to take it.
+    /// Requests are open. A request has its own timers until its answer is complete. Then the client must take the answer
+    /// within the write timeout.
     Streams,
     Idle,
     /// GOAWAY was sent, and no request is open.
@@ -115,7 +116,7 @@ enum Http2Wait {
     Written,
 }
 
-/// hyper's connection. Hides its type parameters.
+/// hyper's connection, without its type parameters.
 trait HyperHttp2: Future<Output = hyper::Result<()>> + Unpin + Send {
     fn leave(&mut self);
 }
@@ -286,7 +287,7 @@ async fn within<T>(time: Duration, future: impl Future<Output = T>) -> Option<T>
     .await
 }
 
-/// The service, with a count of the threads inside it.
+/// The service, which counts the threads that run its code.
 struct TrackedService(Arc<Streams>);
 
 struct ServiceCallCount<'a>(&'a Streams);

@@ -1,9 +1,10 @@
 //! The socket, as hyper reads and writes it, and its low-water mark.
 //!
-//! Output is collected in the thread's buffer, up to [`OUTPUT_BOUND`], and is sent after hyper was polled. So pipelined
-//! answers are sent together, and a client that does not read has at most that many bytes waiting. The first read is tried
-//! before the runtime watches the socket: usually a request is there when its connection is accepted, and a connection
-//! that is closed after one answer is never registered.
+//! Writing collects the output in the thread's buffer, up to [`OUTPUT_BOUND`]. The connection sends it after it has polled
+//! hyper. So pipelined answers are sent together, and the memory for a client that does not read is bounded.
+//!
+//! The first read comes before the socket is registered with the runtime: usually the first request has arrived when its
+//! connection is accepted. So a connection that is closed after one answer is never registered.
 //!
 //! Invariant: hyper gets no byte that the scanner withholds; its next read is an error.
 
@@ -72,8 +73,10 @@ impl Read for HyperIo {
     }
 }
 
-/// Reads from the socket. `must_read`: asks the kernel even if the runtime has not reported the socket as readable.
-/// `closes_if_empty`: the connection ends if there is nothing, so the runtime need not watch the socket.
+/// Reads from the socket.
+///
+/// `must_read`: tries the socket even if the runtime has not reported it as ready. `closes_if_empty`: the connection is
+/// closed if the socket is empty, so the socket need not be registered.
 fn receive(
     connection: &ConnectionState,
     cx: &mut Context<'_>,
@@ -113,7 +116,7 @@ impl Write for HyperIo {
             state.partly_sent |= state.buffers().output.is_partial();
             state.buffers().output.try_send(&self.connection.entry, self.connection.server(), false);
             if is_full(state) {
-                state.events.output_full = true; // the connection's future sends, and then polls hyper again
+                state.events.output_full = true; // the connection sends, and then polls hyper again
                 return Poll::Pending;
             }
         }
@@ -132,23 +135,26 @@ impl Write for HyperIo {
     }
 }
 
-/// The highest mark. A receive buffer holds more than this, and a body that comes fast is read while it comes.
+/// The highest mark. A receive buffer has room for more bytes, so a long body is read in parts while it arrives.
 const HIGHEST: u64 = 16 * 1024;
 
 /// The mark of a new socket.
 const LOWEST: u64 = 1;
 
-/// The low-water mark of a socket: the number of bytes that must be there before the connection's task is woken.
+/// The low-water mark of a socket: the number of bytes that must have arrived before the connection's task is woken.
 ///
-/// While the task waits for a body of known length, parts of the body are of no use. The mark is then the number of
-/// missing bytes, and the kernel keeps the parts. A wake-up is expensive if the connection's memory was not used for a
-/// second: hyper's connection covers four or five pages. The end of the input and errors wake the task anyway.
+/// A task that waits for a body of known length cannot use a part of the body. So the mark is the number of missing bytes,
+/// and the parts stay in the kernel. A wake-up is expensive if the connection's memory was not used for a second: hyper's
+/// connection covers four or five pages. The end of the input and errors wake the task in any case.
 ///
-/// Invariants: when hyper waits for the socket, the mark is at most what hyper has yet to read of the present request.
-/// hyper reads from the socket only after it has handed on all that it read before. So the bytes that the service misses
-/// are in the kernel or still to come. If hyper has not read, the mark may be an older one. Then hyper wakes itself and
-/// reads, the mark is set again, and the kernel checks at that moment whether enough is there. In every other wait the
-/// mark is 1.
+/// Invariant: when hyper waits for the socket, the mark is at most the number of bytes of the present request that hyper
+/// has not read. Otherwise the task could sleep although the whole request has arrived.
+///
+/// * The mark is set after a read that found the socket empty. hyper reads only after it has passed on all bytes that it
+///   read before. So all missing bytes are still to come.
+/// * If hyper did not read in its last poll, the mark may be that of an earlier wait. In this case hyper wakes itself and
+///   reads. Then the mark is set again, and the kernel checks whether enough bytes have arrived.
+/// * In every other wait the mark is 1.
 ///
 /// Cost: two system calls for a body that is awaited, none for a body that comes with its head.
 pub(super) struct LowWaterMark(u64);
@@ -159,17 +165,17 @@ impl LowWaterMark {
         Self(LOWEST)
     }
 
-    /// Wakes the task when `missing` bytes are there, or [`HIGHEST`] bytes.
+    /// Sets the mark: the task is woken when `missing` bytes have arrived, or [`HIGHEST`] if that is less.
     pub(super) fn await_bytes(&mut self, connection: &ConnectionState, missing: u64) {
         let mark = missing.clamp(LOWEST, HIGHEST);
-        // It fails only if the socket is gone. hyper's next read then returns the error.
+        // It fails only if the socket is closed. hyper's next read then returns an error.
         let set = || connection.entry.with_socket(|socket| net::set_receive_low_water(socket, mark as usize));
         if self.0 != mark && set().is_ok() {
             self.0 = mark;
         }
     }
 
-    /// Wakes the task for any byte.
+    /// Sets the mark to 1: any byte wakes the task.
     pub(super) fn lower(&mut self, connection: &ConnectionState) {
         self.await_bytes(connection, LOWEST);
     }

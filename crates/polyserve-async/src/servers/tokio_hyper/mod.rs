@@ -27,10 +27,12 @@
 //!
 //! Invariant: an idle connection occupies no thread, and after a second it holds no buffer of hyper's.
 //!
-//! Cost: hyper's, plus a scan of the head, its validation and a copy of the answer. A read and a write for each batch of
+//! Cost: that of hyper, plus a scan of the head, its validation and a copy of the answer. A read and a write for each batch of
 //! requests. A body of known length that is awaited costs two more system calls, and wakes no task before it is complete
-//! or 16 KiB have arrived. The allocator keeps the memory of connections that were busy in the same second: the resident
-//! memory stays at about 10 KiB for each (measured on glibc; 1.8 KiB for each connection that came later).
+//! or 16 KiB have arrived.
+//!
+//! Memory: an idle connection takes 1.8 KiB. If many connections were busy in the same second, glibc's allocator keeps
+//! their memory: about 10 KiB for each.
 //!
 //! Deviations from the contract, which the kit expects: a bare LF ends a line of a head; a `Content-Length` together with
 //! `Transfer-Encoding: chunked` is ignored.
@@ -104,7 +106,8 @@ pub struct TokioHyper {
 }
 
 impl TokioHyper {
-    /// A server that starts a runtime for each run. `workers` is the number of its threads; default: the available cores.
+    /// A server with a runtime of its own for each run. `workers` is the number of its threads, by default the number of
+    /// available cores.
     ///
     /// # Errors
     ///
@@ -115,9 +118,11 @@ impl TokioHyper {
         Ok(Self::of(config, None))
     }
 
-    /// A server on an existing runtime. The runtime must have its I/O enabled, else `serve` fails, and must outlive the
-    /// runs. End a run by awaiting [`Running::drained`]. [`Running::shutdown`] blocks: call it on a thread of that runtime
-    /// only if other threads can do the work.
+    /// A server on the runtime of the caller. The runtime must have I/O enabled, else `serve` fails, and must outlive the
+    /// runs.
+    ///
+    /// Await [`Running::drained`] to end a run. [`Running::shutdown`] blocks its thread: call it on a thread of that
+    /// runtime only if other threads are left to run the tasks.
     ///
     /// # Errors
     ///
@@ -143,7 +148,7 @@ impl TokioHyper {
         }
     }
 
-    /// Also serves HTTP/2 without encryption, to clients with prior knowledge: they begin with HTTP/2's preface.
+    /// Also serves HTTP/2 without encryption, to clients that begin with its preface ("prior knowledge").
     #[cfg(feature = "http2")]
     #[must_use]
     pub fn with_http2(mut self) -> Self {
@@ -151,8 +156,8 @@ impl TokioHyper {
         self
     }
 
-    /// Serves a `tower::Service`, for example an axum `Router`, with the limits, timeouts, drain and counts of every server
-    /// here. Bodies stream in both directions. Upgrades are refused. The answer timeout ends with the answer's head.
+    /// Serves a `tower::Service`, for example an axum `Router`, with the limits, timeouts, drain and counts of the other
+    /// servers. Bodies stream in both directions. Upgrades are refused. The answer timeout applies until the answer's head.
     ///
     /// # Errors
     ///
@@ -189,7 +194,7 @@ impl TokioHyper {
         None
     }
 
-    /// Serves with the handler that `handler` makes for each connection.
+    /// Serves requests with a handler for each connection, which `handler` makes.
     fn serve_with<A: RequestHandler>(
         &self,
         addr: SocketAddr,

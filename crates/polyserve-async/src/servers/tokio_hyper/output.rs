@@ -16,10 +16,10 @@ use crate::servers::toolkit::{AsyncSocket as _, ConnectionEntry, Direction, Toki
 /// The number of bytes of one read.
 const INPUT: usize = 32 * 1024;
 
-/// A larger output buffer is freed after use.
+/// An output buffer with a larger capacity is freed after use.
 const KEPT_CAPACITY: usize = 256 * 1024;
 
-/// Answers that have not been sent, and where each of them ends.
+/// Answers that have not been sent, and the position at which each of them ends.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
@@ -27,14 +27,14 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Marks the end of this many answers.
+    /// Marks the end of `answers` answers.
     pub(super) fn mark_ends(&mut self, answers: u32) {
         for _ in 0..answers {
             self.ends.push(self.bytes.len());
         }
     }
 
-    /// Removes what follows the last complete answer. Returns its status if it is the head of an answer.
+    /// Removes the bytes after the last complete answer. If they begin with a status line, returns its status.
     pub(super) fn discard_incomplete(&mut self) -> Option<u16> {
         let whole = self.ends.last().copied().unwrap_or(0);
         let code = self.bytes.get(whole..)?.get(9..12)?;
@@ -52,12 +52,13 @@ impl Output {
         self.bytes.is_empty()
     }
 
-    /// Whether a part of an answer follows the last complete one.
+    /// Whether a part of an answer follows the last complete answer.
     pub(super) fn is_partial(&self) -> bool {
         self.bytes.len() > self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Sends what the kernel accepts, and counts the answers in it. An error will occur again when the rest is sent.
+    /// Sends the bytes that the kernel takes, and counts the answers that are complete with them. After an error, sending the
+    /// rest returns an error too.
     pub(super) fn try_send(&mut self, entry: &ConnectionEntry<TokioSocket>, server: &ServerState, last: bool) {
         if !self.is_empty()
             && let Ok(answered) = entry.with_socket(|socket| self.send(socket, last))
@@ -66,13 +67,13 @@ impl Output {
         }
     }
 
-    /// Sends what the kernel accepts. Returns the number of answers that are complete with it.
+    /// Sends the bytes that the kernel takes. Returns the number of answers that are complete with them.
     pub(super) fn send(&mut self, socket: BorrowedFd<'_>, last: bool) -> std::io::Result<u64> {
         let count = net::send(socket, &self.bytes, last)?;
         Ok(self.advance(count))
     }
 
-    /// Sends the rest, each time the kernel accepts more. Returns false if the client is gone.
+    /// Sends all bytes. Waits while the kernel takes no more. Returns false if the client is gone.
     pub(super) fn poll_send(
         &mut self,
         entry: &ConnectionEntry<TokioSocket>,
@@ -144,12 +145,12 @@ thread_local! {
     static BUFFERS: Cell<Option<Box<HyperBuffers>>> = const { Cell::new(None) };
 }
 
-/// Takes the thread's buffers, if they are not in use.
+/// Takes the thread's buffers. `None` if they are in use or do not exist yet.
 pub(super) fn take_buffers() -> Option<Box<HyperBuffers>> {
     BUFFERS.take()
 }
 
-/// Gives the buffers back to the thread. Drops the output that a closed connection left in them.
+/// Returns the buffers to the thread, without the output that a closed connection left in them.
 pub(super) fn keep_buffers(mut buffers: Option<Box<HyperBuffers>>) {
     if let Some(buffers) = &mut buffers {
         buffers.output.clear();

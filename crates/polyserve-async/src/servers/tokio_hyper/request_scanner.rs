@@ -6,9 +6,9 @@
 //! The scanner reads the same bytes before hyper does. It finds the ends of heads and bodies, checks chunked bodies with
 //! the decoder of this project's codec, and counts empty lines.
 //!
-//! Invariant: for heads that hyper accepts, scanner and hyper find the same boundaries. A head ends with the first empty
-//! line; a line ends with LF or CRLF, as in hyper's parser; `Transfer-Encoding` wins over `Content-Length`. For heads that
-//! hyper refuses, the scanner's state does not matter: the connection ends.
+//! Invariant: for heads that hyper accepts, the scanner and hyper find the same boundaries. A head ends with the first empty
+//! line. A line ends with LF or CRLF. With `Transfer-Encoding`, a `Content-Length` is ignored. For heads that hyper refuses,
+//! the scanner's state does not matter, because the connection ends.
 //!
 //! Cost: one `memchr` for each line of a head. A chunked body is copied once into a buffer that is dropped.
 
@@ -24,10 +24,10 @@ pub(super) struct RequestScanner {
     part: Part,
     /// The head in progress has a request line.
     has_request_line: bool,
-    /// That request line, or the last one, begins with `HEAD `.
+    /// The latest request line begins with `HEAD `.
     is_head_method: bool,
     is_chunked: bool,
-    /// The largest value if the field has more digits than hyper accepts.
+    /// `u64::MAX` if the number is larger.
     content_length: u64,
     /// The number of empty lines before the request line that is expected.
     empty_lines: u8,
@@ -35,9 +35,9 @@ pub(super) struct RequestScanner {
     partial: Vec<u8>,
     /// The number of complete heads.
     heads: u64,
-    /// The first request with `#` in its request line, counted from 1. hyper drops a fragment.
+    /// The number of the first request with `#` in its request line, counted from 1. hyper drops a fragment.
     with_fragment: Option<u64>,
-    /// Bytes scanned.
+    /// The number of bytes scanned.
     total: u64,
     /// The value of `total` at the start of the present request.
     start: u64,
@@ -57,16 +57,16 @@ enum Part {
     Chunked(Box<Chunked>),
 }
 
-/// A position of the scanner.
+/// The position of a scanner.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
     /// The number of complete heads.
     pub(super) heads: u64,
     /// The number of bytes before the present request.
     pub(super) start: u64,
-    /// The number of bytes.
+    /// The number of bytes scanned.
     pub(super) total: u64,
-    /// Whether no request was in progress.
+    /// No request is in progress. An empty line before a request may be.
     pub(super) is_between_requests: bool,
 }
 
@@ -104,7 +104,7 @@ impl RequestScanner {
 
     fn scan_line(&mut self, bytes: &[u8], limits: &Limits) -> usize {
         let Some(end) = memchr(b'\n', bytes) else {
-            // hyper refuses a longer head.
+            // A longer line need not be kept: hyper refuses it.
             if self.partial.len() <= limits.max_head {
                 self.partial.extend_from_slice(bytes);
             }
@@ -170,7 +170,8 @@ impl RequestScanner {
         }
     }
 
-    /// Returns the offset of request number `number`, counted from 0. `bytes` must begin at the start of a request.
+    /// Returns the offset of request number `number` in `bytes`, counted from 0. `bytes` must begin with the start of a
+    /// request.
     pub(super) fn start_of(bytes: &[u8], number: u64) -> Option<usize> {
         let unlimited = Limits { max_head: usize::MAX, max_headers: usize::MAX, max_body: usize::MAX };
         let mut scanner = Self::default();
@@ -197,12 +198,12 @@ impl RequestScanner {
         matches!(self.part, Part::Body(remaining) if remaining > u64::MAX / 2)
     }
 
-    /// Whether the target of request number `number`, counted from 1, has a fragment. Known for the first such request.
+    /// Whether request number `number`, counted from 1, is the first one whose target has a fragment.
     pub(super) fn has_fragment(&self, number: u64) -> bool {
         self.with_fragment == Some(number)
     }
 
-    /// The present position.
+    /// Returns the present position.
     pub(super) fn position(&self) -> Position {
         let is_blank = !self.has_request_line && matches!(self.partial[..], [] | [b'\r']);
         let is_between_requests = is_blank && matches!(self.part, Part::Head);

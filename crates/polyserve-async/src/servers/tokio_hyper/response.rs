@@ -1,7 +1,7 @@
-//! A response, as hyper takes it: the head, and a body that reports its end.
+//! A response, as hyper takes it: a head, and a body that notes when hyper has its last byte.
 //!
-//! A service writes into the thread's spare buffer. hyper copies the buffer behind the head and drops it, which returns it to
-//! the thread. Cost: no allocation for a body that is written in place; one for a body of several pieces.
+//! A service writes into the thread's spare buffer. hyper copies the buffer into the output, after the head, and drops it.
+//! The drop returns the buffer to the thread. Cost: no allocation for a body that is written in place; one for a body of several pieces.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ pub(super) fn head(shared: &HyperShared, reply: Reply, close: bool, mut headers:
     parts.headers = headers;
     let reason = reply.status().reason();
     if parts.status.canonical_reason() != Some(reason) {
-        parts.extensions.insert(ReasonPhrase::from_static(reason.as_bytes())); // http has those of older RFCs
+        parts.extensions.insert(ReasonPhrase::from_static(reason.as_bytes())); // the http crate has the names of older RFCs
     }
     (parts, reply.into_body())
 }
@@ -45,22 +45,22 @@ pub(super) fn finish(shared: &HyperShared, headers: &mut HeaderMap, close: bool)
     }
 }
 
-/// The size of a piece of a large body. hyper copies a piece behind the head, so no copy is larger.
+/// The maximum size of a piece of a body. hyper copies each piece into the output, so this bounds the copy.
 pub(super) const PIECE: usize = 64 * 1024;
 
-/// A larger spare buffer is freed.
+/// A spare buffer with a larger capacity is freed.
 const KEPT_CAPACITY: usize = 256 * 1024;
 
 thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Takes the thread's spare buffer, which is empty. To be returned by [`keep_spare`].
+/// Takes the thread's spare buffer, which is empty. [`keep_spare`] returns it.
 pub(super) fn take_spare() -> Vec<u8> {
     SPARE.take()
 }
 
-/// Keeps `buffer` as the thread's spare buffer.
+/// Clears `buffer`, and makes it the thread's spare buffer.
 pub(super) fn keep_spare(mut buffer: Vec<u8>) {
     if buffer.capacity() <= KEPT_CAPACITY {
         buffer.clear();
@@ -70,9 +70,9 @@ pub(super) fn keep_spare(mut buffer: Vec<u8>) {
 
 /// A complete body.
 pub(crate) enum FullBody {
-    /// In a buffer that was the thread's spare buffer.
+    /// A buffer that becomes the thread's spare buffer after use.
     Buffer(Vec<u8>),
-    /// In other memory.
+    /// Other memory.
     Shared(Bytes),
 }
 
@@ -84,7 +84,7 @@ impl FullBody {
         }
     }
 
-    /// The next piece, at most [`PIECE`] bytes.
+    /// Takes the next piece, of at most [`PIECE`] bytes.
     fn next(&mut self) -> Option<BodyPiece> {
         if self.len() == 0 {
             return None;
@@ -155,7 +155,7 @@ impl Drop for BodyPiece {
     }
 }
 
-/// A body that reports to its connection when hyper drops it: hyper then has its last byte.
+/// A body that notes in its connection when hyper drops it. hyper then has the body's last byte.
 pub(crate) struct TrackedBody<B> {
     connection: Arc<ConnectionState>,
     body: B,

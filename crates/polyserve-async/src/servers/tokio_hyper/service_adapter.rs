@@ -1,9 +1,9 @@
-//! A [`Service`](polyserve_core::Service), as hyper calls it: after the body is complete.
+//! A [`Service`](polyserve_core::Service), as hyper calls it. The service is called when the body is complete.
 //!
-//! Requests that hyper accepts and the contract does not are refused here.
+//! Requests that hyper accepts and the contract forbids are refused here.
 //!
-//! Invariant: a request that is answered before its body is complete closes the connection. Cost: an answer that is there
-//! now reuses the request's header map, so it allocates nothing.
+//! Invariant: a request that is answered before its body is complete closes the connection. Cost: nothing is
+//! allocated for an answer that is not deferred. It reuses the request's header map.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -84,7 +84,7 @@ struct PendingRequest {
     head_shown: bool,
 }
 
-/// The part of a body that has come.
+/// The part of a body that has arrived.
 enum BodyBuffer {
     Empty,
     Single(Bytes),
@@ -143,7 +143,7 @@ impl ServiceFuture {
     /// Handles a request without a body. Its head is converted once, for the validation and for the service.
     fn validate_and_call(&mut self, mut parts: Parts) {
         let mut in_place = response::take_spare();
-        let asked = head::show(&parts, |line, headers| {
+        let asked = head::convert(&parts, |line, headers| {
             let valid = validate_head(&self.connection, &parts, &line, headers, true)?;
             let head = complete_head(valid.method, line.target, line.version, headers);
             Ok((valid.is_last, self.catch_call(Request { head, body: &[] }, &mut in_place)))
@@ -164,7 +164,7 @@ impl ServiceFuture {
     /// Handles a request with its complete body.
     fn call_service(&mut self, mut parts: Parts, method: Method, body: &[u8]) {
         let mut in_place = response::take_spare();
-        let answer = head::show(&parts, |line, headers| {
+        let answer = head::convert(&parts, |line, headers| {
             let head = complete_head(method, line.target, line.version, headers);
             self.catch_call(Request { head, body }, &mut in_place)
         });
@@ -180,7 +180,7 @@ impl ServiceFuture {
         answer
     }
 
-    /// Continues with the result of the service. Reuses the map `headers`.
+    /// Continues with the result of the service. Reuses the map `headers` for the answer.
     fn take(&mut self, answer: thread::Result<Answer<Reply>>, in_place: Vec<u8>, mut headers: HeaderMap) {
         headers.clear();
         match answer {
@@ -204,8 +204,8 @@ impl ServiceFuture {
         });
         let limit = self.connection.server().env.limits.max_body as u64;
         let too_large = matches!(valid.framing, Framing::Length(length) if length > limit);
-        // A client that waits for `100 Continue` gets the refusal instead. A chunked body may be malformed: the refusal of
-        // the head comes first.
+        // These requests are refused by their head, if at all, before hyper reads the body. So a client that waits for
+        // `100 Continue` gets the refusal instead, and a malformed chunked body does not change the answer.
         if too_large || valid.expects_continue || valid.framing == Framing::Chunked {
             let refused = self
                 .call_head(&mut pending)
@@ -223,7 +223,7 @@ impl ServiceFuture {
         pending.head_shown = true;
         let service = &self.connection.server().env.service;
         self.connection.entry.set_calling(true);
-        let refused = head::show(&pending.parts, |line, headers| {
+        let refused = head::convert(&pending.parts, |line, headers| {
             let head = complete_head(pending.method, line.target, line.version, headers);
             catch_unwind(AssertUnwindSafe(|| service.head(&head)))
         });
@@ -231,7 +231,7 @@ impl ServiceFuture {
         refused.unwrap_or_else(|panic| Some(panicked(panic)))
     }
 
-    /// Answers before the body is complete. Where the request ends is then unknown, so the connection is closed.
+    /// Answers before the body is complete. The end of the request is then unknown, so the connection is closed.
     fn reply_early(&mut self, reply: Reply, pending: PendingRequest) {
         self.connection.state().reply_early();
         self.close = true;

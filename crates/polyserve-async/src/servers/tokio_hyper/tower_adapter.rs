@@ -1,7 +1,9 @@
 //! A `tower::Service`, as hyper calls it: bodies stream in both directions.
 //!
-//! Invariant: a request body that is malformed or too large is answered by the server, not by the service, as long as
-//! nothing of the service's answer was sent. Cost: two allocations for each request: its future and its answer's body.
+//! Invariant: if a request's body is malformed or too large, the server answers instead of the service, unless a part of
+//! the service's answer was sent.
+//!
+//! Cost: two allocations for each request: its future and its answer's body.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -34,7 +36,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// `max_body`, malformed, or not complete in time.
 pub struct RequestBody {
     incoming: Incoming,
-    /// The number of bytes that may still come.
+    /// The number of bytes that the limit still allows.
     remaining: usize,
     connection: Arc<ConnectionState>,
     ended: bool,
@@ -165,7 +167,7 @@ impl Body for StreamedBody {
     }
 }
 
-/// Marks the thread as inside the service's code for as long as it lives.
+/// Notes that a thread runs the service's code, for as long as this value lives.
 struct ServiceCall<'a>(&'a ConnectionState);
 
 impl<'a> ServiceCall<'a> {
@@ -279,7 +281,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
         Self { connection, close: true, state: TowerState::Refused(reply) }
     }
 
-    /// An answer of the server, instead of the service's.
+    /// Makes an answer of the server, in place of an answer of the service.
     fn server_reply(&self, reply: Reply, close: bool) -> Response<TrackedBody<StreamedBody>> {
         let (parts, body) = response::head(&self.connection.shared, reply, close, HeaderMap::new());
         let bytes = match body {
@@ -306,7 +308,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
         })
     }
 
-    /// The service's answer, or the server's if the service failed or the body was refused.
+    /// Makes the response: the service's answer, or an answer of the server if the service failed or the body was refused.
     fn response(&self, given: Result<Response<B>, BoxError>) -> Response<TrackedBody<StreamedBody>> {
         let close = self.close || self.connection.is_last();
         let refusal = self.connection.state().body_refusal.take();

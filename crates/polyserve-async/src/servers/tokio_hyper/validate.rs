@@ -1,4 +1,4 @@
-//! Validation of a request beyond hyper's, for both kinds of service.
+//! The checks of a request that hyper omits, for both kinds of service.
 
 use http::request::Parts;
 use polyserve_core::http1::decode::{self, Framing, Refusal, RequestLine};
@@ -7,7 +7,7 @@ use polyserve_core::{Headers, Method, Status};
 use super::connection_state::{ConnectionState, Stage};
 use crate::types::head;
 
-/// What a service adapter needs to know of a valid request.
+/// The properties of a valid request that an adapter uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValidRequest {
     pub(super) method: Method,
@@ -27,10 +27,10 @@ pub(super) fn validate(
     parts: &Parts,
     is_bodiless: bool,
 ) -> Result<ValidRequest, Refusal> {
-    head::show(parts, |request, headers| validate_head(connection, parts, &request, headers, is_bodiless))
+    head::convert(parts, |request, headers| validate_head(connection, parts, &request, headers, is_bodiless))
 }
 
-/// [`validate`], for a head that was converted before.
+/// As [`validate`], for a head that is converted already.
 pub(super) fn validate_head(
     connection: &ConnectionState,
     parts: &Parts,

@@ -1,6 +1,8 @@
 //! A listener that a task awaits connections from.
 //!
-//! Invariant: it neither fails nor spins, whatever `accept(2)` returns. Cost: one `accept(2)` for each connection.
+//! Invariant: it neither fails nor spins, whatever `accept(2)` returns.
+//!
+//! Cost: one `accept(2)` for each connection.
 
 use std::future::{IntoFuture as _, poll_fn};
 use std::io;
@@ -17,19 +19,19 @@ use polyserve_core::{net, timer};
 use super::async_socket::{AsyncSocket, Direction, Transfer};
 use super::connection_registry::ConnectionRegistry;
 
-/// Connections accepted in a row before other tasks run.
+/// The maximum number of connections that are accepted in a row before other tasks run.
 const BATCH: usize = 64;
 
-/// A listener of a run. A runtime that drops it ends its accept loop.
+/// A listener of a run. Dropping it counts its accept loop as ended.
 pub(crate) struct AsyncListener<S: AsyncSocket> {
     registry: Arc<ConnectionRegistry<S>>,
     socket: Arc<S>,
     begun: Begun,
-    /// Connections accepted since other tasks ran.
+    /// The number of connections that were accepted since other tasks ran.
     accepted: usize,
-    /// Connections that a drain may still accept.
+    /// The number of connections that a drain may still accept.
     backlog: u32,
-    /// The last field: it is dropped after the listener is closed.
+    /// The last field, so that it is dropped after `socket` is closed.
     _end: EndGuard<S>,
 }
 
@@ -43,7 +45,7 @@ impl<S: AsyncSocket> Drop for EndGuard<S> {
 }
 
 impl<S: AsyncSocket> AsyncListener<S> {
-    /// Registers a listener, which does not block. To be called inside the runtime.
+    /// Registers a non-blocking listener. Must be called inside the runtime.
     pub(crate) fn new(registry: &Arc<ConnectionRegistry<S>>, listener: TcpListener) -> io::Result<Self> {
         let socket = Arc::new(S::register(OwnedFd::from(listener).into())?);
         registry.register_listener(&socket);
@@ -57,8 +59,8 @@ impl<S: AsyncSocket> AsyncListener<S> {
         })
     }
 
-    /// Returns the next connection, which does not block. Once a shutdown has begun: the connections that wait in the
-    /// kernel's queue, and then `None`.
+    /// Returns the next connection, in non-blocking mode. After a shutdown has begun, returns the connections that wait in
+    /// the kernel's queue, and then `None`.
     pub(crate) async fn accept(&mut self) -> Option<TcpStream> {
         while !self.registry.server.shutdown.is_begun() {
             match poll_fn(|cx| self.poll_accept(cx)).await {
@@ -76,7 +78,7 @@ impl<S: AsyncSocket> AsyncListener<S> {
         self.accept_backlog().await
     }
 
-    /// Returns an error of the system, or `None` once a shutdown has begun.
+    /// Polls for a connection. Returns the connection or an error of the system, or `None` once a shutdown has begun.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<TcpStream>>> {
         loop {
             if self.accepted >= BATCH {
@@ -121,8 +123,8 @@ impl<S: AsyncSocket> AsyncListener<S> {
     /// Accepts the connections that wait when a drain begins. Clients that connect again and again cannot prolong the
     /// drain: at most `backlog` connections are accepted.
     ///
-    /// If the process has no descriptor left, it retries until the shutdown's deadline: connections that end during the
-    /// drain release theirs.
+    /// If the process has no descriptor left, it retries until the shutdown's deadline. Connections that end in the drain
+    /// free their descriptors.
     async fn accept_backlog(&mut self) -> Option<TcpStream> {
         while self.backlog > 0 {
             match net::accept(self.socket.as_ref()) {

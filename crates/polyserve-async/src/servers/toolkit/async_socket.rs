@@ -18,12 +18,14 @@ use std::task::{Context, Poll, ready};
 
 /// A socket that is registered with a runtime's poller.
 pub(crate) trait AsyncSocket: AsFd + Debug + Send + Sync + Unpin + Sized + 'static {
-    /// Registers a socket, which does not block. Takes connections and listeners: a poller treats both alike. To be
-    /// called inside the runtime.
+    /// Registers a non-blocking socket: a connection or a listener. A poller treats both alike. Must be called inside the
+    /// runtime.
     fn register(socket: TcpStream) -> io::Result<Self>;
 
-    /// Calls `attempt` if the socket may be ready. Repeats while `attempt` would block and the socket is ready again.
-    /// Pending: `cx` is woken when the socket becomes ready.
+    /// Calls `attempt` as soon as the socket may be ready. If `attempt` would block, waits again.
+    ///
+    /// Returns the count of the attempt. While it waits it returns `Pending`, and the task of `cx` is woken when the socket
+    /// becomes ready.
     fn poll_io(
         &self,
         cx: &mut Context<'_>,
@@ -44,7 +46,7 @@ pub(crate) enum Direction {
 pub(crate) struct Transfer {
     /// The number of bytes, or of connections.
     pub(crate) count: usize,
-    /// The kernel has no more for now: the next attempt is to wait until the socket becomes ready again.
+    /// The kernel has no more for now. The next attempt waits until the socket becomes ready again.
     pub(crate) drained: bool,
 }
 
@@ -58,7 +60,7 @@ pub(crate) use tokio::net::TcpStream as TokioSocket;
 
 #[cfg(feature = "tokio")]
 impl AsyncSocket for TokioSocket {
-    /// tokio panics if the runtime has no I/O, and offers no way to ask before.
+    /// tokio panics if the runtime has no I/O, and offers no way to check that before.
     fn register(socket: TcpStream) -> io::Result<Self> {
         polyserve_core::panics::isolate(|| Self::from_std(socket))
             .unwrap_or_else(|text| Err(io::Error::other(format!("the runtime cannot watch a socket: {text}"))))
@@ -85,7 +87,8 @@ impl AsyncSocket for TokioSocket {
             let tried = self.try_io(interest, || {
                 let Transfer { count, drained } = attempt()?;
                 transferred = Some(count);
-                // On this error tokio clears the readiness that the attempt was made with, and no later one.
+                // On this error tokio forgets that the socket is ready, unless it became ready again since the attempt
+                // began.
                 if drained { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
             match (transferred, tried) {

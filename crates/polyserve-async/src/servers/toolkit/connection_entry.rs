@@ -1,4 +1,4 @@
-//! One open connection, as the registry's other users see it: its socket, its deadline, and the waker of its task.
+//! One open connection in the registry: its socket, its deadline, and the waker of its task.
 
 use std::io;
 use std::net::TcpStream;
@@ -17,21 +17,21 @@ pub(crate) struct ConnectionEntry<S> {
     /// The socket until it is registered with the runtime.
     unregistered: Mutex<Option<TcpStream>>,
     registered: OnceLock<S>,
-    /// In the registry's ticks; [`NEVER`] if there is no deadline, or if the task was woken for it.
+    /// A tick of the registry. [`NEVER`] if there is no deadline, or if the task was woken for it.
     deadline: AtomicU64,
     waker: Mutex<Option<Waker>>,
-    /// A thread is in the service's code for this connection.
+    /// A thread runs the service's code for this connection.
     calling: AtomicBool,
-    /// A request has begun and is not wholly answered.
+    /// A request has begun and is not completely answered.
     busy: AtomicBool,
-    /// The request was counted as cut or as stuck, by its task or by the main thread.
+    /// The request was counted as cut or as stuck.
     counted: AtomicBool,
     /// The entry's position in the registry.
     pub(super) shard: usize,
     pub(super) key: usize,
 }
 
-/// The tick of no deadline.
+/// The tick that stands for no deadline.
 pub(super) const NEVER: u64 = u64::MAX;
 
 impl<S: AsyncSocket> ConnectionEntry<S> {
@@ -65,7 +65,7 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
         }
     }
 
-    /// Registers the socket with the runtime, unless it is registered. To be called inside the runtime.
+    /// Registers the socket with the runtime, unless it is registered. Must be called inside the runtime.
     pub(crate) fn register(&self) -> io::Result<()> {
         match lock(&self.unregistered).take() {
             Some(socket) => drop(self.registered.set(S::register(socket)?)),
@@ -80,8 +80,8 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
         self.registered.get()
     }
 
-    /// Sets the waker of the connection's task. A task that has set its waker sees every shutdown that it was not woken
-    /// for.
+    /// Sets the waker of the connection's task. To be called before the task checks for a shutdown. So the task either sees
+    /// the shutdown or is woken for it.
     pub(crate) fn set_waker(&self, waker: &Waker) {
         *lock(&self.waker) = Some(waker.clone());
     }
@@ -94,12 +94,12 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
         }
     }
 
-    /// Drops the waker, which keeps the memory of the task.
+    /// Drops the waker, because a waker keeps the memory of its task.
     pub(super) fn drop_waker(&self) {
         drop(lock(&self.waker).take());
     }
 
-    /// Sequentially consistent, as is the registry's tick of its next sweep: see there.
+    /// Stores the deadline. The order is sequentially consistent: the registry's `set_deadline` says why.
     pub(super) fn set_deadline(&self, tick: u64) {
         self.deadline.store(tick, Ordering::SeqCst);
     }
@@ -113,7 +113,7 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
         self.deadline.compare_exchange(tick, NEVER, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Call this with true before the service's code is called, and with false after it.
+    /// Notes that the service's code is about to be called, or has returned.
     pub(crate) fn set_calling(&self, calling: bool) {
         self.calling.store(calling, Ordering::Relaxed);
     }
@@ -122,7 +122,7 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
         self.calling.load(Ordering::Relaxed)
     }
 
-    /// To be called before the task waits. `busy`: a request has begun and is not wholly answered.
+    /// Notes whether a request has begun and is not completely answered. To be called before the task waits.
     pub(crate) fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Ordering::Relaxed);
     }
@@ -131,7 +131,7 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// Returns true for the first call only: that caller counts the request as cut or as stuck.
+    /// Returns true for the first call only. The caller that gets true counts the request as cut or as stuck.
     pub(super) fn claim_count(&self) -> bool {
         !self.counted.swap(true, Ordering::Relaxed)
     }

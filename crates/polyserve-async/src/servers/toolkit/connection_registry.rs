@@ -1,18 +1,18 @@
 //! All open connections of a run: their number, their deadlines, and how they end.
 //!
 //! A timer for each connection would take a lock for each request. Instead, a connection stores its deadline in its
-//! [`ConnectionEntry`]. The server's main thread sweeps all entries when the earliest deadline may have passed. A busy
-//! connection's deadline only moves later, and wakes no thread.
+//! [`ConnectionEntry`]. The server's main thread sweeps the entries when the earliest deadline may have passed: it compares
+//! each deadline with the clock. A busy connection only moves its deadline later, which wakes no thread.
 //!
 //! Invariants:
 //!
-//! * A sweep begins at the latest at the earliest deadline that was stored, rounded up to a tick, or 10 ms after the last
-//!   sweep.
-//! * A task is woken once for a deadline.
+//! * A sweep begins when the earliest stored deadline has passed, rounded up to a tick of 1 ms, but at least 10 ms after the
+//!   last sweep.
+//! * A task is woken once for each deadline.
 //! * A shutdown wakes all connections that are registered when it begins.
 //!
-//! Cost: two uncontended locks for a connection; one ordered store for a wait; n loads for a sweep of n connections, at
-//! most 100 sweeps a second. While no deadline passes, the main thread sleeps.
+//! Cost: two uncontended locks for a connection; one sequentially consistent store for a wait; n loads for a sweep of n
+//! connections, at most 100 sweeps a second. While no deadline passes, the main thread sleeps.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,14 +32,15 @@ use super::connection_entry::{ConnectionEntry, NEVER};
 #[derive(Debug)]
 pub(crate) struct ConnectionRegistry<S: AsyncSocket> {
     pub(crate) server: ServerState,
-    /// Limits the warnings of the accept loops.
+    /// Limits the number of warnings about connections that cannot be accepted or registered.
     pub(crate) log_throttle: LogThrottle,
     shards: Box<[Shard<S>]>,
     /// The number of connections that are served.
     open: AtomicUsize,
-    /// The number of connections that linger, at most [`MAX_LINGERING`]: their last answer, or their rejection, is sent.
+    /// The number of connections whose last answer or rejection is sent and that are not closed yet. At most
+    /// [`MAX_LINGERING`].
     lingering: AtomicUsize,
-    /// The number of loops that still accept.
+    /// The number of accept loops that have not ended.
     accept_loops: AtomicUsize,
     listeners: Mutex<Vec<Weak<S>>>,
     start: Instant,
@@ -51,21 +52,21 @@ pub(crate) struct ConnectionRegistry<S: AsyncSocket> {
 /// A part of the registry. Its lock is taken when a connection is added and when it is removed.
 type Shard<S> = Mutex<Slab<Arc<ConnectionEntry<S>>>>;
 
-/// The time between two sweeps, at least.
+/// The minimum time between two sweeps.
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
 /// The result of [`ConnectionRegistry::admit`].
 pub(crate) enum Admission<S> {
     /// The connection is to be served.
     Serve(Arc<ConnectionEntry<S>>),
-    /// `max_connections` are open: the connection is to be rejected, and lingers.
+    /// `max_connections` are open. The connection is to be rejected, and then lingers.
     Reject(Arc<ConnectionEntry<S>>),
-    /// Besides, too many connections linger: the connection is to be rejected and closed.
+    /// `max_connections` are open, and too many linger. The connection is to be rejected and closed.
     Close(TcpStream),
 }
 
-/// Increments `count`, unless it has reached `max`. At the limit the count does not change, not even for a moment:
-/// a concurrent caller would fail although there is room.
+/// Increments `count` and returns true, unless `count` has reached `max`. At the limit `count` never exceeds `max`, not even
+/// for a moment. Otherwise a concurrent caller could fail although a connection has just ended.
 fn increment_below(count: &AtomicUsize, max: usize) -> bool {
     let increment = |count| (count < max).then_some(count + 1);
     count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment).is_ok()
@@ -96,7 +97,7 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         registry
     }
 
-    /// Adds a connection, which does not block.
+    /// Adds a connection, whose socket is in non-blocking mode.
     pub(crate) fn admit(&self, socket: TcpStream, shard: usize) -> Admission<S> {
         if increment_below(&self.open, self.server.config.max_connections) {
             return Admission::Serve(self.insert(socket, shard));
@@ -116,7 +117,7 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         entry
     }
 
-    /// Counts an open connection as lingering. Returns false if too many linger: the connection is to be closed.
+    /// Counts an open connection as lingering. Returns false, and changes nothing, if too many linger.
     pub(crate) fn begin_linger(&self) -> bool {
         let may_linger = self.reserve_linger();
         if may_linger {
@@ -155,7 +156,7 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         }
     }
 
-    /// Adds a listener. It is shut at the end of the run if its accept loop has not closed it.
+    /// Adds a listener. It is shut down at the end of the run if its accept loop has not closed it.
     pub(crate) fn register_listener(&self, listener: &Arc<S>) {
         lock(&self.listeners).push(Arc::downgrade(listener));
     }
@@ -176,10 +177,11 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         [&self.accept_loops, &self.open, &self.lingering].iter().all(|count| count.load(Ordering::SeqCst) == 0)
     }
 
-    /// Sets the time at which the task of `entry` is woken: `deadline`, or the shutdown's if that is earlier.
+    /// Sets the time at which the task of `entry` is woken: `deadline`, or the shutdown's deadline if that is earlier.
     ///
-    /// No deadline is missed. Either a concurrent sweep loads the new deadline, or the sweep has reset `next_sweep`
-    /// before, and this call lowers it and wakes the main thread. Both rely on sequentially consistent operations.
+    /// No deadline is missed by a concurrent sweep. A sweep first resets `next_sweep`, and then loads the deadlines. This call
+    /// first stores the deadline, and then loads `next_sweep`. All four operations are sequentially consistent. So the sweep
+    /// loads the new deadline, or this call finds `next_sweep` reset, lowers it and wakes the main thread.
     pub(crate) fn set_deadline(&self, entry: &ConnectionEntry<S>, deadline: Instant) {
         let tick = self.tick(self.server.within(deadline));
         if entry.deadline() == tick {
@@ -217,7 +219,7 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         all
     }
 
-    /// Wakes each task that is past its deadline. Returns the tick of the earliest deadline that is left.
+    /// Wakes each task whose deadline has passed. Returns the tick of the earliest deadline that is left.
     fn sweep(&self) -> u64 {
         self.next_sweep.store(NEVER, Ordering::SeqCst);
         let now = self.tick(Instant::now());
@@ -271,7 +273,7 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
     fn close_remaining(&self) -> Drain {
         let mut stuck = 0;
         for entry in self.entries() {
-            // The request of a stuck thread is not also counted as cut.
+            // A request counts as stuck or as cut, never as both.
             if entry.is_calling() {
                 stuck += usize::from(entry.claim_count());
             } else if entry.is_busy() {
@@ -291,8 +293,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// A connection that was rejected was in the count for a moment. Another one, which came just then to a free place,
-    /// was rejected as well.
+    /// A rejected connection was in the count for a moment. If a connection ended in that moment, the next one was rejected
+    /// as well, although there was room.
     #[test]
     fn a_rejected_connection_takes_no_place() {
         let (count, done) = (AtomicUsize::new(0), AtomicBool::new(false));

@@ -1,8 +1,7 @@
 //! Threads that run a server's tasks. At the end of the run each thread receives a signal, and the group joins the threads
 //! within a time limit.
 //!
-//! Invariant: a thread that does not end in time, because it is stuck in a service's code, is left behind. No thread waits
-//! for it. Cost: a promise for each thread, and a
+//! Invariant: a thread that is stuck in a service's code, and does not end in time, is left behind. No thread waits for it. Cost: a promise for each thread, and a
 //! message at its end.
 
 use std::io;
@@ -36,7 +35,7 @@ impl ThreadGroup {
         let number = self.threads.len();
         let notice = EndNotice { number, sender: self.end_sender.clone() };
         let thread = thread::Builder::new().name(format!("{}-{number}", self.name)).spawn(move || {
-            let _notice = notice; // dropped however the work ends
+            let _notice = notice; // dropped also if the work panics
             work(end_signal);
         })?;
         self.threads.push((completer, thread));

@@ -14,7 +14,8 @@ use super::connection_registry::ConnectionRegistry;
 
 /// A runtime that belongs to a server's run.
 ///
-/// Dropping it does not wait. So it may be dropped on a thread of another runtime, on which tokio's own drop panics.
+/// Dropping it does not wait for its threads. So it may be dropped on a thread of another runtime, on which dropping a
+/// [`Runtime`] panics.
 #[derive(Debug)]
 pub(crate) struct OwnedRuntime(Option<Runtime>);
 
@@ -64,7 +65,7 @@ pub(crate) fn given_or_owned(
     Ok((Some(owned), handle))
 }
 
-/// Registers a listener, which does not block, with `runtime`.
+/// Registers a non-blocking listener with `runtime`.
 pub(crate) fn listen_on(
     runtime: &Handle,
     registry: &Arc<ConnectionRegistry<TokioSocket>>,
@@ -78,8 +79,8 @@ pub(crate) fn listen_on(
 mod tests {
     use super::*;
 
-    /// A server that failed after it had built its runtime dropped the runtime on the thread of its caller. Inside
-    /// another runtime, tokio panicked, and the error was lost.
+    /// A server failed after it had built its runtime, and dropped the runtime on the thread of its caller. If that thread
+    /// was in another runtime, tokio panicked, and the error was lost.
     #[test]
     fn an_own_runtime_may_be_dropped_inside_another() {
         let outer = Builder::new_current_thread().build().unwrap();

@@ -1,7 +1,7 @@
-//! The state that the streams of a connection share, and an answer's body until the client has taken it.
+//! The state that the streams of a connection share, and the body of an answer until the client has taken it.
 //!
-//! Invariant: a request is open until hyper's codec has written the last byte of its answer, however long the client's
-//! window delays that. Cost: an uncontended lock and a clock read for each frame of an answer's body.
+//! Invariant: a request is open until hyper's codec has written the last byte of its answer. The client's window may delay
+//! that for long. Cost: an uncontended lock and a clock read for each frame of an answer's body.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,12 +17,12 @@ use polyserve_core::sync::lock;
 use super::super::connection_state::ConnectionState;
 use crate::tower::ReplyBody;
 
-/// The shared state of a connection's streams.
+/// The state that a connection's streams share.
 pub(super) struct Streams {
     pub(super) connection: Arc<ConnectionState>,
     /// The number of requests that are not completely answered.
     pub(super) open: AtomicUsize,
-    /// The number of threads inside the service's code.
+    /// The number of threads that run the service's code.
     pub(super) calls: AtomicUsize,
     held: Mutex<HeldAnswers>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Streams {
 /// Answers that wait for the client to take them.
 struct HeldAnswers {
     answers: usize,
-    /// The last time at which the client took bytes of an answer, or at which the first answer was added.
+    /// The time at which the client last took bytes, or at which the first of these answers was added if that was later.
     since: Instant,
 }
 
@@ -40,8 +40,8 @@ impl Streams {
         Arc::new(Self { connection, open: AtomicUsize::new(0), calls: AtomicUsize::new(0), held })
     }
 
-    /// Returns the last time at which the client took bytes of a waiting answer. `None` if no answer waits. The time is for
-    /// the whole connection: one stream may wait long while a slow client takes the bytes of other streams.
+    /// Returns the time at which the client last took bytes of any waiting answer, or `None` if no answer waits. One time for
+    /// all streams is enough: an answer may wait long while a slow client takes other answers.
     pub(super) fn held_since(&self) -> Option<Instant> {
         let held = lock(&self.held);
         (held.answers > 0).then_some(held.since)
@@ -101,8 +101,8 @@ impl Drop for OpenStream {
     }
 }
 
-/// An answer's body, in one piece. The answer counts before hyper flushes its last byte, because the connection's task may
-/// end with that flush.
+/// An answer's body, in one piece. The answer is counted before hyper flushes its last byte, because the connection's task
+/// may end with that flush.
 pub(super) struct CountedBody {
     body: ReplyBody,
     open: Option<OpenStream>,
