@@ -7,7 +7,8 @@
 #   full      64 kept connections, as fast as the client can: requests per CPU second of the server
 #   close     64 connections at a time, one for each request, as fast as the client can: the same
 #   put       as full, PUT; pipeline: as full, 16 requests at once
-# BINARY is target/release/polyserve by default. All servers in each round, in turn; prints each figure, then medians.
+# BINARY is target/release/polyserve by default. A server `peer/NAME` is a peer: BINARY is target/peers/release/NAME by
+# default (see benches/peers/rust). All servers in each round, in turn; prints each figure, then medians.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=$1 rounds=3
@@ -32,11 +33,13 @@ cpu() {
 }
 
 start() {
-    local workers=
-    case $1 in null_* | sequential | thread_per_connection | leader_followers) ;; *) workers="--workers 8" ;; esac
+    local command=("$2" serve --server "$1" --workers 8)
+    case $1 in
+        peer/*) command=("$2" --workers 8) ;;
+        null_* | sequential | thread_per_connection | leader_followers) command=("$2" serve --server "$1") ;; # without workers
+    esac
     : >"$tmp/serve"
-    # shellcheck disable=SC2086
-    taskset -c 0 "$2" serve --server "$1" $workers --listen 127.0.0.1:0 >"$tmp/serve" 2>"$tmp/err" &
+    taskset -c 0 "${command[@]}" --listen 127.0.0.1:0 >"$tmp/serve" 2>"$tmp/err" &
     server=$! # taskset becomes the server
     until grep -q '^listening on' "$tmp/serve"; do
         kill -0 "$server" || { cat "$tmp/err" >&2; exit 1; }
@@ -99,7 +102,12 @@ PY
 for ((round = 1; round <= rounds; round++)); do
     for contestant in "$@"; do
         binary=${contestant#*@}
-        [ "$binary" != "$contestant" ] || binary=target/release/polyserve
+        if [ "$binary" = "$contestant" ]; then
+            case $contestant in
+                peer/*) binary=target/peers/release/${contestant#peer/} ;;
+                *) binary=target/release/polyserve ;;
+            esac
+        fi
         start "${contestant%%@*}" "$binary"
         figure=$(measure)
         printf '%s\t%s\n' "$contestant" "$figure" | tee -a "$tmp/all"

@@ -102,6 +102,7 @@ peers! {
     ntex: "ntex", true;
     warp: "warp", true;
     may_minihttp: "may_minihttp", false;
+    bare_pool: "bare_pool", true;
 }
 
 /// Nothing is left running behind a comparison that was killed.

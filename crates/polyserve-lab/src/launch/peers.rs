@@ -13,7 +13,7 @@ use super::{AddressFrom, Launch, build};
 use crate::allocator;
 
 /// The peers: the package has a binary of each name.
-pub const NAMES: [&str; 6] = ["hyper", "axum", "actix-web", "ntex", "warp", "may_minihttp"];
+pub const NAMES: [&str; 7] = ["hyper", "axum", "actix-web", "ntex", "warp", "may_minihttp", "bare_pool"];
 
 /// What their names begin with in tables: `peer/hyper`.
 pub const PREFIX: &str = "peer/";

@@ -186,8 +186,9 @@ fn peers_without_sources_are_named_as_not_run() {
     let failed = ranking["failed"].as_array().unwrap();
     let failed: Vec<&Value> = failed.iter().filter(|failed| failed["name"] != "nginx").collect(); // it needs none
     let names: Vec<_> = failed.iter().map(|failed| failed["name"].as_str().unwrap()).collect();
-    let rust = ["peer/hyper", "peer/axum", "peer/actix-web", "peer/ntex", "peer/warp", "peer/may_minihttp"];
-    let go = ["go/twin-rwmutex", "go/twin-syncmap", "go/nethttp", "go/fasthttp"];
+    let rust =
+        ["hyper", "axum", "actix-web", "ntex", "warp", "may_minihttp", "bare_pool"].map(|name| format!("peer/{name}"));
+    let go = ["twin-rwmutex", "twin-syncmap", "nethttp", "fasthttp"].map(|name| format!("go/{name}"));
     assert_eq!(names, [&rust[..], &go].concat(), "each once");
     for failed in failed {
         let why = failed["why"].as_str().unwrap();
