@@ -69,7 +69,7 @@ impl ModelConnection {
         }
         for wake_ups in 0.. {
             self.serve();
-            if self.state.rest(rest) {
+            if self.state.leave_running(rest) {
                 return false;
             }
             if wake_ups == turn {

@@ -1,17 +1,26 @@
-//! A connection and its turns. A turn reads, calls the service and writes. It ends if the connection must wait, or after a
-//! bounded amount of work.
+//! A connection and its turns. A turn reads, calls the service and writes.
+//!
+//! A turn ends if the connection has to wait, or after a bounded amount of work: after [`FULL_READS`] reads that filled the
+//! buffer, and, while other connections wait, after [`REQUESTS`] requests or before a second deferred answer. The number of
+//! requests is checked only before a read and after a write. So a turn may exceed it by the requests of one read.
 
 use std::io::{self, ErrorKind, Read as _};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::net::TcpStream;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use polyserve_core::ServerConfig;
 use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::net;
 use polyserve_core::serving::{ServerState, ThreadBuffers, WaitOutcome};
 use rustix::io::Errno;
 
-/// While other connections wait, a turn ends after this many requests.
+use super::timing::millis;
+
+/// While other connections wait, a turn ends after this many requests. The requests of one read are not divided.
 const REQUESTS: u64 = 16;
 
 /// A turn ends after this many reads that filled the buffer.
@@ -22,19 +31,19 @@ pub(super) const FULL_READS: usize = 2;
 pub(super) struct Connection {
     pub(super) stream: Arc<TcpStream>,
     pub(super) session: Session,
-    /// The poller watches it.
-    pub(super) registered: bool,
-    /// The poller reports when it can be written to.
-    pub(super) writable: bool,
+    /// It is registered with the poller.
+    is_registered: bool,
+    /// It is registered for writing too.
+    is_registered_for_writing: bool,
     /// The wait that `deadline` was set for: the request, the phase, and whether it waits to write.
-    pub(super) stage: Option<(u64, Phase, bool)>,
-    /// When that wait has lasted too long, in milliseconds since the server's start.
+    wait: Option<(u64, Phase, bool)>,
+    /// The deadline of that wait, in milliseconds since the server's start.
     pub(super) deadline: u64,
     /// The number of requests when its turn began.
-    pub(super) requests: u64,
+    requests: u64,
 }
 
-/// What becomes of a connection after a turn.
+/// What is to become of a connection after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It waits for bytes, or to be written to.
@@ -50,8 +59,8 @@ pub(super) enum Outcome {
 
 const CUT: Outcome = Outcome::Close { linger: false };
 
-/// What a turn needs of its server.
-pub(super) trait Turn {
+/// The server, as a turn uses it.
+pub(super) trait TurnContext {
     fn server(&self) -> &ServerState;
 
     /// Whether other connections wait for a worker.
@@ -67,9 +76,9 @@ impl Connection {
         Self {
             stream,
             session: Session::new(),
-            registered: false,
-            writable: false,
-            stage: None,
+            is_registered: false,
+            is_registered_for_writing: false,
+            wait: None,
             deadline: u64::MAX,
             requests: 0,
         }
@@ -86,12 +95,17 @@ impl Connection {
     }
 
     /// Serves one turn. `ended` is the slot's flag that the client has closed its writing side.
-    pub(super) fn serve(&mut self, turn: &impl Turn, ended: &AtomicBool, buffers: &mut ThreadBuffers) -> Outcome {
-        let server = turn.server();
+    pub(super) fn serve(
+        &mut self,
+        context: &impl TurnContext,
+        ended: &AtomicBool,
+        buffers: &mut ThreadBuffers,
+    ) -> Outcome {
+        let server = context.server();
         let (first, _) = self.session.stage();
         self.requests = first;
         let mut want = self.session.want();
-        let (mut full_reads, mut is_empty, mut waits) = (0, false, 0);
+        let (mut full_reads, mut is_empty, mut deferred_answers) = (0, false, 0);
         loop {
             match self.flush(matches!(want, Want::Close { .. }), buffers) {
                 Flushed::All => {}
@@ -105,14 +119,14 @@ impl Connection {
             let session = &mut self.session;
             match want {
                 Want::Close { linger } => return Outcome::Close { linger },
-                Want::Write if enough && turn.others_wait() => return Outcome::Yield,
+                Want::Write if enough && context.others_wait() => return Outcome::Yield,
                 Want::Write => {}
                 Want::Answer => {
-                    if waits > 0 && turn.others_wait() {
+                    if deferred_answers > 0 && context.others_wait() {
                         return Outcome::Yield;
                     }
-                    waits += 1;
-                    match turn.wait_for_answer(session) {
+                    deferred_answers += 1;
+                    match context.wait_for_answer(session) {
                         WaitOutcome::Here => {}
                         WaitOutcome::TimedOut => {
                             buffers.refresh(server);
@@ -132,10 +146,8 @@ impl Connection {
                     if is_empty && !draining && !ended.load(Ordering::Relaxed) {
                         return Outcome::Park;
                     }
-                    // The body of a request that has its answer does not hold a drain up.
-                    let skips = draining && phase == Phase::Skip;
-                    if full_reads == FULL_READS || (enough && turn.others_wait()) {
-                        return if skips { Outcome::Close { linger: true } } else { Outcome::Yield };
+                    if full_reads == FULL_READS || (enough && context.others_wait()) {
+                        return Outcome::Yield;
                     }
                     match (&*self.stream).read(&mut buffers.input) {
                         Ok(0) => want = session.end_of_input(),
@@ -146,8 +158,10 @@ impl Connection {
                         }
                         Err(error) if error.kind() == ErrorKind::Interrupted => {}
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                            // The rest of a refused body does not hold a drain.
                             let ends = draining && phase.may_close();
-                            return if ends { Outcome::Close { linger: skips } } else { Outcome::Park };
+                            let linger = phase == Phase::Skip;
+                            return if ends { Outcome::Close { linger } } else { Outcome::Park };
                         }
                         Err(_) => {
                             server.abandon(session);
@@ -160,6 +174,34 @@ impl Connection {
             buffers.refresh(server);
             want = session.resume(&server.env, &mut buffers.scratch);
         }
+    }
+
+    /// Sets the deadline of the wait that the connection is in, and returns whether it has passed at `now`. The deadline is
+    /// kept for as long as the wait is the same. The time since `queued_at`, when the connection began to wait for a worker,
+    /// counts towards the timeout of its head.
+    pub(super) fn update_deadline(&mut self, now: u64, queued_at: u64, config: &ServerConfig) -> bool {
+        let ((request, phase), writing) = (self.session.stage(), self.is_writing());
+        if self.wait.replace((request, phase, writing)) != Some((request, phase, writing)) {
+            let timeout = if writing { config.write_timeout } else { phase.timeout(config) };
+            let was_queued = phase == Phase::Head && request == self.requests;
+            let began = if was_queued { queued_at } else { now };
+            self.deadline = began.saturating_add(millis(timeout));
+        }
+        self.deadline < now
+    }
+
+    /// Registers the connection with the poller, if it is not registered yet. `writing`: for writing too.
+    pub(super) fn register(&mut self, registry: &Registry, token: Token, writing: bool) -> io::Result<()> {
+        let fd = self.stream.as_raw_fd();
+        let interest = if writing { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        if !self.is_registered {
+            registry.register(&mut SourceFd(&fd), token, interest)?;
+        } else if writing && !self.is_registered_for_writing {
+            registry.reregister(&mut SourceFd(&fd), token, interest)?;
+        }
+        self.is_registered = true;
+        self.is_registered_for_writing |= writing;
+        Ok(())
     }
 
     /// Answers 503 in place of the next answer, as far as the socket takes it at once. Returns what becomes of the

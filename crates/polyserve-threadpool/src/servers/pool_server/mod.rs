@@ -43,7 +43,10 @@ mod connection;
 mod ready_list;
 mod slot_state;
 mod slots;
+mod submission;
 mod supervisor;
+mod timing;
+mod wakeups;
 mod worker;
 
 use std::io;
@@ -104,7 +107,7 @@ impl Server for PoolServer {
         let weak = Arc::downgrade(&shared);
         shutdown.on_begin(move || {
             if let Some(shared) = weak.upgrade() {
-                shared.alert();
+                shared.wakeups.wake_supervisor();
             }
         });
         let supervisor = Supervisor::new(shared, is_own);

@@ -19,6 +19,8 @@ use std::time::Duration;
 
 use polyserve_core::sync::{Mutex, lock};
 
+use super::timing::Pace;
+
 /// How often the supervisor looks whether the workers make progress, while none of them polls.
 pub(super) const WATCH: Duration = Duration::from_millis(5);
 
@@ -39,15 +41,6 @@ pub(super) struct Entry {
     pub(super) is_new: bool,
 }
 
-/// How workers share the load at the moment.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// The service is slow, or the executor is not this server's own: the supervisor polls, and each connection is a job.
-    pub(super) dispatch: bool,
-    /// A worker asks for help if more connections wait than this.
-    pub(super) help_beyond: usize,
-}
-
 /// What a worker does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -64,7 +57,7 @@ pub(super) enum Next {
 
 /// What the supervisor does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Duty {
+pub(super) enum SupervisorAction {
     /// Poll: no worker does. `look_again`: for [`WATCH`] at most, because the executor has dropped a job.
     Poll {
         /// Whether to look again within [`WATCH`].
@@ -76,16 +69,15 @@ pub(super) enum Duty {
     Sleep,
 }
 
-/// What the caller has to do, without the lock, for the others.
+/// What the caller has to do once it has released the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub(super) struct Calls {
+pub(super) struct Actions {
     /// Jobs to submit. They count already.
-    pub(super) jobs: usize,
-    /// Wake the supervisor.
-    pub(super) supervisor: bool,
-    /// Wake the worker that polls.
-    pub(super) poller: bool,
+    pub(super) submit_jobs: usize,
+    pub(super) wake_supervisor: bool,
+    /// Whether to wake the thread that polls.
+    pub(super) wake_poller: bool,
 }
 
 #[derive(Debug)]
@@ -146,7 +138,7 @@ impl ReadyList {
     }
 
     /// Begins a job, and returns what it does first.
-    pub(super) fn begin(&self, pace: Pace) -> (Next, Calls) {
+    pub(super) fn begin(&self, pace: Pace) -> (Next, Actions) {
         let mut state = lock(&self.state);
         state.starting -= 1;
         self.step(&mut state, false, pace)
@@ -154,60 +146,60 @@ impl ReadyList {
 
     /// What a worker does after a turn. `poll_first`: it has just ended the turn of a connection that has more to do, so
     /// it looks for other connections first.
-    pub(super) fn next(&self, poll_first: bool, pace: Pace) -> (Next, Calls) {
+    pub(super) fn next(&self, poll_first: bool, pace: Pace) -> (Next, Actions) {
         self.step(&mut lock(&self.state), poll_first, pace)
     }
 
     /// Gives the poll role up, adds what the poll has brought, and returns what the worker does next.
-    pub(super) fn polled(&self, batch: &mut Vec<Entry>, pace: Pace) -> (Next, Calls) {
+    pub(super) fn polled(&self, batch: &mut Vec<Entry>, pace: Pace) -> (Next, Actions) {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
         state.role = Role::Free;
         let wake = !state.is_watched && !state.list.is_empty() || state.is_draining;
         state.is_watched |= wake;
-        let (next, mut calls) = self.step(&mut state, false, pace);
-        calls.supervisor |= wake;
-        (next, calls)
+        let (next, mut actions) = self.step(&mut state, false, pace);
+        actions.wake_supervisor |= wake;
+        (next, actions)
     }
 
-    fn step(&self, state: &mut ReadyState, poll_first: bool, pace: Pace) -> (Next, Calls) {
+    fn step(&self, state: &mut ReadyState, poll_first: bool, pace: Pace) -> (Next, Actions) {
         state.steps += 1;
         let may_poll = state.role == Role::Free && !state.is_draining && !self.is_shared;
         if may_poll && poll_first {
             state.role = Role::Worker;
-            return (Next::Poll { wait: false }, Calls::default());
+            return (Next::Poll { wait: false }, Actions::default());
         }
         if let Some(entry) = state.list.pop_front() {
             state.new -= usize::from(entry.is_new);
-            let mut calls = Calls::default();
+            let mut actions = Actions::default();
             let limit = if pace.dispatch { self.workers } else { self.cores };
-            let rest = state.list.len().saturating_sub(state.starting);
+            let unassigned = state.list.len().saturating_sub(state.starting);
             let room = state.jobs < self.workers && state.jobs - state.waiting < limit;
-            if room && rest > if pace.dispatch { 0 } else { pace.help_beyond } {
-                calls.jobs = add_jobs(state, 1);
+            if room && unassigned > if pace.dispatch { 0 } else { pace.help_beyond } {
+                actions.submit_jobs = add_jobs(state, 1);
             }
             if pace.dispatch && state.role == Role::Free {
-                calls.supervisor = take_over(state);
+                actions.wake_supervisor = take_over(state);
             }
-            return (Next::Run(entry.id), calls);
+            return (Next::Run(entry.id), actions);
         }
         if may_poll && !pace.dispatch {
             state.role = Role::Worker;
-            return (Next::Poll { wait: true }, Calls::default());
+            return (Next::Poll { wait: true }, Actions::default());
         }
         state.jobs -= 1;
         // The last active worker leaves no poller behind: the supervisor takes the role.
         let alone = state.role == Role::Free;
-        (Next::End, Calls { supervisor: alone && take_over(state), ..Calls::default() })
+        (Next::End, Actions { wake_supervisor: alone && take_over(state), ..Actions::default() })
     }
 
     /// Ends the job of a worker that has had its turn on a shared executor. The rest of the list is another job's.
-    pub(super) fn end_turn(&self) -> Calls {
+    pub(super) fn end_turn(&self) -> Actions {
         let mut state = lock(&self.state);
         state.steps += 1;
         state.jobs -= 1;
         let jobs = if state.list.len() > state.starting { 1 } else { 0 };
-        Calls { jobs: add_jobs(&mut state, jobs), ..Calls::default() }
+        Actions { submit_jobs: add_jobs(&mut state, jobs), ..Actions::default() }
     }
 
     /// A job was dropped before it began. The caller wakes the supervisor.
@@ -219,22 +211,22 @@ impl ReadyList {
     }
 
     /// A worker is about to wait for a deferred answer: another thread has to do the rest.
-    pub(super) fn begin_wait(&self) -> Calls {
+    pub(super) fn begin_wait(&self) -> Actions {
         let mut state = lock(&self.state);
         state.steps += 1;
         state.waiting += 1;
-        let mut calls = Calls::default();
+        let mut actions = Actions::default();
         if state.list.len() > state.starting {
             if state.jobs < self.workers {
-                calls.jobs = add_jobs(&mut state, 1);
+                actions.submit_jobs = add_jobs(&mut state, 1);
             } else {
-                calls.poller = state.role == Role::Worker;
+                actions.wake_poller = state.role == Role::Worker;
             }
         }
         if state.role == Role::Free {
-            calls.supervisor = take_over(&mut state);
+            actions.wake_supervisor = take_over(&mut state);
         }
-        calls
+        actions
     }
 
     /// The worker has its answer.
@@ -250,16 +242,16 @@ impl ReadyList {
     }
 
     /// Adds connections, for a thread that neither is a worker nor has just polled.
-    pub(super) fn add(&self, batch: &mut Vec<Entry>) -> Calls {
+    pub(super) fn add(&self, batch: &mut Vec<Entry>) -> Actions {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
         let jobs = self.missing_jobs(&state, true);
-        let poller = state.role == Role::Worker && jobs == 0 && !state.list.is_empty();
-        Calls { jobs: add_jobs(&mut state, jobs), supervisor: false, poller }
+        let wake_poller = state.role == Role::Worker && jobs == 0 && !state.list.is_empty();
+        Actions { submit_jobs: add_jobs(&mut state, jobs), wake_supervisor: false, wake_poller }
     }
 
     /// Adds what the supervisor's poll has brought. It gives the poll role up if a worker is there for it.
-    pub(super) fn dispatch(&self, batch: &mut Vec<Entry>, pace: Pace) -> Calls {
+    pub(super) fn dispatch(&self, batch: &mut Vec<Entry>, pace: Pace) -> Actions {
         let mut state = lock(&self.state);
         let came = !batch.is_empty();
         self.extend(&mut state, batch);
@@ -271,12 +263,12 @@ impl ReadyList {
             state.role = Role::Free;
             state.is_watched = true;
         }
-        Calls { jobs, ..Calls::default() }
+        Actions { submit_jobs: jobs, ..Actions::default() }
     }
 
     /// What the supervisor does next. `last` is the number of steps at its last look if that is [`WATCH`] ago; it is
     /// updated.
-    pub(super) fn supervise(&self, last: Option<&mut u64>, pace: Pace) -> (Duty, Calls) {
+    pub(super) fn supervise(&self, last: Option<&mut u64>, pace: Pace) -> (SupervisorAction, Actions) {
         let mut state = lock(&self.state);
         let is_due = last.is_some();
         // No worker has done anything since the last look.
@@ -287,15 +279,15 @@ impl ReadyList {
         state.has_lost_job &= !is_due;
         let look_again = state.has_lost_job;
         let jobs = if look_again { 0 } else { self.missing_jobs(&state, stalled || pace.dispatch) };
-        let calls = Calls { jobs: add_jobs(&mut state, jobs), ..Calls::default() };
-        let duty = match state.role {
-            Role::Supervisor => Duty::Poll { look_again },
+        let actions = Actions { submit_jobs: add_jobs(&mut state, jobs), ..Actions::default() };
+        let action = match state.role {
+            Role::Supervisor => SupervisorAction::Poll { look_again },
             // If requests come every few milliseconds, looking on is cheaper than being woken for each.
-            Role::Worker if stalled => Duty::Sleep,
-            Role::Free | Role::Worker => Duty::Watch,
+            Role::Worker if stalled => SupervisorAction::Sleep,
+            Role::Free | Role::Worker => SupervisorAction::Watch,
         };
-        state.is_watched = duty != Duty::Sleep;
-        (duty, calls)
+        state.is_watched = action != SupervisorAction::Sleep;
+        (action, actions)
     }
 
     /// Keeps workers from polling from now on. The caller wakes the worker that polls.

@@ -3,16 +3,18 @@
 //! The thread that moves the state to `RUNNING` owns the connection until it moves the state on:
 //!
 //! ```text
-//! FREE -> QUEUED             accepted, in the ready list            (poller)
-//! QUEUED -> RUNNING          taken from the ready list              (worker)
-//! RUNNING -> PARKED          waits for bytes, or to write           (worker, supervisor)
-//! RUNNING -> LINGERING       closed for writing, still read from    (any)
-//! RUNNING -> QUEUED          its turn is over, it has more to do    (worker)
-//! RUNNING -> AGAIN           an event came meanwhile                (poller)
-//! AGAIN -> RUNNING           so the connection is not parked        (any)
-//! PARKED -> QUEUED           an event came, in the ready list       (poller, supervisor)
-//! PARKED, QUEUED, LINGERING -> RUNNING    timeout, 503, end         (poller, supervisor)
-//! RUNNING -> FREE            closed                                 (any)
+//! FREE                      -> QUEUED     accepted, in the ready list            (the thread that polls)
+//! QUEUED                    -> RUNNING    taken from the ready list              (worker)
+//! RUNNING                   -> PARKED     it waits for bytes, or to write        (owner)
+//! RUNNING                   -> LINGERING  closed for writing, still read from    (owner)
+//! RUNNING, AGAIN            -> QUEUED     its turn is over, it has more to do    (owner)
+//! RUNNING                   -> AGAIN      an event came meanwhile                (the thread that polls)
+//! AGAIN                     -> RUNNING    so it is not parked                    (owner)
+//! PARKED                    -> QUEUED     an event came, or a drain begins       (the thread that polls, supervisor)
+//! PARKED, QUEUED, LINGERING -> RUNNING    timeout, 503, bytes to discard, end    (the thread that polls, supervisor)
+//! RUNNING                   -> PARKED, QUEUED, LINGERING    nothing was to be done: back to where it was taken from
+//! AGAIN                     -> LINGERING  an event came meanwhile: its bytes are discarded
+//! RUNNING, AGAIN            -> FREE       closed                                 (owner)
 //! ```
 //!
 //! Invariant: an event finds `PARKED` and queues the connection, or finds `RUNNING` and leaves `AGAIN`. So no event is
@@ -62,10 +64,10 @@ impl SlotState {
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Moves the state from `RUNNING` to `rest`. Returns false if an event came since the connection was taken: the
-    /// state is `RUNNING` then, and the owner must look again.
-    pub(super) fn rest(&self, rest: u8) -> bool {
-        if self.advance(RUNNING, rest) {
+    /// Moves the state from `RUNNING` to `to`. Returns false if an event came since the connection was taken: the state is
+    /// `RUNNING` then, and the owner has to read again.
+    pub(super) fn leave_running(&self, to: u8) -> bool {
+        if self.advance(RUNNING, to) {
             return true;
         }
         self.advance(AGAIN, RUNNING);

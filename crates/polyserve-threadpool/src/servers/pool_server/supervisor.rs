@@ -1,13 +1,14 @@
-//! The server's own thread: it enforces timeouts, polls while no worker can, refuses, and drains.
+//! The supervisor: it enforces timeouts, polls while no worker can, rejects, and drains.
 //!
-//! It never calls the service and never waits for a client. So the server still accepts, refuses and times out if all
-//! workers are blocked in the service.
+//! It is the server's main thread. It never calls the service and never waits for a client. So the server still accepts,
+//! rejects and enforces timeouts if all workers are blocked in the service.
 //!
 //! Invariant: a timeout is judged after the bytes that have arrived are read. A parked connection with unread bytes goes to
 //! a worker instead.
 //!
-//! Cost: nothing while a worker waits for events and no deadline is due; one look each 5 ms while workers serve. A sweep
-//! over all slots when the earliest deadline may have passed, at most once in an eighth of the shortest timeout.
+//! Cost: none while a worker polls and no deadline is due. While workers serve, it checks their progress every 5 ms. It
+//! sweeps all slots if the earliest deadline may have passed, but waits at least an eighth of the shortest timeout between
+//! two sweeps.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +21,7 @@ use polyserve_core::serving::{SHUTDOWN_SLACK, with_buffers};
 use polyserve_core::sync::lock;
 
 use super::connection::{Connection, Outcome};
-use super::ready_list::{Duty, Entry, WATCH};
+use super::ready_list::{Entry, SupervisorAction, WATCH};
 use super::slot_state::{AGAIN, FREE, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::Slot;
 use super::worker::{Poller, PoolServerState};
@@ -59,7 +60,7 @@ impl Supervisor {
 
     pub(super) fn run(mut self) -> Drain {
         let shared = Arc::clone(&self.shared);
-        shared.set_supervisor();
+        shared.wakeups.set_supervisor();
         loop {
             let draining = shared.server.shutdown.is_begun();
             if draining {
@@ -70,31 +71,32 @@ impl Supervisor {
             if is_due {
                 self.last_look.0 = now;
             }
-            let (duty, calls) = shared.ready.supervise(is_due.then_some(&mut self.last_look.1), shared.pace());
-            shared.answer(calls);
-            let limit = match duty {
-                Duty::Watch | Duty::Poll { look_again: true } => Some(WATCH),
+            let (action, actions) =
+                shared.ready.supervise(is_due.then_some(&mut self.last_look.1), shared.turn_time.pace());
+            shared.carry_out(actions);
+            let limit = match action {
+                SupervisorAction::Watch | SupervisorAction::Poll { look_again: true } => Some(WATCH),
                 _ if draining => Some(WATCH),
                 _ => None,
             };
             let timeout = self.timeout(now, limit);
             self.wake_at = timeout.map(|timeout| now + timeout);
-            match duty {
-                Duty::Poll { .. } => {
+            match action {
+                SupervisorAction::Poll { .. } => {
                     let mut poller = lock(&shared.poller);
                     if draining && self.drain_step(&mut poller) {
                         break;
                     }
-                    shared.poll_as_supervisor(&mut poller, timeout);
-                    let calls = shared.ready.dispatch(&mut poller.batch, shared.pace());
+                    shared.wakeups.poll_as_supervisor(timeout, |timeout| shared.poll(&mut poller, timeout, true));
+                    let actions = shared.ready.dispatch(&mut poller.batch, shared.turn_time.pace());
                     drop(poller);
-                    shared.answer(calls);
+                    shared.carry_out(actions);
                 }
-                Duty::Watch | Duty::Sleep => {
+                SupervisorAction::Watch | SupervisorAction::Sleep => {
                     if draining {
-                        shared.wake_poller();
+                        shared.wakeups.wake_poller();
                     }
-                    shared.rest(timeout);
+                    shared.wakeups.park_supervisor(timeout);
                 }
             }
             self.sweep();
@@ -104,8 +106,7 @@ impl Supervisor {
 
     /// How long it may sleep: until the earliest deadline, and for `limit` at most.
     fn timeout(&self, now: Instant, limit: Option<Duration>) -> Option<Duration> {
-        let earliest = self.shared.instant_at(self.shared.earliest_deadline.load(Ordering::SeqCst));
-        let sweep = earliest.map(|earliest| earliest.max(self.last_sweep + self.tick));
+        let sweep = self.shared.clock.earliest().map(|earliest| earliest.max(self.last_sweep + self.tick));
         // A deadline is late in the millisecond after it.
         let sweep = sweep.map(|sweep| sweep.saturating_duration_since(now) + Duration::from_millis(1));
         sweep.into_iter().chain(limit).min()
@@ -115,13 +116,13 @@ impl Supervisor {
     fn sweep(&mut self) {
         let shared = Arc::clone(&self.shared);
         let instant = Instant::now();
-        let now = shared.millis_at(instant);
-        if shared.earliest_deadline.load(Ordering::SeqCst) >= now || instant < self.last_sweep + self.tick {
+        let now = shared.clock.millis_at(instant);
+        if !shared.clock.may_be_late(now) || instant < self.last_sweep + self.tick {
             return;
         }
         self.last_sweep = instant;
         let has_paused = self.wake_at.is_some_and(|wake_at| instant > wake_at + PAUSE);
-        shared.earliest_deadline.store(u64::MAX, Ordering::SeqCst);
+        shared.clock.begin_sweep();
         let (mut earliest, mut requeued) = (u64::MAX, false);
         for (id, slot) in shared.slots.iter() {
             let (state, deadline) = (slot.state.get(), slot.deadline.load(Ordering::SeqCst));
@@ -139,9 +140,9 @@ impl Supervisor {
                 })),
             }
         }
-        shared.earliest_deadline.fetch_min(earliest, Ordering::SeqCst);
+        shared.clock.end_sweep(earliest);
         if requeued {
-            shared.answer(shared.ready.add(&mut Vec::new()));
+            shared.carry_out(shared.ready.add(&mut Vec::new()));
         }
     }
 
@@ -158,16 +159,16 @@ impl Supervisor {
                 poller.acceptor.close(&shared.registry);
             }
         }
-        let now = shared.millis_at(Instant::now());
+        let now = shared.clock.now();
         for (id, slot) in shared.slots.iter() {
             // A worker looks once more whether bytes have come, and closes the connection if not.
             if slot.idle.load(Ordering::Relaxed) && slot.state.advance(PARKED, QUEUED) {
-                shared.wait_in_queue(slot, now);
+                shared.begin_queue_wait(slot, now);
                 poller.batch.push(Entry { id, is_new: false });
             }
         }
-        let calls = shared.ready.dispatch(&mut poller.batch, shared.pace());
-        shared.answer(calls);
+        let actions = shared.ready.dispatch(&mut poller.batch, shared.turn_time.pace());
+        shared.carry_out(actions);
         let is_done = !poller.acceptor.is_open() && shared.slots.used() == 0;
         is_done || shared.server.is_over()
     }
@@ -213,7 +214,7 @@ impl Supervisor {
 }
 
 fn is_late(shared: &PoolServerState, slot: &Slot) -> bool {
-    slot.deadline.load(Ordering::SeqCst) < shared.millis_at(Instant::now())
+    slot.deadline.load(Ordering::SeqCst) < shared.clock.now()
 }
 
 fn time_out_parked(shared: &PoolServerState, slot: &Slot, open: &mut Connection) -> Outcome {

@@ -1,49 +1,45 @@
-//! What a job does: it takes connections from the ready list and serves each for a turn; if none is ready, it polls.
+//! A job: it takes connections from the ready list and serves each for a turn. If none is ready, it polls.
 //!
-//! A connection's way: `poll` accepts it, `next` takes it from the ready list, `run` serves a turn (`connection.rs`), and
-//! `settle` parks, requeues or closes it. An event puts a parked connection back into the ready list.
+//! A connection's way, in this file and `connection.rs`:
+//!
+//! 1. `accept` accepts it, gives it a slot and adds it to the ready list.
+//! 2. `work` takes it from the ready list, and `run` makes this thread its owner.
+//! 3. `Connection::serve` serves a turn: it reads, calls the service and writes.
+//! 4. `settle` parks it, adds it to the ready list again, lets it linger, or closes it.
+//! 5. `poll` finds that bytes have arrived for a parked connection, and `handle_event` adds it to the ready list again.
 
-use std::cell::Cell;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Context;
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Registry, Token, Waker};
-use polyserve_core::http1::{Phase, Session};
+use mio::{Events, Poll, Registry, Token, Waker};
+use polyserve_core::Executor;
+use polyserve_core::http1::Session;
 use polyserve_core::serving::{ACCEPT_BACKOFF, ServerState, WaitOutcome, discard, wait_for_answer, with_buffers};
 use polyserve_core::sync::lock;
-use polyserve_core::{Executor, Job};
 
 use super::acceptor::{Acceptor, LISTENER};
-use super::connection::{Connection, FULL_READS, Outcome, Turn};
-use super::ready_list::{Calls, Entry, Next, Pace, ReadyList};
+use super::connection::{Connection, FULL_READS, Outcome, TurnContext};
+use super::ready_list::{Actions, Entry, Next, ReadyList};
 use super::slot_state::{AGAIN, Event, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::{Slot, Slots};
+use super::submission::{JobOwner, submit};
+use super::timing::{Clock, TurnTime, millis};
+use super::wakeups::Wakeups;
 
 /// The token under which the waker is registered.
 const WAKE: Token = Token(usize::MAX - 2);
 
-/// At most this many connections are accepted before the others are served.
+/// Max connections that are accepted in one poll, so that the others are served soon.
 const ACCEPT_BATCH: usize = 64;
 
-/// At most this many refused connections linger beyond the limit; further ones are closed at once.
-pub(super) const REFUSED: usize = 8192;
-
-/// The service is slow if turns take longer than this on average, in microseconds.
-const SLOW: u64 = 200;
-
-/// A longer turn counts as this many microseconds: its thread may only have been kept from running.
-const MAX_SAMPLE: u64 = 1_000;
-
-/// A worker asks another for help if its queue takes longer than this, in microseconds.
-const HELP_AFTER: u64 = 100;
+/// Max rejected connections that linger in slots beyond `max_connections`. Further ones are closed at once.
+const MAX_REJECTED: usize = 8192;
 
 /// On a shared executor, a job serves this many connections before the executor's other jobs have their turn.
 const SHARED_TURN: usize = 4;
@@ -59,18 +55,9 @@ pub(super) struct PoolServerState {
     pub(super) registry: Registry,
     pub(super) executor: Arc<dyn Executor>,
     is_shared: bool,
-    waker: Waker,
-    /// The supervisor's thread.
-    supervisor: OnceLock<Thread>,
-    /// The supervisor has been asked to look.
-    alerted: AtomicBool,
-    /// The supervisor is about to poll.
-    supervisor_polls: AtomicBool,
-    start: Instant,
-    /// No deadline of a connection at rest is earlier, in milliseconds since the start.
-    pub(super) earliest_deadline: AtomicU64,
-    /// How long turns took of late, in microseconds: a moving average over about eight.
-    turn_time: AtomicU64,
+    pub(super) wakeups: Wakeups,
+    pub(super) clock: Clock,
+    pub(super) turn_time: TurnTime,
     this: Weak<PoolServerState>,
 }
 
@@ -84,12 +71,12 @@ pub(super) struct Poller {
     pub(super) batch: Vec<Entry>,
 }
 
-/// What became of a connection that was settled.
+/// What became of a connection that was [settled](PoolServerState::settle).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// It is parked, lingers or is closed.
     Done,
-    /// An event came meanwhile: it is still the caller's, and has to run on.
+    /// An event came meanwhile: the caller still owns it, and has to serve it again.
     Again,
     /// It is in the ready list again.
     Requeued,
@@ -111,7 +98,7 @@ impl PoolServerState {
         let cores = polyserve_core::config::cores();
         let workers = executor.workers().unwrap_or(cores);
         let config = &server.config;
-        let slots = Slots::new(config.max_connections.saturating_add(REFUSED));
+        let slots = Slots::new(config.max_connections.saturating_add(MAX_REJECTED));
         let ready = ReadyList::new(workers, cores, config.queue_or_default(), is_shared);
         Ok(Arc::new_cyclic(|this| Self {
             server,
@@ -121,30 +108,27 @@ impl PoolServerState {
             registry,
             executor,
             is_shared,
-            waker,
-            supervisor: OnceLock::new(),
-            alerted: AtomicBool::new(false),
-            supervisor_polls: AtomicBool::new(false),
-            start: Instant::now(),
-            earliest_deadline: AtomicU64::new(u64::MAX),
-            turn_time: AtomicU64::new(0),
+            wakeups: Wakeups::new(waker),
+            clock: Clock::new(),
+            turn_time: TurnTime::default(),
             this: this.clone(),
         }))
     }
+}
 
-    /// The body of a job.
+impl JobOwner for PoolServerState {
     fn work(&self) {
-        let (mut next, mut calls) = self.ready.begin(self.pace());
+        let (mut next, mut actions) = self.ready.begin(self.turn_time.pace());
         let mut turns = 0;
         let mut now = Instant::now();
         loop {
-            self.answer(calls);
-            (next, calls) = match next {
+            self.carry_out(actions);
+            (next, actions) = match next {
                 Next::End => return,
                 Next::Poll { wait } => {
                     let mut poller = lock(&self.poller);
                     self.poll(&mut poller, if wait { None } else { Some(Duration::ZERO) }, false);
-                    let next = self.ready.polled(&mut poller.batch, self.pace());
+                    let next = self.ready.polled(&mut poller.batch, self.turn_time.pace());
                     drop(poller);
                     now = Instant::now();
                     next
@@ -152,83 +136,41 @@ impl PoolServerState {
                 Next::Run(id) => {
                     let requeued = self.run(id);
                     let end = Instant::now();
-                    self.note_turn(end.saturating_duration_since(now));
+                    self.turn_time.note(end.saturating_duration_since(now));
                     now = end;
                     turns += 1;
                     if self.is_shared && turns == SHARED_TURN {
-                        return self.answer(self.ready.end_turn());
+                        return self.carry_out(self.ready.end_turn());
                     }
-                    self.ready.next(requeued, self.pace())
+                    self.ready.next(requeued, self.turn_time.pace())
                 }
             }
         }
     }
 
-    /// Does what the ready list asks for: submits jobs, wakes threads.
-    pub(super) fn answer(&self, calls: Calls) {
-        for _ in 0..calls.jobs {
-            self.submit();
-        }
-        if calls.supervisor {
-            self.alert();
-        }
-        if calls.poller {
-            let _ = self.waker.wake();
-        }
+    fn job_lost(&self) {
+        self.ready.job_lost();
+        self.wakeups.wake_supervisor();
     }
+}
 
-    /// Submits a job that the ready list counts already. If the executor does not take it, or drops it unrun, or would
-    /// run it on this thread, it counts as lost, and the supervisor tries again.
-    fn submit(&self) {
-        let mut job = SubmittedJob { shared: self.this.clone(), has_begun: false };
-        let outer = IS_SUBMITTING.replace(true);
-        let _ = self.executor.execute(Job::new(move || job.run()));
-        IS_SUBMITTING.set(outer);
-    }
-
-    /// Wakes the supervisor.
-    pub(super) fn alert(&self) {
-        self.alerted.store(true, Ordering::SeqCst);
-        if self.supervisor_polls.load(Ordering::SeqCst) {
-            let _ = self.waker.wake();
+impl PoolServerState {
+    /// Does what the ready list asks for: submits jobs, and wakes threads.
+    pub(super) fn carry_out(&self, actions: Actions) {
+        for _ in 0..actions.submit_jobs {
+            submit(&*self.executor, self.this.clone()); // the ready list counts it already
         }
-        if let Some(thread) = self.supervisor.get() {
-            thread.unpark();
+        if actions.wake_supervisor {
+            self.wakeups.wake_supervisor();
+        }
+        if actions.wake_poller {
+            self.wakeups.wake_poller();
         }
     }
 
-    /// Says that this thread is the supervisor.
-    pub(super) fn set_supervisor(&self) {
-        let _ = self.supervisor.set(thread::current());
-    }
-
-    /// Wakes the worker that polls.
-    pub(super) fn wake_poller(&self) {
-        let _ = self.waker.wake();
-    }
-
-    /// Parks the supervisor for as long as `timeout`, unless it has been alerted since the last call.
-    pub(super) fn rest(&self, timeout: Option<Duration>) {
-        if !self.alerted.swap(false, Ordering::SeqCst) {
-            match timeout {
-                Some(timeout) => thread::park_timeout(timeout),
-                None => thread::park(),
-            }
-            self.alerted.store(false, Ordering::SeqCst);
-        }
-    }
-
-    /// Polls, for the supervisor.
-    pub(super) fn poll_as_supervisor(&self, poller: &mut Poller, timeout: Option<Duration>) {
-        self.supervisor_polls.store(true, Ordering::SeqCst);
-        let alerted = self.alerted.swap(false, Ordering::SeqCst);
-        self.poll(poller, if alerted { Some(Duration::ZERO) } else { timeout }, true);
-        self.supervisor_polls.store(false, Ordering::SeqCst);
-    }
-
-    /// Waits for events, accepts, and leaves in `poller.batch` the connections that are ready. If `refuse` is true, new
-    /// connections that find the queue full are refused; else they stay in the backlog until it has room.
-    fn poll(&self, poller: &mut Poller, timeout: Option<Duration>, refuse: bool) {
+    /// Waits for events, accepts, and leaves the connections that are ready in `poller.batch`. If the ready list has no
+    /// place for a new connection, the connection is rejected if `rejects` is true; otherwise it stays in the backlog.
+    pub(super) fn poll(&self, poller: &mut Poller, timeout: Option<Duration>, rejects: bool) {
         let Poller { poll, events, acceptor, batch } = poller;
         let now = Instant::now();
         let due = acceptor.due(now).map(|due| due.saturating_duration_since(now));
@@ -245,45 +187,47 @@ impl PoolServerState {
                 LISTENER => acceptor.notify(),
                 WAKE => {}
                 Token(id) => {
-                    let now = *millis.get_or_insert_with(|| self.millis_at(Instant::now()));
-                    self.event(id, event.is_read_closed() || event.is_error(), now, batch);
+                    let now = *millis.get_or_insert_with(|| self.clock.now());
+                    self.handle_event(id, event.is_read_closed() || event.is_error(), now, batch);
                 }
             }
         }
         events.clear();
         if acceptor.is_pending() {
-            self.accept(acceptor, batch, refuse, ACCEPT_BATCH);
+            self.accept(acceptor, batch, rejects, ACCEPT_BATCH);
         }
     }
 
-    /// Accepts at most `max` connections into `batch`. Returns the number of connections that came, refused ones included.
-    pub(super) fn accept(&self, acceptor: &mut Acceptor, batch: &mut Vec<Entry>, refuse: bool, max: usize) -> usize {
-        let now = self.millis_at(Instant::now());
+    /// Accepts at most `max` connections into `batch`. Returns the number of accepted connections, rejected ones included.
+    /// `rejects`: as in [`poll`](Self::poll).
+    pub(super) fn accept(&self, acceptor: &mut Acceptor, batch: &mut Vec<Entry>, rejects: bool, max: usize) -> usize {
+        let now = self.clock.now();
         let deadline = self.queue_deadline(now);
         let max_connections = self.server.config.max_connections;
         let free = self.ready.free_places();
-        let mut came = 0;
+        let mut accepted = 0;
         for place in 0..max {
             let is_full = place >= free;
-            if is_full && !refuse {
+            if is_full && !rejects {
                 break;
             }
             let Some(stream) = acceptor.accept() else { break };
-            came += 1;
+            accepted += 1;
             match if is_full { Err(stream) } else { self.slots.admit(stream, max_connections, now, deadline) } {
                 Ok(id) => batch.push(Entry { id, is_new: true }),
-                Err(stream) => self.refuse(stream),
+                Err(stream) => self.reject(stream),
             }
         }
-        if came > 0 {
+        if accepted > 0 {
             self.note_deadline(deadline);
         }
-        came
+        accepted
     }
 
-    /// Answers 503. The connection lingers in a slot beyond the limit. If there is none either, it is closed at once.
-    fn refuse(&self, stream: TcpStream) {
-        let max = self.server.config.max_connections.saturating_add(REFUSED);
+    /// Answers 503. The connection then lingers in a slot beyond `max_connections`. If no such slot is free, it is closed at
+    /// once.
+    fn reject(&self, stream: TcpStream) {
+        let max = self.server.config.max_connections.saturating_add(MAX_REJECTED);
         match self.slots.admit(stream, max, 0, u64::MAX) {
             Ok(id) => {
                 self.take(id, QUEUED, |_, open| with_buffers(|buffers| open.reject(&self.server, buffers)));
@@ -299,15 +243,15 @@ impl PoolServerState {
         }
     }
 
-    /// Notes an event of connection `id`. `ended`: the client has closed its writing side.
-    fn event(&self, id: usize, ended: bool, now: u64, batch: &mut Vec<Entry>) {
+    /// Handles an event of connection `id`. `ended`: the client has closed its writing side.
+    fn handle_event(&self, id: usize, ended: bool, now: u64, batch: &mut Vec<Entry>) {
         let Some(slot) = self.slots.get(id) else { return };
         if ended {
             slot.ended.store(true, Ordering::Relaxed);
         }
         match slot.state.event() {
             Event::Ready => {
-                self.wait_in_queue(slot, now);
+                self.begin_queue_wait(slot, now);
                 batch.push(Entry { id, is_new: false });
             }
             Event::Discard => drop(self.take(id, LINGERING, |_, open| match self.discard(open) {
@@ -318,9 +262,9 @@ impl PoolServerState {
         }
     }
 
-    /// Notes that a connection waits for a worker from `now` on, in milliseconds. Bytes that it has sent are read before
-    /// the timeout of its head or body is judged; so until then it has the timeout of an answer.
-    pub(super) fn wait_in_queue(&self, slot: &Slot, now: u64) {
+    /// Notes that a connection waits for a worker from `now` on. The timeout of its head or body is judged after a worker has
+    /// read what arrived. Until then the connection has the answer timeout.
+    pub(super) fn begin_queue_wait(&self, slot: &Slot, now: u64) {
         slot.queued_at.store(now, Ordering::Relaxed);
         if !slot.writing.load(Ordering::Relaxed) {
             self.set_deadline(slot, self.queue_deadline(now));
@@ -339,7 +283,7 @@ impl PoolServerState {
                 for wake_ups in 1.. {
                     let Some(open) = connection.as_mut() else { break };
                     let mut outcome = open.serve(self, &slot.ended, buffers);
-                    if outcome == Outcome::Park && self.is_late(slot, open) {
+                    if outcome == Outcome::Park && self.update_deadline(slot, open) {
                         outcome = open.time_out(&self.server, buffers);
                     }
                     match self.settle(id, slot, &mut connection, outcome) {
@@ -379,7 +323,7 @@ impl PoolServerState {
             }
             Outcome::Yield => {
                 slot.writing.store(false, Ordering::Relaxed);
-                self.wait_in_queue(slot, self.millis_at(Instant::now()));
+                self.begin_queue_wait(slot, self.clock.now());
                 slot.state.requeue();
                 self.ready.requeue(id);
                 Settled::Requeued
@@ -389,12 +333,12 @@ impl PoolServerState {
                 slot.idle.store(!open.session.is_busy(), Ordering::Relaxed);
                 slot.writing.store(writing, Ordering::Relaxed);
                 self.set_deadline(slot, open.deadline);
-                if self.register(id, open, writing).is_err() {
+                if open.register(&self.registry, Token(id), writing).is_err() {
                     self.server.abandon(&mut open.session);
                     self.slots.release(id, connection);
                     return Settled::Done;
                 }
-                if slot.state.rest(PARKED) { Settled::Done } else { Settled::Again }
+                if slot.state.leave_running(PARKED) { Settled::Done } else { Settled::Again }
             }
         }
     }
@@ -428,20 +372,6 @@ impl PoolServerState {
         self.settle(id, slot, &mut connection, Outcome::Yield) == Settled::Requeued
     }
 
-    /// Registers a connection with the poller, once; and once more when it first has to wait to write.
-    fn register(&self, id: usize, open: &mut Connection, writing: bool) -> io::Result<()> {
-        let fd = open.stream.as_raw_fd();
-        let interest = if writing { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-        if !open.registered {
-            self.registry.register(&mut SourceFd(&fd), Token(id), interest)?;
-        } else if writing && !open.writable {
-            self.registry.reregister(&mut SourceFd(&fd), Token(id), interest)?;
-        }
-        open.registered = true;
-        open.writable |= writing;
-        Ok(())
-    }
-
     /// Closes the writing side and leaves the reading to the poller. Returns false if the connection can be closed at
     /// once.
     fn linger(&self, id: usize, slot: &Slot, open: &mut Connection) -> bool {
@@ -449,12 +379,12 @@ impl PoolServerState {
         if timeout.is_zero() || open.stream.shutdown(std::net::Shutdown::Write).is_err() {
             return false;
         }
-        self.set_deadline(slot, self.millis_at(Instant::now()).saturating_add(millis(timeout)));
+        self.set_deadline(slot, self.clock.now().saturating_add(millis(timeout)));
         loop {
-            if !self.discard(open) || self.register(id, open, false).is_err() {
+            if !self.discard(open) || open.register(&self.registry, Token(id), false).is_err() {
                 return false;
             }
-            if slot.state.rest(LINGERING) {
+            if slot.state.leave_running(LINGERING) {
                 return true;
             }
         }
@@ -465,70 +395,32 @@ impl PoolServerState {
         with_buffers(|buffers| discard(&*open.stream, &mut buffers.input))
     }
 
-    /// Milliseconds from the server's start to `instant`, rounded up.
-    pub(super) fn millis_at(&self, instant: Instant) -> u64 {
-        let nanos = instant.saturating_duration_since(self.start).as_nanos();
-        u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX)
-    }
-
-    /// The inverse of [`millis_at`](Self::millis_at).
-    pub(super) fn instant_at(&self, millis: u64) -> Option<Instant> {
-        (millis < u64::MAX).then(|| self.start.checked_add(Duration::from_millis(millis)))?
-    }
-
     fn queue_deadline(&self, now: u64) -> u64 {
         now.saturating_add(millis(self.server.config.answer_timeout))
     }
 
-    /// Sets the deadline of the wait that a connection is in, and returns whether it has passed. The deadline is kept for
-    /// as long as the wait is the same. The time that the connection has waited for a worker counts towards the timeout of
-    /// its head.
-    fn is_late(&self, slot: &Slot, open: &mut Connection) -> bool {
-        let ((request, phase), writing) = (open.session.stage(), open.is_writing());
-        let now = self.millis_at(Instant::now());
-        if open.stage.replace((request, phase, writing)) != Some((request, phase, writing)) {
-            let config = &self.server.config;
-            let timeout = if writing { config.write_timeout } else { phase.timeout(config) };
-            let waited = phase == Phase::Head && request == open.requests;
-            let began = if waited { slot.queued_at.load(Ordering::Relaxed) } else { now };
-            open.deadline = began.saturating_add(millis(timeout));
-        }
-        open.deadline < now
+    /// Sets the deadline of the wait that a connection is in, and returns whether it has passed.
+    fn update_deadline(&self, slot: &Slot, open: &mut Connection) -> bool {
+        open.update_deadline(self.clock.now(), slot.queued_at.load(Ordering::Relaxed), &self.server.config)
     }
 
-    /// Sets the deadline of a connection at rest. Sequentially consistent with the supervisor's sweep: it reads the slot's
-    /// deadline, or this thread reads that the earliest deadline was reset.
+    /// Stores the deadline of a connection that waits. No sweep overlooks it: the supervisor forgets the earliest deadline and
+    /// then reads the slots; this thread stores the slot's deadline and then reads the earliest one. All four are
+    /// sequentially consistent, so one of the two sees the other.
     fn set_deadline(&self, slot: &Slot, deadline: u64) {
         slot.deadline.store(deadline, Ordering::SeqCst);
         self.note_deadline(deadline);
     }
 
-    /// Wakes the supervisor earlier if `deadline` is the earliest.
-    pub(super) fn note_deadline(&self, deadline: u64) {
-        if deadline < self.earliest_deadline.load(Ordering::SeqCst)
-            && deadline < self.earliest_deadline.fetch_min(deadline, Ordering::SeqCst)
-        {
-            self.alert();
+    /// Wakes the supervisor if `deadline` is the earliest.
+    fn note_deadline(&self, deadline: u64) {
+        if self.clock.note(deadline) {
+            self.wakeups.wake_supervisor();
         }
     }
-
-    fn note_turn(&self, time: Duration) {
-        let time = u64::try_from(time.as_micros()).unwrap_or(MAX_SAMPLE).min(MAX_SAMPLE);
-        let before = self.turn_time.load(Ordering::Relaxed);
-        self.turn_time.store((before * 7 + time) / 8, Ordering::Relaxed);
-    }
-
-    pub(super) fn pace(&self) -> Pace {
-        let time = self.turn_time.load(Ordering::Relaxed).max(1);
-        Pace { dispatch: time > SLOW, help_beyond: usize::try_from(HELP_AFTER / time).unwrap_or(0) }
-    }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Turn for PoolServerState {
+impl TurnContext for PoolServerState {
     fn server(&self) -> &ServerState {
         &self.server
     }
@@ -541,45 +433,10 @@ impl Turn for PoolServerState {
         if session.poll_answer(&mut Context::from_waker(std::task::Waker::noop())).is_ready() {
             return WaitOutcome::Here;
         }
-        let calls = self.ready.begin_wait();
-        self.answer(calls);
+        self.carry_out(self.ready.begin_wait());
         let outcome = wait_for_answer(session, &self.server);
         self.ready.end_wait();
-        self.note_turn(Duration::MAX);
+        self.turn_time.note(Duration::MAX);
         outcome
     }
-}
-
-/// A submitted job. Dropped before it has begun, it counts as lost.
-struct SubmittedJob {
-    shared: Weak<PoolServerState>,
-    has_begun: bool,
-}
-
-impl SubmittedJob {
-    fn run(&mut self) {
-        // A job that the executor runs inside `submit` finds a thread that owns a connection, or must not serve one.
-        if IS_SUBMITTING.get() {
-            return;
-        }
-        if let Some(shared) = self.shared.upgrade() {
-            self.has_begun = true;
-            shared.work();
-        }
-    }
-}
-
-impl Drop for SubmittedJob {
-    fn drop(&mut self) {
-        if !self.has_begun
-            && let Some(shared) = self.shared.upgrade()
-        {
-            shared.ready.job_lost();
-            shared.alert();
-        }
-    }
-}
-
-thread_local! {
-    static IS_SUBMITTING: Cell<bool> = const { Cell::new(false) };
 }
