@@ -1,9 +1,22 @@
 //! Thread pools for polyserve: executors that run jobs, and servers on threads.
 //!
-//! # Layout
+//! # Executors
 //!
-//! * [`executors`]: [`MpscPool`], [`CrossbeamPool`] and [`StealingPool`]. All take a [`PoolConfig`].
-//! * `servers`: the servers, one strategy a file or a folder.
+//! They are in [`executors`], and take a [`PoolConfig`].
+//!
+//! * [`MpscPool`]: threads that share the standard library's channel, as the published pool does.
+//! * [`CrossbeamPool`]: threads that share a channel of the `crossbeam-channel` crate.
+//! * [`StealingPool`]: threads with a queue each, which take jobs from each other.
+//!
+//! # Servers
+//!
+//! They are in `servers`, one strategy a file or a folder.
+//!
+//! * `Sequential`: one thread serves one connection at a time. It is the baseline.
+//! * `ThreadPerConnection`: a new thread for each connection. It is the textbook server.
+//! * `LeaderFollowers`: a thread for each connection; one thread at a time accepts, and then serves.
+//! * `PoolClassic`: each connection is one job on an executor, as in the published servers.
+//! * `PoolServer`: the jobs of an executor share all connections; an idle connection holds no worker.
 #![forbid(unsafe_code)]
 
 pub mod executors;

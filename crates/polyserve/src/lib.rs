@@ -43,7 +43,7 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `threadpool` | yes | thread-pool executors, and the servers on threads and on executors |
+//! | `threadpool` | yes | three thread pools, and five servers on threads, two of them on any executor |
 //! | `memory` | by the next three | the repos without another crate's map |
 //! | `dashmap` | yes | the repo over the sharded map of the `dashmap` crate |
 //! | `papaya` | yes | the repo over the lock-free map of the `papaya` crate |
@@ -84,7 +84,7 @@ pub mod memory {
     pub use polyserve_memory::*;
 }
 
-/// Thread-pool executors, and the blocking servers.
+/// Thread pools, and the servers on threads.
 #[cfg(feature = "threadpool")]
 pub mod threadpool {
     pub use polyserve_threadpool::*;

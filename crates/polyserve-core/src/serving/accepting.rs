@@ -1,4 +1,5 @@
-//! The accept loop, and the accept of the backlog when a drain begins.
+//! Parts of accept loops: the pause after an error, the connections that wait when a drain begins, and a limit for log
+//! messages that repeat.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};

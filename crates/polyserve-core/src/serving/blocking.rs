@@ -58,8 +58,8 @@ pub enum Read {
     Leave,
 }
 
-/// A connection that is idle for this long gives the memory of large buffers back.
-const REST_AFTER: Duration = Duration::from_millis(500);
+/// The thread of a connection that is idle for this long releases large buffers.
+const SHRINK_AFTER: Duration = Duration::from_millis(500);
 
 /// Serves a connection to its end. Returns whether it must linger.
 ///
@@ -166,7 +166,7 @@ impl<T: Transport> Drive<'_, T> {
     fn read(&mut self, phase: Phase, deadline: Instant) -> Option<Want> {
         let server = self.server;
         let deadline = server.within(deadline);
-        match self.read_or_rest(phase, deadline) {
+        match self.read_or_shrink(phase, deadline) {
             Ok(Read::Bytes(count)) => {
                 let others_wait = self.transport.others_wait();
                 Some(self.buffers.receive(count, &mut self.session, server, others_wait))
@@ -189,11 +189,11 @@ impl<T: Transport> Drive<'_, T> {
     }
 
     /// Reads once. If the connection is idle for a while, releases large buffers, and waits again.
-    fn read_or_rest(&mut self, phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let rest_at = Instant::now() + REST_AFTER;
-        if phase == Phase::Idle && rest_at < deadline && self.buffers.is_large() {
-            match self.transport.read(&mut self.buffers.input, phase, rest_at)? {
-                Read::TimedOut => self.buffers.rest(),
+    fn read_or_shrink(&mut self, phase: Phase, deadline: Instant) -> io::Result<Read> {
+        let shrink_at = Instant::now() + SHRINK_AFTER;
+        if phase == Phase::Idle && shrink_at < deadline && self.buffers.is_large() {
+            match self.transport.read(&mut self.buffers.input, phase, shrink_at)? {
+                Read::TimedOut => self.buffers.shrink(),
                 read => return Ok(read),
             }
         }

@@ -32,5 +32,5 @@ pub use incoming::Incoming;
 pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger};
 pub use open_connections::{OpenConnection, OpenConnections};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
-pub use thread_buffers::{AT_REST, ThreadBuffers, with_buffers};
+pub use thread_buffers::{MAX_IDLE_BYTES, ThreadBuffers, with_buffers};
 pub use waiting::wait;

@@ -1,6 +1,6 @@
 //! The buffers of a thread that serves connections.
 //!
-//! Invariant: a waiting thread keeps at most [`AT_REST`] bytes. Cost: no allocation for small requests.
+//! Invariant: a waiting thread keeps at most [`MAX_IDLE_BYTES`] bytes. Cost: no allocation for small requests.
 
 use std::cell::Cell;
 use std::time::SystemTime;
@@ -18,7 +18,7 @@ pub struct ThreadBuffers {
 }
 
 /// The max number of bytes that the buffers of a waiting thread keep.
-pub const AT_REST: usize = 16 * 1024;
+pub const MAX_IDLE_BYTES: usize = 16 * 1024;
 
 /// The size of the input buffer of a waiting thread.
 const SMALL_INPUT: usize = 4 * 1024;
@@ -40,7 +40,7 @@ pub fn with_buffers<T>(work: impl FnOnce(&mut ThreadBuffers) -> T) -> T {
     // The thread-local is gone while the thread's other locals are being destroyed.
     let mut buffers = LENT.try_with(Cell::take).ok().flatten().unwrap_or_default();
     let result = work(&mut buffers);
-    buffers.rest();
+    buffers.shrink();
     let _ = LENT.try_with(|lent| lent.set(Some(buffers)));
     result
 }
@@ -88,9 +88,9 @@ impl ThreadBuffers {
         want
     }
 
-    /// Whether [`rest`](Self::rest) would release memory.
+    /// Whether [`shrink`](Self::shrink) would release memory.
     pub fn is_large(&self) -> bool {
-        self.input.len() > SMALL_INPUT || self.scratch.capacity() > AT_REST - SMALL_INPUT
+        self.input.len() > SMALL_INPUT || self.scratch.capacity() > MAX_IDLE_BYTES - SMALL_INPUT
     }
 
     /// Releases memory that a waiting thread does not need. Call it before a wait that may be long, when the scratch's
@@ -99,11 +99,11 @@ impl ThreadBuffers {
     /// # Cost
     ///
     /// A few comparisons if the buffers are small.
-    pub fn rest(&mut self) {
+    pub fn shrink(&mut self) {
         if self.input.len() > SMALL_INPUT {
             self.input = zeroed(SMALL_INPUT);
         }
-        self.scratch.trim(AT_REST - SMALL_INPUT);
+        self.scratch.trim(MAX_IDLE_BYTES - SMALL_INPUT);
     }
 }
 
@@ -143,11 +143,11 @@ mod tests {
         assert!(!buffers.is_large());
         exchange(&mut buffers, &server, 200_000);
         assert!(buffers.is_large());
-        buffers.rest();
+        buffers.shrink();
         assert!(!buffers.is_large());
-        assert!(size(&buffers) <= AT_REST, "{} bytes", size(&buffers));
+        assert!(size(&buffers) <= MAX_IDLE_BYTES, "{} bytes", size(&buffers));
         with_buffers(|buffers| exchange(buffers, &server, 200_000));
-        with_buffers(|buffers| assert!(size(buffers) <= AT_REST, "{} bytes", size(buffers)));
+        with_buffers(|buffers| assert!(size(buffers) <= MAX_IDLE_BYTES, "{} bytes", size(buffers)));
     }
 
     #[test]

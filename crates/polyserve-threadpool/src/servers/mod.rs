@@ -10,6 +10,10 @@
 //!
 //! All drive the same sans-io [`Session`](polyserve_core::http1::Session). The loop of all but [`pool_server`] is
 //! [`serving::blocking`](polyserve_core::serving::blocking).
+//!
+//! Each server has a *main thread*, which its `serve` starts and which ends the drain. It accepts, or, if other threads do,
+//! it watches them: then it is called the *supervisor*. It never calls the service, so it can end a run in which every other
+//! thread is stuck.
 
 mod executor_source;
 pub mod leader_followers;

@@ -1,30 +1,33 @@
 //! `pool_server`: the workers of any [`Executor`] share all connections; an idle connection holds no worker.
 //!
 //! ```text
-//!             +--------- worker (a job) ---------+
-//!  listener ->| poll: accept, collect events     |   poll role: one thread at a time
-//!  sockets  ->|   v                              |
-//!             | ready list (FIFO) --------------------> helper jobs, if the list is long
-//!             |   v                              |
-//!             | run: read, call service, write   |
-//!             |   v                              |
-//!             | park / requeue / close / linger  |
-//!             +----------------------------------+
-//!  supervisor: timeouts, 503, drain; polls and submits a job for each
-//!              connection while no worker makes progress, or the service is slow
+//!             +--------- worker (a job) ----------+
+//!  listener ->| poll: accept, collect events      |   one thread at a time has the poll role
+//!  sockets  ->|   v                               |
+//!             | ready list (first in, first out) ------> further jobs, if the list is long
+//!             |   v                               |
+//!             | run: read, call service, write    |
+//!             |   v                               |
+//!             | park, requeue, linger or close    |
+//!             +-----------------------------------+
+//!  supervisor: timeouts, rejections, drain. While no worker makes progress, or the
+//!              service is slow, it polls, and submits a job for each connection
 //! ```
 //!
 //! While turns take at most 200 us on average, a worker polls itself, serves what is ready, and polls again (leader and
-//! followers). So a request costs no switch of threads. Before it waits for a deferred answer it hands the poll role to
-//! the supervisor, and so does each worker while the service is slow. If a service blocks without notice, the supervisor
-//! sees within 10 ms that nothing moves, and polls. On an executor that is shared with other work the supervisor always
-//! polls.
+//! followers). So a request costs no switch of threads. Before a worker waits for a deferred answer, it passes the poll role
+//! to the supervisor. While the service is slow, each worker does so. If a service blocks without notice, the supervisor
+//! detects within 10 ms that no worker makes progress, and polls. On an executor that is shared with other work, the
+//! supervisor always polls.
 //!
 //! # Layout
 //!
-//! `worker`: a connection's way from accept to park. `connection`: one turn of a connection. `supervisor`: the server's own
-//! thread. `ready_list`: which thread does what. `acceptor`: the listener. `slots`: the connections. `slot_state`: which
-//! thread owns a connection.
+//! A connection goes from accept to park in two files: `worker.rs` has the job, and `connection.rs` a turn of a connection.
+//! `supervisor.rs` is the server's main thread.
+//!
+//! Data structures: `ready_list.rs` decides which thread does what, `slots.rs` has the connections, and `slot_state.rs` which
+//! thread owns each. `acceptor.rs` is the listener, `submission.rs` a job on its way through the executor, `wakeups.rs` how
+//! threads wake each other, and `timing.rs` the clock.
 //!
 //! Invariant: a connection is touched only by the thread that moved its slot's state to `RUNNING`. An event that arrives
 //! meanwhile is noted in the state and never lost. A turn ends after a bounded number of requests if another connection
@@ -34,9 +37,12 @@
 //!
 //! Source: Schmidt and others, *Leader/Followers* (2000), around the thread pool of the published servers.
 //!
-//! *Wins when* connections are short, or many and mostly idle: 1.0 to 1.3 of `tokio_tcp` in requests per CPU second with `ab -c 100`
-//! (`ci/cost.sh ab`), and no processor time for 5 000 idle connections (`ci/cost.sh idle`). *Loses when* the service is slow
-//! or defers its answers: each request then costs a switch of threads, and each deferred answer holds a worker.
+//! *Wins when* connections are short: 1.3 times the requests of `tokio_tcp` for each ms of processor time if the server is half
+//! idle (`ab`), and 1.4 times if it is saturated (`close`); and if it is half idle with kept connections: 1.1 of the processor
+//! time of `null_epoll` (`rate`). *Loses when* requests are pipelined: 0.8 of `tokio_tcp` (`pipeline`). Record:
+//! `docs/METHODOLOGY.md`, "Cost below saturation". It also loses if the service defers its answers, because each of them
+//! holds a worker: if one request in ten waits for 2 s, 8 workers answer 40 requests a second, and `tokio_tcp` 499
+//! (`docs/STRATEGIES.md`).
 
 mod acceptor;
 mod connection;

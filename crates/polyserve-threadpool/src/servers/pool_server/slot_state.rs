@@ -12,7 +12,7 @@
 //! AGAIN                     -> RUNNING    so it is not parked                    (owner)
 //! PARKED                    -> QUEUED     an event came, or a drain begins       (the thread that polls, supervisor)
 //! PARKED, QUEUED, LINGERING -> RUNNING    timeout, 503, bytes to discard, end    (the thread that polls, supervisor)
-//! RUNNING                   -> PARKED, QUEUED, LINGERING    nothing was to be done: back to where it was taken from
+//! RUNNING                   -> PARKED, QUEUED, LINGERING    nothing was to be done: the state before it was taken
 //! AGAIN                     -> LINGERING  an event came meanwhile: its bytes are discarded
 //! RUNNING, AGAIN            -> FREE       closed                                 (owner)
 //! ```

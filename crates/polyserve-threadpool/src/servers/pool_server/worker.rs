@@ -44,7 +44,7 @@ const MAX_REJECTED: usize = 8192;
 /// On a shared executor, a job serves this many connections before the executor's other jobs have their turn.
 const SHARED_TURN: usize = 4;
 
-/// What all threads of one run share.
+/// The state that all threads of one run share.
 #[derive(Debug)]
 pub(super) struct PoolServerState {
     pub(super) server: ServerState,
@@ -61,7 +61,7 @@ pub(super) struct PoolServerState {
     this: Weak<PoolServerState>,
 }
 
-/// What the poll role owns.
+/// The parts that only the thread with the poll role uses.
 #[derive(Debug)]
 pub(super) struct Poller {
     poll: Poll,
@@ -83,7 +83,7 @@ pub(super) enum Settled {
 }
 
 impl PoolServerState {
-    /// `workers`: the number of jobs that the executor runs at a time. `is_shared`: it may have jobs of others.
+    /// Creates the state of a run, without a job. `is_shared`: the executor may have other work too.
     pub(super) fn new(
         server: ServerState,
         listener: mio::net::TcpListener,
