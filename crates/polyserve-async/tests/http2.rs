@@ -83,7 +83,7 @@ fn entities_are_put_and_got() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 8, cut: 0, stuck: 0 });
 }
 
-/// A service whose answers wait until the test releases them. It panics at `/panic`.
+/// A service with answers that wait until the test releases them. It panics at `/panic`.
 struct HeldReplies {
     waiting: Mutex<Vec<Completer<Reply>>>,
     asked: Semaphore,

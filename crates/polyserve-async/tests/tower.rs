@@ -72,7 +72,7 @@ impl Raw {
     }
 }
 
-/// A body whose pieces the test sends through a channel.
+/// A body in pieces, which the test sends through a channel.
 struct ByHand(UnboundedReceiver<&'static str>);
 
 impl http_body::Body for ByHand {
@@ -128,7 +128,7 @@ fn a_service_is_nested_in_axum() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 8, cut: 0, stuck: 0 });
 }
 
-/// A service whose `Location` is the part of the path after the first `/to/`.
+/// A service that answers with a `Location`: the part of the path after the first `/to/`.
 struct Sends;
 
 impl Service for Sends {
@@ -256,7 +256,7 @@ fn a_body_past_the_limit_is_too_large() {
     assert_eq!(client.ask(whole.as_bytes(), 200).text(), "1000 bytes");
 }
 
-/// A handler echoed a chunked body whose first chunk was past the limit. The connection was closed without a byte of an
+/// A handler echoed a chunked body, and the first chunk was past the limit. The connection was closed without a byte of an
 /// answer.
 #[test]
 fn an_echo_past_the_limit_is_too_large() {

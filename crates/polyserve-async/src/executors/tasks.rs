@@ -1,6 +1,6 @@
 //! The parts of an executor that do not depend on its runtime: running a job, and closing.
 //!
-//! A closed executor is *drained* if no job waits, and all running jobs are in a `close` of it. The backend is stopped by the
+//! A closed executor is *drained* if no job waits, and all running jobs are closing it. The backend is stopped by the
 //! first thread that finds the executor drained: a thread in `close`, or the thread of the last job. If a deadline passes
 //! first, the backend is stopped then. Each close waits until the threads have reported their end.
 //!

@@ -79,7 +79,7 @@ pub(super) struct RequestState {
     last_read: usize,
     /// The position of the scanner before the last read.
     before_read: Position,
-    /// The number of answers whose last byte hyper has and whose end is not marked in the output.
+    /// The number of answers that hyper has completely and that have no end mark in the output yet.
     unmarked_ends: u32,
     pub(super) events: PollEvents,
     /// The next read tries the socket even if the runtime has not reported it as ready.
@@ -158,7 +158,7 @@ impl ConnectionState {
         self.server().shutdown.is_begun() && self.state().nothing_follows()
     }
 
-    /// Counts an answer whose last byte hyper has.
+    /// Counts an answer that hyper has completely.
     pub(super) fn end_answer(&self) {
         self.state().unmarked_ends += 1;
     }
@@ -211,7 +211,7 @@ impl RequestState {
 
     /// Why the scanner withheld the start of a request from hyper, if it did.
     pub(super) fn withheld_head(&self) -> Option<Refusal> {
-        self.scanner.refusal().filter(|_| self.reads_withheld && self.scanner.position().is_between_requests)
+        self.scanner.withheld().filter(|_| self.reads_withheld && self.scanner.position().is_between_requests)
     }
 
     /// Returns the bytes of the request that hyper refused, from its start, if they are still in memory. `left` has the bytes

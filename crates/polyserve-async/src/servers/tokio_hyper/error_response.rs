@@ -38,7 +38,7 @@ pub(super) fn replace(state: &mut RequestState, shared: &HyperShared, left: &[u8
     }
 }
 
-/// Answers a request whose start was withheld from hyper.
+/// Answers a request after its start was withheld from hyper.
 pub(super) fn withheld_head(state: &mut RequestState, shared: &HyperShared) {
     if let Some(refusal) = state.withheld_head() {
         refuse(state, shared, refusal, Some(false));

@@ -44,7 +44,7 @@ impl Read for HyperIo {
         let server = connection.server();
         let mut state = connection.state();
         let state = &mut *state;
-        if state.scanner.refusal().is_some() {
+        if state.scanner.withheld().is_some() {
             state.reads_withheld = true;
             return Poll::Ready(Err(ErrorKind::InvalidData.into()));
         }

@@ -263,7 +263,7 @@ impl ServiceFuture {
                     tracing::debug!(%error, "a body is malformed or incomplete");
                     let mut state = self.connection.state();
                     state.client_left = state.input_ended;
-                    let refusal = state.scanner.refusal();
+                    let refusal = state.scanner.withheld();
                     drop(state);
                     let (status, detail) = refusal
                         .map_or((Status::BAD_REQUEST, "The body is not valid, or not whole."), |refusal| {

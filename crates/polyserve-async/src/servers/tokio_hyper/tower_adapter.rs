@@ -81,7 +81,7 @@ impl Body for RequestBody {
             }
             Poll::Ready(Some(Err(error))) => {
                 let mut state = body.connection.state();
-                state.body_refusal = state.scanner.refusal();
+                state.body_refusal = state.scanner.withheld();
                 Some(Err(error.into()))
             }
             Poll::Ready(None) => {

@@ -37,7 +37,7 @@ pub(crate) struct ConnectionRegistry<S: AsyncSocket> {
     shards: Box<[Shard<S>]>,
     /// The number of connections that are served.
     open: AtomicUsize,
-    /// The number of connections whose last answer or rejection is sent and that are not closed yet. At most
+    /// The number of connections that have sent their last answer or rejection and are not closed yet. At most
     /// [`MAX_LINGERING`].
     lingering: AtomicUsize,
     /// The number of accept loops that have not ended.
@@ -97,7 +97,7 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         registry
     }
 
-    /// Adds a connection, whose socket is in non-blocking mode.
+    /// Adds a connection. Its socket must be in non-blocking mode.
     pub(crate) fn admit(&self, socket: TcpStream, shard: usize) -> Admission<S> {
         if increment_below(&self.open, self.server.config.max_connections) {
             return Admission::Serve(self.insert(socket, shard));
@@ -219,7 +219,7 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         all
     }
 
-    /// Wakes each task whose deadline has passed. Returns the tick of the earliest deadline that is left.
+    /// Wakes the tasks that are past their deadlines. Returns the tick of the earliest deadline that is left.
     fn sweep(&self) -> u64 {
         self.next_sweep.store(NEVER, Ordering::SeqCst);
         let now = self.tick(Instant::now());
