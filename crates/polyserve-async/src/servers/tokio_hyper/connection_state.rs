@@ -113,7 +113,7 @@ pub(super) struct PollEvents {
     pub(super) input_drained: bool,
     /// A read after the shutdown had begun found the socket empty. So the connection may be closed.
     pub(super) may_close: bool,
-    /// The output had no room for all bytes of hyper.
+    /// hyper could not write all its bytes, because the output was full.
     pub(super) output_full: bool,
     /// A request was answered before its body was complete. hyper must be polled again to notice that.
     pub(super) poll_again: bool,

@@ -241,8 +241,8 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
         self.next_sweep.fetch_min(earliest, Ordering::SeqCst).min(earliest)
     }
 
-    /// The loop of the server's main thread. Wakes tasks for their deadlines until a shutdown has begun and all
-    /// connections have ended, or its deadline has passed. Returns the counts of the run.
+    /// Runs on the server's main thread: wakes tasks for their deadlines. Returns the counts of the run when a shutdown has
+    /// begun and all connections have ended, or when the shutdown's deadline has passed.
     pub(crate) fn supervise(&self) -> Drain {
         let _ = self.main.set(thread::current());
         let mut may_sweep = Instant::now();
