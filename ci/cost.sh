@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Processor time of servers below saturation: the server is pinned to core 0, the client to core 1.
-# ci/cost.sh ab|rate|idle|full|pipeline [ROUNDS] SERVER[@BINARY]...
-#   ab        a connection for each request, `ab -n 40000 -c 100`: requests per CPU second of the server
+# Processor time of servers, mostly below saturation: the server is pinned to core 0, the client to core 1.
+# ci/cost.sh ab|rate|idle|full|close|put|pipeline [ROUNDS] SERVER[@BINARY]...
+#   ab        a connection for each request, `ab -n 40000 -c 100`: requests per millisecond of server CPU
 #   rate      20 000 requests a second over 64 kept connections: microseconds of server CPU for each request
 #   idle      5 000 idle connections: milliseconds of server CPU a second
-#   full      64 kept connections, as fast as the client can: requests per CPU second of the server
+#   full      64 kept connections, as fast as the client can: requests per millisecond of server CPU
 #   close     64 connections at a time, one for each request, as fast as the client can: the same
 #   put       as full, PUT; pipeline: as full, 16 requests at once
 # BINARY is target/release/polyserve by default. A server `peer/NAME` is a peer: BINARY is target/peers/release/NAME by
