@@ -134,6 +134,11 @@ fn with_media_type(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Catalog
     if !args.strict_media_type && !switch(STRICT_MEDIA_TYPE, std::env::var_os(STRICT_MEDIA_TYPE))? {
         return Ok(catalog);
     }
+    if args.service != ENTITY {
+        let why = format!("the service {} does not judge media types", args.service);
+        tracing::warn!(variable = STRICT_MEDIA_TYPE, why, "a setting from the environment is left out");
+        return Ok(catalog);
+    }
     let strict = |repo| Arc::new(EntityService::new(repo).strict_media_type(true)) as Arc<dyn Service>;
     Ok(catalog.with_service(Entry::service(ENTITY, "the entity store, JSON only", &[], strict)))
 }

@@ -135,20 +135,33 @@ fn a_flag_that_the_server_does_not_have_is_refused() {
 /// standard error is no terminal.
 #[test]
 fn a_variable_that_the_server_does_not_have_warns() {
+    let sequential = ["--server", "sequential"];
     for (variable, value) in [("POLYSERVE_QUEUE", "5"), ("POLYSERVE_WORKERS", "3"), ("THREAD_POOL_SIZE", "3")] {
-        let mut command = polyserve(&[&ANY[..], &["--server", "sequential"]].concat());
-        let mut serving = Serving::start({
-            command.env(variable, value).stderr(std::process::Stdio::piped());
-            command
-        });
-        let mut stderr = serving.child.stderr.take().unwrap();
-        serving.signal(Signal::INT);
-        assert!(serving.end().0.success());
-        let mut log = String::new();
-        std::io::Read::read_to_string(&mut stderr, &mut log).unwrap();
-        assert!(log.contains(variable) && log.contains("WARN"), "{log}");
-        assert!(!log.contains('\u{1b}'), "colour codes: {log:?}");
+        check_warning(&sequential, variable, value);
     }
+}
+
+/// The echo service ignored the variable without a warning.
+#[test]
+fn a_variable_that_the_service_does_not_have_warns() {
+    check_warning(&["--service", "echo"], "POLYSERVE_STRICT_MEDIA_TYPE", "true");
+}
+
+/// Serves with `args` and the variable, and checks that the log has a warning without colour codes.
+#[track_caller]
+fn check_warning(args: &[&str], variable: &str, value: &str) {
+    let mut command = polyserve(&[&ANY[..], args].concat());
+    let mut serving = Serving::start({
+        command.env(variable, value).stderr(std::process::Stdio::piped());
+        command
+    });
+    let mut stderr = serving.child.stderr.take().unwrap();
+    serving.signal(Signal::INT);
+    assert!(serving.end().0.success());
+    let mut log = String::new();
+    std::io::Read::read_to_string(&mut stderr, &mut log).unwrap();
+    assert!(log.contains(variable) && log.contains("WARN"), "{log}");
+    assert!(!log.contains('\u{1b}'), "colour codes: {log:?}");
 }
 
 /// `text/plain`, as JMeter sends it, was refused on every server.

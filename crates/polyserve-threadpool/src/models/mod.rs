@@ -1,6 +1,6 @@
 //! The models of this crate for model checkers. Each pool is a model as a whole, from its start to its drop, with one or two
-//! workers and one or two submitters. So are the slot states of `pool_server`, which decide which thread may touch a
-//! connection.
+//! workers and one or two submitters. Two parts of `pool_server` are models too: the slot states, which decide which thread
+//! may touch a connection, and the ready list, which decides which thread serves or polls.
 //!
 //! `ci/models.sh` runs the models. "Model checking" in docs/DESIGN.md says what they show.
 //!
@@ -9,6 +9,8 @@
 //! loads, which loom treats as weaker, so it finds orders that cannot occur.
 
 mod closing;
+#[cfg(polyserve_loom)]
+mod ready_list;
 #[cfg(polyserve_loom)]
 mod slot_state;
 mod working;

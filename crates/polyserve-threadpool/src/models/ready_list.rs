@@ -1,0 +1,299 @@
+//! The ready list of `pool_server`: each connection with an event is served once, one thread polls at a time, and a drain
+//! ends all threads.
+//!
+//! The loops of the supervisor and of the workers are those of the server. Three parts stand for others: a list of ids and
+//! a wake-up for the poll, a count of jobs for the executor, and a function for the service. No time passes: if the
+//! supervisor looks again within `WATCH`, it looks again at once. All other waits have no timeout, so a lost wake-up is a
+//! deadlock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Std};
+
+use polyserve_core::sync::model::{Bounds, check};
+use polyserve_core::sync::{Condvar, Mutex, MutexGuard, lock, thread};
+
+use self::ready_list::{Calls, Duty, Entry, Next, Pace, ReadyList};
+
+#[expect(dead_code, reason = "the model has no shared executor, no lost jobs and no timeouts")]
+#[path = "../servers/pool_server/ready_list.rs"]
+mod ready_list;
+
+/// A value that threads wait for.
+#[derive(Default)]
+struct Watched<T> {
+    value: Mutex<T>,
+    changed: Condvar,
+}
+
+impl<T> Watched<T> {
+    fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let changed = change(&mut lock(&self.value));
+        self.changed.notify_all();
+        changed
+    }
+
+    fn wait_until(&self, reached: impl Fn(&T) -> bool) -> MutexGuard<'_, T> {
+        let mut value = lock(&self.value);
+        while !reached(&value) {
+            value = self.changed.wait(value).expect("no poison");
+        }
+        value
+    }
+}
+
+/// What a poll finds.
+#[derive(Default)]
+struct Arrived {
+    ids: Vec<usize>,
+    /// The poller was woken.
+    woken: bool,
+}
+
+/// The supervisor, as other threads see it.
+#[derive(Default)]
+struct Alert {
+    alerted: bool,
+    /// The supervisor is about to poll.
+    polls: bool,
+    /// The supervisor sleeps until it is alerted.
+    sleeps: bool,
+}
+
+/// The jobs that no worker has begun.
+#[derive(Default)]
+struct Jobs {
+    queued: usize,
+    closed: bool,
+}
+
+/// The behaviour of the service for connection 0. It answers every other connection at once.
+#[derive(Clone, Copy, PartialEq)]
+enum Service {
+    /// Answers at once.
+    Quick,
+    /// Blocks until connection 1 has been served.
+    Blocks,
+    /// Returns a deferred answer, which is there once connection 1 has been served.
+    Defers,
+}
+
+struct ModelServer {
+    ready: ReadyList,
+    pace: Pace,
+    service: Service,
+    poll: Watched<Arrived>,
+    alert: Watched<Alert>,
+    jobs: Watched<Jobs>,
+    /// How often each connection was served.
+    served: Watched<[usize; 3]>,
+    draining: Watched<bool>,
+    /// Of std: it adds no step to the model.
+    has_poller: AtomicBool,
+}
+
+impl ModelServer {
+    fn new(workers: usize, pace: Pace, service: Service) -> Arc<Self> {
+        Arc::new(Self {
+            ready: ReadyList::new(workers, 1, 2, false),
+            pace,
+            service,
+            poll: Watched::default(),
+            alert: Watched::default(),
+            jobs: Watched::default(),
+            served: Watched::default(),
+            draining: Watched::default(),
+            has_poller: AtomicBool::new(false),
+        })
+    }
+
+    /// An event of connection `id`.
+    fn arrive(&self, id: usize) {
+        self.poll.change(|arrived| arrived.ids.push(id));
+    }
+
+    /// Polls, and then calls `dispatch` with what has come, in the poll role. As `PoolServerState::poll`.
+    fn poll<R>(&self, wait: bool, dispatch: impl FnOnce(&mut Vec<Entry>) -> R) -> R {
+        assert!(!self.has_poller.swap(true, Std::SeqCst), "two threads poll");
+        let mut arrived = self.poll.wait_until(|arrived| !wait || arrived.woken || !arrived.ids.is_empty());
+        arrived.woken = false;
+        let mut batch: Vec<Entry> = arrived.ids.drain(..).map(|id| Entry { id, is_new: true }).collect();
+        drop(arrived);
+        assert!(self.has_poller.swap(false, Std::SeqCst));
+        dispatch(&mut batch)
+    }
+
+    fn wake_poller(&self) {
+        self.poll.change(|arrived| arrived.woken = true);
+    }
+
+    /// As `PoolServerState::answer`.
+    fn answer(&self, calls: Calls) {
+        if calls.jobs > 0 {
+            self.jobs.change(|jobs| jobs.queued += calls.jobs);
+        }
+        if calls.supervisor {
+            self.alert();
+        }
+        if calls.poller {
+            self.wake_poller();
+        }
+    }
+
+    /// As `PoolServerState::alert`.
+    fn alert(&self) {
+        let polls = self.alert.change(|alert| {
+            alert.alerted = true;
+            alert.polls
+        });
+        if polls {
+            self.wake_poller();
+        }
+    }
+
+    /// A thread of the executor.
+    fn run_jobs(&self) {
+        loop {
+            let mut jobs = self.jobs.wait_until(|jobs| jobs.queued > 0 || jobs.closed);
+            if jobs.queued == 0 {
+                return;
+            }
+            jobs.queued -= 1;
+            drop(jobs);
+            self.work();
+        }
+    }
+
+    /// As `PoolServerState::work`.
+    fn work(&self) {
+        let (mut next, mut calls) = self.ready.begin(self.pace);
+        loop {
+            self.answer(calls);
+            (next, calls) = match next {
+                Next::End => return,
+                Next::Poll { wait } => self.poll(wait, |batch| self.ready.polled(batch, self.pace)),
+                Next::Run(id) => {
+                    self.serve(id);
+                    self.ready.next(false, self.pace)
+                }
+            };
+        }
+    }
+
+    fn serve(&self, id: usize) {
+        let waits = || drop(self.served.wait_until(|served| served[1] > 0));
+        match self.service {
+            Service::Blocks if id == 0 => waits(),
+            Service::Defers if id == 0 => {
+                self.answer(self.ready.begin_wait());
+                waits();
+                self.ready.end_wait();
+            }
+            _ => {}
+        }
+        self.served.change(|served| served[id] += 1);
+    }
+
+    /// As `Supervisor::run`.
+    fn supervise(&self) {
+        let mut last = 0;
+        loop {
+            let draining = *lock(&self.draining.value);
+            if draining {
+                self.ready.drain();
+            }
+            let (duty, calls) = self.ready.supervise(Some(&mut last), self.pace);
+            self.answer(calls);
+            match duty {
+                Duty::Poll { .. } => {
+                    if draining {
+                        let served = lock(&self.served.value);
+                        if served[0] > 0 && served[1] > 0 {
+                            break;
+                        }
+                    }
+                    let alerted = self.alert.change(|alert| {
+                        alert.polls = true;
+                        std::mem::take(&mut alert.alerted)
+                    });
+                    let calls = self.poll(!draining && !alerted, |batch| self.ready.dispatch(batch, self.pace));
+                    self.alert.change(|alert| alert.polls = false);
+                    self.answer(calls);
+                }
+                Duty::Sleep if !draining => {
+                    self.alert.change(|alert| alert.sleeps = true);
+                    let mut alert = self.alert.wait_until(|alert| alert.alerted);
+                    (alert.alerted, alert.sleeps) = (false, false);
+                }
+                Duty::Watch | Duty::Sleep => {
+                    if draining {
+                        self.wake_poller();
+                    }
+                }
+            }
+            thread::yield_now();
+        }
+        self.jobs.change(|jobs| jobs.closed = true);
+    }
+}
+
+/// Serves connections 0 and 1, and drains. If `rested`, connection 2 was served before, and the supervisor sleeps or polls
+/// when the two come.
+fn serves_both(workers: usize, pace: Pace, service: Service, rested: bool) {
+    let server = ModelServer::new(workers, pace, service);
+    let run = |run: fn(&ModelServer)| {
+        let server = Arc::clone(&server);
+        thread::spawn(move || run(&server))
+    };
+    let mut threads: Vec<_> = (0..workers).map(|_| run(ModelServer::run_jobs)).collect();
+    threads.push(run(ModelServer::supervise));
+    if rested {
+        server.arrive(2);
+        drop(server.served.wait_until(|served| served[2] > 0));
+        drop(server.alert.wait_until(|alert| alert.sleeps || alert.polls));
+    }
+    server.arrive(0);
+    server.arrive(1);
+    drop(server.served.wait_until(|served| served[0] > 0 && served[1] > 0));
+    server.draining.change(|draining| *draining = true);
+    server.alert();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(*lock(&server.served.value), [1, 1, usize::from(rested)], "how often each connection was served");
+}
+
+/// The workers share the load as they do while the service is quick.
+const QUICK: Pace = Pace { dispatch: false, help_beyond: 100 };
+
+/// Each connection is a job of its own.
+const SLOW: Pace = Pace { dispatch: true, help_beyond: 0 };
+
+#[test]
+fn a_worker_that_polls_is_woken() {
+    for rested in [false, true] {
+        check("pool_server: a worker that polls", Bounds::new(1, 3), move || {
+            serves_both(1, QUICK, Service::Quick, rested);
+        });
+    }
+}
+
+#[test]
+fn the_supervisor_that_polls_is_woken() {
+    check("pool_server: a supervisor that polls", Bounds::new(1, 3), || serves_both(1, SLOW, Service::Quick, false));
+}
+
+#[test]
+fn a_blocked_worker_does_not_keep_the_others_asleep() {
+    for (pace, rested, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
+        check("pool_server: a blocked worker", Bounds::new(short, 2), move || {
+            serves_both(2, pace, Service::Blocks, rested);
+        });
+    }
+}
+
+#[test]
+fn a_worker_that_waits_for_an_answer_leaves_its_work_to_others() {
+    for (pace, rested, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
+        check("pool_server: a worker that waits for an answer", Bounds::new(short, 2), move || {
+            serves_both(2, pace, Service::Defers, rested);
+        });
+    }
+}
