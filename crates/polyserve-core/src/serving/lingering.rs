@@ -19,7 +19,7 @@ use rustix::event::PollFlags;
 use super::{ServerState, wait};
 use crate::http1::{Scratch, Session};
 
-/// Connections that linger at once, at most. This many rejected clients are sure to read their 503; past it the oldest
+/// Max connections that linger at once. Up to this number, each rejected client can read its 503. Beyond it the oldest
 /// lingering connection is closed.
 pub const MAX_LINGERING: usize = 2048;
 

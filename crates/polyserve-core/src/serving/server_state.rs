@@ -23,7 +23,7 @@ pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
 pub struct ServerState {
     /// The service, and the limits of the codec.
     pub env: Env,
-    /// Every limit.
+    /// The configuration of the run, with every limit.
     pub config: ServerConfig,
     /// The shutdown of the run.
     pub shutdown: Shutdown,
@@ -128,7 +128,8 @@ pub fn wait_for_answer(session: &mut Session, server: &ServerState) -> WaitOutco
         let deadline = server.within(timeout);
         let woken = park_until(Some(deadline), |cx| match session.poll_answer(cx) {
             Poll::Ready(()) => Poll::Ready(true),
-            // After the poll, which may park this thread: a drain that begins later unparks it. It has a deadline of its own.
+            // This park does not know the deadline of a drain that has begun since, so the loop starts again. A drain that
+            // begins after this check unparks the thread.
             Poll::Pending if !draining && server.shutdown.is_begun() => Poll::Ready(false),
             Poll::Pending => Poll::Pending,
         });

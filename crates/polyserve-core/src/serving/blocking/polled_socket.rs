@@ -48,7 +48,7 @@ impl<'a> PolledSocket<'a> {
 
 impl Transport for PolledSocket<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let mut is_idle = false; // what the others know
+        let mut is_idle = false; // whether the connection is noted as idle, so that it may be evicted
         // After an answer, a client that waits for it has sent nothing: a read would find nothing.
         let mut waits_first = phase.may_close() && self.silent_until.is_none();
         loop {

@@ -1,7 +1,7 @@
-//! The listener, and whether it is worth another attempt.
+//! The listener, and whether another attempt to accept can succeed.
 //!
-//! The listener is registered edge-triggered, so an event says only that a connection has come since the last attempt
-//! that found none. The acceptor keeps that in `pending` until an attempt finds none.
+//! The listener is registered edge-triggered: an event reports that a connection has come since the last attempt that found
+//! none. The acceptor stores that in `pending` until an attempt finds none.
 //!
 //! Cost: one system call for each connection, and one for each batch.
 
@@ -25,8 +25,8 @@ pub(super) struct Acceptor {
     listener: Option<TcpListener>,
     /// Connections may wait in the backlog.
     pending: bool,
-    /// No attempt before this time: the system had no descriptor or memory left.
-    resting_until: Option<Instant>,
+    /// No attempt is made before this time, because the system had no descriptor or memory left.
+    paused_until: Option<Instant>,
     log_throttle: LogThrottle,
 }
 
@@ -38,7 +38,7 @@ impl Acceptor {
     /// As `epoll_ctl(2)`.
     pub(super) fn new(listener: TcpListener, registry: &Registry) -> io::Result<Self> {
         registry.register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
-        Ok(Self { listener: Some(listener), pending: false, resting_until: None, log_throttle: LogThrottle::new() })
+        Ok(Self { listener: Some(listener), pending: false, paused_until: None, log_throttle: LogThrottle::new() })
     }
 
     /// Notes that connections may wait.
@@ -46,20 +46,20 @@ impl Acceptor {
         self.pending = true;
     }
 
-    /// When the next attempt is due: `None` if no connection waits; a time in the past if one may wait.
+    /// Returns the time of the next attempt: `now` if a connection may wait, later after an error, `None` if none waits.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
-        (self.pending && self.listener.is_some()).then(|| self.resting_until.unwrap_or(now))
+        (self.pending && self.listener.is_some()).then(|| self.paused_until.unwrap_or(now))
     }
 
     /// Accepts a connection. Does not wait. Returns `None` if there is none, or if the system has no descriptor left.
     pub(super) fn accept(&mut self) -> Option<TcpStream> {
-        if self.resting_until.is_some_and(|until| Instant::now() < until) {
+        if self.paused_until.is_some_and(|until| Instant::now() < until) {
             return None;
         }
-        self.resting_until = None;
+        self.paused_until = None;
         while self.pending {
             match self.listener.as_ref()?.accept() {
-                // Elsewhere a connection does not inherit the option from the listener.
+                // On other systems a connection does not inherit the option from the listener.
                 Ok((stream, _)) if cfg!(not(target_os = "linux")) && stream.set_nodelay(true).is_err() => {}
                 Ok((stream, _)) => return Some(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.pending = false,
@@ -68,7 +68,7 @@ impl Acceptor {
                     if self.log_throttle.is_due() {
                         tracing::warn!(%error, "cannot accept");
                     }
-                    self.resting_until = Some(Instant::now() + ACCEPT_BACKOFF);
+                    self.paused_until = Some(Instant::now() + ACCEPT_BACKOFF);
                     return None;
                 }
             }

@@ -212,7 +212,7 @@ impl Connection {
         self.write_last(want, buffers)
     }
 
-    /// Ends the wait that has lasted too long: 408, 503, or nothing. Returns what becomes of the connection.
+    /// Ends a wait that has timed out: with a 408, a 503, or no answer. Returns what becomes of the connection.
     pub(super) fn time_out(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> Outcome {
         if self.is_writing() {
             // The client may have made room while this process stood still.

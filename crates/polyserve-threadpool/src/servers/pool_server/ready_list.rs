@@ -1,15 +1,15 @@
-//! The connections that have something to do, and which threads see to them.
+//! The ready list: the connections that wait for a worker, and what each thread does next.
 //!
-//! One lock guards the list, the count of the server's jobs on the executor, and the poll role. So each decision (run,
-//! poll, end, ask for help) is made on one state, and no wake-up is lost between two of them.
+//! One lock guards the list, the number of the server's jobs on the executor, and the poll role. So each decision (to run, to
+//! poll, to end, to ask for help) is made on one state, and no wake-up is lost between two decisions.
 //!
 //! Invariants:
 //!
-//! * One thread at most has the poll role.
-//! * If the list is not empty, a worker that does not wait for an answer is going to take from it, or a job is queued, or
-//!   the supervisor has been asked to look.
-//! * If no thread has the poll role, a worker is going to take it, or the supervisor looks within [`WATCH`].
-//! * The list holds each connection once at most, so `max_connections` bounds it. `max_new` bounds the connections in it
+//! * At most one thread has the poll role.
+//! * If the list is not empty, one of these holds: a worker that does not wait for an answer takes from the list next; a
+//!   job is queued; the supervisor has been woken.
+//! * If no thread has the poll role, a worker takes the role next, or the supervisor checks within [`WATCH`].
+//! * The list has each connection at most once, so `max_connections` bounds it. `max_new` bounds the connections in the list
 //!   that have not been served yet.
 //!
 //! Cost: one lock for each connection taken and one for each poll.
@@ -21,13 +21,13 @@ use polyserve_core::sync::{Mutex, lock};
 
 use super::timing::Pace;
 
-/// How often the supervisor looks whether the workers make progress, while none of them polls.
+/// How often the supervisor checks whether the workers make progress, while none of them polls.
 pub(super) const WATCH: Duration = Duration::from_millis(5);
 
-/// The thread that polls.
+/// Which thread has the poll role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// None: a worker will, once the list is empty.
+    /// No thread. A worker takes the role once the list is empty.
     Free,
     Worker,
     Supervisor,
@@ -46,9 +46,9 @@ pub(super) struct Entry {
 pub(super) enum Next {
     /// Serve this connection.
     Run(usize),
-    /// Poll. `wait`: until something comes.
+    /// Poll.
     Poll {
-        /// Whether to wait.
+        /// Whether to wait for an event.
         wait: bool,
     },
     /// End the job.
@@ -58,14 +58,14 @@ pub(super) enum Next {
 /// What the supervisor does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SupervisorAction {
-    /// Poll: no worker does. `look_again`: for [`WATCH`] at most, because the executor has dropped a job.
+    /// Poll: no worker does.
     Poll {
-        /// Whether to look again within [`WATCH`].
-        look_again: bool,
+        /// Whether to poll for at most [`WATCH`], because the executor has dropped a job.
+        check_again: bool,
     },
-    /// Look again within [`WATCH`]: workers are active.
+    /// Sleep for at most [`WATCH`]: workers serve connections.
     Watch,
-    /// Sleep: a worker waits for events.
+    /// Sleep until the next deadline: a worker waits for events.
     Sleep,
 }
 
@@ -73,7 +73,7 @@ pub(super) enum SupervisorAction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(super) struct Actions {
-    /// Jobs to submit. They count already.
+    /// The number of jobs to submit. They are counted already.
     pub(super) submit_jobs: usize,
     pub(super) wake_supervisor: bool,
     /// Whether to wake the thread that polls.
@@ -92,14 +92,14 @@ struct ReadyState {
     /// Of these, jobs that wait for a deferred answer.
     waiting: usize,
     role: Role,
-    /// Counts what workers do, so that the supervisor sees whether they make progress.
+    /// Incremented by each step of a worker, so that the supervisor detects whether the workers make progress.
     steps: u64,
     /// `steps` when the supervisor took the role. Until that changes, each connection is a job: the active workers may be
     /// blocked in the service.
     steps_at_takeover: u64,
-    /// A job was dropped before it began: no other is submitted before the next look.
+    /// A job was dropped before it began: no other is submitted before the supervisor's next check.
     has_lost_job: bool,
-    /// The supervisor looks again within [`WATCH`], without being woken.
+    /// The supervisor checks again within [`WATCH`], without being woken.
     is_watched: bool,
     /// The server drains: workers do not poll.
     is_draining: bool,
@@ -109,9 +109,9 @@ struct ReadyState {
 #[derive(Debug)]
 pub(super) struct ReadyList {
     state: Mutex<ReadyState>,
-    /// Jobs that the executor can run at a time.
+    /// The number of jobs that the executor runs at a time.
     workers: usize,
-    /// Workers that serve at a time while the service is quick: more than cores would only take turns.
+    /// Max workers that serve at a time while the service is quick. More of them would only compete for the cores.
     cores: usize,
     max_new: usize,
     /// The executor is not this server's own: its workers must not wait for events.
@@ -144,13 +144,13 @@ impl ReadyList {
         self.step(&mut state, false, pace)
     }
 
-    /// What a worker does after a turn. `poll_first`: it has just ended the turn of a connection that has more to do, so
-    /// it looks for other connections first.
+    /// Returns what a worker does after a turn. `poll_first`: the connection that it has served is in the list again, so the
+    /// worker polls for other connections first.
     pub(super) fn next(&self, poll_first: bool, pace: Pace) -> (Next, Actions) {
         self.step(&mut lock(&self.state), poll_first, pace)
     }
 
-    /// Gives the poll role up, adds what the poll has brought, and returns what the worker does next.
+    /// Gives the poll role up, adds the connections that the poll has found ready, and returns what the worker does next.
     pub(super) fn polled(&self, batch: &mut Vec<Entry>, pace: Pace) -> (Next, Actions) {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
@@ -193,7 +193,7 @@ impl ReadyList {
         (Next::End, Actions { wake_supervisor: alone && take_over(state), ..Actions::default() })
     }
 
-    /// Ends the job of a worker that has had its turn on a shared executor. The rest of the list is another job's.
+    /// Ends a job that has served its share of connections on a shared executor. Another job serves the other ones.
     pub(super) fn end_turn(&self) -> Actions {
         let mut state = lock(&self.state);
         state.steps += 1;
@@ -210,7 +210,7 @@ impl ReadyList {
         state.has_lost_job = true;
     }
 
-    /// A worker is about to wait for a deferred answer: another thread has to do the rest.
+    /// A worker is about to wait for a deferred answer, so another thread has to serve the list and to poll.
     pub(super) fn begin_wait(&self) -> Actions {
         let mut state = lock(&self.state);
         state.steps += 1;
@@ -241,7 +241,7 @@ impl ReadyList {
         lock(&self.state).list.push_back(Entry { id, is_new: false });
     }
 
-    /// Adds connections, for a thread that neither is a worker nor has just polled.
+    /// Adds connections, for a thread that is no worker and has not just polled.
     pub(super) fn add(&self, batch: &mut Vec<Entry>) -> Actions {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
@@ -250,7 +250,8 @@ impl ReadyList {
         Actions { submit_jobs: add_jobs(&mut state, jobs), wake_supervisor: false, wake_poller }
     }
 
-    /// Adds what the supervisor's poll has brought. It gives the poll role up if a worker is there for it.
+    /// Adds the connections that the supervisor's poll has found ready. The supervisor gives the poll role up if a worker can
+    /// take it.
     pub(super) fn dispatch(&self, batch: &mut Vec<Entry>, pace: Pace) -> Actions {
         let mut state = lock(&self.state);
         let came = !batch.is_empty();
@@ -266,23 +267,23 @@ impl ReadyList {
         Actions { submit_jobs: jobs, ..Actions::default() }
     }
 
-    /// What the supervisor does next. `last` is the number of steps at its last look if that is [`WATCH`] ago; it is
+    /// Returns what the supervisor does next. `last`: the number of steps at its last check, if that was [`WATCH`] ago. It is
     /// updated.
     pub(super) fn supervise(&self, last: Option<&mut u64>, pace: Pace) -> (SupervisorAction, Actions) {
         let mut state = lock(&self.state);
         let is_due = last.is_some();
-        // No worker has done anything since the last look.
+        // No worker has made a step since the last check.
         let stalled = last.is_some_and(|last| std::mem::replace(last, state.steps) == state.steps);
         if state.role == Role::Free && (stalled || state.is_draining || self.is_shared || state.jobs == state.waiting) {
             take_over(&mut state);
         }
         state.has_lost_job &= !is_due;
-        let look_again = state.has_lost_job;
-        let jobs = if look_again { 0 } else { self.missing_jobs(&state, stalled || pace.dispatch) };
+        let check_again = state.has_lost_job;
+        let jobs = if check_again { 0 } else { self.missing_jobs(&state, stalled || pace.dispatch) };
         let actions = Actions { submit_jobs: add_jobs(&mut state, jobs), ..Actions::default() };
         let action = match state.role {
-            Role::Supervisor => SupervisorAction::Poll { look_again },
-            // If requests come every few milliseconds, looking on is cheaper than being woken for each.
+            Role::Supervisor => SupervisorAction::Poll { check_again },
+            // If requests come every few milliseconds, further checks are cheaper than a wake-up for each request.
             Role::Worker if stalled => SupervisorAction::Sleep,
             Role::Free | Role::Worker => SupervisorAction::Watch,
         };
@@ -320,7 +321,8 @@ impl ReadyList {
         state.list.extend(batch.drain(..));
     }
 
-    /// The number of jobs that the list needs. `all`: one for each connection; else only one if no worker is active.
+    /// Returns the number of jobs that are to be submitted for the list. `all`: one for each connection. Otherwise one, if no
+    /// worker is active.
     fn missing_jobs(&self, state: &ReadyState, all: bool) -> usize {
         let wanted = state.list.len().saturating_sub(state.starting);
         let all = all || self.is_shared || state.is_draining || state.steps == state.steps_at_takeover;

@@ -18,9 +18,9 @@ use super::slot_state::{QUEUED, SlotState};
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) state: SlotState,
-    /// The other side has closed its writing side. Edge-triggered polling reports that only once.
+    /// The client has closed its writing side. Edge-triggered polling reports that only once.
     pub(super) ended: AtomicBool,
-    /// While parked: no request has begun that has no answer yet.
+    /// While parked: every request that has begun is answered.
     pub(super) idle: AtomicBool,
     /// While parked: the connection waits to be written to.
     pub(super) writing: AtomicBool,
@@ -74,7 +74,7 @@ struct Free {
 const SEGMENT: usize = 256;
 
 impl Slots {
-    /// Room for `max` slots. Allocates none.
+    /// Creates a set of at most `max` slots. Allocates no slot.
     pub(super) fn new(max: usize) -> Self {
         let segments = (0..max.div_ceil(SEGMENT)).map(|_| OnceLock::new()).collect();
         Self { segments, free: Mutex::new(Free { ids: Vec::new(), fresh: 0, used: 0 }) }
@@ -84,7 +84,7 @@ impl Slots {
         self.segments.get(id / SEGMENT)?.get()?.get(id % SEGMENT)
     }
 
-    /// Every slot that was ever used.
+    /// Returns every slot that was ever used.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Slot)> {
         let fresh = lock(&self.free).fresh;
         (0..fresh).filter_map(|id| Some((id, self.get(id)?)))

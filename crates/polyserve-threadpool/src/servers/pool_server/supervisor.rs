@@ -26,22 +26,23 @@ use super::slot_state::{AGAIN, FREE, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::Slot;
 use super::worker::{Poller, PoolServerState};
 
-/// A connection that waits for a worker is judged this many milliseconds after its deadline: a worker may be about to
-/// take it.
+/// The timeout of a connection that waits for a worker is judged this many milliseconds after its deadline: a worker may be
+/// about to take it.
 const QUEUE_SLACK: u64 = 100;
 
-/// If the supervisor wakes this much later than it asked for, the process stood still, and workers come first.
+/// If the supervisor wakes this much later than planned, the process was stopped. Workers then read what has arrived before a
+/// timeout is judged.
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct Supervisor {
     shared: Arc<PoolServerState>,
     executor_is_own: bool,
-    /// The least time between two sweeps.
+    /// The minimum time between two sweeps.
     tick: Duration,
     last_sweep: Instant,
-    /// When it last looked whether workers make progress, and their steps then.
-    last_look: (Instant, u64),
-    /// When it wants to wake.
+    /// The time of the last check whether workers make progress, and the number of their steps then.
+    last_check: (Instant, u64),
+    /// The end of its last sleep, as planned.
     wake_at: Option<Instant>,
     /// Connections that the drain has accepted.
     drained: usize,
@@ -55,7 +56,7 @@ impl Supervisor {
             timeouts.into_iter().chain([config.write_timeout, config.linger_timeout]).min().unwrap_or_default();
         let tick = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250));
         let now = Instant::now();
-        Self { shared, executor_is_own, tick, last_sweep: now, last_look: (now, 0), wake_at: None, drained: 0 }
+        Self { shared, executor_is_own, tick, last_sweep: now, last_check: (now, 0), wake_at: None, drained: 0 }
     }
 
     pub(super) fn run(mut self) -> Drain {
@@ -67,15 +68,15 @@ impl Supervisor {
                 shared.ready.drain();
             }
             let now = Instant::now();
-            let is_due = now.saturating_duration_since(self.last_look.0) >= WATCH;
+            let is_due = now.saturating_duration_since(self.last_check.0) >= WATCH;
             if is_due {
-                self.last_look.0 = now;
+                self.last_check.0 = now;
             }
             let (action, actions) =
-                shared.ready.supervise(is_due.then_some(&mut self.last_look.1), shared.turn_time.pace());
+                shared.ready.supervise(is_due.then_some(&mut self.last_check.1), shared.turn_time.pace());
             shared.carry_out(actions);
             let limit = match action {
-                SupervisorAction::Watch | SupervisorAction::Poll { look_again: true } => Some(WATCH),
+                SupervisorAction::Watch | SupervisorAction::Poll { check_again: true } => Some(WATCH),
                 _ if draining => Some(WATCH),
                 _ => None,
             };
@@ -104,7 +105,7 @@ impl Supervisor {
         self.end()
     }
 
-    /// How long it may sleep: until the earliest deadline, and for `limit` at most.
+    /// Returns how long the supervisor may sleep: until the earliest deadline, and at most for `limit`.
     fn timeout(&self, now: Instant, limit: Option<Duration>) -> Option<Duration> {
         let sweep = self.shared.clock.earliest().map(|earliest| earliest.max(self.last_sweep + self.tick));
         // A deadline is late in the millisecond after it.
@@ -150,7 +151,7 @@ impl Supervisor {
     fn drain_step(&mut self, poller: &mut Poller) -> bool {
         let shared = &self.shared;
         if poller.acceptor.is_open() {
-            // Clients that connect again and again cannot prolong it: it accepts no more than could wait at once.
+            // Clients that connect again and again cannot prolong the drain: it accepts at most a full backlog.
             let backlog = shared.server.config.backlog as usize;
             let max = backlog.saturating_sub(self.drained);
             poller.acceptor.notify();
@@ -161,7 +162,7 @@ impl Supervisor {
         }
         let now = shared.clock.now();
         for (id, slot) in shared.slots.iter() {
-            // A worker looks once more whether bytes have come, and closes the connection if not.
+            // A worker tries to read once more, and closes the connection if nothing has arrived.
             if slot.idle.load(Ordering::Relaxed) && slot.state.advance(PARKED, QUEUED) {
                 shared.begin_queue_wait(slot, now);
                 poller.batch.push(Entry { id, is_new: false });
@@ -191,7 +192,7 @@ impl Supervisor {
         shared.server.drained(stuck)
     }
 
-    /// Cuts every connection. Those that run lose their socket; the others are closed.
+    /// Cuts every connection. A connection that a worker serves has its socket shut down. The others are closed.
     fn cut_all(&self) {
         let shared = &self.shared;
         for (id, slot) in shared.slots.iter() {
