@@ -103,7 +103,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     pub(crate) fn reject(registry: &Arc<ConnectionRegistry<S>>, rejected: Admission<S>) -> Option<Self> {
         match rejected {
             Admission::Serve(entry) | Admission::Reject(entry) => {
-                // After an error, the task's read returns an error too.
+                // An error is ignored here: the task's next read returns an error too.
                 let _ = entry.with_socket(|socket| send_rejection(&registry.server, socket));
                 Some(Self::lingering(Arc::clone(registry), entry))
             }
@@ -259,7 +259,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         } else {
             Ok(0)
         };
-        // After an error, sending the rest returns an error too.
+        // An error is ignored here: sending the rest returns an error too.
         self.session.written(sent.unwrap_or(0), &mut buffers.scratch);
     }
 

@@ -9,9 +9,9 @@
 //!      └─ one at a time ── async-io's poller ──┘ wakes
 //! ```
 //!
-//! The way of a connection is in two files. The accept loop is below: it spawns a `ConnectionTask` for each connection. That
-//! task serves the connection until it closes (`connection_task.rs`; `tokio_tcp` and `tokio_per_core` use it too). The other parts
-//! are listed in `toolkit/mod.rs`.
+//! The way of a connection is in two files. The accept loop is below: it spawns a `ConnectionTask` for each connection.
+//! That task serves the connection until it closes (`connection_task.rs`; `tokio_tcp` and `tokio_per_core` use it too).
+//! The other parts are listed in `toolkit/mod.rs`.
 //!
 //! A thread without a task waits for sockets, one thread at a time. async-io starts a thread of its own with the first
 //! socket of the process. That thread waits for sockets if no other thread does.

@@ -8,9 +8,9 @@
 //!   main thread: deadlines and shutdown of all connections
 //! ```
 //!
-//! The way of a connection is in two files. The accept loop is below: it spawns a `ConnectionTask` for each connection. That
-//! task serves the connection until it closes (`connection_task.rs`; `tokio_tcp` and `smol` use it too). The other parts
-//! are listed in `toolkit/mod.rs`.
+//! The way of a connection is in two files. The accept loop is below: it spawns a `ConnectionTask` for each connection.
+//! That task serves the connection until it closes (`connection_task.rs`; `tokio_tcp` and `smol` use it too). The other
+//! parts are listed in `toolkit/mod.rs`.
 //!
 //! Invariant: a connection is served by the thread that accepted it.
 //!
@@ -19,10 +19,10 @@
 //!
 //! Source: `SO_REUSEPORT` as in `socket(7)`; one runtime for each core as in actix-web and ntex.
 //!
-//! *Wins when* requests are short and connections many: no task and no listener is shared between cores. Its requests per second of
-//! processor time are 1.31 of bare hyper's, pipelined 1.95. *Loses when* connections are few, because the kernel may give
-//! most of them to one core; and when a service blocks inside `call`, because every connection of that core waits.
-//! Figures: docs/STRATEGIES.md.
+//! *Wins when* requests are short and connections many: no task and no listener is shared between cores. Its requests
+//! per second of processor time are 1.31 of bare hyper's, pipelined 1.95. *Loses when* connections are few, because the
+//! kernel may give most of them to one core; and when a service blocks inside `call`, because every connection of that
+//! core waits. Figures: docs/STRATEGIES.md.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

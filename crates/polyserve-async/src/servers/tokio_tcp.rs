@@ -8,9 +8,9 @@
 //!   main thread ── deadlines, shutdown ── wakes ──┘
 //! ```
 //!
-//! The way of a connection is in two files. The accept loop is below: it spawns a `ConnectionTask` for each connection. That
-//! task serves the connection until it closes (`connection_task.rs`; `tokio_per_core` and `smol` use it too). The other parts
-//! are listed in `toolkit/mod.rs`.
+//! The way of a connection is in two files. The accept loop is below: it spawns a `ConnectionTask` for each connection.
+//! That task serves the connection until it closes (`connection_task.rs`; `tokio_per_core` and `smol` use it too). The
+//! other parts are listed in `toolkit/mod.rs`.
 //!
 //! Invariant: an idle connection holds no thread and no buffer.
 //!

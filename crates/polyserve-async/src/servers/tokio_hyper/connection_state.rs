@@ -34,7 +34,7 @@ pub(crate) struct HyperShared {
     pub(super) max_requests: u64,
 }
 
-/// Serves a connection over HTTP/2. The bytes were read before.
+/// Serves a connection over HTTP/2. Takes the connection and the bytes that were read already.
 pub(super) type Http2 = Box<dyn Fn(Arc<ConnectionState>, Bytes) -> BoxFuture<()> + Send + Sync>;
 
 /// The stage of a connection's present request.
@@ -267,7 +267,8 @@ impl RequestState {
         self.stage
     }
 
-    /// Sends the bytes that the kernel takes, and returns the rest. After an error, sending the rest returns an error too.
+    /// Sends the bytes that the kernel takes, and returns the rest. Ignores an error: sending the rest
+    /// returns an error too.
     pub(super) fn send(&mut self, connection: &ConnectionState, last: bool) -> Option<Box<Output>> {
         let output = &mut self.buffers.as_mut()?.output;
         self.partly_sent |= output.is_partial();

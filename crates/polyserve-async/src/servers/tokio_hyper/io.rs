@@ -165,7 +165,7 @@ impl LowWaterMark {
         Self(LOWEST)
     }
 
-    /// Sets the mark: the task is woken when `missing` bytes have arrived, or [`HIGHEST`] if that is less.
+    /// Sets the mark to `missing`, at most [`HIGHEST`]. The task is woken when that number of bytes has arrived.
     pub(super) fn await_bytes(&mut self, connection: &ConnectionState, missing: u64) {
         let mark = missing.clamp(LOWEST, HIGHEST);
         // It fails only if the socket is closed. hyper's next read then returns an error.

@@ -27,9 +27,9 @@
 //!
 //! Invariant: an idle connection occupies no thread, and after a second it holds no buffer of hyper's.
 //!
-//! Cost: that of hyper, plus a scan of the head, its validation and a copy of the answer. A read and a write for each batch of
-//! requests. A body of known length that is awaited costs two more system calls, and wakes no task before it is complete
-//! or 16 KiB have arrived.
+//! Cost: that of hyper, plus a scan of the head, its validation and a copy of the answer. A read and a write for each
+//! batch of requests. A body of known length that is awaited costs two more system calls, and wakes no task before it
+//! is complete or 16 KiB have arrived.
 //!
 //! Memory: an idle connection takes 1.8 KiB. If many connections were busy in the same second, glibc's allocator keeps
 //! their memory: about 10 KiB for each.

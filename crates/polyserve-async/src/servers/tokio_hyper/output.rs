@@ -57,8 +57,8 @@ impl Output {
         self.bytes.len() > self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Sends the bytes that the kernel takes, and counts the answers that are complete with them. After an error, sending the
-    /// rest returns an error too.
+    /// Sends the bytes that the kernel takes, and counts the answers that are complete with them. Ignores an error: sending
+    /// the rest returns an error too.
     pub(super) fn try_send(&mut self, entry: &ConnectionEntry<TokioSocket>, server: &ServerState, last: bool) {
         if !self.is_empty()
             && let Ok(answered) = entry.with_socket(|socket| self.send(socket, last))

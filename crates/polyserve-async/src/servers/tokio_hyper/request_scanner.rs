@@ -213,7 +213,7 @@ impl RequestScanner {
         Position { heads: self.heads, start: self.start, total: self.total, is_between_requests }
     }
 
-    /// Whether the method of the latest request is HEAD. `None` if that is not request number `number`, counted from 1.
+    /// Whether the method of request number `number`, counted from 1, is HEAD. `None` if it is not the latest request.
     pub(super) fn is_head_method(&self, number: u64) -> Option<bool> {
         let is_in_first_line = !self.has_request_line && !matches!(self.partial[..], [] | [b'\r']);
         let latest = self.heads.saturating_add(u64::from(self.has_request_line || is_in_first_line));

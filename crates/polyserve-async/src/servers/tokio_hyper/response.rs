@@ -1,7 +1,9 @@
 //! A response, as hyper takes it: a head, and a body that notes when hyper has its last byte.
 //!
 //! A service writes into the thread's spare buffer. hyper copies the buffer into the output, after the head, and drops it.
-//! The drop returns the buffer to the thread. Cost: no allocation for a body that is written in place; one for a body of several pieces.
+//! The drop returns the buffer to the thread.
+//!
+//! Cost: no allocation for a body that is written in place; one for a body of several pieces.
 
 use std::cell::Cell;
 use std::convert::Infallible;
