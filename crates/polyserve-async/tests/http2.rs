@@ -155,6 +155,24 @@ fn a_hundred_streams_at_once_and_a_large_body() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 1, cut: 0, stuck: 0 });
 }
 
+/// The scanner for HTTP/1 read the frames of HTTP/2 too. It refused a body that looked like a malformed chunked body, and
+/// the connection was closed.
+#[test]
+fn a_body_may_look_like_http1() {
+    let running = serve(Arc::new(Echo), |_| ());
+    let addr = running.local_addr();
+    client_runtime().block_on(async {
+        for body in ["\n".repeat(100), "\r\n".repeat(100), "\na\nTransfer-Encoding: chunked\n\nx\n".to_owned()] {
+            let (mut sender, _connection) = connect(addr).await;
+            for _ in 0..2 {
+                let answer = sender.send_request(request(Method::POST, "/", body.clone())).await.expect("an answer");
+                assert_eq!(text(answer).await, body);
+            }
+        }
+    });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain { answered: 6, cut: 0, stuck: 0 });
+}
+
 /// A request that began before the shutdown is answered. The connection then ends, as an idle connection does.
 #[test]
 fn a_drain_serves_what_has_begun() {

@@ -47,6 +47,9 @@ pub(super) struct RequestScanner {
     refusal: Option<Refusal>,
 }
 
+/// The first line of HTTP/2's preface.
+const PREFACE_LINE: &[u8] = b"PRI * HTTP/2.0";
+
 const TOO_MANY_EMPTY_LINES: Refusal =
     Refusal { status: Status::BAD_REQUEST, detail: "There are too many empty lines before the request." };
 
@@ -57,6 +60,8 @@ enum Part {
     Head,
     Body(u64),
     Chunked(Box<Chunked>),
+    /// The connection begins with HTTP/2's preface: its bytes are not scanned.
+    Http2,
 }
 
 /// The position of a scanner.
@@ -93,6 +98,7 @@ impl RequestScanner {
     fn step(&mut self, bytes: &[u8], limits: &Limits) -> usize {
         match &mut self.part {
             Part::Head => self.scan_line(bytes, limits),
+            Part::Http2 => bytes.len(),
             Part::Body(remaining) => {
                 let count = usize::try_from(*remaining).unwrap_or(usize::MAX).min(bytes.len());
                 *remaining = remaining.saturating_sub(count as u64);
@@ -135,6 +141,10 @@ impl RequestScanner {
             }
             (true, true) => self.end_head(),
             (false, false) => {
+                if self.heads == 0 && line == PREFACE_LINE {
+                    self.part = Part::Http2;
+                    return;
+                }
                 self.has_request_line = true;
                 self.empty_lines = 0;
                 self.is_head_method = line.starts_with(b"HEAD ");
@@ -163,7 +173,7 @@ impl RequestScanner {
 
     fn end_request_if_complete(&mut self) {
         let is_complete = match &self.part {
-            Part::Head => false,
+            Part::Head | Part::Http2 => false,
             Part::Body(remaining) => *remaining == 0,
             Part::Chunked(chunked) => chunked.is_done(),
         };
