@@ -111,7 +111,7 @@ const PARKED_AFTER: Duration = Duration::from_secs(1);
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn. In each of them hyper
-/// serves up to 16 requests. With 8, a debug build polled no other socket for seconds while a few clients pipelined
+/// serves up to 16 requests. With 8 polls, a debug build polled no other socket for seconds while a few clients pipelined
 /// without pause.
 const STEPS: usize = 2;
 
@@ -276,7 +276,8 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
     }
 
-    /// Waits for `waiting` until its deadline. A new reason sets a new deadline. If the deadline has passed, handles that.
+    /// Waits for `waiting` until its deadline. A new reason sets a new deadline. If the deadline has passed, takes
+    /// the action for that reason.
     fn wait_for(&mut self, waiting: WaitReason, busy: bool) -> Progress {
         let now = Instant::now();
         let waiting = match (self.waiting, waiting) {

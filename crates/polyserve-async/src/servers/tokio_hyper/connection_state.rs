@@ -4,8 +4,8 @@
 //! hyper reports neither when a request begins nor when an answer is complete. Both are derived: the start from the bytes
 //! read (`request_scanner`), the end from the drop of the answer's body and the flush after it.
 //!
-//! Invariants: an answer's end is marked when hyper has written its last byte to the output. While hyper is polled, this
-//! state has the thread's buffers.
+//! Invariants: the end of an answer is marked after hyper has written the answer's last byte to the output. While hyper is
+//! polled, this state has the thread's buffers.
 //!
 //! Cost: an uncontended lock for each read, write, call and flush.
 

@@ -1,4 +1,4 @@
-//! HTTP/2 with prior knowledge: a connection is a future that polls hyper's, and its streams are tasks.
+//! HTTP/2 with prior knowledge. A connection is a future that polls hyper's connection. Its streams are tasks.
 //!
 //! Sockets, output and the drain work as for HTTP/1. A stream that has to wait creates a timer of this project's timer
 //! thread.

@@ -73,7 +73,7 @@ pub(super) struct Position {
     pub(super) start: u64,
     /// The number of bytes scanned.
     pub(super) total: u64,
-    /// No request is in progress. An empty line before a request may be.
+    /// No request has begun. Empty lines before the next request may have arrived.
     pub(super) is_between_requests: bool,
 }
 

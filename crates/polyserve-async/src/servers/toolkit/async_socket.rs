@@ -24,8 +24,7 @@ pub(crate) trait AsyncSocket: AsFd + Debug + Send + Sync + Unpin + Sized + 'stat
 
     /// Calls `attempt` as soon as the socket may be ready. If `attempt` would block, waits again.
     ///
-    /// Returns the count of the attempt. While it waits it returns `Pending`, and the task of `cx` is woken when the socket
-    /// becomes ready.
+    /// Returns the attempt's count. Returns `Pending` while it waits: the task of `cx` is woken when the socket becomes ready.
     fn poll_io(
         &self,
         cx: &mut Context<'_>,
