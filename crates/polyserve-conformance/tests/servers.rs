@@ -82,6 +82,7 @@ caught! {
     turns_away_for_ever: TurnsAwayForEver,
     turns_away_silently: TurnsAwaySilently,
     keeps_idle_connections: KeepsIdleConnections,
+    counts_no_silent_connections: CountsNoSilentConnections,
     miscounts_requests: MiscountsRequests,
     stale_date: StaleDate,
     boasts_its_name: BoastsItsName,

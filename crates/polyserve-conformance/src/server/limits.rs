@@ -7,10 +7,11 @@ use polyserve_core::Connections;
 use polyserve_core::service::Echo;
 
 use super::keep_alive::echo;
+use super::live::eventually;
 use super::services::{HeldAnswers, Sleepy, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
-use crate::client::{Client, Response};
+use crate::client::{Client, Ending, Response};
 use crate::property::{Outcome, in_child_with_descriptors};
 
 /// The fields of a request with a body that the server has to wait for.
@@ -86,6 +87,32 @@ pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome 
             assert_eq!(client.ask(b"hello", 200).text(), "hello");
         }
     })
+}
+
+/// A burst of silent connections does not exceed `max_connections`. Each connection of the surplus reads a 503, or is closed
+/// without a reset.
+pub fn silent_connections_keep_to_the_limit(subject: &ServerSubject) -> Outcome {
+    const MOST: usize = 50;
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.max_connections = MOST;
+        config.head_timeout = Duration::from_secs(3600);
+        config.idle_timeout = Duration::from_secs(3600);
+    });
+    let mut open: Vec<Client> = (0..2 * MOST).map(|_| live.client()).collect();
+    let mut closed = Vec::new();
+    eventually(subject.patience, || {
+        let (ended, rest) = open.drain(..).partition(Client::has_input);
+        closed.extend::<Vec<Client>>(ended);
+        open = rest;
+        open.len() <= MOST
+    });
+    assert!(open.len() <= MOST, "{} silent connections are open at a limit of {MOST}", open.len());
+    for mut client in closed {
+        let (bytes, ending) = client.end();
+        assert_eq!(ending, Ending::Closed, "{}", client.show());
+        assert!(bytes.is_empty() || bytes.starts_with(b"HTTP/1.1 503"), "{}", client.show());
+    }
+    Outcome::Held
 }
 
 /// Each request of a burst that exceeds workers and queue is served, or refused with a 503 and `Retry-After`.

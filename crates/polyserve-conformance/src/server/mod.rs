@@ -122,7 +122,8 @@ pub use keep_alive::{
 };
 pub use limits::{
     a_burst_is_served_or_turned_away, a_waiting_request_is_not_idle, connections_past_the_limit_are_turned_away,
-    deferred_accept_serves_the_same, every_refused_connection_reads_a_503, room_comes_back, two_servers_share_nothing,
+    deferred_accept_serves_the_same, every_refused_connection_reads_a_503, room_comes_back,
+    silent_connections_keep_to_the_limit, two_servers_share_nothing,
 };
 pub use linearizable::linearizable_over_http;
 pub use panics::{
@@ -137,8 +138,9 @@ pub use pipeline::{
     pipelined_requests_are_answered_in_order, what_arrives_together_leaves_together,
 };
 pub use queued::{
-    a_body_timeout_begins_with_its_body, an_answer_says_close_if_others_wait,
-    requests_behind_busy_workers_are_served_by_the_drain, time_in_the_queue_counts_towards_the_head_timeout,
+    a_body_timeout_begins_with_its_body, an_answer_says_close_if_others_wait, an_evicted_connection_is_not_reset,
+    closes_under_load_are_announced, requests_behind_busy_workers_are_served_by_the_drain, stalled_heads_end_together,
+    time_in_the_queue_counts_towards_the_head_timeout,
 };
 pub use resources::{
     a_pipeline_that_is_not_read_is_not_buffered, ended_connections_leave_nothing, many_connections_come_and_go,
@@ -273,6 +275,7 @@ kit! {
         a_dripping_body_times_out,
         a_body_timeout_begins_with_its_body,
         time_in_the_queue_counts_towards_the_head_timeout,
+        stalled_heads_end_together,
         a_stopped_process_loses_no_request,
         an_idle_connection_is_closed_silently,
         a_slow_answer_times_out,
@@ -289,6 +292,7 @@ kit! {
         a_panic_payload_that_panics_is_a_500,
         connections_past_the_limit_are_turned_away,
         every_refused_connection_reads_a_503,
+        silent_connections_keep_to_the_limit,
         a_burst_is_served_or_turned_away,
         room_comes_back,
         deferred_accept_serves_the_same,
@@ -301,6 +305,8 @@ kit! {
         a_client_with_half_a_head_leaves_room,
         a_dripping_head_leaves_room,
         an_answer_says_close_if_others_wait,
+        closes_under_load_are_announced,
+        an_evicted_connection_is_not_reset,
         answers_do_not_get_mixed_up,
         stalled_clients_do_not_stop_the_rest,
         silent_connections_do_not_stop_the_rest,

@@ -1,11 +1,14 @@
 //! Connections that wait in a queue: their timeouts, their drain, and the connections that are closed for them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::Connections;
+use polyserve_core::service::Echo;
 
-use super::live::Live;
+use super::live::{Live, eventually};
 use super::services::{HeldAnswers, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, request, with_body};
@@ -75,6 +78,32 @@ pub fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject
     );
 }
 
+/// Heads that stall at the same time end at the same time: five of them delay another client by one head timeout, not by five.
+pub fn stalled_heads_end_together(subject: &ServerSubject) -> Outcome {
+    const HEAD: Duration = Duration::from_millis(800);
+    const STALLED: usize = 5;
+    let workers = subject.workers_or_pool(1);
+    let mut delay = Duration::ZERO;
+    for _ in 0..3 {
+        let live = subject.live(Arc::new(Echo), |config| {
+            config.workers = workers;
+            config.head_timeout = HEAD;
+        });
+        let mut stalled: Vec<Client> = (0..STALLED).map(|_| live.client()).collect();
+        for client in &mut stalled {
+            client.send(b"GET / HT").expect("the server takes the request");
+        }
+        let_pass(QUEUED);
+        let sent = Instant::now();
+        live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
+        delay = sent.elapsed();
+        if delay < HEAD * 3 {
+            return Outcome::Held;
+        }
+    }
+    panic!("a client waited {delay:?} for {STALLED} heads that stalled, at a head timeout of {HEAD:?}");
+}
+
 /// If a connection waits for a thread when an answer is written, the answer says `Connection: close` and the
 /// connection ends. So a client never loses a connection without an announcement.
 ///
@@ -105,6 +134,100 @@ pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
         return Outcome::Held;
     }
     Outcome::Held
+}
+
+/// A connection that was closed for another one lingers: what its client sends meanwhile does not reset it.
+///
+/// Tested on a pool in which connections hold threads, and on a server of one connection.
+pub fn an_evicted_connection_is_not_reset(subject: &ServerSubject) -> Outcome {
+    if !subject.pooled && subject.shape() != Connections::One {
+        return Outcome::Held;
+    }
+    let workers = subject.workers_or_pool(1);
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.workers = workers;
+        config.idle_timeout = Duration::from_secs(3600);
+        config.linger_timeout = Duration::from_secs(60);
+    });
+    let mut first = live.client();
+    first.ask(&get("/"), 200);
+    live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
+    assert!(eventually(subject.patience, || first.has_ended()), "the idle connection is not closed");
+    for _ in 0..2 {
+        // If the socket is closed, the first request is answered with a reset, and the second one cannot be sent.
+        first.send(&get("/")).expect("the connection that was closed for another one lingers");
+        let_pass(QUEUED);
+    }
+    first.expect_end();
+    Outcome::Held
+}
+
+/// If more clients send requests than can be served at once, nearly every connection that is closed for another one was told
+/// so by `Connection: close`.
+///
+/// Tested with 8 clients that reconnect, on a pool of 2 threads that connections hold, and on a server of one connection. At
+/// most one close of 10 may come without an announcement, because a server may close what has been idle since its last answer.
+pub fn closes_under_load_are_announced(subject: &ServerSubject) -> Outcome {
+    const CLIENTS: usize = 8;
+    if !subject.pooled && subject.shape() != Connections::One {
+        return Outcome::Held;
+    }
+    let workers = subject.workers_or_pool(2);
+    let mut closes = Closes::default();
+    for _ in 0..3 {
+        let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
+        let (addr, patience) = (live.addr, subject.patience);
+        closes = thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(move || ask_in_a_loop(addr, patience))).collect();
+            let closes = clients.into_iter().map(|client| client.join().expect("a client that does not panic"));
+            closes.fold(Closes::default(), |sum, closes| Closes {
+                announced: sum.announced + closes.announced,
+                silent: sum.silent + closes.silent,
+            })
+        });
+        if closes.silent * 10 <= closes.announced + closes.silent {
+            return Outcome::Held;
+        }
+    }
+    panic!("in each of 3 attempts, many connections were closed without an announcement: {closes:?}");
+}
+
+/// The number of connections that a server has closed after an answer.
+#[derive(Debug, Default)]
+struct Closes {
+    /// The last answer said `Connection: close`.
+    announced: usize,
+    /// The last answer did not.
+    silent: usize,
+}
+
+/// Asks until 150 requests are answered, and connects again after each close.
+fn ask_in_a_loop(addr: SocketAddr, patience: Duration) -> Closes {
+    let (mut closes, mut answers) = (Closes::default(), 0);
+    let deadline = Instant::now() + patience;
+    while answers < 150 && Instant::now() < deadline {
+        let Ok(mut client) = Client::connect(addr, patience) else { continue };
+        let mut is_kept = false;
+        while answers < 150 {
+            let _ = client.send(&get("/"));
+            match client.receive() {
+                Ok(response) if response.status == 503 => break,
+                Ok(response) => {
+                    answers += 1;
+                    is_kept = !response.closes();
+                    if !is_kept {
+                        closes.announced += 1;
+                        break;
+                    }
+                }
+                Err(_) => {
+                    closes.silent += usize::from(is_kept);
+                    break;
+                }
+            }
+        }
+    }
+    closes
 }
 
 /// The drain serves requests that wait behind busy workers when the shutdown begins.

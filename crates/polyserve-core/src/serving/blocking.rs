@@ -1,9 +1,10 @@
 //! Serving one connection on a thread that may block, from its first byte to its close.
 //!
-//! [`serve`] does that. [`drive`] is its loop, over a [`Transport`], which decides how the thread waits: [`PolledSocket`]
+//! [`serve`] does that, and [`serve_pooled`] on a thread of a pool. [`drive`] is their loop, over a [`Transport`], which decides how the thread waits: [`PolledSocket`]
 //! waits in `poll(2)`; a server may have another one.
 
 use std::io;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,8 @@ pub enum Read {
     Again,
     /// The connection was idle, or a body was skipped, and the connection is to be closed.
     Leave,
+    /// The connection was idle, and is to be closed for another. It lingers, because a request may be on its way.
+    Evicted,
 }
 
 /// The thread of a connection that is idle for this long releases large buffers.
@@ -87,7 +90,7 @@ pub fn serve(
     accepted: Instant,
     grace: Duration,
 ) {
-    let served = isolate(|| {
+    isolate_logged(|| {
         with_buffers(|buffers| {
             let mut socket = PolledSocket::new(&connection, connections, server, grace);
             if drive(&mut socket, server, buffers, accepted) {
@@ -95,10 +98,51 @@ pub fn serve(
             }
         });
     });
-    if let Err(text) = served {
+    connections.leave(connection);
+}
+
+/// How [`serve_pooled`] has left a connection.
+#[derive(Debug)]
+pub enum Served {
+    /// The connection is closed.
+    Closed,
+    /// The connection does not count any more. It must linger.
+    Lingering(TcpStream),
+    /// The connection has not sent a byte. It counts as silent, and is to be served again when its first byte is there.
+    Silent(TcpStream),
+}
+
+/// Serves a connection on this thread of a pool, until it closes or gives the thread up because it has not sent a byte.
+///
+/// `stream` waited for a thread, as [`OpenConnections::wait_for_thread`] counts. `queued`: when it began to wait. The time
+/// since then counts towards its first idle timeout and head timeout. `first_byte`: how long this thread waits for the
+/// first byte if no connection waits for a thread.
+pub fn serve_pooled(
+    stream: TcpStream,
+    connections: &OpenConnections,
+    server: &ServerState,
+    queued: Instant,
+    first_byte: Duration,
+) -> Served {
+    let connection = connections.enter_waiting(stream);
+    let mut socket = PolledSocket::pooled(&connection, connections, server, first_byte);
+    let lingers = isolate_logged(|| with_buffers(|buffers| drive(&mut socket, server, buffers, queued)));
+    let lingers = lingers.unwrap_or(false);
+    let served = if socket.is_silent() {
+        connections.set_silent(connection).map(Served::Silent)
+    } else {
+        connections.leave(connection).filter(|_| lingers).map(Served::Lingering)
+    };
+    served.unwrap_or(Served::Closed)
+}
+
+/// Returns `None` if `work` panics, and logs the panic.
+fn isolate_logged<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let result = isolate(work);
+    if let Err(text) = &result {
         let _ = isolate(|| tracing::error!(panic = text, "a connection's thread panicked; the connection is closed"));
     }
-    connections.leave(connection);
+    result.ok()
 }
 
 struct Drive<'a, T> {
@@ -181,6 +225,7 @@ impl<T: Transport> Drive<'_, T> {
             // The client may still be sending the body, so the connection lingers.
             Ok(Read::Leave) if phase == Phase::Skip => Some(self.time_out()),
             Ok(Read::Leave) => None,
+            Ok(Read::Evicted) => Some(Want::Close { linger: true }),
             Ok(Read::TimedOut) | Err(_) => {
                 self.abandon();
                 None

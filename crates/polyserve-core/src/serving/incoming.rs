@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, PipeReader};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use super::accepting::{Backlog, Waiting};
 use super::{ACCEPT_BACKOFF, LingeringSet, LogThrottle, ServerState, wait};
 use crate::net;
 
-/// The incoming connections of a run. Rejected connections linger here.
+/// The incoming connections of a run. Rejected connections linger here, and closed ones if the caller adds them.
 ///
 /// Invariant: it looks at the shutdown before each accept, also if every connection is rejected.
 #[derive(Debug)]
@@ -25,7 +25,23 @@ pub struct Incoming {
     backlog: Backlog,
     lingering: LingeringSet,
     log_throttle: LogThrottle,
+    /// Connections accepted since this thread has waited or returned [`Accepted::Other`].
+    in_a_row: usize,
+    /// The system has no descriptor or memory left, so nothing is accepted before this time.
+    backoff: Option<Instant>,
 }
+
+/// The next event of [`Incoming::accept_or`].
+#[derive(Debug)]
+pub enum Accepted {
+    /// A connection. It does not block.
+    Connection(TcpStream),
+    /// The caller is to look at its other descriptor and its deadline. They may not be ready.
+    Other,
+}
+
+/// Connections accepted in a row before the caller looks at its other descriptor.
+const BATCH: usize = 256;
 
 impl Incoming {
     /// The connections of `listener`, which does not block.
@@ -36,22 +52,51 @@ impl Incoming {
     pub fn new(listener: TcpListener, server: Arc<ServerState>) -> io::Result<Self> {
         let wake = server.wake_pipe()?;
         let (backlog, lingering) = (Backlog::new(&server.config), LingeringSet::new(server.config.linger_timeout));
-        Ok(Self { listener: Some(listener), server, wake, backlog, lingering, log_throttle: LogThrottle::new() })
+        let log_throttle = LogThrottle::new();
+        let listener = Some(listener);
+        Ok(Self { listener, server, wake, backlog, lingering, log_throttle, in_a_row: 0, backoff: None })
     }
 
     /// Waits for a connection. Returns `None` once a shutdown has begun. The stream does not block.
     pub fn accept(&mut self) -> Option<TcpStream> {
+        loop {
+            if let Accepted::Connection(stream) = self.next(None, None)? {
+                return Some(stream);
+            }
+        }
+    }
+
+    /// Waits for a connection, until `other` is readable, or until `deadline`. Returns `None` once a shutdown has begun.
+    ///
+    /// While connections wait, it returns [`Accepted::Other`] after each 256 of them.
+    pub fn accept_or(&mut self, other: BorrowedFd<'_>, deadline: Option<Instant>) -> Option<Accepted> {
+        self.next(Some(other), deadline)
+    }
+
+    fn next(&mut self, other: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> Option<Accepted> {
         while !self.server.shutdown.is_begun() {
             self.lingering.sweep();
-            match net::accept(self.listener.as_ref()?) {
-                Ok(stream) if net::prepare(&stream).is_ok() => return Some(stream),
-                Ok(_) => {} // the client is gone
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(None),
-                Err(error) if net::is_connection_error(&error) => {}
-                Err(error) => {
-                    self.warn("cannot accept", &error);
-                    self.wait(Some(Instant::now() + ACCEPT_BACKOFF));
+            self.backoff = self.backoff.filter(|until| Instant::now() < *until);
+            if self.backoff.is_none() && self.in_a_row < BATCH {
+                match net::accept(self.listener.as_ref()?) {
+                    Ok(stream) => {
+                        self.in_a_row += 1;
+                        if net::prepare(&stream).is_ok() {
+                            return Some(Accepted::Connection(stream));
+                        }
+                        continue; // the client is gone
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) if net::is_connection_error(&error) => continue,
+                    Err(error) => {
+                        self.warn("cannot accept", &error);
+                        self.backoff = Some(Instant::now() + ACCEPT_BACKOFF);
+                    }
                 }
+            }
+            let is_batch = std::mem::take(&mut self.in_a_row) == BATCH;
+            if is_batch || self.wait(other, deadline) {
+                return Some(Accepted::Other);
             }
         }
         None
@@ -78,20 +123,29 @@ impl Incoming {
         self.lingering.reject(stream, &self.server);
     }
 
-    /// Waits until no rejected connection lingers, or the shutdown's deadline has passed.
+    /// Lets a connection linger.
+    pub fn linger(&mut self, stream: TcpStream) {
+        self.lingering.add(stream);
+    }
+
+    /// Waits until no connection lingers, or the shutdown's deadline has passed.
     pub fn finish(mut self) {
         self.lingering.finish(&self.server);
     }
 
-    /// Waits for a connection, the shutdown, or the next sweep; with `backoff`, until that, and for no connection.
-    fn wait(&mut self, backoff: Option<Instant>) {
-        let listener = self.listener.as_ref().filter(|_| backoff.is_none()).map(AsFd::as_fd);
-        let sockets = [self.wake.as_fd()].into_iter().chain(listener).map(|fd| (fd, PollFlags::IN));
-        let deadline = [backoff, self.lingering.deadline()].into_iter().flatten().min();
-        if let Err(error) = wait(sockets, deadline, &mut Vec::new()) {
+    /// Waits for a connection, the shutdown, or the next sweep; during a backoff, for no connection. Returns whether `other`
+    /// is readable or `deadline` has passed.
+    fn wait(&mut self, other: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> bool {
+        let listener = self.listener.as_ref().filter(|_| self.backoff.is_none()).map(AsFd::as_fd);
+        let sockets = other.into_iter().chain([self.wake.as_fd()]).chain(listener).map(|fd| (fd, PollFlags::IN));
+        let until = [deadline, self.backoff, self.lingering.deadline()].into_iter().flatten().min();
+        let mut ready = Vec::new();
+        if let Err(error) = wait(sockets, until, &mut ready) {
             self.warn("cannot wait for connections", &error);
             thread::park_timeout(ACCEPT_BACKOFF);
         }
+        let is_other = other.is_some() && ready.first() == Some(&true);
+        is_other || deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     fn warn(&self, what: &str, error: &io::Error) {

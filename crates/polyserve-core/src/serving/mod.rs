@@ -5,11 +5,11 @@
 //! | task | item |
 //! |---|---|
 //! | open a listener | [`bind`]: the listener, its address and a [`ServerState`]; [`ServerState::wake_pipe`] |
-//! | accept on a thread that serves nothing | [`Incoming`] |
+//! | accept on a thread that serves nothing | [`Incoming`]; [`Incoming::accept_or`] if it waits for a descriptor too |
 //! | lend a thread its buffers | [`with_buffers`] |
 //! | reject a connection with a 503 | [`LingeringSet::reject`]; it looks at no other connection |
 //! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
-//! | serve a connection on a thread that may block | [`blocking::serve`]; or [`blocking::drive`] over a transport |
+//! | serve a connection on a thread that may block | [`blocking::serve`], [`blocking::serve_pooled`]; or [`blocking::drive`] over a transport |
 //! | evict idle connections, if each holds a thread | [`OpenConnections`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
 //! | drain | [`Incoming::accept_waiting`], [`drain_backlog`] or [`Backlog`]; [`OpenConnections::finish`] |
@@ -28,7 +28,7 @@ mod waiting;
 
 pub use accepting::{ACCEPT_BACKOFF, Backlog, LogThrottle, Waiting, drain_backlog};
 pub use bind::{Bound, bind};
-pub use incoming::Incoming;
+pub use incoming::{Accepted, Incoming};
 pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger};
 pub use open_connections::{OpenConnection, OpenConnections};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};

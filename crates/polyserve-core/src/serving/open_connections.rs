@@ -1,7 +1,14 @@
 //! The open connections of a server in which a connection holds a thread, and the eviction of idle ones.
 //!
-//! A thread that waits for a request is woken by closing the reading side of its socket: bytes that have arrived can still
-//! be read, so no request that arrived is lost.
+//! The thread of an evicted connection is woken in one of two ways. A thread of a pool has a pipe, and its connection can
+//! linger: the socket is whole. If each connection has a thread of its own, a pipe for each would cost two descriptors. Then
+//! the eviction closes the reading side of the socket. In both cases, bytes that have arrived can still be read, so no
+//! request that arrived is lost.
+//!
+//! # Connections of a pool
+//!
+//! A connection waits for a thread, then has one and is open, and may be silent after that: it has not sent a byte, and
+//! waits for its first one without a thread. Each of these counts towards the limit on connections.
 //!
 //! # No lost wake-up
 //!
@@ -16,7 +23,9 @@
 //! that become idle report themselves, under the lock, until evictions are rare again.
 
 use std::collections::VecDeque;
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;
@@ -27,6 +36,10 @@ use crate::sync::{Condvar, Mutex, lock};
 
 /// Connections that one search finds at most.
 const SEARCH: usize = 64;
+
+/// For this many nanoseconds after several connections waited for a thread and none was idle, or after a rejection, answers
+/// say `Connection: close`. Under load, the next connection that waits is often still on its way when an answer is written.
+const CROWDED_AFTER: u64 = 100_000_000;
 
 /// A connection serves a request.
 const BUSY: u64 = 0;
@@ -40,6 +53,8 @@ pub struct OpenConnection {
     /// [`BUSY`], [`LEAVING`], or the time since which it is idle: nanoseconds since the set's start, plus one.
     state: AtomicU64,
     evicted: AtomicBool,
+    /// Readable once the connection was evicted.
+    wake: Option<WakePipe>,
     /// The position in the set. Changed under the set's lock.
     index: AtomicUsize,
     /// Whether the connection counts as leaving. Changed under the set's lock.
@@ -52,19 +67,48 @@ impl OpenConnection {
         &self.stream
     }
 
-    /// Whether the reading side was closed by an eviction, so that an end of the input may not be the client's.
+    /// Whether the connection was evicted. It has to leave once it is idle.
     pub fn is_evicted(&self) -> bool {
         self.evicted.load(Ordering::SeqCst)
+    }
+
+    /// Whether an eviction closed the reading side, so that an end of the input may not be the client's.
+    pub fn is_read_closed(&self) -> bool {
+        self.wake.is_none() && self.is_evicted()
+    }
+
+    /// A descriptor that is readable once the connection was evicted. `None` if an eviction closes the reading side, which
+    /// makes the socket readable.
+    pub fn eviction(&self) -> Option<BorrowedFd<'_>> {
+        self.wake.as_ref().map(|wake| wake.reader.as_fd())
     }
 
     /// Tells a connection that has been idle `since` then to leave. Returns false if it is not idle any more.
     fn evict(&self, since: u64) -> bool {
         let evicted = self.state.compare_exchange(since, LEAVING, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        if evicted {
-            self.evicted.store(true, Ordering::SeqCst);
-            let _ = net::shut(&self.stream, Shutdown::Read); // an error: the client is gone
+        if evicted && !self.evicted.swap(true, Ordering::SeqCst) {
+            let _ = match &self.wake {
+                Some(wake) => (&wake.writer).write(&[1]).map(drop),
+                None => net::shut(&self.stream, Shutdown::Read), // an error: the client is gone
+            };
         }
         evicted
+    }
+}
+
+/// The pipe that wakes a thread of a pool. One connection at a time has it.
+#[derive(Debug)]
+struct WakePipe {
+    /// It does not block.
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl WakePipe {
+    fn new() -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&reader, true)?;
+        Ok(Self { reader, writer })
     }
 }
 
@@ -75,10 +119,14 @@ impl OpenConnection {
 #[derive(Debug)]
 pub struct OpenConnections {
     threads: usize,
+    /// The max number of connections of a pool.
+    max: usize,
     state: Mutex<ConnectionSets>,
     empty: Condvar,
     /// The number of connections that want a thread, and for which none is free or about to be.
     short: AtomicUsize,
+    /// Until this time answers say `Connection: close`: nanoseconds since the start; 0 if that is over.
+    crowded_until: AtomicU64,
     /// Connections that become idle report themselves in `ConnectionSets::idle`.
     tracks: AtomicBool,
     start: Instant,
@@ -89,20 +137,32 @@ struct ConnectionSets {
     open: Vec<Arc<OpenConnection>>,
     /// Connections that wait for a thread.
     waiting: usize,
+    /// Connections of a pool that have no thread and have not sent a byte.
+    silent: usize,
     /// Open connections that were evicted and have not come back with a request.
     leaving: usize,
     /// Connections to evict, in this order. Those that are not idle since the same time any more are skipped.
     idle: VecDeque<(u64, Weak<OpenConnection>)>,
+    /// The pipes that no connection has.
+    wake_pipes: Vec<WakePipe>,
 }
 
 impl OpenConnections {
-    /// An empty set for a server with this number of threads, or of connections if each has a thread of its own.
+    /// An empty set for a server in which each connection has a thread of its own, and with at most this number of them.
     pub fn new(threads: usize) -> Self {
+        Self::pooled(threads, usize::MAX)
+    }
+
+    /// An empty set for a server with a pool of this number of threads, and with at most `max` connections. An evicted
+    /// connection does not count any more.
+    pub fn pooled(threads: usize, max: usize) -> Self {
         Self {
             threads,
+            max,
             state: Mutex::default(),
             empty: Condvar::new(),
             short: AtomicUsize::new(0),
+            crowded_until: AtomicU64::new(0),
             tracks: AtomicBool::new(false),
             start: Instant::now(),
         }
@@ -116,31 +176,26 @@ impl OpenConnections {
     /// Returns the stream if all threads are taken and no connection is idle. It is to be rejected.
     pub fn enter(&self, stream: TcpStream) -> Result<Arc<OpenConnection>, TcpStream> {
         let mut state = lock(&self.state);
-        if state.open.len() + state.waiting >= self.threads + state.leaving && !self.evict_one(&mut state) {
-            return Err(stream);
+        if state.open.len() + state.waiting >= self.threads + state.leaving {
+            if !self.evict_one(&mut state) {
+                self.set_crowded();
+                return Err(stream);
+            }
         }
-        Ok(self.insert(&mut state, stream))
+        Ok(insert(&mut state, stream, None))
     }
 
-    /// Notes that a connection waits for a thread. If none is free or about to be, the connection that has been idle for
+    /// Notes that a new connection waits for a thread. If none is free or about to be, the connection that has been idle for
     /// longest is evicted, or the next one that becomes idle. [`enter_waiting`](Self::enter_waiting) or
     /// [`cancel_waiting`](Self::cancel_waiting) is to follow.
-    pub fn wait_for_thread(&self) {
-        let mut state = lock(&self.state);
-        state.waiting += 1;
-        self.settle(&mut state);
-    }
-
-    /// As [`wait_for_thread`](Self::wait_for_thread), within a limit of `max` connections: open ones, those that wait for a
-    /// thread, and `others` that the caller keeps elsewhere. At the limit, the connection that has been idle for longest is
-    /// evicted for the new one.
     ///
-    /// Returns false if the limit is reached and no connection is idle. The new connection is to be rejected.
-    #[must_use]
-    pub fn wait_for_thread_within(&self, max: usize, others: usize) -> bool {
+    /// Returns false if the limit on connections is reached and no connection is idle. Then the new connection does not
+    /// count, and is to be rejected.
+    pub fn wait_for_thread(&self) -> bool {
         let mut state = lock(&self.state);
-        let total = state.open.len() + state.waiting + others;
-        if total >= max.saturating_add(state.leaving) && !self.evict_one(&mut state) {
+        let total = state.open.len() + state.waiting + state.silent;
+        if total >= self.max.saturating_add(state.leaving) && !self.evict_one(&mut state) {
+            self.set_crowded();
             return false;
         }
         state.waiting += 1;
@@ -148,11 +203,41 @@ impl OpenConnections {
         true
     }
 
-    /// Adds a connection that waited for a thread and has one now.
+    /// Adds a connection that waited for a thread of a pool and has one now.
     pub fn enter_waiting(&self, stream: TcpStream) -> Arc<OpenConnection> {
         let mut state = lock(&self.state);
         state.waiting = state.waiting.saturating_sub(1);
-        self.insert(&mut state, stream)
+        // Without a descriptor for a pipe, an eviction closes the reading side.
+        let wake = state.wake_pipes.pop().or_else(|| WakePipe::new().ok());
+        insert(&mut state, stream, wake)
+    }
+
+    /// Notes that a connection that has not sent a byte gives its thread up. It goes on counting towards the limit.
+    /// [`wait_silent`](Self::wait_silent) or [`close_silent`](Self::close_silent) is to follow. Returns the stream as
+    /// [`leave`](Self::leave) does.
+    pub fn set_silent(&self, connection: Arc<OpenConnection>) -> Option<TcpStream> {
+        let mut state = lock(&self.state);
+        state.silent += 1;
+        self.remove(&mut state, connection)
+    }
+
+    /// Notes that a silent connection has sent something, and waits for a thread again.
+    pub fn wait_silent(&self) {
+        let mut state = lock(&self.state);
+        state.silent = state.silent.saturating_sub(1);
+        state.waiting += 1;
+        self.settle(&mut state);
+    }
+
+    /// Notes that a silent connection is closed.
+    pub fn close_silent(&self) {
+        let mut state = lock(&self.state);
+        state.silent = state.silent.saturating_sub(1);
+    }
+
+    /// The number of silent connections.
+    pub fn silent(&self) -> usize {
+        lock(&self.state).silent
     }
 
     /// Notes that a connection does not wait for a thread any more.
@@ -168,21 +253,12 @@ impl OpenConnections {
         lock(&self.state).waiting
     }
 
-    fn insert(&self, state: &mut ConnectionSets, stream: TcpStream) -> Arc<OpenConnection> {
-        let connection = Arc::new(OpenConnection {
-            stream,
-            state: AtomicU64::new(BUSY),
-            evicted: AtomicBool::new(false),
-            index: AtomicUsize::new(state.open.len()),
-            counted: AtomicBool::new(false),
-        });
-        state.open.push(Arc::clone(&connection));
-        connection
-    }
-
     /// Removes a connection. Returns its stream, unless the caller has another handle of the connection.
     pub fn leave(&self, connection: Arc<OpenConnection>) -> Option<TcpStream> {
-        let mut state = lock(&self.state);
+        self.remove(&mut lock(&self.state), connection)
+    }
+
+    fn remove(&self, state: &mut ConnectionSets, connection: Arc<OpenConnection>) -> Option<TcpStream> {
         let index = connection.index.load(Ordering::Relaxed);
         if state.open.get(index).is_some_and(|open| Arc::ptr_eq(open, &connection)) {
             state.open.swap_remove(index);
@@ -190,16 +266,21 @@ impl OpenConnections {
                 moved.index.store(index, Ordering::Relaxed);
             }
             state.leaving -= usize::from(connection.counted.load(Ordering::Relaxed));
-            self.settle(&mut state);
-            self.notify_if_empty(&state);
+            self.settle(state);
+            self.notify_if_empty(state);
         }
         // Under the lock, because only there others have a handle for a moment.
-        Arc::into_inner(connection).map(|connection| connection.stream)
+        let connection = Arc::into_inner(connection)?;
+        if let Some(mut wake) = connection.wake {
+            let _ = wake.reader.read(&mut [0]); // the byte of an eviction, if there was one
+            state.wake_pipes.push(wake);
+        }
+        Some(connection.stream)
     }
 
     /// Notes that a connection waits for its next request. It may be evicted at once.
     pub fn set_idle(&self, connection: &Arc<OpenConnection>) {
-        let since = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(BUSY).saturating_add(1);
+        let since = self.now();
         // One that is idle stays so since the same time; one that was evicted stays evicted.
         if connection.state.compare_exchange(BUSY, since, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
@@ -226,13 +307,41 @@ impl OpenConnections {
         self.settle(&mut state);
     }
 
-    /// Whether `connection` is to say `Connection: close` in its next answer: it was evicted, or others wait for a thread.
+    /// Whether `connection` is to say `Connection: close` in its next answer: it was evicted, others wait for a thread, or in
+    /// the last 100 ms several waited and no connection was idle, or one was rejected.
     ///
     /// # Cost
     ///
-    /// Two loads.
+    /// Three loads; a clock too after others had to wait.
     pub fn is_wanted(&self, connection: &OpenConnection) -> bool {
-        self.short.load(Ordering::SeqCst) > 0 || connection.is_evicted()
+        self.is_short() || connection.is_evicted() || self.is_crowded()
+    }
+
+    /// Whether a connection waits for a thread, and none is free or about to be.
+    pub fn is_short(&self) -> bool {
+        self.short.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether, a short time ago, several connections waited and none was idle, or one was rejected.
+    fn is_crowded(&self) -> bool {
+        let until = self.crowded_until.load(Ordering::Relaxed);
+        if until == 0 {
+            return false;
+        }
+        let is_crowded = self.now() < until;
+        if !is_crowded {
+            let _ = self.crowded_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        is_crowded
+    }
+
+    fn set_crowded(&self) {
+        self.crowded_until.store(self.now().saturating_add(CROWDED_AFTER), Ordering::Relaxed);
+    }
+
+    /// Nanoseconds since the start, plus one.
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(BUSY).saturating_add(1)
     }
 
     /// Evicts all idle connections, for a drain. A connection that becomes idle later must look at the shutdown itself,
@@ -301,7 +410,14 @@ impl OpenConnections {
             if self.short.load(Ordering::Relaxed) != short {
                 self.short.store(short, Ordering::SeqCst);
             }
-            if short == 0 || !self.evict_one(state) {
+            if short == 0 {
+                return;
+            }
+            if !self.evict_one(state) {
+                // One alone may wait for a connection that is about to close.
+                if short > 1 {
+                    self.set_crowded();
+                }
                 return;
             }
         }
@@ -356,102 +472,18 @@ impl OpenConnections {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Read as _;
-    use std::net::TcpListener;
-
-    struct Clients {
-        listener: TcpListener,
-        clients: Vec<TcpStream>,
-    }
-
-    impl Clients {
-        fn new() -> Self {
-            Self { listener: TcpListener::bind("127.0.0.1:0").unwrap(), clients: Vec::new() }
-        }
-
-        fn connect(&mut self) -> TcpStream {
-            self.clients.push(TcpStream::connect(self.listener.local_addr().unwrap()).unwrap());
-            self.listener.accept().unwrap().0
-        }
-    }
-
-    fn is_shut(connection: &OpenConnection) -> bool {
-        connection.is_evicted() && connection.stream().read(&mut [0]).unwrap() == 0
-    }
-
-    #[test]
-    fn the_connection_that_has_been_idle_for_longest_makes_room() {
-        let mut clients = Clients::new();
-        let connections = OpenConnections::new(2);
-        let first = connections.enter(clients.connect()).unwrap();
-        let second = connections.enter(clients.connect()).unwrap();
-        assert!(connections.enter(clients.connect()).is_err(), "none is idle");
-        connections.set_idle(&second);
-        connections.set_idle(&first);
-        let third = connections.enter(clients.connect()).unwrap();
-        assert!(is_shut(&second) && !first.is_evicted());
-        let fourth = connections.enter(clients.connect()).unwrap();
-        assert!(is_shut(&first));
-        assert!(connections.enter(clients.connect()).is_err());
-        for connection in [first, second, third, fourth] {
-            assert!(connections.leave(connection).is_some());
-        }
-        assert!(connections.wait_until_empty(Instant::now()));
-    }
-
-    /// Each refusal at the limit looked at every connection, with a clock read each.
-    #[test]
-    fn a_refusal_does_not_search() {
-        let mut clients = Clients::new();
-        let connections = OpenConnections::new(1);
-        let busy = connections.enter(clients.connect()).unwrap();
-        assert!(connections.enter(clients.connect()).is_err());
-        assert!(connections.tracks.load(Ordering::SeqCst), "connections that become idle report themselves");
-        connections.set_idle(&busy);
-        assert_eq!(lock(&connections.state).idle.len(), 1);
-        for _ in 0..1000 {
-            connections.set_busy(&busy);
-            connections.set_idle(&busy);
-        }
-        assert!(lock(&connections.state).idle.len() <= SEARCH + 3, "the queue is bounded");
-        assert!(!connections.tracks.load(Ordering::SeqCst), "without evictions nothing is reported");
-        assert!(connections.enter(clients.connect()).is_ok());
-    }
-
-    #[test]
-    fn an_idle_connection_leaves_for_one_that_waits() {
-        let mut clients = Clients::new();
-        let connections = OpenConnections::new(1);
-        let first = connections.enter(clients.connect()).unwrap();
-        assert!(!connections.is_wanted(&first));
-        connections.wait_for_thread();
-        assert!(connections.is_wanted(&first), "its next answer says so");
-        connections.set_idle(&first);
-        assert!(is_shut(&first), "none was idle: the next one leaves");
-        connections.leave(first);
-        let second = connections.enter_waiting(clients.connect());
-        assert_eq!(connections.waiting(), 0);
-        connections.set_idle(&second);
-        assert!(!second.is_evicted());
-    }
-
-    /// An evicted connection receives a request. It serves the request and announces the close, and another connection is
-    /// evicted.
-    #[test]
-    fn a_request_that_comes_with_the_eviction_is_served() {
-        let mut clients = Clients::new();
-        let connections = OpenConnections::new(2);
-        let first = connections.enter(clients.connect()).unwrap();
-        let second = connections.enter(clients.connect()).unwrap();
-        connections.set_idle(&first);
-        connections.wait_for_thread();
-        assert!(first.is_evicted());
-        connections.set_busy(&first);
-        assert!(connections.is_wanted(&first) && connections.is_wanted(&second));
-        connections.set_idle(&second);
-        assert!(second.is_evicted());
-    }
+fn insert(state: &mut ConnectionSets, stream: TcpStream, wake: Option<WakePipe>) -> Arc<OpenConnection> {
+    let connection = Arc::new(OpenConnection {
+        stream,
+        state: AtomicU64::new(BUSY),
+        evicted: AtomicBool::new(false),
+        wake,
+        index: AtomicUsize::new(state.open.len()),
+        counted: AtomicBool::new(false),
+    });
+    state.open.push(Arc::clone(&connection));
+    connection
 }
+
+#[cfg(test)]
+mod tests;

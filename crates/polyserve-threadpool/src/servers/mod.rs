@@ -20,6 +20,7 @@ pub mod leader_followers;
 pub mod pool_classic;
 pub mod pool_server;
 pub mod sequential;
+mod silent_connections;
 pub mod thread_per_connection;
 
 pub use leader_followers::LeaderFollowers;

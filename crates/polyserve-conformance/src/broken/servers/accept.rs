@@ -162,7 +162,10 @@ impl Acceptor {
         let mut connections = lock(&self.server.connections);
         loop {
             let staying = || connections.values().filter(|open| *lock(&open.state) != ConnectionState::Leaving);
-            if staying().count() < self.server.config.max_connections {
+            let counts = |open: &&Arc<OpenConnection>| {
+                !self.server.has(Flaw::CountsNoSilentConnections) || *lock(&open.state) != ConnectionState::New
+            };
+            if staying().filter(counts).count() < self.server.config.max_connections {
                 return true;
             }
             let idle = staying().find(|open| *lock(&open.state) == ConnectionState::Idle);

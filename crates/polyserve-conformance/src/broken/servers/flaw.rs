@@ -100,6 +100,8 @@ flaws! {
     TurnsAwaySilently, caught by connections_past_the_limit_are_turned_away;
     /// Does not close an idle connection if another one waits.
     KeepsIdleConnections, caught by idle_connections_do_not_delay_others;
+    /// Does not count connections that have not sent a byte.
+    CountsNoSilentConnections, caught by silent_connections_keep_to_the_limit;
     /// Answers one request more than it may.
     MiscountsRequests, caught by requests_per_connection_are_counted;
     /// Sends the date of its start.

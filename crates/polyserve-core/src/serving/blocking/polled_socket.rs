@@ -19,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// A connection of [`OpenConnections`]. Its thread waits in `poll(2)`.
 ///
 /// It is evicted if others wait for a thread while it is idle or skips a body. A drain wakes its thread by
-/// [`OpenConnections::evict_idle`].
+/// [`OpenConnections::evict_idle`]. On a thread of a pool, a connection that has not sent a byte gives its thread up.
 #[derive(Debug)]
 pub struct PolledSocket<'a> {
     connection: &'a Arc<OpenConnection>,
@@ -27,6 +27,9 @@ pub struct PolledSocket<'a> {
     server: &'a ServerState,
     /// Nothing was read yet; the connection counts as idle from this time on.
     silent_until: Option<Instant>,
+    /// The connection has a thread of a pool.
+    is_pooled: bool,
+    is_silent: bool,
 }
 
 impl<'a> PolledSocket<'a> {
@@ -38,11 +41,48 @@ impl<'a> PolledSocket<'a> {
         server: &'a ServerState,
         grace: Duration,
     ) -> Self {
-        Self { connection, connections, server, silent_until: Some(Instant::now() + grace) }
+        let silent_until = Some(Instant::now() + grace);
+        Self { connection, connections, server, silent_until, is_pooled: false, is_silent: false }
     }
 
-    fn wait(&self, flags: PollFlags, deadline: Instant) -> io::Result<()> {
-        wait([(self.connection.stream().as_fd(), flags)], Some(deadline), &mut Vec::new())
+    /// A connection on a thread of a pool, of which nothing was read yet. If its first byte does not arrive within
+    /// `first_byte`, or if others wait for a thread, the connection [is silent](Self::is_silent), and leaves.
+    pub fn pooled(
+        connection: &'a Arc<OpenConnection>,
+        connections: &'a OpenConnections,
+        server: &'a ServerState,
+        first_byte: Duration,
+    ) -> Self {
+        Self { is_pooled: true, ..Self::new(connection, connections, server, first_byte) }
+    }
+
+    /// Whether the connection has left its thread without having sent a byte. It can be served again.
+    pub fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    /// Waits for the socket, and for an eviction if `is_idle`.
+    fn wait(&self, flags: PollFlags, is_idle: bool, deadline: Instant) -> io::Result<()> {
+        let eviction = self.connection.eviction().filter(|_| is_idle).map(|fd| (fd, PollFlags::IN));
+        let sockets = [(self.connection.stream().as_fd(), flags)].into_iter().chain(eviction);
+        wait(sockets, Some(deadline), &mut Vec::new())
+    }
+
+    /// Whether the connection may be evicted while it waits for a request. In a pool it cannot be before its first byte,
+    /// but a drain closes it.
+    fn may_be_evicted(&self) -> bool {
+        let is_over = |until| Instant::now() >= until;
+        self.silent_until.is_none_or(|until| if self.is_pooled { self.is_draining() } else { is_over(until) })
+    }
+
+    /// Whether the connection gives its thread up, because its first byte is not there.
+    fn gives_up(&self) -> bool {
+        let is_late = |until| Instant::now() >= until || self.connections.is_short();
+        self.is_pooled && self.silent_until.is_some_and(is_late) && !self.is_draining()
+    }
+
+    fn is_draining(&self) -> bool {
+        self.server.shutdown.is_begun()
     }
 }
 
@@ -52,18 +92,17 @@ impl Transport for PolledSocket<'_> {
         // After an answer, a client that waits for it has sent nothing: a read would find nothing.
         let mut waits_first = phase.may_close() && self.silent_until.is_none();
         loop {
-            let may_be_evicted = self.silent_until.is_none_or(|until| Instant::now() >= until);
-            if phase.may_close() && may_be_evicted && !is_idle {
+            if phase.may_close() && !is_idle && self.may_be_evicted() {
                 self.connections.set_idle(self.connection);
                 is_idle = true;
             }
             // The check comes after the store: either the drain sees that this connection is idle, or this thread sees
             // the drain.
-            let leaves = is_idle && (self.server.shutdown.is_begun() || self.connection.is_evicted());
+            let leaves = is_idle && (self.is_draining() || self.connection.is_evicted());
             if leaves || !std::mem::take(&mut waits_first) {
                 match net::receive(self.connection.stream(), buffer) {
-                    Ok(0) if self.connection.is_evicted() && phase.may_close() => return Ok(Read::Leave),
-                    Ok(0) if self.connection.is_evicted() && Instant::now() < self.server.within(deadline) => {
+                    Ok(0) if self.connection.is_read_closed() && phase.may_close() => return Ok(Read::Leave),
+                    Ok(0) if self.connection.is_read_closed() && Instant::now() < self.server.within(deadline) => {
                         // A request began to arrive at the same time. Its rest can still be read.
                         thread::park_timeout(LOOK_AGAIN);
                         continue;
@@ -78,15 +117,22 @@ impl Transport for PolledSocket<'_> {
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                     Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-                    Err(_) if leaves => return Ok(Read::Leave),
+                    Err(_) if leaves && (self.is_draining() || self.connection.eviction().is_none()) => {
+                        return Ok(Read::Leave);
+                    }
+                    Err(_) if leaves => return Ok(Read::Evicted),
                     Err(_) => {}
+                }
+                if self.gives_up() {
+                    self.is_silent = true;
+                    return Ok(Read::Leave);
                 }
                 if Instant::now() >= deadline {
                     return Ok(Read::TimedOut);
                 }
             }
             let until = self.silent_until.filter(|_| phase == Phase::Idle && !is_idle);
-            self.wait(PollFlags::IN, until.map_or(deadline, |until| until.min(deadline)))?;
+            self.wait(PollFlags::IN, is_idle, until.map_or(deadline, |until| until.min(deadline)))?;
         }
     }
 
@@ -99,7 +145,7 @@ impl Transport for PolledSocket<'_> {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let deadline = self.server.within(deadline);
-                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, deadline).is_err() {
+                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, deadline).is_err() {
                         break;
                     }
                 }

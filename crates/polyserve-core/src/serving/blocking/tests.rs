@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{PolledSocket, drive};
+use super::{PolledSocket, Served, drive, serve_pooled};
 use crate::ServerConfig;
 use crate::service::Echo;
-use crate::serving::{OpenConnections, ServerState, with_buffers};
+use crate::serving::{LingeringSet, OpenConnections, ServerState, with_buffers};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -107,6 +107,48 @@ fn an_idle_connection_leaves_without_a_word_for_one_that_waits() {
     fixture.connections.wait_for_thread();
     assert!(!serving.join().unwrap());
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
+}
+
+/// A connection that was evicted from a pool was closed at once. What its client sent then reset the connection.
+#[test]
+fn a_connection_that_is_evicted_from_a_pool_lingers() {
+    let fixture = Fixture::new(|_| {});
+    let mut client = fixture.connect();
+    client.write_all(GET).unwrap();
+    let (server, connections) = (Arc::clone(&fixture.server), Arc::clone(&fixture.connections));
+    let stream = fixture.listener.accept().unwrap().0;
+    stream.set_nonblocking(true).unwrap();
+    connections.wait_for_thread();
+    let serving = thread::spawn(move || serve_pooled(stream, &connections, &server, Instant::now(), PATIENCE));
+    assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+    fixture.connections.wait_for_thread();
+    let Served::Lingering(stream) = serving.join().unwrap() else { panic!("the connection is closed") };
+    let mut lingering = LingeringSet::new(PATIENCE);
+    lingering.add(stream);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    client.write_all(GET).unwrap();
+    client.write_all(GET).unwrap();
+    assert_eq!(client.take_error().unwrap().map(|error| error.kind()), None);
+    assert_eq!(lingering.len(), 1);
+}
+
+/// A connection that has not sent a byte gives its thread up, and is served again with its first byte.
+#[test]
+fn a_silent_connection_gives_its_thread_up() {
+    let fixture = Fixture::new(|_| {});
+    let mut client = fixture.connect();
+    let stream = fixture.listener.accept().unwrap().0;
+    let (server, connections) = (&fixture.server, &fixture.connections);
+    connections.wait_for_thread();
+    let served = serve_pooled(stream, connections, server, Instant::now(), Duration::from_millis(1));
+    let Served::Silent(stream) = served else { panic!("it does not give its thread up") };
+    connections.wait_silent();
+    client.write_all(GET).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let served = serve_pooled(stream, connections, server, Instant::now(), PATIENCE);
+    assert!(matches!(served, Served::Closed));
+    assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+    assert!(connections.wait_until_empty(Instant::now()));
 }
 
 /// The thread is woken, and the request that had begun is served.
