@@ -2,24 +2,31 @@
 //!
 //! ```text
 //!  poll: listener, shutdown, silent connections
-//!    -> take one connection that has sent something
+//!    -> take the connection that has waited for longest
 //!       -> drive: recv, service, send, until it closes
+//!          while it stalls: accept, into the queue
 //!    -> again
 //! ```
 //!
-//! While a connection is served, others wait. If others wait when an answer is written, the answer says
-//! `Connection: close`; an idle connection is closed then. A connection that has not sent a byte does not hold the server:
-//! it is set aside and waits in `poll` with the listener. A request that stalls holds the server until its timeout.
+//! While a connection is served, others wait. If others wait when an answer is written, or waited in the last 100 ms, the
+//! answer says `Connection: close`; an idle connection is closed when others wait. A connection that has not sent a byte does
+//! not hold the server: it is set aside and waits in `poll` with the listener.
 //!
-//! Invariant: a connection is served only by the worker thread, and only after its first byte has come.
+//! A head that stalls holds the server until its timeout. Meanwhile the server accepts, and the time of each connection in
+//! the queue counts towards its head timeout. So heads that stall at the same time end at the same time, and a connection
+//! waits at most one head timeout for them. Each body that stalls holds the server for its own timeout, and so does each
+//! answer that is deferred.
 //!
-//! Cost: a poll, a read and a write for each request. Each poll also covers the silent connections. No queue, no contended
-//! lock, no thread switch.
+//! Invariant: a connection is served only by the worker thread, and only after its first byte has come. The queue and the
+//! silent connections are together at most `max_connections`; others wait in the kernel's backlog.
+//!
+//! Cost: a poll, a read and a write for each request; for a silent connection two more system calls. No contended lock, no
+//! thread switch.
 //!
 //! *Wins when* requests are short, arrive on connections of their own and come from one client at a time: no thread is
 //! woken. *Loses when* anything waits for anything else.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, PipeReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -28,7 +35,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use polyserve_core::answer::{AnswerFuture, park_until, promise};
 use polyserve_core::http1::Phase;
@@ -40,8 +47,8 @@ use polyserve_core::serving::{
 use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
 use rustix::event::PollFlags;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+
+use super::silent_connections::SilentConnections;
 
 /// The server of one connection at a time.
 #[derive(Clone, Debug)]
@@ -76,14 +83,19 @@ impl Server for Sequential {
         let Bound { listener, local_addr, server } = bind(addr, &self.config, service)?;
         let wake = server.wake_pipe()?;
         let server = Arc::new(server);
-        let shared = Arc::new(SequentialState { listener: Mutex::new(Some(listener)), current: Mutex::default() });
+        let shared = Arc::new(SequentialState {
+            listener: Mutex::new(Some(listener)),
+            queue: Mutex::default(),
+            current: Mutex::default(),
+        });
         let (ended, end) = promise(());
-        let worker = Worker {
+        let worker = SequentialWorker {
             server: Arc::clone(&server),
             wake,
             shared: Arc::clone(&shared),
             log_throttle: LogThrottle::new(),
-            silent: RefCell::default(),
+            silent: SilentConnections::new()?,
+            crowded: Cell::new(None),
         };
         let worker = thread::Builder::new().name("sequential".into()).spawn(move || {
             let _ended = ended; // completes when the thread ends, however it does
@@ -99,6 +111,8 @@ impl Server for Sequential {
 /// The sockets that the supervisor must close even if the worker is stuck. Their locks are free while the service runs.
 struct SequentialState {
     listener: Mutex<Option<TcpListener>>,
+    /// The connections that wait to be served, and when they began to wait.
+    queue: Mutex<VecDeque<(TcpStream, Instant)>>,
     /// The connection that is being served.
     current: Mutex<Option<Arc<TcpStream>>>,
 }
@@ -106,7 +120,7 @@ struct SequentialState {
 impl SequentialState {
     fn accept(&self) -> io::Result<TcpStream> {
         match &*lock(&self.listener) {
-            Some(listener) => listener.accept().map(|(stream, _)| stream),
+            Some(listener) => net::accept(listener),
             None => Err(ErrorKind::NotConnected.into()),
         }
     }
@@ -121,15 +135,17 @@ impl SequentialState {
         drop(lock(&self.listener).take());
     }
 
-    /// Cuts the connection that is being served, and those that still wait to be accepted.
+    /// Cuts the connection that is being served, and those that wait.
     fn cut(&self, server: &ServerState) {
+        let count_cut = |stream: TcpStream| {
+            let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+            if peeked.is_ok_and(|count| count > 0) {
+                server.count_cut();
+            }
+        };
+        std::mem::take(&mut *lock(&self.queue)).into_iter().for_each(|(stream, _)| count_cut(stream));
         if let Some(listener) = lock(&self.listener).take() {
-            drain_backlog(listener, server, |stream| {
-                let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
-                if peeked.is_ok_and(|count| count > 0) {
-                    server.count_cut();
-                }
-            });
+            drain_backlog(listener, server, count_cut);
         }
         if let Some(stream) = &*lock(&self.current) {
             let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -165,35 +181,40 @@ fn supervise(
     server.drained(stuck)
 }
 
-struct Worker {
+struct SequentialWorker {
     server: Arc<ServerState>,
     wake: PipeReader,
     shared: Arc<SequentialState>,
     log_throttle: LogThrottle,
-    /// Connections that have not sent a byte, and when they were accepted, the oldest first.
-    silent: RefCell<VecDeque<(TcpStream, Instant)>>,
+    /// The connections that have not sent a byte.
+    silent: SilentConnections,
+    /// When others waited for the connection that was served.
+    crowded: Cell<Option<Instant>>,
 }
 
-/// Connections accepted and served in a row before the silent ones are looked at.
+/// Connections served in a row before the silent ones are looked at.
 const BATCH: u32 = 16;
 
-impl Worker {
+/// For this long after others have waited, answers say `Connection: close`. The next connection is often on its way when an
+/// answer is written.
+const CROWDED_AFTER: Duration = Duration::from_millis(100);
+
+impl SequentialWorker {
     fn run(&self) {
         let mut buffers = ThreadBuffers::new();
         let mut lingering = LingeringSet::new(self.server.config.linger_timeout);
         let mut in_a_row = 0;
         while !self.server.shutdown.is_begun() {
-            let (listen, deadline) = match self.shared.accept() {
-                Ok(stream) => {
-                    self.serve(stream, Instant::now(), &mut buffers, &mut lingering);
+            let (listen, deadline) = match self.next() {
+                Ok(Some((stream, since))) => {
+                    self.serve(stream, since, &mut buffers, &mut lingering);
                     in_a_row += 1;
-                    if in_a_row < BATCH || self.silent.borrow().is_empty() {
+                    if in_a_row < BATCH || self.silent.len() == 0 {
                         continue;
                     }
                     (false, Some(Instant::now()))
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => (true, None),
-                Err(error) if net::is_connection_error(&error) => continue,
+                Ok(None) => (true, None),
                 Err(error) => {
                     if self.log_throttle.is_due() {
                         tracing::warn!(%error, "cannot accept");
@@ -203,25 +224,67 @@ impl Worker {
             };
             in_a_row = 0;
             let deadline = [deadline, lingering.deadline()].into_iter().flatten().min();
-            for (stream, accepted) in self.wait_for_input(listen, deadline) {
-                self.serve(stream, accepted, &mut buffers, &mut lingering);
-            }
+            self.wait_for_input(listen, deadline);
             lingering.sweep();
         }
         self.drain(&mut buffers, &mut lingering);
     }
 
-    /// Serves the silent connections that have sent something by now and the connections that wait to be accepted.
+    /// Takes the connection that has waited for longest: from the queue, or from the kernel's.
+    fn next(&self) -> io::Result<Option<(TcpStream, Instant)>> {
+        if let Some(waiting) = lock(&self.shared.queue).pop_front() {
+            return Ok(Some(waiting));
+        }
+        loop {
+            match self.shared.accept() {
+                Ok(stream) => return Ok(Some((stream, Instant::now()))),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if net::is_connection_error(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Accepts connections into the queue, up to the limit on connections. Returns whether more can be accepted later.
+    fn fill_queue(&self) -> bool {
+        let max = self.server.config.max_connections;
+        loop {
+            let mut queue = lock(&self.shared.queue);
+            if queue.len() + self.silent.len() >= max {
+                return false;
+            }
+            match self.shared.accept() {
+                Ok(stream) => queue.push_back((stream, Instant::now())),
+                Err(error) if net::is_connection_error(&error) => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+    }
+
+    /// Queues the silent connections that have sent something. Closes those that have been silent for the idle timeout.
+    fn take_silent(&self) {
+        let now = Instant::now();
+        lock(&self.shared.queue).extend(self.silent.take_ready().into_iter().map(|(stream, _)| (stream, now)));
+        while self.silent.take_older(self.server.config.idle_timeout).is_some() {}
+    }
+
+    /// Serves the connections that wait, in the queue or to be accepted, and closes the silent ones.
     fn drain(&self, buffers: &mut ThreadBuffers, lingering: &mut LingeringSet) {
-        for (stream, accepted) in self.silent.take() {
-            self.serve(stream, accepted, buffers, lingering);
+        self.take_silent();
+        while let Some(stream) = self.silent.take_older(Duration::ZERO) {
+            self.serve(stream, Instant::now(), buffers, lingering); // a byte may have arrived just now
         }
         let mut backlog = Backlog::new(&self.server.config);
-        while let Some(next) = self.shared.accept_waiting(&mut backlog) {
-            match next {
-                Waiting::Connection(stream) => self.serve(stream, Instant::now(), buffers, lingering),
-                Waiting::Exhausted if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
-                Waiting::Exhausted | Waiting::None => break,
+        loop {
+            let queued = lock(&self.shared.queue).pop_front();
+            if let Some((stream, since)) = queued {
+                self.serve(stream, since, buffers, lingering);
+                continue;
+            }
+            match self.shared.accept_waiting(&mut backlog) {
+                Some(Waiting::Connection(stream)) => self.serve(stream, Instant::now(), buffers, lingering),
+                Some(Waiting::Exhausted) if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
+                Some(Waiting::Exhausted | Waiting::None) | None => break,
             }
             lingering.sweep();
         }
@@ -229,75 +292,70 @@ impl Worker {
         lingering.finish(&self.server);
     }
 
-    /// Waits for the listener if `listen`, the shutdown, the first byte of a silent connection, or `deadline`. Returns the
-    /// silent connections that have sent something. Closes those that have been silent for the idle timeout.
-    fn wait_for_input(&self, listen: bool, deadline: Option<Instant>) -> Vec<(TcpStream, Instant)> {
-        let idle_timeout = self.server.config.idle_timeout;
-        let mut silent = self.silent.borrow_mut();
-        let oldest = silent.front().map(|(_, accepted)| *accepted + idle_timeout);
+    /// Waits for the listener if `listen`, the shutdown, the first byte of a silent connection, or `deadline`.
+    fn wait_for_input(&self, listen: bool, deadline: Option<Instant>) {
+        let oldest = self.silent.oldest().map(|since| since + self.server.config.idle_timeout);
         let deadline = [deadline, oldest].into_iter().flatten().min();
-        let mut ready = Vec::new();
-        let first_silent = 1 + usize::from(listen);
         {
             let guard = listen.then(|| lock(&self.shared.listener));
-            let listener = guard.as_ref().and_then(|guard| guard.as_ref());
-            let sockets = [self.wake.as_fd()].into_iter().chain(listener.map(AsFd::as_fd));
-            let sockets = sockets.chain(silent.iter().map(|(stream, _)| stream.as_fd()));
-            if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut ready) {
+            let listener = guard.as_ref().and_then(|guard| guard.as_ref()).map(AsFd::as_fd);
+            let sockets = [self.wake.as_fd(), self.silent.as_fd()].into_iter().chain(listener);
+            if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
                 tracing::warn!(%error, "cannot wait for connections");
                 thread::park_timeout(ACCEPT_BACKOFF);
             }
         }
-        let ready = ready.get(first_silent..).unwrap_or_default();
-        let mut spoken = Vec::new();
-        if ready.contains(&true) {
-            for (entry, ready) in std::mem::take(&mut *silent).into_iter().zip(ready) {
-                if *ready { spoken.push(entry) } else { silent.push_back(entry) }
-            }
-        }
-        while silent.front().is_some_and(|(_, accepted)| accepted.elapsed() >= idle_timeout) {
-            silent.pop_front();
-        }
-        spoken
+        self.take_silent();
     }
 
     /// Serves a connection until it closes. Sets it aside if it has not sent a byte.
-    fn serve(&self, stream: TcpStream, accepted: Instant, buffers: &mut ThreadBuffers, lingering: &mut LingeringSet) {
+    fn serve(&self, stream: TcpStream, since: Instant, buffers: &mut ThreadBuffers, lingering: &mut LingeringSet) {
         if net::prepare(&stream).is_err() {
             return; // the client is gone
         }
         let stream = Arc::new(stream);
         *lock(&self.shared.current) = Some(Arc::clone(&stream));
-        let mut transport =
-            Polled { stream: &stream, worker: self, fresh: true, is_silent: false, others_wait: Cell::new(None) };
-        let linger = drive(&mut transport, &self.server, buffers, Instant::now());
-        let is_silent = transport.is_silent;
+        let mut socket = SequentialSocket::new(&stream, self);
+        let linger = drive(&mut socket, &self.server, buffers, since);
+        let is_silent = socket.is_silent;
         *lock(&self.shared.current) = None;
         // If the supervisor still has a handle, the shutdown's deadline has passed.
         let Some(stream) = Arc::into_inner(stream) else { return };
-        if linger {
-            lingering.add(stream);
-        } else if is_silent {
-            let mut silent = self.silent.borrow_mut();
-            if silent.len() >= self.server.config.max_connections {
-                silent.pop_front();
+        if is_silent {
+            if self.silent.len() >= self.server.config.max_connections
+                && let Some(oldest) = self.silent.take_older(Duration::ZERO)
+            {
+                lingering.add(oldest);
             }
-            silent.push_back((stream, accepted));
+            let _ = self.silent.add(stream, since); // an error: no memory, and the connection is closed
+        } else if linger {
+            lingering.add(stream);
         }
     }
 }
 
-/// The connection that is served. Its socket blocks, so each call asks not to. It waits together with the shutdown and, while
-/// it is idle, with the listener and the silent connections.
-struct Polled<'a> {
+/// The connection that is served. It waits together with the shutdown and the listener and, while it is idle, with the silent
+/// connections.
+struct SequentialSocket<'a> {
     stream: &'a TcpStream,
-    worker: &'a Worker,
+    worker: &'a SequentialWorker,
     /// Nothing has been read yet.
-    fresh: bool,
+    is_new: bool,
     /// The connection has not sent a byte, and is to be set aside.
     is_silent: bool,
+    /// Connections that come while this one stalls are accepted into the queue.
+    fills_queue: bool,
     /// Whether others waited at the last poll; `None` if it is not known for the next answer.
     others_wait: Cell<Option<bool>>,
+}
+
+/// What a [`SequentialSocket`] waits for, together with its own socket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// The listener and the silent connections.
+    All,
+    Listener,
+    None,
 }
 
 /// The sockets that were ready, other than the connection's own.
@@ -306,61 +364,73 @@ struct Ready {
     wake: bool,
 }
 
-impl Polled<'_> {
-    /// Waits until the socket is ready, another connection waits if `others`, the shutdown begins, or `deadline` has passed.
-    /// `draining`: the shutdown has begun, and need not be waited for.
-    fn wait(&self, flags: PollFlags, others: bool, draining: bool, deadline: Instant) -> io::Result<Ready> {
-        let wake = (!draining).then(|| (self.worker.wake.as_fd(), PollFlags::IN));
-        let guard = others.then(|| lock(&self.worker.shared.listener));
-        let listener =
-            guard.as_ref().and_then(|guard| guard.as_ref()).map(|listener| (listener.as_fd(), PollFlags::IN));
-        let silent = self.worker.silent.borrow();
-        let silent = silent.iter().filter(|_| others).map(|(stream, _)| (stream.as_fd(), PollFlags::IN));
-        let sockets = [(self.stream.as_fd(), flags)].into_iter().chain(wake).chain(listener).chain(silent);
+impl<'a> SequentialSocket<'a> {
+    fn new(stream: &'a TcpStream, worker: &'a SequentialWorker) -> Self {
+        Self { stream, worker, is_new: true, is_silent: false, fills_queue: true, others_wait: Cell::new(None) }
+    }
+
+    /// Waits until the socket is ready, one of `others` is, the shutdown begins, or `deadline` has passed. `draining`: the
+    /// shutdown has begun, and need not be waited for.
+    fn wait(&self, flags: PollFlags, others: Others, draining: bool, deadline: Instant) -> io::Result<Ready> {
+        let wake = (!draining).then(|| self.worker.wake.as_fd());
+        let guard = (others != Others::None).then(|| lock(&self.worker.shared.listener));
+        let listener = guard.as_ref().and_then(|guard| guard.as_ref()).map(AsFd::as_fd);
+        let silent = (others == Others::All).then(|| self.worker.silent.as_fd());
+        let sockets = wake.into_iter().chain(listener).chain(silent).map(|fd| (fd, PollFlags::IN));
         let mut ready = Vec::with_capacity(4);
-        wait(sockets, Some(deadline), &mut ready)?;
+        wait([(self.stream.as_fd(), flags)].into_iter().chain(sockets), Some(deadline), &mut ready)?;
         let first_other = 1 + usize::from(!draining);
         let others = ready.get(first_other..).unwrap_or_default().contains(&true);
         Ok(Ready { others, wake: !draining && ready.get(1) == Some(&true) })
     }
 }
 
-impl Transport for Polled<'_> {
+impl Transport for SequentialSocket<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
         let server = &self.worker.server;
         let idle = phase.may_close();
         let mut leave = false;
         // After an answer, a client that waits for it has sent nothing: a read would find nothing.
-        let mut waits_first = idle && !self.fresh;
+        let mut waits_first = idle && !self.is_new;
         loop {
             let draining = server.shutdown.is_begun();
             if draining || !std::mem::take(&mut waits_first) {
-                match rustix::net::recv(self.stream, &mut *buffer, RecvFlags::DONTWAIT) {
-                    Ok((0, _)) => return Ok(Read::End),
-                    Ok((count, _)) => {
-                        self.fresh = false;
+                match net::receive(self.stream, buffer) {
+                    Ok(0) => return Ok(Read::End),
+                    Ok(count) => {
+                        self.is_new = false;
                         return Ok(Read::Bytes(count));
                     }
-                    Err(Errno::INTR) => continue,
-                    Err(Errno::AGAIN) => {}
-                    Err(error) => return Err(error.into()),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
                 }
                 // Only after the socket was found empty: what had arrived is served first.
-                self.is_silent = self.fresh && !draining;
-                if self.is_silent || leave || (idle && draining) {
+                self.is_silent = self.is_new && !draining;
+                if self.is_silent || (idle && draining) {
                     return Ok(Read::Leave);
+                }
+                if leave {
+                    return Ok(Read::Evicted);
                 }
                 if Instant::now() >= deadline {
                     return Ok(Read::TimedOut);
                 }
             }
-            let ready = self.wait(PollFlags::IN, idle, draining, deadline)?;
+            let others = match idle {
+                true => Others::All,
+                false if self.fills_queue && !draining => Others::Listener,
+                false => Others::None,
+            };
+            let ready = self.wait(PollFlags::IN, others, draining, deadline)?;
             if ready.wake && !idle {
                 return Ok(Read::Again);
             }
             if idle {
-                self.others_wait.set(Some(ready.others));
-                leave = ready.others;
+                leave = ready.others || !lock(&self.worker.shared.queue).is_empty();
+                self.others_wait.set(Some(leave));
+            } else if ready.others {
+                self.fills_queue = self.worker.fill_queue();
             }
         }
     }
@@ -368,14 +438,15 @@ impl Transport for Polled<'_> {
     fn write(&mut self, bytes: &[u8], last: bool, deadline: Instant) -> usize {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            match rustix::net::send(self.stream, rest, SendFlags::DONTWAIT | net::send_flags(last)) {
+            match net::send(self.stream, rest, last) {
                 Ok(0) => break,
                 Ok(count) => written += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let draining = self.worker.server.shutdown.is_begun();
                     let deadline = self.worker.server.within(deadline);
-                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, draining, deadline).is_err() {
+                    let waited = self.wait(PollFlags::OUT, Others::None, draining, deadline);
+                    if Instant::now() >= deadline || waited.is_err() {
                         break;
                     }
                 }
@@ -386,10 +457,15 @@ impl Transport for Polled<'_> {
     }
 
     fn others_wait(&self) -> bool {
+        let now = Instant::now();
         let known = self.others_wait.take();
-        known.unwrap_or_else(|| {
-            let now = Instant::now();
-            self.wait(PollFlags::empty(), true, true, now).is_ok_and(|ready| ready.others)
-        })
+        let wait_now = !lock(&self.worker.shared.queue).is_empty()
+            || known.unwrap_or_else(|| {
+                self.wait(PollFlags::empty(), Others::All, true, now).is_ok_and(|ready| ready.others)
+            });
+        if wait_now {
+            self.worker.crowded.set(Some(now));
+        }
+        wait_now || self.worker.crowded.get().is_some_and(|at| now - at < CROWDED_AFTER)
     }
 }
