@@ -12,11 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering as Std};
 use polyserve_core::sync::model::{Bounds, check};
 use polyserve_core::sync::{Condvar, Mutex, MutexGuard, lock, thread};
 
-use self::ready_list::{Calls, Duty, Entry, Next, Pace, ReadyList};
+use self::ready_list::{Actions, Entry, Next, ReadyList, SupervisorAction};
+use self::timing::Pace;
 
 #[expect(dead_code, reason = "the model has no shared executor, no lost jobs and no timeouts")]
 #[path = "../servers/pool_server/ready_list.rs"]
 mod ready_list;
+
+#[expect(dead_code, reason = "the model needs no clock")]
+#[path = "../servers/pool_server/timing.rs"]
+mod timing;
 
 /// A value that threads wait for.
 #[derive(Default)]
@@ -126,20 +131,20 @@ impl ModelServer {
         self.poll.change(|arrived| arrived.woken = true);
     }
 
-    /// As `PoolServerState::answer`.
-    fn answer(&self, calls: Calls) {
-        if calls.jobs > 0 {
-            self.jobs.change(|jobs| jobs.queued += calls.jobs);
+    /// As `PoolServerState::carry_out`.
+    fn carry_out(&self, actions: Actions) {
+        if actions.submit_jobs > 0 {
+            self.jobs.change(|jobs| jobs.queued += actions.submit_jobs);
         }
-        if calls.supervisor {
+        if actions.wake_supervisor {
             self.alert();
         }
-        if calls.poller {
+        if actions.wake_poller {
             self.wake_poller();
         }
     }
 
-    /// As `PoolServerState::alert`.
+    /// As `Wakeups::wake_supervisor`.
     fn alert(&self) {
         let polls = self.alert.change(|alert| {
             alert.alerted = true;
@@ -165,10 +170,10 @@ impl ModelServer {
 
     /// As `PoolServerState::work`.
     fn work(&self) {
-        let (mut next, mut calls) = self.ready.begin(self.pace);
+        let (mut next, mut actions) = self.ready.begin(self.pace);
         loop {
-            self.answer(calls);
-            (next, calls) = match next {
+            self.carry_out(actions);
+            (next, actions) = match next {
                 Next::End => return,
                 Next::Poll { wait } => self.poll(wait, |batch| self.ready.polled(batch, self.pace)),
                 Next::Run(id) => {
@@ -184,7 +189,7 @@ impl ModelServer {
         match self.service {
             Service::Blocks if id == 0 => waits(),
             Service::Defers if id == 0 => {
-                self.answer(self.ready.begin_wait());
+                self.carry_out(self.ready.begin_wait());
                 waits();
                 self.ready.end_wait();
             }
@@ -201,10 +206,10 @@ impl ModelServer {
             if draining {
                 self.ready.drain();
             }
-            let (duty, calls) = self.ready.supervise(Some(&mut last), self.pace);
-            self.answer(calls);
-            match duty {
-                Duty::Poll { .. } => {
+            let (action, actions) = self.ready.supervise(Some(&mut last), self.pace);
+            self.carry_out(actions);
+            match action {
+                SupervisorAction::Poll { .. } => {
                     if draining {
                         let served = lock(&self.served.value);
                         if served[0] > 0 && served[1] > 0 {
@@ -215,16 +220,16 @@ impl ModelServer {
                         alert.polls = true;
                         std::mem::take(&mut alert.alerted)
                     });
-                    let calls = self.poll(!draining && !alerted, |batch| self.ready.dispatch(batch, self.pace));
+                    let actions = self.poll(!draining && !alerted, |batch| self.ready.dispatch(batch, self.pace));
                     self.alert.change(|alert| alert.polls = false);
-                    self.answer(calls);
+                    self.carry_out(actions);
                 }
-                Duty::Sleep if !draining => {
+                SupervisorAction::Sleep if !draining => {
                     self.alert.change(|alert| alert.sleeps = true);
                     let mut alert = self.alert.wait_until(|alert| alert.alerted);
                     (alert.alerted, alert.sleeps) = (false, false);
                 }
-                Duty::Watch | Duty::Sleep => {
+                SupervisorAction::Watch | SupervisorAction::Sleep => {
                     if draining {
                         self.wake_poller();
                     }
