@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 
-step() { echo; echo "== $*"; "$@"; }
+step() { echo; echo "== $* (after $SECONDS s)"; "$@"; }
 
 step cargo fmt --all --check
 # The rest of that package takes minutes: ci/peers.sh.

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 
-step() { echo; echo "== $*"; "$@"; }
+step() { echo; echo "== $* (after $SECONDS s)"; "$@"; }
 
 # A check of pages without any tables shows nothing: each published experiment that is recorded has its verdicts in the docs.
 verdicts() {
@@ -39,4 +39,5 @@ step ci/browser.sh
 # Without it the tests that count system calls say that they did not run.
 command -v strace >/dev/null || apt_install strace || echo "strace is not here and cannot be installed" >&2
 step ci/models.sh short
-step cargo test --workspace --no-fail-fast
+# Most server tests wait for a timeout or a drain, so more tests run at a time than there are cores.
+RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))} step cargo test --workspace --no-fail-fast

@@ -6,9 +6,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ use crate::client::{Client, Response};
 /// A running server.
 pub(super) struct Live {
     running: Option<Running>,
+    /// Held by every thread of the server, until it ends.
+    service: Weak<Arc<dyn Service>>,
     pub(super) addr: SocketAddr,
     patience: Duration,
 }
@@ -50,9 +52,11 @@ impl ServerSubject {
         service: Arc<dyn Service>,
     ) -> io::Result<Live> {
         let server = Arc::clone(server);
-        let running = within(self.patience, "serve", move || server.serve(addr, service))?;
+        let held = Arc::new(service);
+        let service = Arc::downgrade(&held);
+        let running = within(self.patience, "serve", move || server.serve(addr, held))?;
         let addr = running.local_addr();
-        Ok(Live { running: Some(running), addr, patience: self.patience })
+        Ok(Live { running: Some(running), service, addr, patience: self.patience })
     }
 
     /// Returns `workers` if the shape has a worker count and connections hold no worker.
@@ -143,7 +147,9 @@ impl Drop for Live {
         let ended = wait.recv_timeout(patience);
         if !thread::panicking() {
             let drain = ended.expect("the server ends within the patience").expect("the server ends well");
-            assert_eq!(drain.stuck, 0, "threads are left behind");
+            // On a busy machine a thread may end a little later than the server waits for it.
+            let ended = || self.service.strong_count() == 0;
+            assert!(drain.stuck == 0 || eventually(self.patience, ended), "{} threads are left behind", drain.stuck);
         }
     }
 }
