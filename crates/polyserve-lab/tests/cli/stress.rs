@@ -73,7 +73,7 @@ fn rounds_are_recorded_and_not_run_again() {
 /// A round that was cut short is none.
 #[test]
 fn a_signal_ends_it() {
-    let args = ["stress", "--scale=50", "--connections=20", "--mode=keep-alive", "--json"];
+    let args = ["stress", "--scale=10", "--connections=20", "--mode=keep-alive", "--json"];
     // Its signals are taken over before its clients connect: 60 connections with both ends here.
     let output = interrupted(&args, |pid| descriptors(pid) >= 60);
     assert!(output.status.success(), "{}", text(&output.stderr));
