@@ -1,5 +1,4 @@
-//! The executor kit against executors that are sound, which it must pass, and wrong in one way each, which it must
-//! catch.
+//! The executor kit, tested: sound executors have every property, and each fault breaks a named one.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,4 +1,4 @@
-//! Executors that are wrong in one way each. All are one small pool around a lock, sound but for its [`Fault`].
+//! Executors that are wrong in one way each. Each is the same small pool around a lock, with one [`Fault`].
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -37,9 +37,9 @@ pub enum Fault {
     UnboundedInDisguise,
     /// A submitter waits for room.
     WaitsForRoom,
-    /// A job that finds no room is dropped, and another handed back.
+    /// A full queue drops the rejected job, and returns another job to the submitter.
     EatsRejectedJob,
-    /// The queue's bound is on all jobs that ever came.
+    /// The bound of the queue counts all jobs that were ever submitted.
     NeverHasRoomAgain,
     /// Closing drops what was queued.
     SwallowsShutdown,
@@ -51,11 +51,11 @@ pub enum Fault {
     ClosesOnce,
     /// A close does not keep its deadline.
     IgnoresDeadline,
-    /// A close does not say that it left a thread behind.
+    /// A close does not count a thread that it left behind.
     HidesStuckThread,
-    /// Jobs that a deadline cut off are run all the same.
+    /// Queued jobs still run after the deadline of a close.
     RunsAfterDeadline,
-    /// Jobs that a deadline cut off are forgotten, not dropped.
+    /// Queued jobs are leaked at the deadline of a close.
     LeaksQueuedJobs,
     /// Workers stay when the executor is closed.
     LeaksThreads,
@@ -71,7 +71,7 @@ pub enum Fault {
     DropsBehindWorkersClose,
     /// A panic in the destructor of a panic's payload ends the worker.
     DropsPayloadUnguarded,
-    /// A panic in the destructor of a job that a deadline cut off is not caught.
+    /// A close drops the queued jobs at its deadline, and does not catch a panic in their destructors.
     DropsJobsUnguarded,
 }
 
@@ -146,7 +146,7 @@ struct Thread {
 }
 
 impl Faulty {
-    /// A sound pool: the fault of the others is their only difference.
+    /// A pool without a fault.
     pub fn sound(workers: usize, queue: usize) -> Self {
         Self::start(None, workers, queue)
     }
@@ -252,7 +252,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A submitter that is out of luck: preempted until the workers have ended, or for a while.
+    /// Waits until the workers have ended, for at most 50 ms, as a submitter does that is preempted.
     fn be_overtaken<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let until = Instant::now() + Duration::from_millis(50);
         while Instant::now() < until && !state.threads.iter().all(|thread| thread.has_ended) {
@@ -315,7 +315,7 @@ impl Shared {
         if self.has(Fault::HidesStuckThread) { 0 } else { left }
     }
 
-    /// The deadline has passed: what is queued is not run. It is dropped outside the lock.
+    /// Drops the queued jobs after the deadline, without the lock.
     fn cut<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         if self.has(Fault::RunsAfterDeadline) {
             return state;

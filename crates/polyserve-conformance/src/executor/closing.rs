@@ -1,4 +1,4 @@
-//! Properties of closing: what becomes of queued jobs, of threads, and of captured values.
+//! Properties of closing: its effect on queued jobs, threads and captured values.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::pool::{Count, Pool, Token};
 use super::running::occupy;
 use crate::property::{Outcome, in_child};
 
-/// By the time a close without a deadline returns, every job that was queued before has run.
+/// A close without a deadline returns after every queued job has run.
 pub fn close_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
     let (pool, go_on, ran) = (subject.pool(2, 64), subject.count(), subject.count());
     occupy(subject, &*pool.handle(), 2, &go_on);
@@ -60,7 +60,7 @@ pub fn drop_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A closed executor hands every job back, unharmed, and says that it is closed.
+/// A closed executor rejects every job as closed, and the submitter can still run the job.
 pub fn close_rejects_later_jobs(subject: &ExecutorSubject) -> Outcome {
     let (pool, ran) = (subject.pool(2, 4), subject.count());
     assert_eq!(pool.close(None), 0, "threads left behind by an idle executor");
@@ -76,7 +76,7 @@ pub fn close_rejects_later_jobs(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Closing again, with a deadline and without, changes nothing; nor does the drop that follows.
+/// Further closes, with and without a deadline, change nothing. Neither does the drop after them.
 pub fn close_twice_is_harmless(subject: &ExecutorSubject) -> Outcome {
     let (pool, ran) = (subject.pool(2, 16), subject.count());
     for _ in 0..10 {
@@ -91,8 +91,8 @@ pub fn close_twice_is_harmless(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Several threads close while several submit: every close ends, every job that was taken runs, every other is handed
-/// back.
+/// Several threads close while several threads submit. Every close ends, every accepted job runs, and every other job is
+/// returned to its submitter.
 pub fn concurrent_closes_lose_nothing(subject: &ExecutorSubject) -> Outcome {
     for _ in 0..20 {
         let (pool, taken, ran) = (subject.pool(2, 16), subject.count(), subject.count());
@@ -188,7 +188,7 @@ pub fn close_with_a_deadline_drops_what_is_queued(subject: &ExecutorSubject) -> 
     Outcome::Held
 }
 
-/// Once an executor is closed, or dropped, its threads are gone. Counted in a process of its own, on Linux.
+/// After a close or a drop, the executor has no threads. They are counted in a child process, on Linux only.
 pub fn drop_joins_the_workers(subject: &ExecutorSubject) -> Outcome {
     if !cfg!(target_os = "linux") {
         return Outcome::NotRun(String::from("threads are counted by /proc, which is Linux's"));

@@ -9,8 +9,8 @@
 //!
 //! # For authors of executors
 //!
-//! One line in a test file makes each property a test; what the executor's shape allows is declared, and the
-//! declaration is tested, not skipped:
+//! One macro call in a test file makes each property a test. A subject declares how its executors differ, and the kit
+//! tests the declaration:
 //!
 //! ```
 //! use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -132,7 +132,7 @@ kit! {
     }
 }
 
-/// An executor to be looked at: how one is made, and what its shape allows.
+/// The subject of the kit: a constructor of executors, and what they declare.
 pub struct ExecutorSubject {
     make: Box<dyn Fn(usize, usize) -> Box<dyn Executor>>,
     unbounded_queue: bool,
@@ -144,8 +144,8 @@ pub struct ExecutorSubject {
 impl ExecutorSubject {
     /// An executor with a bounded number of workers and a bounded queue that promises no order.
     ///
-    /// `make` is given the number of workers and of jobs that may wait, both at least 1, and answers with a new
-    /// executor of that size that does not wait for room.
+    /// `make` takes the number of workers and the max number of queued jobs, both at least 1. It returns a new executor
+    /// of that size. The executor rejects a job if its queue is full, and does not wait.
     pub fn new(make: impl Fn(usize, usize) -> Box<dyn Executor> + 'static) -> Self {
         Self {
             make: Box::new(make),
@@ -156,13 +156,13 @@ impl ExecutorSubject {
         }
     }
 
-    /// Declares that any number of jobs may wait.
+    /// Declares that the queue has no bound.
     #[must_use]
     pub fn unbounded_queue(self) -> Self {
         Self { unbounded_queue: true, ..self }
     }
 
-    /// Declares that any number of jobs run at the same time, so that none waits.
+    /// Declares that any number of jobs run at the same time, so that no job is queued.
     #[must_use]
     pub fn unbounded_workers(self) -> Self {
         Self { unbounded_workers: true, ..self }
@@ -174,7 +174,8 @@ impl ExecutorSubject {
         Self { in_order: true, ..self }
     }
 
-    /// Sets how long a property waits for what must happen. Default 10 s: it is only ever waited for in failure.
+    /// Sets how long a property waits for an event that must happen. The default is 10 s. Only a failing property waits so
+    /// long.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }

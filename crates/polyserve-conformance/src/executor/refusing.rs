@@ -1,4 +1,4 @@
-//! Properties of refusing: a full queue, and room that comes back.
+//! Properties of rejected jobs: a full queue, and a queue that has space again.
 
 use polyserve_core::{Job, RejectedReason};
 
@@ -9,8 +9,8 @@ use crate::property::Outcome;
 
 const QUEUE: usize = 5;
 
-/// With its workers occupied an executor takes as many jobs as may wait, and hands the next one back, saying why;
-/// that job still runs when its submitter runs it. Where no bound is declared, many more are taken.
+/// If all workers are busy, an executor accepts jobs until its queue is full. It rejects the next job with a reason, and
+/// the submitter can still run that job. An executor without a bound accepts many more jobs.
 pub fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) -> Outcome {
     let (pool, go_on, ran) = (subject.pool(2, QUEUE), subject.count(), subject.count());
     occupy(subject, &*pool.handle(), 2, &go_on);
@@ -31,7 +31,7 @@ pub fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Submits jobs until one is rejected, and looks at that one; answers how many were taken.
+/// Submits jobs until one is rejected, and checks the rejected job. Returns the number of accepted jobs.
 fn fill(subject: &ExecutorSubject, pool: &Pool, ran: &Count) -> usize {
     for taken in 0..=QUEUE {
         let handle = pool.handle();
@@ -51,7 +51,7 @@ fn fill(subject: &ExecutorSubject, pool: &Pool, ran: &Count) -> usize {
     panic!("more than {QUEUE} jobs wait in a queue for {QUEUE}");
 }
 
-/// A queue that was full takes jobs again once some have run, as many as before.
+/// A full queue accepts jobs again after the queued jobs have run, and as many as before.
 pub fn room_comes_back(subject: &ExecutorSubject) -> Outcome {
     if !subject.refuses() {
         return Outcome::NotRun(String::from("it is declared to refuse nothing"));

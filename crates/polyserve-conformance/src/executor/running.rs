@@ -64,7 +64,7 @@ pub fn jobs_run_in_parallel(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Has `number` jobs wait for each other.
+/// Submits `number` jobs, each of which waits until all of them run.
 fn meet(subject: &ExecutorSubject, pool: &Pool, number: usize) {
     let (arrived, met) = (subject.count(), subject.count());
     for _ in 0..number {
@@ -79,7 +79,7 @@ fn meet(subject: &ExecutorSubject, pool: &Pool, number: usize) {
     assert!(met.reaches(number), "of {number} jobs that are to run at the same time {} did", arrived.get());
 }
 
-/// No more jobs than there are workers run at the same time; where the workers are declared unbounded, many more do.
+/// At most one job for each worker runs at a time. If the workers are declared unbounded, many more jobs run.
 pub fn never_more_than_its_workers(subject: &ExecutorSubject) -> Outcome {
     let pool = subject.pool(2, 8);
     if subject.has_unbounded_workers() {
@@ -101,7 +101,7 @@ pub fn never_more_than_its_workers(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// An executor that declares it runs jobs in the order in which they were submitted, if it has one worker.
+/// With one worker, jobs run in the order in which they were submitted. Tested if the executor declares it.
 pub fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
     if !subject.keeps_the_order() {
         return Outcome::NotRun(String::from("it is not declared to keep the order"));
@@ -155,7 +155,7 @@ fn branch(executor: Weak<dyn Executor>, ran: Count, depth: u32) {
     assert!(handle.execute(job).is_ok(), "a job's job was rejected although there is room for it");
 }
 
-/// Jobs that panic, more of them than there are workers, are counted, and cost no worker and no other job.
+/// More jobs panic than there are workers. The panics are counted, and no worker and no other job is lost.
 pub fn a_panicking_job_costs_only_itself(subject: &ExecutorSubject) -> Outcome {
     const WORKERS: usize = 2;
     let (pool, ran) = (subject.pool(WORKERS, 64), subject.count());
@@ -178,15 +178,15 @@ pub fn a_panicking_job_costs_only_itself(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A job that is submitted to an idle executor is run, however the worker was just falling asleep; so are as many as
-/// there are workers, all of them.
+/// A job that is submitted to an idle executor runs, whatever step the worker has reached on its way to sleep. So does
+/// each of several jobs, one for each worker.
 pub fn no_lost_wakeup(subject: &ExecutorSubject) -> Outcome {
     let rounds = if subject.has_unbounded_workers() { 100 } else { 4_000 };
     for workers in [1, 2, 3] {
         let pool = subject.pool(workers, 16);
         for round in 0..rounds {
-            // Up to some ten microseconds, another while each time, so that the worker is met in each of its steps from
-            // the last job to its sleep. 7 919 is prime: the whiles do not repeat.
+            // A pause of up to some ten microseconds, different in each round. So the job arrives at each step of the
+            // worker between its last job and its sleep. 7 919 is prime, so the pauses do not repeat.
             (0..round * 7_919 % 1_000).for_each(|_| std::hint::spin_loop());
             let ran = subject.count();
             let its_ran = ran.clone();
@@ -200,7 +200,7 @@ pub fn no_lost_wakeup(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Has the executor's threads all wait at `go_on`, and answers once they do.
+/// Makes all threads of the executor wait for `go_on`. Returns once they wait.
 pub(super) fn occupy(subject: &ExecutorSubject, executor: &dyn Executor, workers: usize, go_on: &Count) {
     let started = subject.count();
     for _ in 0..workers {

@@ -291,7 +291,7 @@ impl Search<'_> {
     }
 
     /// The configurations after the next effect. An operation that may or may not have happened takes effect only if
-    /// another one then finds what it needs.
+    /// another operation then finds the state that it needs.
     fn moves(&self, from: Configuration, target: u128, moved: &mut Vec<Configuration>) {
         if matches!(from.state, KeyState::Value(_)) {
             return; // a get that sees it is still to be called
