@@ -37,9 +37,16 @@ use crate::sync::{Condvar, Mutex, lock};
 /// Connections that one search finds at most.
 const SEARCH: usize = 64;
 
-/// For this many nanoseconds after several connections waited for a thread and none was idle, or after a rejection, answers
-/// say `Connection: close`. Under load, the next connection that waits is often still on its way when an answer is written.
+/// For this many nanoseconds after several connections waited for a thread and none was idle, after a rejection, or after
+/// frequent evictions, answers say `Connection: close`. Under load, the next connection that waits is often still on its way
+/// when an answer is written.
 const CROWDED_AFTER: u64 = 100_000_000;
+
+/// Evictions within [`CROWDED_AFTER`] after which they are frequent.
+const FREQUENT: u32 = 5;
+
+/// Pipes that a pool has from its start, at most.
+const MAX_FIRST_PIPES: usize = 256;
 
 /// A connection serves a request.
 const BUSY: u64 = 0;
@@ -143,6 +150,9 @@ struct ConnectionSets {
     leaving: usize,
     /// Connections to evict, in this order. Those that are not idle since the same time any more are skipped.
     idle: VecDeque<(u64, Weak<OpenConnection>)>,
+    /// Evictions since this time, which is at most 100 ms ago: nanoseconds since the start.
+    evictions: u32,
+    evictions_since: u64,
     /// The pipes that no connection has.
     wake_pipes: Vec<WakePipe>,
 }
@@ -150,15 +160,9 @@ struct ConnectionSets {
 impl OpenConnections {
     /// An empty set for a server in which each connection has a thread of its own, and with at most this number of them.
     pub fn new(threads: usize) -> Self {
-        Self::pooled(threads, usize::MAX)
-    }
-
-    /// An empty set for a server with a pool of this number of threads, and with at most `max` connections. An evicted
-    /// connection does not count any more.
-    pub fn pooled(threads: usize, max: usize) -> Self {
         Self {
             threads,
-            max,
+            max: usize::MAX,
             state: Mutex::default(),
             empty: Condvar::new(),
             short: AtomicUsize::new(0),
@@ -166,6 +170,16 @@ impl OpenConnections {
             tracks: AtomicBool::new(false),
             start: Instant::now(),
         }
+    }
+
+    /// An empty set for a server with a pool of this number of threads, and with at most `max` connections. An evicted
+    /// connection does not count any more. Each thread has a pipe, which costs two descriptors.
+    pub fn pooled(threads: usize, max: usize) -> Self {
+        // If the number of threads is not known, the other pipes are made when they are needed.
+        let pipes = (0..threads.min(MAX_FIRST_PIPES)).map_while(|_| WakePipe::new().ok()).collect();
+        let connections = Self { max, ..Self::new(threads) };
+        lock(&connections.state).wake_pipes = pipes;
+        connections
     }
 
     /// Adds a connection that gets a thread now. If all threads are taken, the connection that has been idle for longest
@@ -308,7 +322,7 @@ impl OpenConnections {
     }
 
     /// Whether `connection` is to say `Connection: close` in its next answer: it was evicted, others wait for a thread, or in
-    /// the last 100 ms several waited and no connection was idle, or one was rejected.
+    /// the last 100 ms several waited and none was idle, one was rejected, or evictions were frequent.
     ///
     /// # Cost
     ///
@@ -322,7 +336,7 @@ impl OpenConnections {
         self.short.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether, a short time ago, several connections waited and none was idle, or one was rejected.
+    /// Whether, a short time ago, more connections were active than fit.
     fn is_crowded(&self) -> bool {
         let until = self.crowded_until.load(Ordering::Relaxed);
         if until == 0 {
@@ -433,6 +447,7 @@ impl OpenConnections {
                 {
                     connection.counted.store(true, Ordering::Relaxed);
                     state.leaving += 1;
+                    self.note_eviction(state);
                     return true;
                 }
             }
@@ -442,6 +457,18 @@ impl OpenConnections {
             }
             self.search(state);
             searched = true;
+        }
+    }
+
+    /// Counts an eviction. If evictions are frequent, more connections are active than fit.
+    fn note_eviction(&self, state: &mut ConnectionSets) {
+        let now = self.now();
+        if now.saturating_sub(state.evictions_since) > CROWDED_AFTER {
+            (state.evictions_since, state.evictions) = (now, 0);
+        }
+        state.evictions += 1;
+        if state.evictions >= FREQUENT {
+            self.set_crowded();
         }
     }
 

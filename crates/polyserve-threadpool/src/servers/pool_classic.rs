@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A connection holds its worker until it closes. If others wait for a worker, or several did in the last 100 ms, the next
-//! answer says `Connection: close`. If others wait, connections that are idle are closed, and linger. A connection that has
-//! not sent a byte gives its worker up: it waits in the main thread's poller, and is queued again with its first byte. So
+//! answer says `Connection: close`. If others wait, connections that have been idle for 50 ms are closed, and linger. A
+//! connection that has not sent a byte gives its worker up: it waits in the main thread's poller, and is queued again with its first byte. So
 //! silent connections do not stop the server.
 //!
 //! Invariant: each connection in `pending` has a job in the executor, which takes the connection that has waited for

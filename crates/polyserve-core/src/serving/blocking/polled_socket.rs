@@ -16,6 +16,10 @@ use crate::serving::{OpenConnection, OpenConnections, ServerState, wait};
 /// The pause between two reads of a socket if its reading side was closed while a request was arriving.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
+/// A connection of a pool that is evicted goes on waiting until it has been idle for this long. A client that sends its next
+/// request at once gets an answer that says `Connection: close`, and not an end without an announcement.
+const EVICTION_GRACE: Duration = Duration::from_millis(50);
+
 /// A connection of [`OpenConnections`]. Its thread waits in `poll(2)`.
 ///
 /// It is evicted if others wait for a thread while it is idle or skips a body. A drain wakes its thread by
@@ -89,16 +93,20 @@ impl<'a> PolledSocket<'a> {
 impl Transport for PolledSocket<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
         let mut is_idle = false; // whether the connection is noted as idle, so that it may be evicted
+        let mut grace_until = None;
         // After an answer, a client that waits for it has sent nothing: a read would find nothing.
         let mut waits_first = phase.may_close() && self.silent_until.is_none();
         loop {
             if phase.may_close() && !is_idle && self.may_be_evicted() {
                 self.connections.set_idle(self.connection);
                 is_idle = true;
+                grace_until = self.connection.eviction().map(|_| Instant::now() + EVICTION_GRACE);
             }
             // The check comes after the store: either the drain sees that this connection is idle, or this thread sees
             // the drain.
-            let leaves = is_idle && (self.is_draining() || self.connection.is_evicted());
+            let is_evicted = is_idle && self.connection.is_evicted();
+            let grace = grace_until.filter(|until| is_evicted && !self.is_draining() && Instant::now() < *until);
+            let leaves = is_idle && (self.is_draining() || is_evicted) && grace.is_none();
             if leaves || !std::mem::take(&mut waits_first) {
                 match net::receive(self.connection.stream(), buffer) {
                     Ok(0) if self.connection.is_read_closed() && phase.may_close() => return Ok(Read::Leave),
@@ -131,8 +139,8 @@ impl Transport for PolledSocket<'_> {
                     return Ok(Read::TimedOut);
                 }
             }
-            let until = self.silent_until.filter(|_| phase == Phase::Idle && !is_idle);
-            self.wait(PollFlags::IN, is_idle, until.map_or(deadline, |until| until.min(deadline)))?;
+            let until = grace.or(self.silent_until.filter(|_| phase == Phase::Idle && !is_idle));
+            self.wait(PollFlags::IN, is_idle && !is_evicted, until.map_or(deadline, |until| until.min(deadline)))?;
         }
     }
 

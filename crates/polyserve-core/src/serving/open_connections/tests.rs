@@ -1,5 +1,4 @@
 use super::*;
-use std::io::Read as _;
 use std::net::TcpListener;
 
 struct Clients {
