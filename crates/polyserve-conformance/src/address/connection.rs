@@ -27,7 +27,7 @@ pub(super) fn a_connection_is_kept_by_default(probe: &Probe) -> Result<(), Strin
     Ok(())
 }
 
-/// `Connection: close` is said back, and done.
+/// The answer to a request with `Connection: close` has it too, and the connection ends.
 pub(super) fn a_client_may_ask_to_close(probe: &Probe) -> Result<(), String> {
     stored(probe)?;
     for field in ["Connection: close\r\n", "connection: x, CLOSE\r\n"] {

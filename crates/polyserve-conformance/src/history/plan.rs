@@ -121,7 +121,7 @@ impl Window {
     }
 }
 
-/// A value that gets of the window see.
+/// A value that a get in the window returned.
 struct Used {
     number: u32,
     /// When the first of these gets returned.
