@@ -30,11 +30,7 @@ load() {
 
 for server_name in $("$polyserve" list --json | grep -oE '"servers":\[[^]]*\]' | grep -oE '"name":"[^"]*"' | cut -d'"' -f4); do
     : >"$tmp/serve" # or the last server's line would be found
-    # A kept connection holds a worker of these. With fewer workers they close kept connections for those that wait.
-    workers=
-    case $server_name in pool_classic/*) workers="--workers 100" ;; esac
-    # shellcheck disable=SC2086
-    "$polyserve" serve --server "$server_name" $workers --repo two_level --listen 127.0.0.1:0 >"$tmp/serve" &
+    "$polyserve" serve --server "$server_name" --repo two_level --listen 127.0.0.1:0 >"$tmp/serve" &
     server=$!
     until grep -q '^listening on' "$tmp/serve"; do kill -0 "$server"; sleep 0.02; done
     url=$(sed -n 's/^listening on //p' "$tmp/serve")
