@@ -37,13 +37,9 @@ use crate::sync::{Condvar, Mutex, lock};
 /// Connections that one search finds at most.
 const SEARCH: usize = 64;
 
-/// For this many nanoseconds after several connections waited for a thread and none was idle, after a rejection, or after
-/// frequent evictions, answers say `Connection: close`. Under load, the next connection that waits is often still on its way
-/// when an answer is written.
+/// For this many nanoseconds after several connections waited for a thread and none was idle, or after a rejection, answers
+/// say `Connection: close`. Under load, the next connection that waits is often still on its way when an answer is written.
 const CROWDED_AFTER: u64 = 100_000_000;
-
-/// Evictions within [`CROWDED_AFTER`] after which they are frequent.
-const FREQUENT: u32 = 5;
 
 /// Pipes that a pool has from its start, at most.
 const MAX_FIRST_PIPES: usize = 256;
@@ -150,9 +146,6 @@ struct ConnectionSets {
     leaving: usize,
     /// Connections to evict, in this order. Those that are not idle since the same time any more are skipped.
     idle: VecDeque<(u64, Weak<OpenConnection>)>,
-    /// Evictions since this time, which is at most 100 ms ago: nanoseconds since the start.
-    evictions: u32,
-    evictions_since: u64,
     /// The pipes that no connection has.
     wake_pipes: Vec<WakePipe>,
 }
@@ -322,7 +315,7 @@ impl OpenConnections {
     }
 
     /// Whether `connection` is to say `Connection: close` in its next answer: it was evicted, others wait for a thread, or in
-    /// the last 100 ms several waited and none was idle, one was rejected, or evictions were frequent.
+    /// the last 100 ms several waited and none was idle, or one was rejected.
     ///
     /// # Cost
     ///
@@ -447,7 +440,6 @@ impl OpenConnections {
                 {
                     connection.counted.store(true, Ordering::Relaxed);
                     state.leaving += 1;
-                    self.note_eviction(state);
                     return true;
                 }
             }
@@ -457,18 +449,6 @@ impl OpenConnections {
             }
             self.search(state);
             searched = true;
-        }
-    }
-
-    /// Counts an eviction. If evictions are frequent, more connections are active than fit.
-    fn note_eviction(&self, state: &mut ConnectionSets) {
-        let now = self.now();
-        if now.saturating_sub(state.evictions_since) > CROWDED_AFTER {
-            (state.evictions_since, state.evictions) = (now, 0);
-        }
-        state.evictions += 1;
-        if state.evictions >= FREQUENT {
-            self.set_crowded();
         }
     }
 
