@@ -183,11 +183,8 @@ impl OpenConnections {
     /// Returns the stream if all threads are taken and no connection is idle. It is to be rejected.
     pub fn enter(&self, stream: TcpStream) -> Result<Arc<OpenConnection>, TcpStream> {
         let mut state = lock(&self.state);
-        if state.open.len() + state.waiting >= self.threads + state.leaving {
-            if !self.evict_one(&mut state) {
-                self.set_crowded();
-                return Err(stream);
-            }
+        if state.open.len() + state.waiting >= self.threads + state.leaving && !self.evict_one(&mut state) {
+            return Err(stream);
         }
         Ok(insert(&mut state, stream, None))
     }

@@ -24,9 +24,10 @@
 //!
 //! Source: the thread pool server of the Rust book's last chapter, and the published entity servers.
 //!
-//! *Wins when* connections are short and a worker is free: a connection costs one hand-over and no registration with a
-//! poller. *Loses when* connections are kept and there are more of them than workers: connections without a worker wait,
-//! and kept ones are closed so that others get a worker. No record has it yet; `ci/cost.sh ab` measures it.
+//! *Wins when* connections are short: 1.4 times the requests of `thread_per_connection` for each ms of processor time (`ab`),
+//! because no thread is made for a connection. *Loses when* connections are kept and there are more of them than workers: kept
+//! ones are closed so that others get a worker, which leaves 0.2 of the requests of `tokio_tcp` (`full`); and with a connection
+//! for each request 0.8 of `tokio_tcp` (`ab`). Record: `docs/METHODOLOGY.md`, "Cost below saturation".
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -23,8 +23,10 @@
 //! Cost: a poll, a read and a write for each request; for a silent connection two more system calls. No contended lock, no
 //! thread switch.
 //!
-//! *Wins when* requests are short, arrive on connections of their own and come from one client at a time: no thread is
-//! woken. *Loses when* anything waits for anything else.
+//! *Wins when* connections are short, because no thread is woken: with a connection for each request it answers 1.4 times the
+//! requests of `tokio_tcp` for each ms of processor time (`close`). *Loses when* connections are kept by several clients: 0.2 of
+//! `tokio_tcp` (`full`), because each of them is closed for the next one. Record: `docs/METHODOLOGY.md`, "Cost below
+//! saturation".
 
 use std::cell::Cell;
 use std::collections::VecDeque;
