@@ -109,7 +109,7 @@ pub fn check<S>(name: &str, subject: &S, properties: &[Property<S>]) -> Report {
 /// harness does not capture.
 #[doc(hidden)]
 pub fn test<S>(module: &str, name: &str, subject: &S, run: fn(&S) -> Outcome) {
-    // The harness names tests without their crate.
+    // The test harness names tests without their crate, so the crate's name is removed.
     let module = module.split_once("::").map_or("", |(_, rest)| rest);
     let path = if module.is_empty() { name.to_owned() } else { format!("{module}::{name}") };
     let shown = path.clone();

@@ -9,7 +9,7 @@ use polyserve_conformance::server::{Deviations, PROPERTIES, ServerSubject};
 
 polyserve_conformance::server_conformance!(plain_server, ServerSubject::new(PlainServer::new));
 
-/// Long enough for a busy machine, and short enough to wait for what a flaw prevents.
+/// Long enough for a busy machine. Short enough, because a flaw makes the kit wait for the whole patience.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 fn named(name: &str) -> &'static Property<ServerSubject> {

@@ -76,7 +76,7 @@ fn refused(ProbeResult { statuses, ending }: &ProbeResult, wanted: &[u16], what:
     }
 }
 
-/// Half a head of a client that half-closes is not answered as a request.
+/// A client sends half a head and half-closes. The server does not answer the half as a request.
 pub(super) fn half_a_head_is_no_request(probe: &Probe) -> Result<(), String> {
     probe.expect(&put(ENTITY), &[200, 201])?;
     let mut client = probe.client()?;

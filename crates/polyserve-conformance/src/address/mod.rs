@@ -79,7 +79,7 @@ pub struct AddressProperty {
     run: fn(&Probe) -> Result<(), String>,
 }
 
-/// Lists properties by their functions' names.
+/// Defines the list of properties from the names of their functions.
 macro_rules! properties {
     ($($group:ident: $module:ident { $($name:ident,)* })*) => {
         /// Every property, in the order in which they run.

@@ -30,7 +30,7 @@ impl Probe {
         Self { addr, patience, until: Instant::now() + patience * PATIENCES }
     }
 
-    /// A connection.
+    /// Opens a connection.
     pub(super) fn client(&self) -> Result<Client, String> {
         if Instant::now() > self.until {
             return Err(String::from("it took too long"));
@@ -62,8 +62,8 @@ impl Probe {
         Ok(ProbeResult { statuses: statuses(&answers), ending })
     }
 
-    /// `message` is refused and ends its connection: it has no effect, and no request after it is answered. A close
-    /// without an answer is as safe.
+    /// Checks that `message` is refused and ends its connection: it has no effect, and no request after it is answered. A
+    /// close without an answer is as safe.
     pub(super) fn ends_with(&self, message: &[u8]) -> Result<(), String> {
         let ProbeResult { statuses, ending } = self.all(&[message, &get("/-7999")].concat())?;
         match (statuses.as_slice(), ending) {
@@ -89,7 +89,7 @@ pub(super) fn ask(client: &mut Client, request: &[u8]) -> Result<Response, Strin
     answer
 }
 
-/// `response` has one of these statuses.
+/// Returns an error unless `response` has one of these statuses.
 pub(super) fn has_status(request: &[u8], response: &Response, statuses: &[u16]) -> Result<(), String> {
     if statuses.contains(&response.status) {
         return Ok(());

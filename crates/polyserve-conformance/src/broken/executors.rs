@@ -33,7 +33,7 @@ pub enum Fault {
     KilledByPanic,
     /// A panic is not counted.
     SwallowsPanicCount,
-    /// The bound of the queue is not kept.
+    /// The queue accepts more jobs than its bound.
     UnboundedInDisguise,
     /// A submitter waits for room.
     WaitsForRoom,
@@ -43,9 +43,9 @@ pub enum Fault {
     NeverHasRoomAgain,
     /// Closing drops what was queued.
     SwallowsShutdown,
-    /// A closed executor takes jobs.
+    /// A closed executor accepts jobs.
     TakesJobsAfterClose,
-    /// The close may overtake a submitter between its look and its push.
+    /// A close may come between a submitter's check and its push.
     LooksThenPushes,
     /// A second close panics.
     ClosesOnce,
@@ -252,7 +252,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until the workers have ended, for at most 50 ms, as a submitter does that is preempted.
+    /// Waits until the workers have ended, for at most 50 ms. This simulates a submitter that is preempted.
     fn be_overtaken<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let until = Instant::now() + Duration::from_millis(50);
         while Instant::now() < until && !state.threads.iter().all(|thread| thread.has_ended) {

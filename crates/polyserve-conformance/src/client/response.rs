@@ -35,7 +35,7 @@ impl Response {
         self.headers.iter().filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// Whether the field `name`, a comma-separated list, has this member, in any case.
+    /// Returns whether the field `name`, a comma-separated list, has this member. Ignores upper and lower case.
     pub fn lists(&self, name: &str, member: &str) -> bool {
         self.all(name).flat_map(|value| value.split(',')).any(|m| m.trim().eq_ignore_ascii_case(member))
     }

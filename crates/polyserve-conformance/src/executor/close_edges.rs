@@ -105,12 +105,12 @@ pub fn what_is_queued_behind_a_workers_close_still_runs(subject: &ExecutorSubjec
 }
 
 /// A submitter that has found the executor open may be preempted before its job is queued, while the executor closes. The
-/// job is handed back or runs, once. After a deadline it may be dropped, once.
+/// job runs once, or is returned to the submitter. After a deadline it may be dropped once, without running.
 pub fn a_job_that_races_with_the_close_is_run_once_or_handed_back(subject: &ExecutorSubject) -> Outcome {
     const SUBMITTERS: usize = 3;
     let rounds = if subject.has_unbounded_workers() { 6 } else { 60 };
     for round in 0..rounds {
-        // The first jobs meet the close; or hundreds are queued by then. Without a deadline, or with one.
+        // The close comes before the first job, after one job, or after 40. In some rounds it has a deadline.
         let before = [0, 1, 40][round % 3];
         let cuts = round % 4 == 3 && !subject.has_unbounded_workers();
         let (pool, submitted) = (subject.pool(1 + round % 3, 1 + round % 7), subject.count());
@@ -128,7 +128,7 @@ pub fn a_job_that_races_with_the_close_is_run_once_or_handed_back(subject: &Exec
         assert!(submitted.reaches(before), "{} of {before} jobs were submitted", submitted.get());
         pool.close(cuts.then(Instant::now));
         assert_eq!(pool.close(None), 0, "threads left behind although no job is stuck");
-        // All of them first: one submitter may run what another has submitted.
+        // All submitters end before the check: one of them may run a job that another has submitted.
         let taken = subject.within("a submitter to a closing executor", move || {
             submitters.into_iter().map(|submitter| submitter.join().expect("a submitter panicked")).collect::<Vec<_>>()
         });
@@ -179,7 +179,7 @@ impl Drop for Bomb {
     }
 }
 
-/// The executor drops the payload of a job's panic. If that panics in its turn, no worker ends.
+/// The executor drops the payload of a job's panic. If this drop panics too, the worker goes on.
 pub fn a_panic_that_panics_as_it_is_dropped_costs_no_worker(subject: &ExecutorSubject) -> Outcome {
     let (pool, ran, go_on) = (subject.pool(2, 64), subject.count(), subject.count());
     for _ in 0..8 {
@@ -213,7 +213,7 @@ pub fn captured_values_that_panic_when_a_deadline_drops_them_are_harmless(subjec
     Outcome::Held
 }
 
-/// A worker may come free while the close after a deadline still drops the queue. It runs no queued job.
+/// A worker may become idle while a close after its deadline still drops the queued jobs. The worker runs none of them.
 pub fn a_worker_that_comes_free_after_the_deadline_runs_nothing_more(subject: &ExecutorSubject) -> Outcome {
     struct OnDrop<F: FnMut()>(F);
     impl<F: FnMut()> Drop for OnDrop<F> {
@@ -227,7 +227,8 @@ pub fn a_worker_that_comes_free_after_the_deadline_runs_nothing_more(subject: &E
     let (pool, go_on) = (subject.pool(1, 64), subject.count());
     let (ran, dropped) = (subject.count(), subject.count());
     occupy(subject, &*pool.handle(), 1, &go_on);
-    // The close usually drops it first. It frees the worker, and gives it time to take the next job.
+    // The close usually drops this job first. The destructor frees the worker, and waits so that the worker could take the
+    // next job.
     let its_dropped = dropped.clone();
     let first = OnDrop(move || {
         go_on.add();

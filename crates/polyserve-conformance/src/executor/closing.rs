@@ -205,7 +205,7 @@ pub fn drop_joins_the_workers(subject: &ExecutorSubject) -> Outcome {
             } else {
                 pool.end();
             }
-            // A thread that was joined may still be listed for a moment: the kernel lets its joiner go on first.
+            // The kernel may list a joined thread for a moment longer: it wakes the joining thread first.
             let deadline = subject.deadline();
             while threads() > before {
                 let what = if close { "a close" } else { "a drop" };
@@ -216,7 +216,7 @@ pub fn drop_joins_the_workers(subject: &ExecutorSubject) -> Outcome {
     })
 }
 
-/// The threads of this process.
+/// Returns the number of threads of this process.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("Linux lists the threads of a process").count()
 }

@@ -19,12 +19,12 @@ pub(super) struct Pool {
 }
 
 impl ExecutorSubject {
-    /// A new executor of this size.
+    /// Creates an executor of this size.
     pub(super) fn pool(&self, workers: usize, queue: usize) -> Pool {
         Pool { executor: Some(Arc::from((self.make)(workers, queue))), patience: self.patience }
     }
 
-    /// A count at zero.
+    /// Creates a count at zero.
     pub(super) fn count(&self) -> Count {
         Count { shared: Arc::default(), patience: self.patience }
     }
@@ -46,7 +46,7 @@ impl ExecutorSubject {
         Instant::now() + self.patience
     }
 
-    /// Does `what` on a thread of its own.
+    /// Runs `act` on a thread of its own. `what` names it in failures.
     ///
     /// # Panics
     ///
@@ -91,7 +91,7 @@ impl Pool {
         }
     }
 
-    /// Submits a job again while the queue is full.
+    /// Submits a job. Retries while the queue is full.
     pub(super) fn ask_again_and_again(&self, work: impl FnOnce() + Send + 'static) {
         ask_again_and_again(&**self.executor(), Job::new(work), self.patience);
     }
@@ -132,7 +132,7 @@ impl Drop for Pool {
     }
 }
 
-/// Submits `job` again while the queue is full.
+/// Submits `job`. Retries while the queue is full.
 pub(super) fn ask_again_and_again(executor: &dyn Executor, job: Job, patience: Duration) {
     let deadline = Instant::now() + patience;
     let mut job = job;
@@ -144,7 +144,7 @@ pub(super) fn ask_again_and_again(executor: &dyn Executor, job: Job, patience: D
     }
 }
 
-/// Something that happens a number of times, and that others wait for. Clones share it.
+/// A count of events, which threads can wait for. Clones share the count.
 #[derive(Clone)]
 pub(super) struct Count {
     shared: Arc<(Mutex<usize>, Condvar)>,
@@ -165,12 +165,12 @@ impl Count {
         *lock(&self.shared.0)
     }
 
-    /// Waits until it has happened `n` times; whether it did.
+    /// Waits until the count is at least `n`. Returns whether it was reached in time.
     pub(super) fn reaches(&self, n: usize) -> bool {
         self.reaches_within(n, self.patience)
     }
 
-    /// Whether the count reaches `n` within a short time. For events that must not happen.
+    /// Returns whether the count reaches `n` within a short time. For events that must not happen.
     pub(super) fn reaches_soon(&self, n: usize) -> bool {
         self.reaches_within(n, A_WHILE)
     }

@@ -51,7 +51,7 @@ fn fill(subject: &ExecutorSubject, pool: &Pool, ran: &Count) -> usize {
     panic!("more than {QUEUE} jobs wait in a queue for {QUEUE}");
 }
 
-/// A full queue accepts jobs again after the queued jobs have run, and as many as before.
+/// After the queued jobs have run, a full queue accepts the same number of jobs again.
 pub fn room_comes_back(subject: &ExecutorSubject) -> Outcome {
     if !subject.refuses() {
         return Outcome::NotRun(String::from("it is declared to refuse nothing"));

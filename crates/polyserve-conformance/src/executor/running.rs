@@ -53,7 +53,7 @@ pub fn a_job_runs_on_another_thread(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// With n workers, n jobs run at the same time: each waits for all. The executor reports n.
+/// With n workers, n jobs run at the same time: each job waits until all of them run. `workers` returns n.
 pub fn jobs_run_in_parallel(subject: &ExecutorSubject) -> Outcome {
     for workers in [1, 2, 4] {
         let pool = subject.pool(workers, 16);
@@ -141,7 +141,7 @@ pub fn jobs_may_submit_jobs(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Submits a job that submits two that submit two, `depth` times.
+/// Submits a job that submits two jobs, each of which submits two more, `depth` times.
 fn branch(executor: Weak<dyn Executor>, ran: Count, depth: u32) {
     let Some(handle) = executor.upgrade() else { return };
     let job = Job::new(move || {

@@ -1,4 +1,4 @@
-//! The checker: one key after the other.
+//! The checker. It checks one key after the other.
 
 use super::plan::{Register, Window};
 use super::search::{Found, GaveUp, Limits, search};

@@ -1,7 +1,7 @@
 //! Recording over HTTP from any server that stores entities, on kept connections.
 //!
-//! Invariant: an operation without an answer is unknown, never wrong: if its connection breaks, if nothing comes
-//! within the patience, and if the status is a 5xx. An impossible answer ends the recording.
+//! Invariant: an operation without an answer is unknown, never wrong. This includes a broken connection, an expired
+//! patience, and a 5xx status. An impossible answer ends the recording.
 //!
 //! Cost: a thread and a connection for each client, and the cost of the [client](crate::client).
 
@@ -98,8 +98,8 @@ struct HttpClient {
     addr: SocketAddr,
     patience: Duration,
     kept: Option<Client>,
-    /// The server has closed a connection that a request was sent on. From then on the connection is checked before
-    /// each request: a request that was never sent is not unknown.
+    /// Whether the server has closed a connection on which a request had been sent. From then on the connection is checked
+    /// before each request, because a request that was never sent is not unknown.
     is_wary: bool,
     losses: Losses,
 }
@@ -207,7 +207,7 @@ fn request(key: i64, call: Call) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The operation's result, from its answer.
+/// Returns the operation's result from its answer.
 fn understood(key: i64, call: Call, response: &Response) -> Result<Action, String> {
     match (call, response.status) {
         (Call::Get, 404) => Ok(Action::Get(Some(ReadValue::Absent))),

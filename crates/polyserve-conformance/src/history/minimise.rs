@@ -26,7 +26,7 @@ pub(super) struct Core {
     pub(super) stuck: usize,
 }
 
-/// The number of operations in all searches together. It takes some minutes, if a violation reaches over a million
+/// The max number of operations in all searches together. They take some minutes if a violation extends over a million
 /// operations.
 const MOST: usize = 150_000_000;
 
@@ -54,7 +54,7 @@ pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &
     let size = gets.len() + others.len();
     let mut strict = minimiser.leave_out(&window, &mut weak, gets, size);
     strict.extend(minimiser.leave_out(&window, &mut weak, others, size));
-    // An operation that overlaps the begin, or has no answer, was never taken strictly.
+    // An operation that overlaps the begin, or has no answer, is weak already.
     let is_strict = |place: &usize| {
         let operation: &Operation = &register.operations[*place];
         !operation.is_unknown() && window.from.is_none_or(|from| from <= operation.called)
@@ -74,7 +74,8 @@ pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &
 }
 
 impl Minimiser<'_> {
-    /// Makes as many of the operations at these places `weak` as possible without an order. Returns the others.
+    /// Makes as many of these operations `weak` as possible, so that there is still no order. Returns the places of the
+    /// others.
     fn leave_out(&mut self, window: &Window, weak: &mut [bool], mut places: Vec<usize>, size: usize) -> Vec<usize> {
         let mut chunk = places.len();
         while chunk > 0 {

@@ -184,8 +184,8 @@ impl History {
     ///
     /// # Errors
     ///
-    /// Returns an error in four cases: an operation returns before its call; it has an answer at the instant that
-    /// stands for never; a value is put twice under one key; or there are more than [`MAX_OPERATIONS`].
+    /// Returns an error in four cases: an operation returns before its call; an answered operation returns at `u64::MAX`,
+    /// which means never; a value is put twice under one key; or there are more than [`MAX_OPERATIONS`].
     pub fn new(operations: Vec<Operation>) -> Result<Self, InvalidHistory> {
         let mut put = HashSet::new();
         for (place, operation) in operations.iter().enumerate() {
@@ -245,8 +245,9 @@ impl History {
         overlaps
     }
 
-    /// Why this history shows nothing about races, if it does not: it has no operation, most operations have no answer, or
-    /// several clients took part and no two operations of a key overlap.
+    /// Returns why this history shows nothing about races, or `None` if it does show something. It shows nothing if it has
+    /// no operation, if most operations have no answer, or if several clients took part and no two operations of a key
+    /// overlap.
     ///
     /// Such a history is not evidence that a store is linearizable, even if it has an order.
     pub fn shows_nothing(&self) -> Option<String> {

@@ -94,8 +94,8 @@ pub(super) struct Register<'a> {
 /// A part of a key's operations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// The window excludes operations that ended before this time. The key may have any earlier state then. `None`
-    /// means from the start, when the key was absent.
+    /// The window excludes operations that ended before this time. The key may have any state at this time. `None` means
+    /// from the start, when the key was absent.
     pub(super) from: Option<u64>,
     /// The window excludes operations that begin after this time. Operations that end after it need not have taken
     /// effect.
@@ -110,7 +110,7 @@ impl Window {
         (self.from, self.until) == (None, u64::MAX)
     }
 
-    /// Whether an operation begins at the window's begin or later.
+    /// Whether an operation begins before the window's begin.
     fn begins_before(&self, operation: &Operation) -> bool {
         self.from.is_none_or(|from| from <= operation.called)
     }

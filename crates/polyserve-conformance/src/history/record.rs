@@ -160,7 +160,7 @@ pub fn record_in_process(repo: &Arc<dyn EntityRepo>, script: &Script, clients: u
     record_within(PATIENCE, repo, script, clients, watch)
 }
 
-/// The same, with a longest wait for an answer.
+/// Records the clients of a repo, with a max wait for an answer.
 pub(super) fn record_within(
     patience: Duration,
     repo: &Arc<dyn EntityRepo>,
@@ -214,7 +214,7 @@ pub(crate) struct RepoClient<'a> {
 }
 
 impl<'a> RepoClient<'a> {
-    /// A client that has lost no answer.
+    /// Creates a client with no lost answers.
     pub(crate) fn new(repo: &'a dyn EntityRepo, watch: &'a Watch) -> Self {
         Self { repo, patience: PATIENCE, watch, losses: Losses::default() }
     }
@@ -271,8 +271,8 @@ impl<'a> RepoClient<'a> {
         }
     }
 
-    /// The answer's result. `None` if the answer is an error, which may come before the effect or after it, or does
-    /// not come.
+    /// Returns the result of an answer. `None` if the answer does not come or is an error: the operation may have taken
+    /// effect or not.
     fn settled<T>(&mut self, answer: Answer<Result<T, RepoError>>) -> Result<Option<T>, WrongAnswer> {
         match answer.wait_until(Instant::now() + self.patience) {
             Ok(Ok(said)) => {

@@ -11,8 +11,8 @@
 //! possible states, so memory depends on the number of overlapping operations and not on the length of the history.
 //!
 //! Two rules reduce the configurations, in addition to the rules of the [plan](super::plan). An operation that changes
-//! nothing takes effect as soon as the key has the state that it needs. Of operations with the same effect, the one
-//! that must end first goes first.
+//! nothing takes effect as soon as the key has the state that it needs. If several operations have the same effect, the one
+//! that must end first takes effect first.
 //!
 //! Invariant: a verdict is right, or there is none. Cost: for n operations of which k overlap, n log n to sort them,
 //! and n times the number of configurations, of which k writers make at most 2^k.
@@ -90,7 +90,7 @@ const SLOTS: u32 = u128::BITS;
 /// The factor by which the configurations may grow before duplicates are removed.
 const COLLECTED: usize = 4;
 
-/// The running operations.
+/// The state of the search.
 struct Search<'a> {
     plan: &'a Plan,
     /// The current event.
@@ -307,8 +307,8 @@ impl Search<'_> {
         }
     }
 
-    /// The configurations after every change that finds what it needs. Includes changes that need nothing if `any` is
-    /// set.
+    /// Adds to `moved` the configurations after every change that finds the state that it needs. Includes changes that need
+    /// no state if `any` is set.
     fn changes(&self, from: Configuration, any: bool, moved: &mut Vec<Configuration>) {
         let need = if from.state == KeyState::Absent { Need::Absent } else { Need::Present };
         for slot in bits(self.changes_to_value & !from.done) {

@@ -4,8 +4,8 @@ use polyserve_core::{Entity, EntityRef};
 
 use super::WrongAnswer;
 
-/// The entity that a put of `value` under `key` stores. Both its parts have the value, and the descriptions of
-/// successive values differ in length.
+/// The entity that a put of `value` under `key` stores. Its value and its description both contain `value`. The descriptions
+/// of successive values differ in length.
 pub fn entity(key: i64, value: u64) -> Entity {
     let filler = "-".repeat(value as usize % 3 * 40);
     Entity::new(key, format!("{value}{filler}"), value as f64)

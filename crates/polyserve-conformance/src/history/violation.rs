@@ -15,8 +15,8 @@ pub struct Violation {
     pub key: i64,
     /// The number of operations of the key.
     pub of: usize,
-    /// The operations that cannot be ordered, sorted by their calls. No order explains all their answers, whatever the
-    /// others did.
+    /// The operations that cannot be ordered, sorted by their calls. No order explains all their answers, whatever effects
+    /// the omitted operations had.
     pub core: Vec<Operation>,
     /// Puts of values that they saw, if these puts are not among them.
     pub observed_puts: Vec<Operation>,

@@ -40,7 +40,8 @@ pub fn visit_is_called_exactly_once(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Every operation answers as declared: a repo in memory now and with a visit, any other repo later.
+/// Every operation answers as declared: now and with a visit, or later and without one. A repo may declare that it does
+/// either.
 pub fn now_means_now(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         for round in 0..16 {
@@ -65,8 +66,8 @@ fn promised<T>(store: &Store, what: &str, answer: Answer<Result<T, RepoError>>) 
     }
 }
 
-/// A visit that panics costs its caller that answer and nothing else: no lock stays held, no entity is lost, and every
-/// operation works on all threads, also on those that run at the same time.
+/// A visit that panics fails its own operation and nothing else. No lock stays held, and no entity is lost. Every operation
+/// works on all threads, also at the same time.
 pub fn a_panicking_visit_costs_one_answer(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let entities = [7, 8, 9].map(|id| stamped(id, id as u64));
@@ -117,7 +118,7 @@ fn all_works(store: &Store, entities: &[Entity], round: u64) {
     entities.iter().for_each(|entity| store.expect(entity.id, Some(entity)));
 }
 
-/// Operations can be started before the answers of others have come, and the answers awaited in any order.
+/// An operation can start before earlier answers have come. Answers can be awaited in any order.
 pub fn many_answers_at_once(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let puts: Vec<_> = (0..64).map(|id| store.repo.put(stamped(id, id as u64))).collect();
@@ -155,7 +156,8 @@ pub fn answers_can_be_awaited_from_any_thread(subject: &RepoSubject) -> Outcome 
     })
 }
 
-/// Polls an answer under a waker without effect, and waits for it under another: on this thread or on a second one.
+/// Polls an answer with a waker that does nothing. Then waits for the answer with another waker, on this thread or on a
+/// second one.
 fn handed_on<T: Send + 'static>(store: &Store, round: u64, answer: Answer<Result<T, RepoError>>) -> T {
     if answer.is_now() {
         return store.settle("the operation", answer);
@@ -198,7 +200,7 @@ pub fn later_answers_survive_being_dropped(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Drops an answer, in every second round after a poll.
+/// Drops an answer. In every second round, polls it first.
 fn given_up<T>(round: u64, answer: Answer<T>) {
     let mut future = answer.into_future();
     if round.is_multiple_of(2) {
@@ -206,7 +208,7 @@ fn given_up<T>(round: u64, answer: Answer<T>) {
     }
 }
 
-/// An answer that is awaited when the repo is dropped still comes. It may be an error.
+/// If the repo is dropped, an awaited answer still comes. It may be an error.
 pub fn a_dropped_repo_still_answers(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let puts: Vec<_> = (0..32).map(|id| store.repo.put(stamped(id, 1))).collect();

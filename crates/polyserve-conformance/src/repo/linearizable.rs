@@ -20,8 +20,8 @@ const LONGEST: Duration = Duration::from_secs(2);
 pub fn linearizable(subject: &RepoSubject) -> Outcome {
     subject.run_to_outcome(|store| {
         let script = Script { operations: OPERATIONS, keys: KEYS, first_key: 1, seed: 0 };
-        // The number of operations between two rendezvous. It is large for a repo in memory, which has done a few
-        // before the last thread leaves a rendezvous.
+        // The number of operations between two rendezvous. Threads leave a rendezvous one after the other. A repo in memory
+        // needs a larger number, because the first threads finish several operations before the last thread leaves.
         let together = if store.answers == Answers::Now { 128 } else { 8 };
         let watch = Watch::default();
         let (start, steps) = (Instant::now(), OPERATIONS / together / RACERS as u64);

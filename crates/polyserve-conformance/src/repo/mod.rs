@@ -30,10 +30,10 @@
 //!
 //! * Each property has a new, empty repo. It runs on a thread that is given up after six times the patience, so that a
 //!   repo that hangs fails with the name of the operation.
-//! * In the racing properties every entity has a number in its value and the same number in its description. So every
-//!   read notices parts of two entities.
-//! * Racing threads take their steps together: a step begins when all threads have ended the one before. So they race
-//!   at every step, also on two cores, and what must hold between two steps is checked exactly.
+//! * In the racing properties every entity has a number in its value and the same number in its description. So every read
+//!   detects parts of two entities.
+//! * Racing threads take their steps together: a step begins when all threads have ended the previous step. So they race at
+//!   every step, even on two cores. Between two steps, the state of the store is checked exactly.
 //! * The operations of racing threads are recorded as a [history](crate::history) and checked: there is an order in
 //!   which every answer is right.
 //! * A race ends after a number of steps or after a second. No result depends on the number of steps.
@@ -120,7 +120,8 @@ enum Answers {
 }
 
 impl RepoSubject {
-    /// The repos that `make` constructs, empty every time: over a shared engine, in a name space of their own.
+    /// Creates a subject for the repos that `make` constructs. Each repo must be empty. Repos over a shared engine each need
+    /// their own name space.
     ///
     /// By default a repo is in memory, has a patience of 10 s, and is tested with 20 000 keys.
     pub fn new<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> Self {
@@ -140,19 +141,19 @@ impl RepoSubject {
         Self { answers: Answers::Later, ..self }
     }
 
-    /// The repo answers now or later: a cache over something slow, or a log under something in memory.
+    /// The repo answers now or later, as a cache over a slow store does, or a store in memory with a log.
     #[must_use]
     pub fn answers_now_or_later(self) -> Self {
         Self { answers: Answers::Either, ..self }
     }
 
-    /// The longest wait for one answer. A whole property may take six times as long.
+    /// Sets the max wait for one answer. A whole property may take six times as long.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// The number of keys that [`many_keys`] stores.
+    /// Sets the number of keys that [`many_keys`] stores.
     #[must_use]
     pub fn many_keys(self, keys: usize) -> Self {
         Self { keys, ..self }

@@ -124,7 +124,7 @@ pub fn len_counts(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Every i64 is an id of its own, also if two agree in 32 bits, as f64s, or but for the sign.
+/// Every i64 is a distinct id, even if two ids are equal in their low 32 bits, equal as f64s, or differ only in sign.
 pub fn extreme_ids_are_ids(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let mut ids = vec![0, i64::MIN, i64::MIN + 1, i64::MAX, i64::MAX - 1];

@@ -21,7 +21,7 @@ pub(super) struct Race {
     threads: usize,
     arrived: AtomicUsize,
     over: AtomicBool,
-    /// The end of its time. `None` means no end.
+    /// The time at which the race ends. `None` means no limit.
     ends: Option<Instant>,
 }
 

@@ -142,8 +142,8 @@ pub fn no_torn_read(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Creations minus removals is the number of entities: between any two steps of racing puts and removes, 0 or 1 of an
-/// id, and in total the length.
+/// Creations minus removals is the number of entities. Between two steps of racing puts and removes, this is 0 or 1 for each
+/// id, and the length in total.
 pub fn removes_and_puts_balance(subject: &RepoSubject) -> Outcome {
     const IDS: usize = 3;
     subject.run(|store| {
@@ -234,7 +234,8 @@ pub fn a_growing_store_loses_nothing(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Many keys from many threads are all there on other threads, and half of them once half are removed.
+/// Many keys that many threads put are all visible on other threads. After half of them are removed, the other half is still
+/// visible.
 pub fn many_keys(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let keys = store.keys;

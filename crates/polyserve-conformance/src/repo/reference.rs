@@ -94,7 +94,7 @@ impl Default for LaterReference {
 }
 
 impl Drop for LaterReference {
-    /// Runs what is queued, so that every answer comes.
+    /// Runs the queued operations, so that every answer comes.
     fn drop(&mut self) {
         drop(self.operations.take());
         if let Some(owner) = self.owner.take() {

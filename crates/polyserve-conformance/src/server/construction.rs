@@ -40,8 +40,8 @@ pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A worker count is honoured if connections are multiplexed or hold threads of a pool. Another shape refuses it by
-/// name.
+/// A server that multiplexes connections, or holds a pool thread for each of them, honours a worker count. Other servers
+/// refuse the setting by name.
 pub fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> Outcome {
     let made = subject.make(ServerConfig::default().with(|config| config.workers = Some(3)));
     let has_choice = subject.pooled || subject.shape() == Connections::Multiplexed;

@@ -18,7 +18,7 @@ use super::wire::{get, pattern, request, with_body};
 use crate::client::{Client, Ending};
 use crate::property::Outcome;
 
-/// Long enough for a server to do something wrong in a drain. The properties hold without this pause, too.
+/// A pause in which a faulty server can do something wrong during a drain. A correct server does not need it.
 const MEANWHILE: Duration = Duration::from_millis(60);
 
 #[track_caller]
@@ -26,7 +26,7 @@ pub(super) fn check_counts(drain: Drain, answered: u64, cut: u64) {
     assert_eq!((drain.answered, drain.cut, drain.stuck), (answered, cut, 0), "answered, cut, stuck");
 }
 
-/// The behaviour of a client of the load.
+/// How a client of the load uses its connections.
 #[derive(Clone, Copy, Debug)]
 enum Habit {
     /// One connection for each request.
@@ -74,8 +74,8 @@ fn ask_until_the_end(addr: SocketAddr, patience: Duration, habit: Habit, answere
     }
 }
 
-/// A shutdown under load loses and tears no answer: the clients count as many whole answers as the server reports, and
-/// none is cut.
+/// A shutdown under load loses and tears no answer. The clients receive as many whole answers as the server reports, and no
+/// answer is cut.
 pub fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let (addr, patience) = (live.addr, subject.patience);
@@ -121,7 +121,7 @@ pub fn every_answer_is_counted(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A shutdown closes idle connections at once and without a byte, new ones and used ones.
+/// A shutdown closes idle connections at once and sends them no byte. Tested with new and with used connections.
 pub fn a_shutdown_closes_idle_connections(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let count = if subject.shape() == Connections::One { 1 } else { 5 };
@@ -132,7 +132,7 @@ pub fn a_shutdown_closes_idle_connections(subject: &ServerSubject) -> Outcome {
     let silent: Vec<Client> = (0..count).map(|_| live.client()).collect();
     let drain = live.shutdown();
     for client in &mut clients {
-        // On a server of one connection, the silent connection that waited may have ended this one before.
+        // A server of one connection may have closed this connection earlier, to serve the silent one.
         client.expect_end();
     }
     for mut client in silent {
@@ -179,7 +179,7 @@ pub fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) -> O
     Outcome::Held
 }
 
-/// The drain reads and serves a request of which only a part of the head arrived before the shutdown.
+/// If only a part of a head arrived before the shutdown, the drain reads the rest and serves the request.
 pub fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     for used in [false, true] {
@@ -199,7 +199,7 @@ pub fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// The drain waits for a deferred answer, and the answer says `Connection: close`.
+/// The drain waits for a deferred answer. The answer has `Connection: close`.
 pub fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     let (patience, held_answers) = (subject.patience, HeldAnswers::new());
     let live = subject.live(held_answers.clone(), |config| config.drain_grace = patience * 10);
@@ -258,7 +258,7 @@ pub fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// The drain does not wait for the rest of a refused body: its request was answered before the shutdown.
+/// The drain does not wait for the rest of a refused body. The request with that body was answered before the shutdown.
 pub fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     let live = subject.live(Arc::new(EntityService::new(MapRepo::default())), |config| {

@@ -18,11 +18,11 @@ use super::wire::{get, request};
 use crate::client::{Client, Ending};
 use crate::property::Outcome;
 
-/// A grace that ends within the property.
+/// A grace that is short enough to end during a property.
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Checks that the address is closed. A process that another test starts at this moment holds a copy of every
-/// descriptor until it executes its program, so the kernel may close the listener a little later.
+/// Checks that the address is closed. Another test may start a child process at this moment. Until the child executes its
+/// program, it holds a copy of every descriptor, so the kernel may close the listener a little later.
 #[track_caller]
 fn check_is_closed(subject: &ServerSubject, addr: SocketAddr) {
     let closed = eventually(subject.patience, || TcpStream::connect(addr).is_err());
@@ -92,8 +92,8 @@ pub fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcom
     assert_eq!(drain.stuck, 1, "{drain}");
     let mut answered = 0;
     for client in &mut waiting {
-        // A server with a thread for each connection has answered. Other connections end without a byte, or with a
-        // refusal.
+        // If each connection has its own thread, these requests were answered. Otherwise the connections end without a byte,
+        // or with a refusal.
         let (bytes, ending) = client.end();
         assert_ne!(ending, Ending::Silent, "a connection does not end\n{}", client.show());
         answered += u64::from(!bytes.is_empty());
@@ -117,7 +117,7 @@ pub fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// One server value serves several times, also at the same time. The runs share neither counts nor their end.
+/// One server value serves several times, also at the same time. Each run has its own counts and its own end.
 pub fn one_server_serves_several_times(subject: &ServerSubject) -> Outcome {
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
     let (first, second) = (subject.serve(&server, Arc::new(Echo)), subject.serve(&server, Arc::new(Echo)));
@@ -136,7 +136,7 @@ pub fn one_server_serves_several_times(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Dropping a running server is a shutdown with no grace: it returns before a deferred answer, and closes the
+/// Dropping a running server is a shutdown with no grace. The drop does not wait for a deferred answer, and it closes the
 /// listener.
 pub fn dropping_it_ends_it(subject: &ServerSubject) -> Outcome {
     let held_answers = HeldAnswers::new();
@@ -159,7 +159,7 @@ pub fn an_unused_server_ends(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Connections that come while the server ends are served or end. The shutdown does not wait for more of them.
+/// Connections that arrive during a shutdown are served or closed. The shutdown does not wait for further connections.
 pub fn connecting_during_the_end_ends_too(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let (addr, patience) = (live.addr, subject.patience);

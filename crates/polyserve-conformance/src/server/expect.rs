@@ -15,7 +15,7 @@ use crate::property::Outcome;
 /// A body of five bytes that is announced and held back.
 const EXPECT: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
 
-/// The final answer. An interim 100 may come before it, though the body was sent already.
+/// Returns the final answer. Skips an interim 100, which may come even if the body was sent already.
 #[track_caller]
 fn final_answer(client: &mut Client, status: u16) -> String {
     match client.expect_one_of(&[100, status]) {
@@ -24,7 +24,7 @@ fn final_answer(client: &mut Client, status: u16) -> String {
     }
 }
 
-/// A client that waits gets one `100 Continue`, and then the answer, several times on one connection.
+/// A client that waits gets one `100 Continue`, and then the answer. Tested several times on one connection.
 pub fn an_expected_continue_comes_before_the_body(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -55,7 +55,7 @@ pub fn a_client_need_not_wait_for_continue(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// If the head already decides, the final status comes at once and no 100 before it. The server does not wait for the
+/// If the head alone decides the answer, the server sends the final status at once, without a 100. It does not wait for the
 /// body.
 pub fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
@@ -78,7 +78,7 @@ pub fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A body past the limit is refused by its length, without a 100.
+/// A body with a length above the limit is refused at once, without a 100.
 pub fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(EntityService::new(MapRepo::default())), |config| config.max_body = 1000);
     let bytes = request("PUT", "/1", "Expect: 100-continue\r\nContent-Length: 1001\r\n");
@@ -86,7 +86,7 @@ pub fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Another expectation is 417.
+/// Any other expectation is 417.
 pub fn other_expectations_fail(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for expectation in ["200-ok", "100-continues", "100-continue, x", "x=y"] {

@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::property::Outcome;
 
 impl ServerSubject {
-    /// The smallest queue if these servers have one, else the default.
+    /// The smallest queue length if these servers have a queue, else `None` for the default.
     pub(super) fn smallest_queue(&self) -> Option<usize> {
         let smallest = ServerConfig::default().with(|config| config.queue = Some(1));
         self.make(smallest).is_ok().then_some(1)
@@ -55,8 +55,7 @@ fn pipeline_without_pause(addr: SocketAddr, patience: Duration, done: &AtomicBoo
     }
 }
 
-/// A client that pipelines without a pause does not keep a second client from being served, also with one worker and a
-/// queue of one.
+/// If one client pipelines without a pause, a second client is still served. Tested with one worker and a queue of one too.
 ///
 /// A multiplexed server serves the two in turn. If connections hold threads, the server ends the first connection with
 /// a `Connection: close` answer when the second client waits for its thread.
@@ -79,8 +78,8 @@ pub fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) 
     Outcome::Held
 }
 
-/// Clients that pipeline many requests with deferred answers do not hold the workers until all are answered. A third
-/// client is answered while most of those requests still wait.
+/// Clients that pipeline many requests with deferred answers do not block the workers. A third client is answered while most
+/// of those requests still wait.
 ///
 /// Tested with two workers, two clients that send 100 requests each in one write, and 50 ms for each answer.
 pub fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome {
@@ -105,7 +104,7 @@ pub fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome
     Outcome::Held
 }
 
-/// A client that always has a started request does not keep a second client waiting for ever.
+/// A client that always has a request in progress does not block a second client for ever.
 ///
 /// The first client completes each head in time, and sends the start of the next head with it. If the second client
 /// needs the first client's thread, the next answer says `Connection: close`.

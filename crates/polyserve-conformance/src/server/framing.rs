@@ -31,7 +31,7 @@ pub fn every_known_method_reaches_the_service(subject: &ServerSubject) -> Outcom
     Outcome::Held
 }
 
-/// Bodies of every size around the sizes of buffers arrive whole, by length and chunked.
+/// Bodies with sizes around those of common buffers arrive whole. Tested with a length and in chunks.
 pub fn bodies_of_every_size_come_through(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -47,7 +47,8 @@ pub fn bodies_of_every_size_come_through(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A body of exactly `max_body` is accepted. One more byte is 413, by length and chunked, and the connection ends.
+/// A body of exactly `max_body` is accepted. A body with one more byte is 413, and the connection ends. Tested with a length
+/// and in chunks.
 pub fn max_body_is_exact(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.max_body = 20_000);
     let (most, more) = (pattern(20_000), pattern(20_001));
@@ -74,7 +75,7 @@ pub fn max_body_is_exact(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A length that is not only digits is 400, and the connection ends.
+/// A `Content-Length` with anything but digits is 400, and the connection ends.
 pub fn a_length_is_digits(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for length in ["+5", "-5", "0x5", "5, 5", "5,6", "", "5 5", "5a", "a", "5.0", "1e1", "\"5\"", "5;", "-0", "\u{b2}"]
@@ -85,7 +86,7 @@ pub fn a_length_is_digits(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A repeated length is accepted if both are equal, and is 400 if they differ.
+/// A repeated `Content-Length` is accepted if the values are equal, and is 400 if they differ.
 pub fn a_repeated_length_must_agree(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let two = |a, b| {
@@ -98,7 +99,8 @@ pub fn a_repeated_length_must_agree(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A length together with `Transfer-Encoding` is 400, and the connection ends: such a request may smuggle another one.
+/// A `Content-Length` together with `Transfer-Encoding` is 400, and the connection ends: such a request may smuggle another
+/// request.
 pub fn length_with_chunked_is_refused(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for fields in [
@@ -117,15 +119,15 @@ pub fn length_with_chunked_is_refused(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// `chunked` is the only coding and the last one. Another coding before it is 501. Any coding after it, also `chunked`
-/// twice, is 400.
+/// `chunked` must be the only coding. Another coding before `chunked` is 501. Any coding after `chunked`, also a second
+/// `chunked`, is 400.
 pub fn chunked_is_the_only_coding(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let unknown: &[u16] = if subject.deviations.unknown_coding_is_400 { &[400] } else { &[501] };
     for (codings, statuses) in [
         ("gzip, chunked", unknown),
         ("gzip,chunked", unknown),
-        // For an unknown coding without chunked, RFC 9112 allows both, in sections 6.1 and 6.3.
+        // RFC 9112 allows both statuses for an unknown coding without `chunked` (sections 6.1 and 6.3).
         ("gzip", &[400, 501]),
         ("identity", &[400, 501]),
         ("xchunked", &[400, 501]),
@@ -162,7 +164,7 @@ pub fn chunked_is_unknown_to_1_0(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// Chunk sizes have any case and leading zeros. Extensions are skipped and trailers dropped.
+/// A chunk size may have leading zeros, and digits in upper or lower case. Extensions are skipped and trailers dropped.
 pub fn chunks_may_carry_more_than_data(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -241,7 +243,7 @@ fn too_large_a_chunk(subject: &ServerSubject) {
     }
 }
 
-/// Endless extensions and trailers are refused before they end, whatever the limits of head and body.
+/// Endless chunk extensions and endless trailers are refused, whatever the limits on head and body.
 pub fn what_chunks_carry_is_bounded(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| {
         config.max_head = 2048;

@@ -34,7 +34,8 @@ pub fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Outcome {
         parent.wait_for_parent();
     };
     with_serving_child(None, serve, |child| {
-        // A busy machine may take longer than the timeout to stop the process. Then nothing is judged.
+        // A busy machine may take longer than the timeout to stop the process. Then the attempt shows nothing, and is
+        // repeated.
         for _ in 0..10 {
             match stop_and_ask(subject, child) {
                 Stopped::InTime => return Outcome::Held,
@@ -56,7 +57,7 @@ enum Stopped {
 fn stop_and_ask(subject: &ServerSubject, child: &ServingChild) -> Stopped {
     let body: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab";
     let cases: [(&[u8], &[u8]); 3] = [(b"", &get("/")), (b"GET / HT", b"TP/1.1\r\nHost: a\r\n\r\n"), (body, b"cd")];
-    // A server of one connection is asked about one case after the other.
+    // A server of one connection gets the cases one after the other.
     let at_once = if subject.shape() == Connections::One { 1 } else { cases.len() };
     for cases in cases.chunks(at_once) {
         let connect = || Client::connect(child.addr, subject.patience).expect("the server accepts connections");

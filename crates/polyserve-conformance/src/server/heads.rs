@@ -10,7 +10,8 @@ use super::wire::{get, request};
 use crate::client::shown;
 use crate::property::Outcome;
 
-/// Exactly one valid `Host` is accepted in HTTP/1.1, with a name in any case and any white space around the value.
+/// HTTP/1.1 requires exactly one valid `Host`. Its name may be in upper or lower case, and white space may surround the
+/// value.
 pub fn one_valid_host_is_taken(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -293,7 +294,7 @@ pub fn other_forms_of_target_are_taken(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A head longer than `max_head` is 431 before it has ended, or 414 if its request line alone is longer.
+/// A head longer than `max_head` is refused before it ends: 414 if the request line alone is too long, else 431.
 pub fn a_head_past_its_limit_is_too_large(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.max_head = 1024);
     let padded = |total: usize| {

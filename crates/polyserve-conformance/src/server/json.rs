@@ -95,8 +95,8 @@ pub fn a_body_that_is_not_json_is_a_bad_request(subject: &ServerSubject) -> Outc
     Outcome::Held
 }
 
-/// A body that is JSON and no entity is 422, with a problem: a field is missing, repeated or of another type, or a
-/// number does not fit.
+/// A body that is valid JSON but no entity is 422, with a problem. In such a body a field is missing, repeated or of another
+/// type, or a number does not fit.
 pub fn json_that_is_no_entity_is_unprocessable(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for body in [
@@ -179,7 +179,7 @@ pub fn a_million_brackets_are_a_bad_request(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// A value round-trips bit for bit: integers, the smallest, the largest, and numbers that are hard to parse.
+/// A value round-trips bit for bit: integers, the smallest and the largest numbers, and numbers that are hard to parse.
 pub fn a_value_comes_back_bit_for_bit(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let mut values = vec![
@@ -226,7 +226,7 @@ pub fn a_value_comes_back_bit_for_bit(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A description round-trips: quotes, control characters, every plane of Unicode, the empty one, a long one.
+/// A description round-trips: empty, long, with quotes, with control characters, and with characters of every Unicode plane.
 pub fn a_description_comes_back_whole(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let mut client = live.client();

@@ -17,7 +17,7 @@ pub(super) fn echo(subject: &ServerSubject) -> Live {
     subject.live(Arc::new(Echo), |_| ())
 }
 
-/// A connection of HTTP/1.1 is kept, and no answer says otherwise.
+/// A connection of HTTP/1.1 is kept, and no answer has `Connection: close`.
 pub fn a_connection_is_kept_by_default(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
@@ -30,7 +30,8 @@ pub fn a_connection_is_kept_by_default(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// `Connection: close` ends the connection in any case and anywhere in the list, and the answer repeats it.
+/// `close` ends the connection anywhere in the list of `Connection`, and in upper or lower case. The answer has `Connection:
+/// close`.
 pub fn a_client_may_ask_to_close(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for fields in [
@@ -151,7 +152,7 @@ pub fn the_date_is_the_time(subject: &ServerSubject) -> Outcome {
         assert!(good.contains(&date), "{date} is not in {good:?}, seconds since 1970\n{}", client.show());
     };
     ask();
-    // A clock that stands still fails after more time than is allowed.
+    // The pause is longer than the allowed age, so that a clock that stands still fails.
     let_pass(Duration::from_millis(3_100));
     ask();
     Outcome::Held

@@ -1,4 +1,4 @@
-//! The limit on connections, and the connections past it.
+//! The limit on connections, and the connections that exceed it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -45,7 +45,7 @@ fn record(subject: &ServerSubject, repo: impl EntityRepo) -> Outcome {
         panic!("{wrong}");
     }
     let history = History::new(recording.operations).unwrap_or_else(|invalid| panic!("{invalid}"));
-    // A server that closes an idle connection for one that waits may close it as its next request arrives.
+    // A server may close an idle connection for a waiting one just as the next request arrives.
     let unknown = history.unknown();
     assert!(unknown < history.operations().len() / 2, "{unknown} of {OPERATIONS} operations were not answered");
     judge(&history)

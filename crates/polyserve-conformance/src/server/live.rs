@@ -21,7 +21,7 @@ use crate::client::{Client, Response};
 /// A running server.
 pub(super) struct Live {
     running: Option<Running>,
-    /// Held by every thread of the server, until it ends.
+    /// Upgrades until every thread of the server has ended.
     service: Weak<Arc<dyn Service>>,
     pub(super) addr: SocketAddr,
     patience: Duration,
@@ -64,7 +64,7 @@ impl ServerSubject {
         (self.shape() == Connections::Multiplexed).then_some(workers)
     }
 
-    /// Returns `workers` if the shape has a worker count, also if each connection holds a worker.
+    /// Returns `workers` if the shape has a worker count, even if each connection holds a worker.
     pub(super) fn workers_or_pool(&self, workers: usize) -> Option<usize> {
         self.workers(workers).or(self.pooled.then_some(workers))
     }
@@ -89,8 +89,8 @@ impl Live {
         self.connect_until_served(request).1
     }
 
-    /// Sends `request` on new connections until one is not refused, and returns the connection and the answer. The
-    /// server may be full for the moment, or not know yet that a client with its answer is idle.
+    /// Sends `request` on new connections until one is not refused, and returns the connection and the answer. The server
+    /// may be full for a moment, or may not know yet that an answered client is idle.
     #[track_caller]
     pub(super) fn connect_until_served(&self, request: &[u8]) -> (Client, Response) {
         let deadline = Instant::now() + self.patience;
@@ -147,7 +147,7 @@ impl Drop for Live {
         let ended = wait.recv_timeout(patience);
         if !thread::panicking() {
             let drain = ended.expect("the server ends within the patience").expect("the server ends well");
-            // On a busy machine a thread may end a little later than the server waits for it.
+            // On a busy machine a thread may end a little after the server has stopped waiting for it.
             let ended = || self.service.strong_count() == 0;
             assert!(drain.stuck == 0 || eventually(self.patience, ended), "{} threads are left behind", drain.stuck);
         }

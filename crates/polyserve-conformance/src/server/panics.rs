@@ -31,7 +31,7 @@ fn check(live: &Live, bytes: &[u8]) {
     assert_eq!(live.ask(&with_body("POST", "/", "", b"other"), 200).text(), "other");
 }
 
-/// A panic in `call` is a 500. What the service had written of an answer is dropped.
+/// A panic in `call` is a 500. The part of an answer that the service had written is dropped.
 pub fn a_panic_in_call_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     check(&live, &get("/call"));
@@ -85,7 +85,7 @@ pub fn a_panic_in_the_repos_thread_is_a_503(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// If its completer is dropped, a promise is answered with its default.
+/// If a completer is dropped, the answer is the default of its promise.
 pub fn a_dropped_completer_answers(subject: &ServerSubject) -> Outcome {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());

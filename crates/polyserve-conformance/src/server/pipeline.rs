@@ -82,8 +82,9 @@ pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A deferred answer may need many polls, and may wake its waker within each poll. Tested on several connections at
-/// once, if the server serves several at once: otherwise an answer may close its connection for the others.
+/// A deferred answer may need many polls, and may wake its waker within each poll. Tested on several connections at once if
+/// the server serves several at once. A server of one connection may close a connection after an answer, because others
+/// wait.
 pub fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Restless), |_| ());
     let count = if subject.shape() == Connections::One { 1 } else { 3 };

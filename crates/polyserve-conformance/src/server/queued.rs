@@ -18,7 +18,7 @@ use crate::property::Outcome;
 /// Long enough for a server to accept a connection and to queue it.
 const QUEUED: Duration = Duration::from_millis(100);
 
-/// The number of connections that hold all threads of this server, if it has `threads` of them.
+/// The number of connections that occupy the whole server, if it has `threads` threads.
 fn holders(subject: &ServerSubject, threads: usize) -> usize {
     if subject.shape() == Connections::One { 1 } else { threads }
 }
@@ -140,7 +140,8 @@ pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A connection that was closed for another one lingers: what its client sends meanwhile does not reset it.
+/// A connection that is closed to make room for another one lingers. What its client sends during this time does not reset
+/// it.
 ///
 /// Tested on a pool in which connections hold threads, and on a server of one connection.
 pub fn an_evicted_connection_is_not_reset(subject: &ServerSubject) -> Outcome {
@@ -158,7 +159,8 @@ pub fn an_evicted_connection_is_not_reset(subject: &ServerSubject) -> Outcome {
     live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
     assert!(eventually(subject.patience, || first.has_ended()), "the idle connection is not closed");
     for _ in 0..2 {
-        // If the socket is closed, the first request is answered with a reset, and the second one cannot be sent.
+        // A server that does not linger answers the first of these requests with a reset. Then the second one cannot be
+        // sent.
         first.send(&get("/")).expect("the connection that was closed for another one lingers");
         let_pass(QUEUED);
     }
@@ -166,8 +168,8 @@ pub fn an_evicted_connection_is_not_reset(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// If more clients send requests than can be served at once, nearly every connection that is closed for another one was told
-/// so by `Connection: close`.
+/// If more clients send requests than can be served at once, the server closes connections to serve others. It announces
+/// nearly every close with `Connection: close`.
 ///
 /// Tested with 8 clients that reconnect, on a pool of 2 threads that connections hold, and on a server of one connection. At
 /// most one close of 10 may come without an announcement, because a server may close what has been idle since its last answer.
@@ -205,7 +207,7 @@ struct Closes {
     silent: usize,
 }
 
-/// Asks until 150 requests are answered, and connects again after each close.
+/// Sends requests until 150 are answered, and reconnects after each close.
 fn ask_in_a_loop(addr: SocketAddr, patience: Duration) -> Closes {
     let (mut closes, mut answers) = (Closes::default(), 0);
     let deadline = Instant::now() + patience;

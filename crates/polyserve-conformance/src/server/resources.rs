@@ -18,7 +18,7 @@ use super::wire::{check_pattern, get, request, with_body};
 use crate::client::Client;
 use crate::property::{ChildSide, Outcome, in_child, in_child_with_descriptors, with_serving_child};
 
-/// The number of descriptors that this process may have. A low guess if the system does not tell.
+/// The max number of descriptors of this process. A low guess if the system reports no limit.
 pub(super) fn descriptor_limit() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
@@ -139,7 +139,7 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
         let mut waiting = live.client();
         waiting.send(&get("/")).expect("the kernel takes the request");
         clock.check("running out of descriptors", subject.patience);
-        // A server of one connection closes the idle connection, and so has a descriptor for the waiting one.
+        // A server of one connection closes the idle connection, which frees a descriptor for the waiting one.
         for _ in 0..if subject.shape() == Connections::One { 0 } else { 20 } {
             standing.ask(&get("/"), 200);
         }
@@ -174,7 +174,7 @@ pub fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> 
         for client in &mut waiting {
             client.send(&get("/")).expect("the kernel takes the request");
         }
-        // In this time the server finds out that it cannot accept.
+        // Long enough for the server to find that it cannot accept.
         let_pass(Duration::from_millis(20));
         child.signal_child();
         for client in &mut waiting {
@@ -265,8 +265,8 @@ fn hundredths(mut stat: &fs::File) -> u64 {
     fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap_or(0)).sum()
 }
 
-/// A server holds a bounded part of the answers for a client that pipelines and does not read. Each answer arrives
-/// whole when the client reads.
+/// If a client pipelines and does not read, the server buffers only a bounded part of the answers. Each answer arrives whole
+/// when the client reads.
 pub fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubject) -> Outcome {
     const COUNT: usize = 150;
     const LENGTH: usize = 1_000_000;

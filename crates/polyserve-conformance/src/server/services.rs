@@ -78,8 +78,8 @@ impl HeldAnswers {
         assert!(seen >= count, "only {seen} of {count} requests reached the service");
     }
 
-    /// Releases the answers that are held back: each is the path of its request. Returns how many the server still
-    /// waited for.
+    /// Releases the answers that are held back. Each answer is the path of its request. Returns the number of answers that
+    /// the server still waited for.
     pub(super) fn release_all(&self) -> usize {
         let held = std::mem::take(&mut *lock(&self.held));
         held.into_iter().filter_map(|(path, completer)| completer.complete(text(path)).ok()).count()
@@ -108,7 +108,7 @@ impl Service for HeldAnswers {
     }
 }
 
-/// Blocks the caller's thread on `/block`, which no service should do. Echoes every other body.
+/// Blocks the caller's thread on `/block`. No real service should do that. Echoes every other body.
 #[derive(Default)]
 pub(super) struct Blocking {
     pub(super) inside: Latch,

@@ -18,9 +18,9 @@ use crate::property::{Outcome, in_child_with_descriptors};
 
 /// Idle connections do not delay others.
 ///
-/// * Multiplexed: 1 000 idle connections (fewer if descriptors are few) on two workers are served twice each.
-/// * One per thread, at `max_connections`, and one: an idle connection is closed without a byte once another waits.
-/// * Of a pool: the same if there is room for connections and no thread is free.
+/// * Multiplexed: two workers serve 1 000 idle connections twice each (fewer if descriptors are few).
+/// * Other shapes, at `max_connections`: if a connection waits, an idle one is closed without a byte.
+/// * A pool in which connections hold threads: the same below `max_connections`, if no thread is free.
 pub fn idle_connections_do_not_delay_others(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers(2);
     match subject.shape() {
@@ -46,10 +46,10 @@ pub fn idle_connections_do_not_delay_others(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// Tests that idle connections are closed for others. The idle timeout is longer than the patience, so only that makes
-/// room.
+/// Tests that idle connections are closed to make room for others. The idle timeout is longer than the patience, so it
+/// closes none of them.
 ///
-/// `limit` sets the configuration to `most` connections.
+/// `limit` limits the configuration to `most` connections.
 #[track_caller]
 fn idle_makes_room(subject: &ServerSubject, most: usize, limit: impl FnOnce(&mut ServerConfig)) {
     let live = subject.live(Arc::new(Echo), |config| {
@@ -63,7 +63,7 @@ fn idle_makes_room(subject: &ServerSubject, most: usize, limit: impl FnOnce(&mut
     for _ in 0..3 {
         idle.push(live.connect_until_served(&get("/")).0);
     }
-    // For each connection that came, one was closed without a byte. The others are still served.
+    // Each new connection closed an old one, without a byte. The other connections are still served.
     let mut closed = Vec::new();
     let as_many = eventually(subject.patience, || {
         let (ended, open) = idle.drain(..).partition(|client: &Client| client.has_ended());
@@ -122,10 +122,10 @@ fn ask_again_and_again(addr: SocketAddr, patience: Duration, done: &AtomicBool, 
     }
 }
 
-/// Connections that always have more input than the server has read do not keep other connections from being served.
+/// Connections that send faster than the server reads do not keep other connections from being served.
 ///
-/// On a server of one connection the busy clients pause between requests, and the server turns to another connection
-/// then.
+/// On a server of one connection, the busy clients pause between requests. The server turns to another connection in such a
+/// pause.
 pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcome {
     let (workers, patience) = (subject.workers(2), subject.patience);
     let one = subject.shape() == Connections::One;
@@ -246,8 +246,8 @@ pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome 
     Outcome::Held
 }
 
-/// 2 000 silent connections leave a good client served, with deferred accept and without. A multiplexed server then serves
-/// each of them.
+/// With 2 000 silent connections, another client is still served, with deferred accept and without. A multiplexed server
+/// then serves each of the silent connections too.
 pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
     const SILENT: usize = 2000;
     in_child_with_descriptors(2 * SILENT + 1000, || {
@@ -278,8 +278,8 @@ pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outco
 
 /// Deferred answers do not block workers: with more deferred answers than workers, other requests are served.
 ///
-/// Three kinds of servers may wait, and answer all requests in the end: a server that declares it, a pool in
-/// which connections hold threads, and a server of one connection.
+/// The other requests may wait for the deferred answers in three cases, but all are answered in the end: the server declares
+/// it, connections hold the threads of a pool, or the server has one connection.
 pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     const HELD: usize = 10;
     let workers = subject.workers_or_pool(2);

@@ -1,4 +1,4 @@
-//! A request may arrive in any split.
+//! A request may be split at any byte.
 
 use super::keep_alive::echo;
 use super::subject::ServerSubject;

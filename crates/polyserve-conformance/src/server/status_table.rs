@@ -1,4 +1,4 @@
-//! The entity service over the wire: every row of the contract's table but the bodies of PUT.
+//! The entity service over the wire: every row of the contract's table, except the bodies of PUT.
 
 use std::sync::Arc;
 
@@ -191,7 +191,7 @@ pub fn other_methods_are_not_allowed(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// The `Content-Type` of a PUT is not judged: the body is an entity in JSON, or an error. A `Content-Encoding` other than
+/// A PUT may have any `Content-Type`: only the body decides whether it is an entity. A `Content-Encoding` other than
 /// identity is 415.
 pub fn put_takes_any_content_type(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
@@ -260,7 +260,7 @@ pub fn a_refused_body_is_no_request(subject: &ServerSubject) -> Outcome {
         bytes.extend([&body[..], b"\r\n0\r\n\r\n"].concat());
         for bytes in [with_body(method, path, fields, &body), bytes] {
             let mut client = live.client();
-            // The head is sent first, so that it is refused before its body is there. What follows is a request.
+            // The head is sent first, so that it is refused before its body arrives. The body looks like a request.
             let head = bytes.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| at + 4);
             send_parts(&mut client, &[&bytes[..head]]);
             let _ = client.send(&[&bytes[head..], &get("/1")].concat());

@@ -35,7 +35,7 @@ impl ServerSubject {
     }
 }
 
-/// Chunk extensions follow the grammar of RFC 9112, section 7.1.1. Those that do are skipped, and all others are 400.
+/// Chunk extensions that match the grammar of RFC 9112, section 7.1.1, are skipped. All others are 400.
 pub fn chunk_extensions_follow_the_grammar(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for extension in [
@@ -84,8 +84,8 @@ pub fn chunk_extensions_follow_the_grammar(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// The end of a chunked body is judged strictly, on every server: nothing that follows is taken for a trailer, and nothing
-/// that could be a trailer is taken for a request.
+/// Every server checks the end of a chunked body strictly. It reads no later bytes as a trailer, and no bytes of a trailer
+/// as a request.
 pub fn the_end_of_a_chunked_body_is_strict(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for body in [
@@ -114,7 +114,7 @@ pub fn the_end_of_a_chunked_body_is_strict(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A target that holds a byte which no URI holds is 400, and the connection ends.
+/// A target with a byte that no URI may contain is 400, and the connection ends.
 pub fn a_target_holds_only_uri_bytes(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for byte in ["\"", "<", ">", "\\", "^", "`", "{", "|", "}", "#", "%", "%g1", "%1", "%1g", "%%41", "%zz"] {
@@ -128,7 +128,7 @@ pub fn a_target_holds_only_uri_bytes(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// A method that is longer than the largest head is 501 before it has ended, as an unknown method is.
+/// A method longer than the largest head is 501, like any unknown method. The server does not wait for its end.
 pub fn a_long_method_is_not_implemented(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.max_head = 1024);
     let statuses: &[u16] = if subject.deviations.unknown_method_is_400 { &[400, 501] } else { &[501] };

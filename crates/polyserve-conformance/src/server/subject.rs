@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polyserve_core::{ConfigError, Connections, Server, ServerConfig};
 
-/// A constructor of servers of one kind, and what they declare.
+/// A constructor of servers of one kind, and their declarations.
 pub struct ServerSubject {
     make: Box<Make>,
     /// The declared differences from the contract. The kit tests them as well.
@@ -15,14 +15,14 @@ pub struct ServerSubject {
     /// A connection that comes while all threads are held waits. If one of them is held by an idle connection, that
     /// connection is closed. Otherwise the new connection waits until another one ends or times out.
     pub pooled: bool,
-    /// The longest wait for anything that must happen. It matters only if it does not happen.
+    /// The max wait for an event that must happen. Only a failing property waits so long.
     pub patience: Duration,
 }
 
 type Make = dyn Fn(ServerConfig) -> Result<Box<dyn Server>, ConfigError> + Send + Sync;
 
 impl ServerSubject {
-    /// The servers that `make` constructs, without deviations, with a patience of 30 s.
+    /// Creates a subject for the servers that `make` constructs. It has no deviations and a patience of 30 s.
     ///
     /// ```
     /// use polyserve_conformance::broken::servers::PlainServer;
@@ -38,7 +38,7 @@ impl ServerSubject {
         }
     }
 
-    /// The same servers with declared deviations.
+    /// Declares deviations from the contract.
     #[must_use]
     pub fn deviating(mut self, declare: impl FnOnce(&mut Deviations)) -> Self {
         declare(&mut self.deviations);
@@ -52,7 +52,7 @@ impl ServerSubject {
         self
     }
 
-    /// The same servers with another patience.
+    /// Sets the patience.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -72,7 +72,7 @@ impl ServerSubject {
     ///
     /// # Panics
     ///
-    /// Panics if they refuse the default configuration.
+    /// Panics if the constructor refuses the default configuration.
     pub fn shape(&self) -> Connections {
         self.make(ServerConfig::default()).expect("the default configuration is honoured").connections()
     }
@@ -97,10 +97,10 @@ pub struct Deviations {
     pub bare_lf_ends_a_line: bool,
     /// A `Content-Length` together with `Transfer-Encoding: chunked` is ignored. The contract requires 400.
     pub chunked_overrides_length: bool,
-    /// The size of a chunk is not judged in advance: a chunk larger than any body is refused once too many of its
-    /// bytes have come, or at the body timeout. The contract requires 400 or 413 at once.
+    /// A chunk size is not checked in advance. A chunk larger than any body is refused once too many of its bytes have come,
+    /// or at the body timeout. The contract requires 400 or 413 at once.
     pub chunk_sizes_are_believed: bool,
-    /// A control byte in a chunk's extension is skipped with it, where the contract has 400.
+    /// A control byte in a chunk extension is skipped. The contract requires 400.
     pub chunk_extensions_hold_anything: bool,
     /// An unknown transfer coding is 400. The contract requires 501.
     pub unknown_coding_is_400: bool,

@@ -1,4 +1,4 @@
-//! What a client may do to its connection without harm to other clients.
+//! What a client may do to its connection without any effect on other clients.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) -> Outcome
     Outcome::Held
 }
 
-/// The connection of a client that half-closes within a request ends, with at most an error before that.
+/// If a client half-closes within a request, its connection ends. The server may send an error first.
 pub fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let body = request("POST", "/", "Content-Length: 10\r\n");
@@ -71,7 +71,7 @@ pub fn connections_without_a_request_do_not_affect_others(subject: &ServerSubjec
     Outcome::Held
 }
 
-/// Resets the connection: an answer is left unread in the socket when it is closed.
+/// Resets a connection: closes its socket while an answer is unread.
 fn reset(live: &Live, request: &[u8], rest: &[u8]) {
     let mut client = live.client();
     client.send(request).expect("the server takes the request");

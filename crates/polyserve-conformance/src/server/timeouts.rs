@@ -16,7 +16,7 @@ use crate::property::Outcome;
 const SHORT: Duration = Duration::from_millis(300);
 
 impl ServerSubject {
-    /// The client reads 408 and the end. A server that declares it closes without an answer.
+    /// Checks that the client reads a 408 and the end. A server with the deviation closes without an answer.
     #[track_caller]
     fn expect_timeout(&self, client: &mut Client) {
         if self.deviations.timeouts_close_silently {
@@ -38,8 +38,8 @@ impl ServerSubject {
     }
 }
 
-/// A head that is not complete in time is 408, and the connection ends, for the first request of a connection and for
-/// a later one.
+/// A head that is not complete in time is 408, and the connection ends. Tested with the first and with a later request of a
+/// connection.
 pub fn a_slow_head_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
     for bytes in [&b"G"[..], b"GET / HTTP/1.1", b"GET / HTTP/1.1\r\nHost: a\r\n"] {

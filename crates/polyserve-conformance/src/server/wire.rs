@@ -8,7 +8,7 @@ use super::live::Live;
 use super::subject::ServerSubject;
 use crate::client::{Client, Response, shown};
 
-/// `GET path`.
+/// The bytes of a `GET` of `path`.
 pub(super) fn get(path: &str) -> Vec<u8> {
     request("GET", path, "")
 }
@@ -25,7 +25,7 @@ pub(super) fn with_body(method: &str, path: &str, fields: &str, body: &[u8]) -> 
     bytes
 }
 
-/// `PUT path` with a body.
+/// The bytes of a `PUT` to `path` with a body.
 pub(super) fn put(path: &str, body: &str) -> Vec<u8> {
     with_body("PUT", path, "Content-Type: application/json\r\n", body.as_bytes())
 }
@@ -42,7 +42,7 @@ pub(super) fn chunked(method: &str, path: &str, body: &[u8], chunk: usize) -> Ve
     bytes
 }
 
-/// `length` bytes that show a lost, repeated or moved byte.
+/// A pattern of `length` bytes, in which a lost, repeated or moved byte is visible.
 pub(super) fn pattern(length: usize) -> Vec<u8> {
     // 251 is prime, so that no block of a power of two repeats.
     let cycle: Vec<u8> = (0..251_u8).map(|n| b' ' + n % 90).collect();
@@ -79,7 +79,7 @@ pub(super) fn check_problem(response: &Response) {
 }
 
 impl ServerSubject {
-    /// Checks the body of an error before the service is called.
+    /// Checks the body of an error that the server returns without calling the service.
     #[track_caller]
     pub(super) fn check_early_problem(&self, response: &Response) {
         if self.deviations.early_errors_are_empty {

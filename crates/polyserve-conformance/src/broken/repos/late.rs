@@ -108,7 +108,7 @@ impl FirstWakerOnly {
 
 bend_every_answer!(FirstWakerOnly);
 
-/// Starts no operation until the last answer was taken: an answer that is dropped blocks it for ever. Caught by
+/// Starts no operation until the last answer was taken. So a dropped answer blocks the repo for ever. Caught by
 /// `later_answers_survive_being_dropped`.
 #[derive(Debug, Default)]
 pub struct BusyUntilAnswered {

@@ -1,4 +1,4 @@
-//! Repos that give answers which are possible one by one, but not in any common order.
+//! Repos with answers that are possible one by one, but not in any common order.
 
 use std::collections::HashMap;
 use std::mem;
@@ -70,8 +70,8 @@ impl EntityRepo for Flicker {
     right!(get remove len);
 }
 
-/// Caches what gets have found, and drops it on a change. A get that read before the change caches the old value after
-/// it. Caught by `linearizable`.
+/// Caches the results of gets, and clears the cache on a change. A get that read before the change may cache the old value
+/// after it. Caught by `linearizable`.
 #[derive(Debug, Default)]
 pub struct StaleCache {
     right: Reference,

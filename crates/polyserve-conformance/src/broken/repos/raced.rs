@@ -213,7 +213,7 @@ impl EntityRepo for DoubleRemove {
     right!(get put len);
 }
 
-/// Removes an entity, and a moment later removes its id again. So an entity is lost that a put stored meanwhile. Caught by
+/// Removes an entity, and a moment later removes its id again. A put between the two removals is lost. Caught by
 /// `put_is_not_lost_to_a_racing_remove`.
 #[derive(Debug, Default)]
 pub struct LostToRemove {

@@ -85,7 +85,8 @@ impl Acceptor {
                     (rest, full) = (REST, false);
                     self.admit(stream);
                     if self.server.has(Flaw::ForgetsTheQueue) && !ending {
-                        // So slow that connections wait in the queue when a shutdown begins, on any machine.
+                        // The pause is long enough for connections to wait in the queue when a shutdown begins, on any
+                        // machine.
                         thread::sleep(10 * TICK);
                     }
                 }

@@ -28,7 +28,7 @@ pub(super) fn serve_connection(server: &ServerState, open: &OpenConnection) {
     }
 }
 
-/// Refuses a connection past the limit.
+/// Refuses a connection that exceeds the limit.
 pub(super) fn reject(server: &ServerState, open: &OpenConnection) {
     let mut connection = Connection::new(server, open);
     let refused = server.refused.fetch_add(1, Ordering::SeqCst);
@@ -50,7 +50,7 @@ struct Connection<'a> {
     open: &'a OpenConnection,
     input: Vec<u8>,
     output: Output<'a>,
-    /// Whether the request is a HEAD, as far as it is known.
+    /// Whether the request is a HEAD. False until the method is known.
     to_head: bool,
     served: u64,
     /// For a flaw: when the first body began.
@@ -168,7 +168,7 @@ impl Connection<'_> {
             self.output.hold_continue();
         }
         let (reply, body) = match early {
-            // The end of the body is not read, so nothing after it can be.
+            // The end of the body is not read, so later requests cannot be read either.
             Some(reply) if !here && self.has(Flaw::DrainsRefusedBodies) => {
                 self.output.answer(&reply, &[], head.is_head(), None);
                 self.rest_of_body(&mut reading, here)?;
@@ -241,8 +241,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Reads once. An idle connection may be closed for another one or by a shutdown, but not while there is something
-    /// to read.
+    /// Reads once. An idle connection may be closed by a shutdown or to make room, but not while there is something to read.
     fn fill(&mut self, deadline: Instant, idle: bool) -> Got {
         let mut buffer = [0; 16 * 1024];
         loop {

@@ -42,7 +42,7 @@ flaws! {
     AnswersHeadWithABody, caught by head_is_get_without_the_body;
     /// Answers a HEAD that it refuses with a body.
     RefusesHeadWithABody, caught by a_refused_head_gets_no_body;
-    /// Takes a body to be complete with the read that brought its head.
+    /// Expects the whole body in the same read as its head.
     NeedsAWholeRead, caught by a_request_may_be_split_anywhere;
     /// Writes once, and forgets what the kernel did not take.
     LosesBytesOnAShortWrite, caught by a_slow_reader_gets_a_large_answer_whole;
@@ -76,7 +76,7 @@ flaws! {
     ScoldsIdleConnections, caught by an_idle_connection_is_closed_silently;
     /// Waits for a deferred answer without a limit.
     WaitsForEver, caught by a_slow_answer_times_out;
-    /// Repeats the previous answer to a GET of the same target, every other time.
+    /// Answers every second GET of a target with the previous answer.
     AnswersFromMemory, caught by linearizable_over_http;
     /// Polls a deferred answer once, and ignores its wake.
     LosesWakes, caught by a_later_repo_answers_the_same;
@@ -146,17 +146,17 @@ flaws! {
     ForgetsTheQueue, caught by a_request_in_the_queue_is_served_by_the_drain;
     /// Serves one connection after the other.
     ServesOneAtATime, caught by a_pipelining_client_leaves_room_at_a_full_queue;
-    /// Serves no other connection while a request has started on one.
+    /// Serves no other connection while one connection has a request in progress.
     FinishesItsInputFirst, caught by pipelined_deferred_answers_leave_room;
     /// Serves one connection after the other, and starts its timeouts again with every byte.
     DripsHoldTheServer, caught by a_dripping_head_leaves_room;
-    /// Judges a timeout before it reads what has arrived.
+    /// Checks a timeout before it reads what has arrived.
     JudgesTimeoutsFirst, caught by a_stopped_process_loses_no_request;
     /// Times all bodies of a connection from the start of the first one.
     TimesAllBodiesTogether, caught by a_body_timeout_begins_with_its_body;
     /// Lets a panic payload that panics when it is dropped end the connection.
     LetsPayloadsPanic, caught by a_panic_payload_that_panics_is_a_500;
-    /// Answers no more than 256 refused connections.
+    /// Answers at most 256 refused connections.
     AnswersFewRefusals, caught by every_refused_connection_reads_a_503;
     /// Closes its listener if it has no descriptor for a connection when the shutdown begins.
     DropsTheQueueWithoutDescriptors, caught by the_drain_serves_what_waited_for_descriptors;
@@ -166,7 +166,7 @@ flaws! {
     TakesBareLfAfterChunks, caught by the_end_of_a_chunked_body_is_strict;
     /// Takes any visible bytes for a target.
     TakesAnyTarget, caught by a_target_holds_only_uri_bytes;
-    /// Refuses a method without end as a target that is too long.
+    /// Refuses an endless method as a target that is too long.
     TakesLongMethodsForTargets, caught by a_long_method_is_not_implemented;
     /// Takes any configuration.
     TakesAnyConfig, caught by a_wrong_limit_is_refused_by_name;

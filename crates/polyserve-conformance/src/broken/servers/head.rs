@@ -1,4 +1,4 @@
-//! Heads of requests. Each read parses the head again from its start: slow, short, and independent of the codec.
+//! Heads of requests. Each read parses the head again from its start. This is slow, but short and independent of the codec.
 
 use polyserve_core::service::{Header, Method, Status, Version};
 use polyserve_core::{Head, Headers, ServerConfig};
@@ -120,7 +120,7 @@ fn too_long<T>(input: &[u8], lines: &[&[u8]], flaw: Option<Flaw>) -> Result<T, R
 /// Longer than any known method.
 const LONG_METHOD: usize = 16;
 
-/// Returns the end of the line that begins at `from`, with its line end. Refuses a byte that no line may hold at once.
+/// Returns the end of the line that begins at `from`, after its line end. Refuses a byte that is invalid in a line at once.
 fn line(input: &[u8], from: usize, first: bool, flaw: Option<Flaw>) -> Result<Option<usize>, Refusal> {
     for (at, &byte) in input.iter().enumerate().skip(from) {
         let after_cr = at > from && input[at - 1] == b'\r';

@@ -22,9 +22,9 @@ pub(super) struct ServerState {
     pub(super) service: Arc<dyn Service>,
     pub(super) shutdown: Shutdown,
     pub(super) answered: AtomicU64,
-    /// Unfinished work is cut.
+    /// Set when unfinished work is to be cut.
     pub(super) over: AtomicBool,
-    /// For a flaw: no connection is accepted any more.
+    /// For a flaw: set when no further connection is accepted.
     pub(super) stopped: AtomicBool,
     /// For a flaw: the number of refused connections.
     pub(super) refused: AtomicU64,

@@ -4,8 +4,8 @@ use polyserve_core::{Put, Removed};
 
 use super::{Action, CheckVerdict, Draws, History, Operation, ReadValue, cases, check};
 
-/// Whether there is an order, by trying all. An operation that is `sure` takes effect. Another one may be left out.
-/// The answer of a `weak` operation is ignored.
+/// Returns whether the operations have an order. Tries every order. An operation that is `sure` takes effect. Other
+/// operations may be left out. The answer of a `weak` operation is ignored.
 fn has_order(operations: &[Operation], weak: &[bool]) -> bool {
     fn go_on(operations: &[Operation], weak: &[bool], taken: u32, state: Option<u64>) -> bool {
         let is_sure = |i: usize| !weak[i] && !operations[i].is_unknown();

@@ -10,7 +10,7 @@ use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed
 use crate::history::record::record_within;
 use crate::history::{Recording, Script, Watch};
 
-/// A repo that gets its answers from a function.
+/// A repo that returns the answers of a function.
 struct Mute<F>(F);
 
 impl<F> fmt::Debug for Mute<F> {
