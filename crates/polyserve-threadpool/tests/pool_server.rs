@@ -94,7 +94,8 @@ fn a_pool_that_waits_is_refused() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 }
 
-/// Of more than a thousand refused clients in a second, the rest were reset without an answer.
+/// If more than a thousand clients were refused in a second, the clients after the first thousand were reset without an
+/// answer.
 #[test]
 fn a_crowd_beyond_the_limit_is_told_so() {
     let limits = ServerConfig::default().with(|config| config.max_connections = 4);

@@ -13,7 +13,7 @@ use super::space_waiters::SpaceWaiters;
 use super::stats::PoolCounters;
 use super::workers::Workers;
 
-/// What every pool has, whatever its queue.
+/// The parts of a pool that do not depend on its queue.
 pub(super) struct PoolShared {
     pub(super) config: PoolConfig,
     pub(super) counters: PoolCounters,

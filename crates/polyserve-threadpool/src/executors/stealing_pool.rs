@@ -135,7 +135,7 @@ impl StealingInner {
             if let Some(queued) = self.next(worker, &local, &mut turn) {
                 if searching {
                     (searching, yields) = (false, 0);
-                    // More than one: this worker's job is not counted as taken yet.
+                    // This worker's job is not counted as taken yet, so more than one must be waiting.
                     if self.sleep.found() && self.waiting() > 1 {
                         self.sleep.wake_one();
                     }

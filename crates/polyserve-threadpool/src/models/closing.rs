@@ -38,7 +38,7 @@ for_pools!(
     Some(Fault::Notice)
 );
 
-/// The same with two submitters and space for one job. A job that is handed back is complete.
+/// A close against two submitters, with space for one job. A job that is handed back is complete.
 fn a_full_queue<P: Pool>() {
     let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| c.queue = Queue::Bounded(1))));
     let ran = Ran::default();

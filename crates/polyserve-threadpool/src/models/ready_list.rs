@@ -144,7 +144,7 @@ impl ModelServer {
         }
     }
 
-    /// As `Wakeups::wake_supervisor`.
+    /// Does the same as `Wakeups::wake_supervisor`.
     fn alert(&self) {
         let polls = self.alert.change(|alert| {
             alert.alerted = true;

@@ -18,10 +18,10 @@ struct ModelConnection {
     state: SlotState,
     /// Bytes that have arrived. Read by an exchange too: the system has a lock around a socket.
     socket: AtomicUsize,
-    /// Bytes that were read, and the number of turns. Relaxed: the state has to order them.
+    /// The number of bytes read, and the number of turns. Their accesses are relaxed: the slot state must order them.
     read: AtomicUsize,
     turns: AtomicUsize,
-    /// Types of std: they add no step to the model.
+    /// Types of std, which add no step to the model.
     runs: AtomicBool,
     true_turns: std::sync::atomic::AtomicUsize,
 }
@@ -61,8 +61,8 @@ impl ModelConnection {
         assert_eq!((self.read.load(Ordering::Relaxed), self.state.get()), (read, state));
     }
 
-    /// A turn, as `run` and `settle` of `PoolServerState`. `rest` stands for what the session wants. After `turn` events in
-    /// a row the connection is queued again. Returns whether it is.
+    /// Models a turn, as `run` and `settle` of `PoolServerState` do it. `rest` is the state that the session asks for. After
+    /// `turn` events in a row the connection is queued again. Returns whether it was queued.
     fn run(&self, rest: u8, turn: usize) -> bool {
         if !self.state.advance(QUEUED, RUNNING) {
             return false;

@@ -371,8 +371,8 @@ impl<'a> SequentialSocket<'a> {
         Self { stream, worker, is_new: true, is_silent: false, fills_queue: true, others_wait: Cell::new(None) }
     }
 
-    /// Waits until the socket is ready, one of `others` is, the shutdown begins, or `deadline` has passed. `draining`: the
-    /// shutdown has begun, and need not be waited for.
+    /// Waits until the socket is ready, one of `others` is ready, the shutdown begins, or `deadline` has passed. If
+    /// `draining`, the shutdown has begun already and is not waited for.
     fn wait(&self, flags: PollFlags, others: Others, draining: bool, deadline: Instant) -> io::Result<Ready> {
         let wake = (!draining).then(|| self.worker.wake.as_fd());
         let guard = (others != Others::None).then(|| lock(&self.worker.shared.listener));

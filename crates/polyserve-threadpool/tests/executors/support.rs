@@ -37,7 +37,7 @@ impl Pool for StealingPool {
     }
 }
 
-/// One of each.
+/// Creates one pool of each kind.
 pub(super) fn pools(config: &PoolConfig) -> [Arc<dyn Pool>; 3] {
     [
         Arc::new(MpscPool::new(config.clone()).unwrap()),

@@ -56,7 +56,7 @@ pub(super) enum Leader {
     AwaitingFirstByte,
 }
 
-/// What the threads know about the leader and about new connections.
+/// The shared status of the leader and of new connections.
 pub(super) struct LeaderStatus {
     /// A [`Leader`], as a number.
     leader: AtomicU8,

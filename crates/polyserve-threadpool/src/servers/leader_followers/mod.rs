@@ -330,8 +330,8 @@ mod tests {
         }
     }
 
-    /// A supervisor that checked every 5 ms for ever kept an idle machine awake. A supervisor that sleeps must be woken by
-    /// the next connection, because its leader may be held up, and by a shutdown.
+    /// A supervisor that checked every 5 ms kept an idle machine awake. So the supervisor sleeps. A shutdown must wake it,
+    /// and so must the next connection, because the leader may be blocked.
     #[test]
     fn the_supervisor_sleeps_when_idle_and_is_woken() {
         let (shared, addr, supervisor) = run(Arc::new(Meeting(Barrier::new(2))));

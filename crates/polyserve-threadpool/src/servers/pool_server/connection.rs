@@ -26,7 +26,7 @@ const REQUESTS: u64 = 16;
 /// A turn ends after this many reads that filled the buffer.
 pub(super) const FULL_READS: usize = 2;
 
-/// A connection, as its owner has it.
+/// The part of a connection that only its owner uses.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: Arc<TcpStream>,
@@ -43,7 +43,7 @@ pub(super) struct Connection {
     requests: u64,
 }
 
-/// What is to become of a connection after a turn.
+/// What happens to a connection after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// It waits for bytes, or to be written to.
@@ -176,9 +176,8 @@ impl Connection {
         }
     }
 
-    /// Sets the deadline of the wait that the connection is in, and returns whether it has passed at `now`. The deadline is
-    /// kept for as long as the wait is the same. The time since `queued_at`, when the connection began to wait for a worker,
-    /// counts towards the timeout of its head.
+    /// Updates the deadline of the connection's present wait, and returns whether it has passed at `now`. The deadline stays
+    /// the same during one wait. The time in the queue, since `queued_at`, counts towards the timeout of a head.
     pub(super) fn update_deadline(&mut self, now: u64, queued_at: u64, config: &ServerConfig) -> bool {
         let ((request, phase), writing) = (self.session.stage(), self.is_writing());
         if self.wait.replace((request, phase, writing)) != Some((request, phase, writing)) {
@@ -240,7 +239,7 @@ impl Connection {
     fn flush(&mut self, last: bool, buffers: &mut ThreadBuffers) -> Flushed {
         let (stream, session) = (&*self.stream, &mut self.session);
         if !buffers.scratch.out().is_empty() {
-            // Behind what is still unsent, if there is any.
+            // If earlier output is still unsent, the new output is appended to it.
             let sent = if session.unsent().is_empty() { write(stream, buffers.scratch.out(), last) } else { Ok(0) };
             session.written(*sent.as_ref().unwrap_or(&0), &mut buffers.scratch);
             if sent.is_err() {

@@ -58,14 +58,14 @@ pub(super) enum Next {
 /// What the supervisor does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SupervisorAction {
-    /// Poll: no worker does.
+    /// Poll, because no worker polls.
     Poll {
         /// Whether to poll for at most [`WATCH`], because the executor has dropped a job.
         check_again: bool,
     },
-    /// Sleep for at most [`WATCH`]: workers serve connections.
+    /// Sleep for at most [`WATCH`], because workers serve connections.
     Watch,
-    /// Sleep until the next deadline: a worker waits for events.
+    /// Sleep until the next deadline, because a worker waits for events.
     Sleep,
 }
 

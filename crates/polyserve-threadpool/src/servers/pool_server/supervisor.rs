@@ -30,8 +30,8 @@ use super::worker::{Poller, PoolServerState};
 /// about to take it.
 const QUEUE_SLACK: u64 = 100;
 
-/// If the supervisor wakes this much later than planned, the process was stopped. Workers then read what has arrived before a
-/// timeout is judged.
+/// If the supervisor wakes this much later than planned, the process was stopped. Workers then read what has arrived before
+/// timeouts are checked.
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct Supervisor {
@@ -42,7 +42,7 @@ pub(super) struct Supervisor {
     last_sweep: Instant,
     /// The time of the last check whether workers make progress, and the number of their steps then.
     last_check: (Instant, u64),
-    /// The end of its last sleep, as planned.
+    /// The planned end of the last sleep.
     wake_at: Option<Instant>,
     /// Connections that the drain has accepted.
     drained: usize,
@@ -108,7 +108,7 @@ impl Supervisor {
     /// Returns how long the supervisor may sleep: until the earliest deadline, and at most for `limit`.
     fn timeout(&self, now: Instant, limit: Option<Duration>) -> Option<Duration> {
         let sweep = self.shared.clock.earliest().map(|earliest| earliest.max(self.last_sweep + self.tick));
-        // A deadline is late in the millisecond after it.
+        // A deadline counts as passed only in the millisecond after it.
         let sweep = sweep.map(|sweep| sweep.saturating_duration_since(now) + Duration::from_millis(1));
         sweep.into_iter().chain(limit).min()
     }
@@ -228,7 +228,7 @@ fn time_out_parked(shared: &PoolServerState, slot: &Slot, open: &mut Connection)
     with_buffers(|buffers| open.time_out(&shared.server, buffers))
 }
 
-/// No worker has taken the connection in time.
+/// Ends a connection that no worker has taken from the queue in time.
 fn time_out_queued(shared: &PoolServerState, id: usize, slot: &Slot, open: &mut Connection) -> Outcome {
     shared.ready.remove(id);
     if !is_late(shared, slot) {

@@ -2,8 +2,8 @@
 //!
 //! Times are milliseconds since the server's start, so that a slot can store them in an atomic number.
 //!
-//! Invariant: no deadline of a connection that waits is earlier than [`Clock::earliest`], but for a moment in which the
-//! supervisor is being woken. Cost: a load for each wait, a look at the clock for each turn.
+//! Invariant: no deadline of a connection that waits is earlier than [`Clock::earliest`], except while the supervisor is
+//! being woken. Cost: a load for each wait, and one reading of the clock for each turn.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
