@@ -63,7 +63,7 @@ pub enum Connections {
     Multiplexed,
     /// A connection holds a thread while it is open. An idle one is closed if another waits for a thread.
     OnePerThread,
-    /// One connection is served at a time. If it is idle, it is closed if another waits.
+    /// One connection is served at a time. An idle connection is closed if another one waits.
     One,
 }
 

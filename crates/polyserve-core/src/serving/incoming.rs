@@ -133,8 +133,8 @@ impl Incoming {
         self.lingering.finish(&self.server);
     }
 
-    /// Waits for a connection, the shutdown, or the next sweep; during a backoff, for no connection. Returns whether `other`
-    /// is readable or `deadline` has passed.
+    /// Waits for a connection, the shutdown, or the next sweep. During a backoff it does not wait for a connection. Returns
+    /// whether `other` is readable or `deadline` has passed.
     fn wait(&mut self, other: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> bool {
         let listener = self.listener.as_ref().filter(|_| self.backoff.is_none()).map(AsFd::as_fd);
         let sockets = other.into_iter().chain([self.wake.as_fd()]).chain(listener).map(|fd| (fd, PollFlags::IN));

@@ -285,7 +285,7 @@ impl OpenConnections {
     /// Notes that a connection waits for its next request. It may be evicted at once.
     pub fn set_idle(&self, connection: &Arc<OpenConnection>) {
         let since = self.now();
-        // One that is idle stays so since the same time; one that was evicted stays evicted.
+        // A connection that is idle already keeps its time. A connection that was evicted stays evicted.
         if connection.state.compare_exchange(BUSY, since, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
         }
@@ -449,8 +449,8 @@ impl OpenConnections {
         }
     }
 
-    /// Queues the connections that have been idle for longest. If they are all that are idle, others report themselves from
-    /// now on.
+    /// Queues the connections that have been idle for longest. If no other connection is idle, connections that become idle
+    /// later are tracked.
     fn search(&self, state: &mut ConnectionSets) {
         self.tracks.store(true, Ordering::SeqCst);
         let since = |connection: &Arc<OpenConnection>| connection.state.load(Ordering::SeqCst);
@@ -465,7 +465,8 @@ impl OpenConnections {
         state.idle = idle.into_iter().map(|(since, connection)| (since, Arc::downgrade(connection))).collect();
     }
 
-    /// Queues a connection that has become idle. If evictions are rare, so that the queue only grows, tracking ends.
+    /// Queues a connection that has become idle. If evictions are rare, the queue only grows. When it is too long, tracking
+    /// ends.
     fn track(&self, state: &mut ConnectionSets, since: u64, connection: &Arc<OpenConnection>) {
         if state.idle.len() > SEARCH + 2 * state.open.len() {
             state.idle = VecDeque::new();

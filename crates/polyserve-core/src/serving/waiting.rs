@@ -40,7 +40,7 @@ fn timespec(timeout: Duration) -> Timespec {
 mod tests {
     use super::*;
 
-    /// A look at sockets without waiting took a millisecond, for each answer of the sequential server.
+    /// A poll that should not have waited took a millisecond, for each answer of the sequential server.
     #[test]
     fn a_deadline_that_has_passed_is_a_timeout_of_zero() {
         let passed = Instant::now().saturating_duration_since(Instant::now() + Duration::from_secs(1));

@@ -73,7 +73,7 @@ impl<'e> Wire<'e> {
         self.settle()
     }
 
-    /// Whether the server has closed the connection, or will when all is written.
+    /// Whether the server has closed the connection, or will close it once all output is written.
     pub(crate) fn is_closed(&self) -> bool {
         matches!(self.want, Want::Close { .. })
     }

@@ -24,7 +24,7 @@ fn pipelined_answers_leave_together() {
     assert_eq!(scratch.out(), ok(&echo_text("GET", "/1", "")).repeat(3).as_bytes());
 }
 
-/// The kernel accepts the output in three parts, split at every two offsets.
+/// The kernel accepts the output in three parts. Tested with many pairs of offsets.
 #[test]
 fn a_short_write_loses_nothing_and_repeats_nothing() {
     let env = env();

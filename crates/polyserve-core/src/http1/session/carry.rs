@@ -6,7 +6,7 @@
 #[derive(Debug, Default)]
 pub(super) struct Carry {
     bytes: Vec<u8>,
-    /// Number of bytes at the front that are used up; less than half of `bytes`, or all are used and there are none.
+    /// Number of used bytes at the front. It is less than half of the length of `bytes`, or both are zero.
     used: usize,
 }
 
