@@ -68,8 +68,8 @@ fn empty_lines_are_no_request() {
     }
 }
 
-/// hyper took what follows a malformed end of a chunked body as trailers: the next request was swallowed. It also accepted
-/// control bytes in chunk extensions and white space after a chunk's size.
+/// hyper read the bytes after a malformed chunked body as trailers, so the next request was lost. It also accepted control
+/// bytes in chunk extensions and white space after a chunk's size.
 #[test]
 fn a_malformed_chunked_body_is_refused_and_ends_the_connection() {
     let running = serve(|_| ());

@@ -1,8 +1,8 @@
 //! The parts of an executor that do not depend on its runtime: running a job, and closing.
 //!
-//! A closed executor is *drained* if no job waits, and all running jobs are closing it. The backend is stopped by the
-//! first thread that finds the executor drained: a thread in `close`, or the thread of the last job. If a deadline passes
-//! first, the backend is stopped then. Each close waits until the threads have reported their end.
+//! A closed executor is *drained* if no job waits and every running job is itself in a call of `close`. The backend is
+//! stopped by the first thread that finds the executor drained: a thread in `close`, or the thread of the last job. If a
+//! deadline passes first, the backend is stopped then. Each close waits until the threads have reported their end.
 //!
 //! Invariant: the backend is not stopped while a job waits that must run.
 

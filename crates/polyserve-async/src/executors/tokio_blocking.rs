@@ -47,7 +47,8 @@ impl TokioBlocking {
 impl Backend for BlockingBackend {
     #[inline]
     fn spawn(&self, task: Task<Self>) -> bool {
-        // tokio panics if it has no thread and the system cannot start one. To a submitter the queue is full.
+        // tokio panics if it has no thread and the system cannot start one. For the submitter this is the same as a full
+        // queue.
         catch_unwind(AssertUnwindSafe(|| drop(self.0.handle.spawn_blocking(move || task.run())))).is_ok()
     }
 

@@ -231,7 +231,8 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
     }
 
-    /// Decides how the connection is closed after hyper is done with it. Replaces an error that hyper has answered.
+    /// Decides how the connection is closed after hyper is done with it. If hyper has answered an error itself, replaces
+    /// that answer.
     fn finish(&mut self, result: hyper::Result<()>) {
         let left = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
         let mut state = self.state.state();
