@@ -157,8 +157,8 @@ fn segment_of(index: usize) -> (usize, usize) {
     (segment, index - (1 << segment >> 1))
 }
 
-/// Returns the bucket of a hash if `buckets` are in use. It is given by the low bits of the hash, as many as
-/// distinguish the buckets. If that bucket is not in use yet, it is given by one bit less.
+/// Returns the bucket of a hash if `buckets` are in use. The lowest bits of the hash choose the bucket. If the chosen bucket
+/// is not in use yet, one bit less chooses it.
 fn bucket_of(hash: u64, buckets: usize) -> usize {
     let mask = buckets.next_power_of_two() - 1;
     let index = hash as usize & mask;

@@ -149,7 +149,7 @@ fn ids_that_meet_under_a_known_secret_do_not_under_another() {
     }
 }
 
-/// The worst case of a linear hash, for which the mix is there.
+/// Progressions are the worst case of a linear hash. The mix prevents their long chains.
 #[test]
 fn no_progression_makes_a_chain() {
     let mut random = Random(4);

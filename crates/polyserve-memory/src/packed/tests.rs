@@ -98,7 +98,7 @@ fn a_slab_that_was_large_shrinks() {
         assert!(room <= KEPT.max(8 * left as usize + 8), "room for {room} pages, and {left} are there");
     }
     tried.check();
-    // The last page stays to the end, so there is nothing behind it that could be freed.
+    // In this order the last page stays until the end, so the room of the pages before it cannot be freed earlier.
     fill(&mut tried);
     for id in 0..IDS {
         tried.remove(id);

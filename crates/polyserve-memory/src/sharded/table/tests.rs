@@ -10,7 +10,7 @@ fn hash(id: i64) -> u64 {
 }
 
 impl Table {
-    /// That the invariants hold, of a table with these hashes, but for counts that are not kept any more.
+    /// Checks the invariants of a table with these hashes. Does not check counts that have reached their maximum.
     fn check(&self, hash_of: impl Fn(i64) -> u64) {
         let mut sent_on = vec![0; self.buckets.len()];
         let mut len = 0;
