@@ -172,7 +172,7 @@ enum Bodies<'a> {
     Empty,
     /// Any body: the answer is not known yet.
     Any,
-    /// The rows of the key with this number, from the row with this number on.
+    /// The rows of a key: the number of the key, and the number of the first allowed row.
     Rows(&'a Rows, u32, u32),
     List(&'a [Vec<u8>]),
 }

@@ -92,7 +92,7 @@ pub struct Parts {
     /// the request.
     #[serde(serialize_with = "quantiles")]
     pub connect: Histogram<u64>,
-    /// From there until the last byte of the answer is read.
+    /// From that moment until the last byte of the answer is read.
     #[serde(serialize_with = "quantiles")]
     pub processing: Histogram<u64>,
 }
@@ -170,7 +170,7 @@ impl Report {
 }
 
 impl fmt::Debug for Report {
-    /// Shows the JSON: a histogram's own form is thousands of counts.
+    /// Writes the report as JSON. The derived form would contain thousands of counts for each histogram.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }

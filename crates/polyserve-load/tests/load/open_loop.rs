@@ -11,8 +11,9 @@ use super::{report, requests};
 
 /// A server answers its first request only after the others are due. The latencies of the others include that wait.
 ///
-/// Request k is due k/1000 s after the start and the first is held for at least 100 ms, so at least the first 51
-/// requests were due 50 ms before the only connection was free. A client that counted from the send would show one.
+/// Request k is due k/1000 s after the start and the first is held for at least 100 ms. So at least the first 51 requests
+/// were due 50 ms before the only connection was free. A client that measured from the send would show only one of them as
+/// slow.
 #[test]
 fn a_stop_shows_in_the_latency_of_all_that_were_due() {
     const HELD: Duration = Duration::from_millis(100);
