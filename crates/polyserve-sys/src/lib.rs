@@ -138,7 +138,8 @@ mod tests {
         assert!(is_readable_within(&receiving, &PATIENCE));
     }
 
-    /// Otherwise an edge-triggered poller, such as tokio, would miss bytes that arrived before the mark was lowered.
+    /// If enough bytes have arrived before the mark is lowered, lowering it must be an edge. Otherwise an edge-triggered
+    /// poller, such as tokio, would miss these bytes.
     #[test]
     fn a_lowered_mark_is_an_edge_where_enough_is_there() {
         let (sending, receiving) = pair();
