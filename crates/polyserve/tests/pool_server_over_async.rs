@@ -14,7 +14,7 @@ server_conformance!(pool_server_over_tokio_blocking, pool(over_tokio_blocking));
 server_conformance!(pool_server_over_smol_tasks, pool(over_smol_tasks));
 server_conformance!(pool_server_over_futures_tasks, pool(over_futures_tasks));
 
-/// Deferred answers block a worker.
+/// Declares that deferred answers block a worker.
 fn pool(make: fn(ServerConfig) -> Result<PoolServer, ConfigError>) -> ServerSubject {
     ServerSubject::new(make).deviating(|declared| declared.later_answers_hold_a_worker = true)
 }
