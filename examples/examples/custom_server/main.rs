@@ -1,5 +1,5 @@
-//! A server of your own, in a program of your own: a thread for each connection. Without arguments, the conformance kit
-//! checks it, its drains, timeouts and limits included:
+//! A custom server in its own program: a thread for each connection. Without arguments, the conformance kit checks the
+//! server, including its drains, timeouts and limits:
 //!
 //! ```sh
 //! cargo run --release --example custom_server
@@ -33,7 +33,7 @@ struct PerThread {
 }
 
 impl PerThread {
-    /// A server within the limits of `config`. A server refuses here what it cannot honour.
+    /// Creates a server with the limits of `config`. Refuses settings that it cannot honour.
     fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         config.refuse_queue("this server")?;
@@ -67,8 +67,8 @@ impl Server for PerThread {
     }
 }
 
-/// A run, as its main thread has it. That thread serves nothing, so that it can end the run even if every other thread is
-/// stuck in the service.
+/// The state of a run on its main thread. The main thread serves nothing, so it can end the run even if every other thread
+/// is stuck in the service.
 struct Run {
     server: Arc<ServerState>,
     connections: Arc<OpenConnections>,
@@ -95,7 +95,7 @@ impl Run {
 
     /// Starts the thread of a connection.
     fn start(&mut self, stream: TcpStream) {
-        /// A new connection is not evicted for this long, because its first request is on its way as a rule.
+        /// A new connection is not evicted for this long, because its first request usually follows.
         const GRACE: Duration = Duration::from_millis(100);
         let connection = match self.connections.enter(stream) {
             Ok(connection) => connection,
@@ -121,7 +121,7 @@ fn main() -> anyhow::Result<ExitCode> {
     if std::env::args_os().len() > 1 {
         return Ok(polyserve_lab::main(catalog()));
     }
-    // Some properties let a service panic on purpose. The report has what a property that fails has seen.
+    // Some properties make a service panic on purpose, so panics are not printed. The report describes the failures.
     std::panic::set_hook(Box::new(|_| {}));
     let report = property::check("per_thread", &ServerSubject::new(PerThread::new), server::PROPERTIES);
     drop(std::panic::take_hook());
