@@ -83,7 +83,7 @@ fn bench_get(c: &mut Criterion, id: BenchmarkId, length: usize, mut get: impl Fn
     });
 }
 
-/// The signature of [`EntityRepo::get`], over any lock's map.
+/// Shows an entity as [`EntityRepo::get`] does, for a map behind any lock.
 fn visit(found: Option<&Entity>, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
     Answer::Now(Ok(match found {
         None => Lookup::Absent,
