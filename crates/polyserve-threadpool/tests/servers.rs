@@ -19,7 +19,7 @@ server_conformance!(pool_server_over_mpsc_pool, pool(over_mpsc_pool));
 server_conformance!(pool_server_over_crossbeam_pool, pool(over_crossbeam_pool));
 server_conformance!(pool_server_over_stealing_pool, pool(over_stealing_pool));
 
-/// A worker waits for answers that come later.
+/// Declares that deferred answers block a worker.
 fn pool(make: fn(ServerConfig) -> Result<PoolServer, ConfigError>) -> ServerSubject {
     ServerSubject::new(make).deviating(|declared| declared.later_answers_hold_a_worker = true)
 }

@@ -5,8 +5,8 @@
 //! `ci/models.sh` runs the models. "Model checking" in docs/DESIGN.md says what they show.
 //!
 //! shuttle runs each scenario for each pool. loom runs the pools around a channel, with one worker: it then reaches all
-//! orders with a few preemptions. loom does not run `StealingPool`: that pool's argument needs sequentially consistent
-//! loads, which loom treats as weaker, so it finds orders that cannot occur.
+//! orders with a few preemptions. loom does not run `StealingPool`. This pool relies on sequentially consistent loads, which
+//! loom treats as weaker, so loom finds orders that cannot occur.
 
 mod closing;
 #[cfg(polyserve_loom)]

@@ -144,7 +144,7 @@ impl ModelServer {
         }
     }
 
-    /// Does the same as `Wakeups::wake_supervisor`.
+    /// Models `Wakeups::wake_supervisor`.
     fn alert(&self) {
         let polls = self.alert.change(|alert| {
             alert.alerted = true;
@@ -168,7 +168,7 @@ impl ModelServer {
         }
     }
 
-    /// As `PoolServerState::work`.
+    /// Models `PoolServerState::work`.
     fn work(&self) {
         let (mut next, mut actions) = self.ready.begin(self.pace);
         loop {

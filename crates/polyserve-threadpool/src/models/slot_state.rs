@@ -121,7 +121,7 @@ fn what_comes_as_it_lingers_is_thrown_away() {
                 Event::Ready => panic!("nothing parks it"),
                 Event::Nothing => {}
                 Event::Discard => {
-                    // As `PoolServerState::take`.
+                    // Models `PoolServerState::take`.
                     assert!(connection.state.advance(LINGERING, RUNNING));
                     connection.serve();
                     assert!(connection.state.advance(RUNNING, LINGERING));

@@ -41,7 +41,7 @@ use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerCon
 /// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service.
 const STACK: usize = 128 * 1024;
 
-/// A new connection cannot be evicted for this long, because its first request is on its way as a rule.
+/// A new connection cannot be evicted for this long, because its first request usually follows.
 const FIRST_BYTE_GRACE: Duration = Duration::from_millis(100);
 
 /// The server that starts a thread for each connection.

@@ -143,7 +143,7 @@ pub(crate) mod deque {
     pub(crate) use crossbeam_deque::Steal;
     use polyserve_core::sync::{Mutex, lock};
 
-    /// The most items that one theft moves.
+    /// The max number of items that one theft moves.
     const BATCH: usize = 32;
 
     struct Items<T> {

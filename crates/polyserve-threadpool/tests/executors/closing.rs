@@ -35,7 +35,7 @@ fn a_pool_that_cannot_have_its_threads_is_refused_whole() {
             let before = threads();
             let status = std::fs::read_to_string("/proc/self/status").unwrap();
             let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.strip_suffix(" kB")).unwrap();
-            // Address space for some of the stacks only.
+            // Limits the address space, so that only some of the stacks fit.
             let most = size.trim().parse::<u64>().unwrap() * 1024 + (64 << 20);
             let maximum = getrlimit(Resource::As).maximum;
             setrlimit(Resource::As, Rlimit { current: Some(most), maximum }).unwrap();

@@ -1,7 +1,7 @@
 //! One connection on its thread: blocking reads and writes, with the timeouts of the socket.
 //!
-//! Before the thread waits in `recv` or `send`, it gives the leader role away, except for the first byte of a new
-//! connection. Cost: a `recv` and a `send` for each request, and a few stores.
+//! Before the thread waits in `recv` or `send`, it passes on the leader role. It keeps the role while it waits for the first
+//! byte of a new connection. Cost: a `recv` and a `send` for each request, and a few stores.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -41,7 +41,7 @@ pub(super) trait LeaderRole {
     /// Whether this thread is the leader.
     fn leads(&self) -> bool;
 
-    /// Makes another thread the leader if this thread is. Called before this thread waits for its connection.
+    /// If this thread is the leader, makes another thread the leader. Called before this thread waits for its connection.
     fn step_back(&self);
 }
 
@@ -97,7 +97,7 @@ pub(super) struct BlockingIo<'a> {
     stream: &'a TcpStream,
     /// The thread has not waited for the connection yet.
     is_new: bool,
-    /// The timeouts that are set on the socket. One is set again only to change it.
+    /// The timeouts that are set on the socket. A timeout is set again only if it changes.
     read_timeout: Option<Duration>,
     write_timeout: Option<Duration>,
 }

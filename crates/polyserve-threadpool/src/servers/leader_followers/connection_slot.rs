@@ -35,7 +35,7 @@ impl IdleClock {
         as_millis(self.start.elapsed())
     }
 
-    /// Not to be called during a search.
+    /// Returns whether a search may find a connection. Must not be called during a search.
     fn can_evict(&self) -> bool {
         let none_before = self.none_before.load(Ordering::SeqCst);
         none_before == 0 || self.now() >= none_before

@@ -232,7 +232,7 @@ impl LeaderSupervisor {
     fn drain(self) -> Drain {
         let shared = &self.shared;
         shared.asleep.store(true, Ordering::SeqCst); // each thread that ends wakes the supervisor
-        // The shutdown has woken the leader, and no thread serves with this lock. So the lock is free soon.
+        // The shutdown has woken the leader, and no thread holds this lock while it serves. So the lock is free soon.
         let listener = write(&shared.listener).take();
         for (_, thread_slot) in lock(&shared.table).threads.values() {
             thread_slot.connection.close_if_idle();

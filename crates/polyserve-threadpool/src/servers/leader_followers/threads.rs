@@ -234,7 +234,7 @@ impl RunState {
     fn evict(&self) -> bool {
         let table = lock(&self.table);
         let slots = || table.threads.values().map(|(_, thread_slot)| &thread_slot.connection);
-        // The caller holds the lock, so only one thread searches at a time.
+        // The lock is held, so only one thread searches at a time.
         evict_longest_idle(&self.clock, slots, self.server.config.head_timeout)
     }
 

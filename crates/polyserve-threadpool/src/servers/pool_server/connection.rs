@@ -267,7 +267,7 @@ enum Flushed {
     Broken,
 }
 
-/// One write. Returns 0 if the socket takes nothing for now.
+/// Writes once. Returns 0 if the socket takes nothing for now.
 fn write(stream: &TcpStream, bytes: &[u8], last: bool) -> io::Result<usize> {
     loop {
         match rustix::net::send(stream, bytes, net::send_flags(last)) {

@@ -60,7 +60,7 @@ impl Wakeups {
         }
     }
 
-    /// Calls `poll`, for the supervisor, with `timeout`, or with zero if the supervisor was woken since its last wait.
+    /// Calls `poll` for the supervisor, with `timeout`. The timeout is zero if the supervisor was woken since its last wait.
     pub(super) fn poll_as_supervisor(&self, timeout: Option<Duration>, poll: impl FnOnce(Option<Duration>)) {
         self.supervisor_polls.store(true, Ordering::SeqCst);
         let is_woken = self.is_woken.swap(false, Ordering::SeqCst);

@@ -67,7 +67,7 @@ pub(super) struct Poller {
     poll: Poll,
     events: Events,
     pub(super) acceptor: Acceptor,
-    /// What the last poll has brought.
+    /// The connections that the last poll reported.
     pub(super) batch: Vec<Entry>,
 }
 
