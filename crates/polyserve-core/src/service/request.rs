@@ -4,7 +4,7 @@ use std::fmt;
 
 pub use httparse::Header;
 
-/// The methods that reach a service: those of RFC 9110 but CONNECT and TRACE, and PATCH of RFC 5789.
+/// The methods that reach a service: those of RFC 9110 except CONNECT and TRACE, and PATCH of RFC 5789.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Method {

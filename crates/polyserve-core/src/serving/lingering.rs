@@ -155,7 +155,8 @@ mod tests {
     use crate::ServerConfig;
     use crate::service::Echo;
 
-    /// 256 lingered at once: of more simultaneous rejections, the first were reset before their 503 was read.
+    /// At most 256 connections lingered at a time. If more clients were rejected at once, the first were reset before they
+    /// read their 503.
     #[test]
     fn more_than_a_thousand_rejected_clients_read_their_503() {
         const CLIENTS: usize = 1100;

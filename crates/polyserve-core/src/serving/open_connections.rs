@@ -144,7 +144,7 @@ struct ConnectionSets {
     silent: usize,
     /// Open connections that were evicted and have not come back with a request.
     leaving: usize,
-    /// Connections to evict, in this order. Those that are not idle since the same time any more are skipped.
+    /// Connections to evict, in this order. An entry is skipped if its connection is no longer idle since the same time.
     idle: VecDeque<(u64, Weak<OpenConnection>)>,
     /// The pipes that no connection has.
     wake_pipes: Vec<WakePipe>,
@@ -216,8 +216,8 @@ impl OpenConnections {
         insert(&mut state, stream, wake)
     }
 
-    /// Notes that a connection that has not sent a byte gives its thread up. It goes on counting towards the limit.
-    /// [`wait_silent`](Self::wait_silent) or [`close_silent`](Self::close_silent) is to follow. Returns the stream as
+    /// Records that a connection that has not sent a byte gives up its thread. It still counts towards the limit. The caller
+    /// then calls [`wait_silent`](Self::wait_silent) or [`close_silent`](Self::close_silent). Returns the stream as
     /// [`leave`](Self::leave) does.
     pub fn set_silent(&self, connection: Arc<OpenConnection>) -> Option<TcpStream> {
         let mut state = lock(&self.state);

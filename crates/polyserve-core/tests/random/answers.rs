@@ -102,7 +102,7 @@ impl Expected {
         self.answers.push(Expect::Final { status, body, head_only: head.method == "HEAD", connection });
     }
 
-    /// Checks that `out` is these answers and nothing else.
+    /// Checks that `out` contains exactly these answers.
     pub(crate) fn check(&self, out: &[u8]) -> Result<(), String> {
         let mut rest = out;
         for (n, expect) in self.answers.iter().enumerate() {

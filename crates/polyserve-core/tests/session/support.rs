@@ -9,10 +9,10 @@ use polyserve_core::{Answer, Completer, ServerConfig, promise};
 
 pub(crate) use crate::wire::{DATE, Wire};
 
-/// The close after an answer that the client may not expect.
+/// The close after an answer if the client does not expect a close, so the connection lingers.
 pub(crate) const LINGER: Want = Want::Close { linger: true };
 
-/// The close that the client asked for, or that it does not read.
+/// The close without lingering: the client asked for the close, or does not read the answer.
 pub(crate) const CLOSE: Want = Want::Close { linger: false };
 
 /// A service made of two functions.

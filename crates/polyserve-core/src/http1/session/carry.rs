@@ -39,7 +39,7 @@ impl Carry {
 mod tests {
     use super::*;
 
-    /// In a batch of requests with deferred answers, all bytes that were left used to be moved after each answer.
+    /// In a batch of requests with deferred answers, all remaining bytes were once moved after each answer.
     #[test]
     fn removing_many_small_pieces_moves_each_byte_once() {
         let mut carry = Carry::default();

@@ -43,7 +43,8 @@ pub fn advance(time: Duration) {
     ring(due);
 }
 
-/// Ends all waits with a timeout, those that begin later too: each ends at once, and the time is that of its timeout.
+/// Lets time run out: every wait with a timeout ends at once, also one that begins later. The time then is that of its
+/// timeout.
 pub fn run_out() {
     let mut clock = CLOCK.lock().expect("no poison");
     clock.run_out = true;
