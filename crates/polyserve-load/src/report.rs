@@ -48,7 +48,7 @@ pub struct Report {
     pub bytes_received: u64,
     /// Connections opened in the whole run.
     pub connections_opened: u64,
-    /// Opened connections that replaced one that the server had closed between requests.
+    /// Connections that were opened because the server had closed the previous one between requests.
     pub reconnects: u64,
     /// Requests that were sent again, because the server had closed a kept connection before the first byte of the answer.
     pub retried: u64,
