@@ -25,7 +25,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The first value of the field `name`, in any case.
+    /// The first value of the field `name`. Ignores upper and lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
