@@ -1,4 +1,4 @@
-//! The threads of `leader_followers`: when they accept, become idle and end. Each test opens with its story.
+//! The threads of `leader_followers`: when they accept, become idle and end. Each test's comment gives its reason.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

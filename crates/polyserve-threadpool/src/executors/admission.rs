@@ -1,4 +1,4 @@
-//! The number of jobs that were admitted: bound, close and count for a queue that has none of these.
+//! The number of admitted jobs. It adds a bound, a close and a count to a queue that has none of these.
 //!
 //! Invariants: the number of admitted jobs minus the number of taken jobs is at most the bound. After [`Admission::close`]
 //! returns, no more jobs are admitted. So the queue is empty for good once as many jobs were taken as were admitted.

@@ -169,7 +169,8 @@ impl StealingInner {
         *turn += 1;
         if *turn == INJECTOR_TURN {
             *turn = 0;
-            // To the end of its own queue, which keeps the order. If another thief interferes, it tries again next time.
+            // Moves a batch to the end of this worker's queue, which keeps the order. If another thief interferes, the
+            // worker tries again next time.
             let _ = self.injector.steal_batch(local);
         }
         local.pop().or_else(|| self.steal(worker, local))

@@ -1,10 +1,10 @@
 //! The ready list of `pool_server`: each connection with an event is served once, one thread polls at a time, and a drain
 //! ends all threads.
 //!
-//! The loops of the supervisor and of the workers are those of the server. Three parts stand for others: a list of ids and
-//! a wake-up for the poll, a count of jobs for the executor, and a function for the service. No time passes: if the
-//! supervisor looks again within `WATCH`, it looks again at once. All other waits have no timeout, so a lost wake-up is a
-//! deadlock.
+//! The loops of the supervisor and of the workers are those of the server. Three parts are replaced: a list of ids and a
+//! wake-up replace the poll, a count of jobs replaces the executor, and a function replaces the service. No time passes: a
+//! supervisor that would check again within `WATCH` checks again at once. All other waits have no timeout, so a lost wake-up
+//! is a deadlock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Std};
@@ -78,7 +78,7 @@ enum Service {
     Quick,
     /// Blocks until connection 1 has been served.
     Blocks,
-    /// Returns a deferred answer, which is there once connection 1 has been served.
+    /// Returns a deferred answer, which completes once connection 1 has been served.
     Defers,
 }
 
@@ -92,7 +92,7 @@ struct ModelServer {
     /// How often each connection was served.
     served: Watched<[usize; 3]>,
     draining: Watched<bool>,
-    /// Of std: it adds no step to the model.
+    /// A type of std, which adds no step to the model.
     has_poller: AtomicBool,
 }
 
@@ -116,7 +116,8 @@ impl ModelServer {
         self.poll.change(|arrived| arrived.ids.push(id));
     }
 
-    /// Polls, and then calls `dispatch` with what has come, in the poll role. As `PoolServerState::poll`.
+    /// Models `PoolServerState::poll`: polls, and then calls `dispatch` with the connections that are ready, in the poll
+    /// role.
     fn poll<R>(&self, wait: bool, dispatch: impl FnOnce(&mut Vec<Entry>) -> R) -> R {
         assert!(!self.has_poller.swap(true, Std::SeqCst), "two threads poll");
         let mut arrived = self.poll.wait_until(|arrived| !wait || arrived.woken || !arrived.ids.is_empty());
@@ -131,7 +132,7 @@ impl ModelServer {
         self.poll.change(|arrived| arrived.woken = true);
     }
 
-    /// As `PoolServerState::carry_out`.
+    /// Models `PoolServerState::carry_out`.
     fn carry_out(&self, actions: Actions) {
         if actions.submit_jobs > 0 {
             self.jobs.change(|jobs| jobs.queued += actions.submit_jobs);
@@ -198,7 +199,7 @@ impl ModelServer {
         self.served.change(|served| served[id] += 1);
     }
 
-    /// As `Supervisor::run`.
+    /// Models `Supervisor::run`.
     fn supervise(&self) {
         let mut last = 0;
         loop {

@@ -16,7 +16,7 @@ mod slot_state;
 
 struct ModelConnection {
     state: SlotState,
-    /// Bytes that have arrived. Read by an exchange too: the system has a lock around a socket.
+    /// Bytes that have arrived. Reads are exchanges too, because the system has a lock around a socket.
     socket: AtomicUsize,
     /// The number of bytes read, and the number of turns. Their accesses are relaxed: the slot state must order them.
     read: AtomicUsize,
@@ -44,7 +44,7 @@ impl ModelConnection {
         self.socket.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Reads all bytes. For the owner.
+    /// Reads all bytes. Only the owner calls this.
     fn serve(&self) {
         assert!(!self.runs.swap(true, Std::SeqCst), "two threads run it");
         self.read.store(self.socket.fetch_add(0, Ordering::AcqRel), Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl ModelConnection {
     }
 }
 
-/// Two bytes arrive while a worker serves. What the poller queues runs on a third thread.
+/// Two bytes arrive while a worker serves. A third thread runs what the poller queues.
 #[test]
 fn no_event_is_lost() {
     for turn in [0, 2] {
@@ -133,8 +133,8 @@ fn what_comes_as_it_lingers_is_thrown_away() {
     });
 }
 
-/// The supervisor judges a timeout while a worker polls: an event may come while the supervisor owns the connection. It
-/// then queues the connection, so that the event is not lost.
+/// The supervisor checks a timeout while a worker polls. If an event comes while the supervisor owns the connection, the
+/// supervisor queues the connection, so that the event is not lost.
 #[test]
 fn a_timeout_takes_only_what_is_parked() {
     for from in [PARKED, QUEUED] {
@@ -144,7 +144,7 @@ fn a_timeout_takes_only_what_is_parked() {
             let worker = thread::spawn(move || served.run_all(PARKED, 2));
             let judged = Arc::clone(&connection);
             let supervisor = thread::spawn(move || {
-                // As `PoolServerState::take`.
+                // Models `PoolServerState::take`.
                 if judged.state.advance(from, RUNNING) {
                     judged.serve();
                     if !judged.state.advance(RUNNING, from) {

@@ -11,8 +11,8 @@
 //!
 //! A connection holds its worker until it closes. If others wait for a worker, or several did in the last 100 ms, the next
 //! answer says `Connection: close`. If others wait, connections that have been idle for 50 ms are closed, and linger. A
-//! connection that has not sent a byte gives its worker up: it waits in the main thread's poller, and is queued again with its first byte. So
-//! silent connections do not stop the server.
+//! connection that has not sent a byte gives its worker up. It waits in the main thread's poller, and is queued again with
+//! its first byte. So silent connections do not stop the server.
 //!
 //! Invariant: each connection in `pending` has a job in the executor, which takes the connection that has waited for
 //! longest. A connection counts in [`OpenConnections`] from before it is queued until it closes, so that the limit holds and
@@ -277,7 +277,7 @@ impl ClassicMainThread {
         SUBMITTING.set(Submitted::Taken);
         let is_rejected = self.executor.execute(Job::new(move || job.run())).is_err();
         let ran_here = SUBMITTING.replace(Submitted::Elsewhere) == Submitted::RanHere;
-        // Each job takes one connection from the front, so the last one is without a job.
+        // Each job takes one connection from the front, so the last connection has no job.
         if (is_rejected || ran_here)
             && let Some((stream, _)) = lock(pending).pop_back()
         {
@@ -301,7 +301,7 @@ impl ClassicMainThread {
                 if has_input(&stream) { self.queue_silent(stream) } else { connections.close_silent() }
             }
             let is_late = !connections.wait_until_empty(deadline);
-            // By this count, because a worker may be about to add one.
+            // Uses this count and not the set, because a worker may be about to add a connection.
             if is_late || connections.silent() == 0 {
                 break;
             }

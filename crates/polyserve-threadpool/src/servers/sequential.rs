@@ -190,11 +190,11 @@ struct SequentialWorker {
     log_throttle: LogThrottle,
     /// The connections that have not sent a byte.
     silent: SilentConnections,
-    /// When others waited for the connection that was served.
+    /// The last time at which others waited for the connection in service.
     crowded: Cell<Option<Instant>>,
 }
 
-/// Connections served in a row before the silent ones are looked at.
+/// Connections served in a row before the silent ones are checked.
 const BATCH: u32 = 16;
 
 /// For this long after others have waited, answers say `Connection: close`. The next connection is often on its way when an
@@ -294,7 +294,8 @@ impl SequentialWorker {
         lingering.finish(&self.server);
     }
 
-    /// Waits for the listener if `listen`, the shutdown, the first byte of a silent connection, or `deadline`.
+    /// Waits for the shutdown, the first byte of a silent connection, or `deadline`. If `listen`, waits for the listener
+    /// too.
     fn wait_for_input(&self, listen: bool, deadline: Option<Instant>) {
         let oldest = self.silent.oldest().map(|since| since + self.server.config.idle_timeout);
         let deadline = [deadline, oldest].into_iter().flatten().min();
@@ -392,7 +393,7 @@ impl Transport for SequentialSocket<'_> {
         let server = &self.worker.server;
         let idle = phase.may_close();
         let mut leave = false;
-        // After an answer, a client that waits for it has sent nothing: a read would find nothing.
+        // A client that waited for an answer has sent nothing since, so a read right after the answer would find nothing.
         let mut waits_first = idle && !self.is_new;
         loop {
             let draining = server.shutdown.is_begun();

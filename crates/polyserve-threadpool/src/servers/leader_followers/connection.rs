@@ -136,9 +136,9 @@ impl<'a> BlockingIo<'a> {
 
     /// Sets the read timeout to what is left of `whole` before `deadline`. Returns false if nothing is left.
     ///
-    /// The first wait for a new connection is short, because its first byte is on its way as a rule. It is not short while
-    /// new connections are silent: a leader would wait for each of them before it accepts the next. Before a longer wait,
-    /// a leader steps back.
+    /// The first wait for a new connection is short, because its first byte usually follows. It is not short while new
+    /// connections are silent: a leader would wait for each of them before it accepts the next. Before a longer wait, a
+    /// leader steps back.
     fn prepare_read(&mut self, deadline: Instant, whole: Duration) -> io::Result<bool> {
         let left = self.server.within(deadline).saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -242,7 +242,8 @@ impl Transport for BlockingIo<'_> {
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = self.server.config.write_timeout;
-            // The first write has the whole timeout, which is set once. Only after a short write is the rest set.
+            // The first write uses the whole timeout, which is set once. After a short write, the rest of the timeout is
+            // set.
             let timeout = if written == 0 { timeout } else { left };
             if left.is_zero() {
                 break;

@@ -16,8 +16,9 @@ const EVICTION_ATTEMPTS: u32 = 8;
 
 /// The clock of the idle connections, and whether a search for one to evict can succeed.
 ///
-/// No idle connection is overlooked. A search stores that there is none before it looks at the connections. A connection
-/// stores that it is idle before it loads that. All four are sequentially consistent: one of the two sees the other.
+/// No idle connection is overlooked. A search stores that there is none before it reads the connections. A connection stores
+/// that it is idle before it loads the result of the search. All four are sequentially consistent: one of the two sees the
+/// other.
 pub(super) struct IdleClock {
     /// The server's start.
     start: Instant,

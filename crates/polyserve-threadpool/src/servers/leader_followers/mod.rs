@@ -23,9 +23,9 @@
 //! # Which thread accepts
 //!
 //! The leader waits for the listener, accepts, and serves the connection itself. It stays the leader until its connection
-//! makes it wait. The wait for the first byte of a new connection is an exception: the byte is on its way as a rule, so the
-//! leader waits for at most a millisecond. Before any other wait (for a further request, a slow reader, a deferred answer)
-//! it promotes an idle thread, or starts a new one. So a connection with one request wakes no other thread.
+//! makes it wait. The wait for the first byte of a new connection is an exception: the byte usually follows, so the leader
+//! waits for at most a millisecond. Before any other wait (for a further request, a slow reader, a deferred answer) it
+//! promotes an idle thread, or starts a new one. So a connection with one request wakes no other thread.
 //!
 //! Another thread that has closed its connection takes the next connection that waits. If none waits, the thread is idle
 //! for at most a second, and then ends. At most 128 threads are idle.
@@ -204,7 +204,8 @@ impl LeaderSupervisor {
         if self.unchanged < QUIET_CHECKS {
             return thread::park_timeout(CHECK_INTERVAL);
         }
-        // In this order: a change that the loads below miss comes from a thread that sees `asleep` and wakes this one.
+        // This store comes before the loads below. If they miss a change, the thread that made it sees `asleep` and wakes
+        // this one.
         shared.asleep.store(true, Ordering::SeqCst);
         let quiet = shared.leader.is(Leader::Polling)
             && shared.accepted.load(Ordering::SeqCst) == self.accepted

@@ -35,7 +35,7 @@ impl Acceptor {
     ///
     /// # Errors
     ///
-    /// As `epoll_ctl(2)`.
+    /// Returns the error of `epoll_ctl(2)`.
     pub(super) fn new(listener: TcpListener, registry: &Registry) -> io::Result<Self> {
         registry.register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
         Ok(Self { listener: Some(listener), pending: false, paused_until: None, log_throttle: LogThrottle::new() })

@@ -59,7 +59,7 @@ pub(super) enum Outcome {
 
 const CUT: Outcome = Outcome::Close { linger: false };
 
-/// The server, as a turn uses it.
+/// The parts of the server that a turn uses.
 pub(super) trait TurnContext {
     fn server(&self) -> &ServerState;
 
@@ -140,8 +140,8 @@ impl Connection {
                     }
                 }
                 Want::Read(phase) => {
-                    // A read that did not fill the buffer has emptied the socket. What comes later is an event; only the
-                    // client's end may have been reported together with the bytes.
+                    // A read that did not fill the buffer has emptied the socket. Later bytes cause an event. Only the
+                    // client's end may have been reported together with the bytes that were read.
                     let draining = server.shutdown.is_begun();
                     if is_empty && !draining && !ended.load(Ordering::Relaxed) {
                         return Outcome::Park;
@@ -214,7 +214,7 @@ impl Connection {
     /// Ends a wait that has timed out: with a 408, a 503, or no answer. Returns what becomes of the connection.
     pub(super) fn time_out(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> Outcome {
         if self.is_writing() {
-            // The client may have made room while this process stood still.
+            // The client may have read while this process was stopped, so that the socket has space.
             if self.flush(false, buffers) == Flushed::All {
                 return Outcome::Yield;
             }

@@ -17,8 +17,8 @@ pub(super) trait JobOwner: Send + Sync + 'static {
     fn job_lost(&self);
 }
 
-/// Submits a job for `owner`. The job is lost if the executor calls it on this thread: the thread owns a connection, or must
-/// not serve any.
+/// Submits a job for `owner`. If the executor calls the job on this thread, the job is lost: the thread owns a connection,
+/// or must not serve any.
 pub(super) fn submit<O: JobOwner>(executor: &dyn Executor, owner: Weak<O>) {
     let mut job = SubmittedJob { owner, has_begun: false };
     let outer = IS_SUBMITTING.replace(true);

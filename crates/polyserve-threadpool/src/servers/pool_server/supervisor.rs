@@ -3,7 +3,7 @@
 //! It is the server's main thread. It never calls the service and never waits for a client. So the server still accepts,
 //! rejects and enforces timeouts if all workers are blocked in the service.
 //!
-//! Invariant: a timeout is judged after the bytes that have arrived are read. A parked connection with unread bytes goes to
+//! Invariant: a timeout is checked after the bytes that have arrived are read. A parked connection with unread bytes goes to
 //! a worker instead.
 //!
 //! Cost: none while a worker polls and no deadline is due. While workers serve, it checks their progress every 5 ms. It
@@ -26,7 +26,7 @@ use super::slot_state::{AGAIN, FREE, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::Slot;
 use super::worker::{Poller, PoolServerState};
 
-/// The timeout of a connection that waits for a worker is judged this many milliseconds after its deadline: a worker may be
+/// The timeout of a connection that waits for a worker is checked this many milliseconds after its deadline: a worker may be
 /// about to take it.
 const QUEUE_SLACK: u64 = 100;
 

@@ -73,7 +73,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The average duration of the last turns, over about eight, in microseconds.
+/// The average duration of about the last eight turns, in microseconds.
 #[derive(Debug, Default)]
 pub(super) struct TurnTime(AtomicU64);
 

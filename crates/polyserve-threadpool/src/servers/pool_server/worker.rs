@@ -262,8 +262,8 @@ impl PoolServerState {
         }
     }
 
-    /// Notes that a connection waits for a worker from `now` on. The timeout of its head or body is judged after a worker has
-    /// read what arrived. Until then the connection has the answer timeout.
+    /// Records that a connection waits for a worker from `now` on. The timeout of its head or body is checked after a worker
+    /// has read what arrived. Until then the connection has the answer timeout.
     pub(super) fn begin_queue_wait(&self, slot: &Slot, now: u64) {
         slot.queued_at.store(now, Ordering::Relaxed);
         if !slot.writing.load(Ordering::Relaxed) {
