@@ -1,4 +1,4 @@
-//! The timer: the sleep of its thread, concurrent with waits that are added, are dropped, and become due.
+//! Models of the timer: its thread sleeps while waits are added, are dropped, and become due.
 //!
 //! In a model, the timer's thread ends when all waits of the model were removed from the heap.
 

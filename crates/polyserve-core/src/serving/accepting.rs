@@ -92,7 +92,7 @@ impl Default for LogThrottle {
 }
 
 impl LogThrottle {
-    /// A message that was not logged yet.
+    /// Creates a throttle that allows the first message.
     pub fn new() -> Self {
         Self { start: Instant::now(), last: AtomicU64::new(0) }
     }
