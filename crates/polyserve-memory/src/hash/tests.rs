@@ -114,7 +114,7 @@ fn every_shape_is_spread_like_chance() {
     }
 }
 
-/// The theorem for pairs that differ as little as possible: over all secrets, they share seven bits once in 128.
+/// Tests the theorem on pairs that differ as little as possible: over all secrets, a pair shares seven bits once in 128.
 #[test]
 fn no_pair_meets_more_often_than_by_chance() {
     let pairs = [(0, 1), (1, 2), (0, i64::MIN), (1, i64::MIN | 1), (-1, 1), (0, 1 << 32), (1 << 62, 1 << 63), (6, 7)];

@@ -63,8 +63,8 @@ fn it_is_a_map() {
     }
 }
 
-/// Whatever the hash is worth: ids of one bucket and one tag go on into the next ones, more of them than are counted,
-/// and come out again.
+/// Even with a bad hash: many ids have the same bucket and the same tag, more than a count can hold. They overflow into the
+/// next buckets, and are all found and removed.
 #[test]
 fn ids_of_one_hash_are_kept_apart() {
     let (mut table, ids) = (Table::default(), 0..1000);
