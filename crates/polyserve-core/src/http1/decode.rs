@@ -172,7 +172,8 @@ fn refused(error: httparse::Error) -> Refusal {
     }
 }
 
-/// The refusal of a head past its limit. `within`: the bytes up to the limit; `lines`: those of them in whole lines.
+/// The refusal of a head that exceeds its limit. `within`: the bytes up to the limit. `lines`: the whole lines in these
+/// bytes.
 fn too_long(lines: &[u8], within: &[u8]) -> Refusal {
     if !lines.is_empty() {
         return refusal(Status::HEADER_FIELDS_TOO_LARGE, "The head is longer than this server takes.");

@@ -25,7 +25,7 @@ fn the_begin_wakes_a_waiting_future() {
     finds(Fault::Token, DEADLOCK);
 }
 
-/// A thread registers, looks, and parks; a shutdown begins at any point of that.
+/// A thread registers, checks for the shutdown, and parks. The shutdown begins at any point in between.
 #[test]
 fn its_begin_unparks_a_registered_thread() {
     fn body() {

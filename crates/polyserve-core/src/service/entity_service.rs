@@ -106,7 +106,7 @@ const ALLOW_ROOT: &str = "PUT, OPTIONS";
 const ALLOW_ENTITY: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
 const ALLOW_SERVER: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
 
-/// Decides what the head alone decides: the operation, or a refusal.
+/// Decides by the head alone: returns the operation, or a refusal.
 fn route(head: &Head<'_>, strict_media_type: bool) -> Result<Route, Reply> {
     let path = head.path();
     let segment = match path.strip_prefix('/') {

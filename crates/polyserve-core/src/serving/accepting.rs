@@ -41,7 +41,7 @@ pub struct Backlog {
 /// The next connection of a [`Backlog`].
 #[derive(Debug)]
 pub enum Waiting {
-    /// A connection. It blocks, unless the listener hands on that it does not.
+    /// A connection. It blocks, unless it inherits the non-blocking mode of the listener, as on some systems.
     Connection(TcpStream),
     /// A connection that cannot be accepted for now, because the process has no descriptor or memory left. To be retried
     /// after [`ACCEPT_BACKOFF`], unless the drain's deadline has passed.
@@ -112,7 +112,7 @@ impl LogThrottle {
 mod tests {
     use super::*;
 
-    /// While descriptors were out, each of twenty attempts a second was logged.
+    /// While the process had no descriptor left, each of twenty attempts a second was logged.
     #[test]
     fn a_message_is_logged_once_a_second() {
         let log_throttle = LogThrottle::new();
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!([0, 50, 999, 1000, 1050, 3000].map(due), [true, false, false, true, false, true]);
     }
 
-    /// A drain that began while the process had no descriptor left closed the listener, and reset what waited.
+    /// A drain that began while the process had no descriptor left closed the listener, which reset the waiting connections.
     #[test]
     fn a_drain_without_descriptors_retries() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

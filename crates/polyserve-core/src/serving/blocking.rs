@@ -1,7 +1,7 @@
 //! Serving one connection on a thread that may block, from its first byte to its close.
 //!
-//! [`serve`] does that, and [`serve_pooled`] on a thread of a pool. [`drive`] is their loop, over a [`Transport`], which decides how the thread waits: [`PolledSocket`]
-//! waits in `poll(2)`; a server may have another one.
+//! [`serve`] does that, and [`serve_pooled`] does it on a thread of a pool. [`drive`] is their loop. A [`Transport`] decides
+//! how the thread waits: [`PolledSocket`] waits in `poll(2)`, and a server may have another transport.
 
 use std::io;
 use std::net::TcpStream;
@@ -101,7 +101,7 @@ pub fn serve(
     connections.leave(connection);
 }
 
-/// How [`serve_pooled`] has left a connection.
+/// The state in which [`serve_pooled`] leaves a connection.
 #[derive(Debug)]
 pub enum Served {
     /// The connection is closed.

@@ -15,7 +15,7 @@ use crate::net;
 
 /// The incoming connections of a run. Rejected connections linger here, and closed ones if the caller adds them.
 ///
-/// Invariant: it looks at the shutdown before each accept, also if every connection is rejected.
+/// Invariant: it checks for the shutdown before each accept, also if every connection is rejected.
 #[derive(Debug)]
 pub struct Incoming {
     /// `None` once the drain has closed it.
@@ -36,11 +36,11 @@ pub struct Incoming {
 pub enum Accepted {
     /// A connection. It does not block.
     Connection(TcpStream),
-    /// The caller is to look at its other descriptor and its deadline. They may not be ready.
+    /// The caller must check its other descriptor and its deadline. It is possible that neither is due.
     Other,
 }
 
-/// Connections accepted in a row before the caller looks at its other descriptor.
+/// Connections accepted in a row before the caller checks its other descriptor.
 const BATCH: usize = 256;
 
 impl Incoming {

@@ -12,9 +12,11 @@
 //!
 //! # No lost wake-up
 //!
-//! A connection that becomes idle stores that and then loads whether others wait; a thread that makes others wait stores
-//! that and then looks for idle connections. All four are sequentially consistent: one of the two sees the other. The same
-//! holds for `tracks`: a search sets it and then reads the states; a connection stores its state and then loads it.
+//! A connection that becomes idle stores that and then loads whether others wait. A thread that makes others wait stores
+//! that and then looks for idle connections. All four are sequentially consistent: one of the two sees the other.
+//!
+//! The same holds for `tracks`. A search sets `tracks` and then reads the states. A connection stores its state and then
+//! loads `tracks`.
 //!
 //! # Cost
 //!
@@ -37,8 +39,8 @@ use crate::sync::{Condvar, Mutex, lock};
 /// Connections that one search finds at most.
 const SEARCH: usize = 64;
 
-/// For this many nanoseconds after several connections waited for a thread and none was idle, or after a rejection, answers
-/// say `Connection: close`. Under load, the next connection that waits is often still on its way when an answer is written.
+/// Answers say `Connection: close` for this many nanoseconds after a rejection, and after several connections waited for a
+/// thread and none was idle. Under load, the next connection that waits is often still on its way when an answer is written.
 const CROWDED_AFTER: u64 = 100_000_000;
 
 /// Pipes that a pool has from its start, at most.
@@ -86,7 +88,7 @@ impl OpenConnection {
         self.wake.as_ref().map(|wake| wake.reader.as_fd())
     }
 
-    /// Tells a connection that has been idle `since` then to leave. Returns false if it is not idle any more.
+    /// Evicts the connection if it has been idle since `since`. Returns false if it is not idle any more.
     fn evict(&self, since: u64) -> bool {
         let evicted = self.state.compare_exchange(since, LEAVING, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if evicted && !self.evicted.swap(true, Ordering::SeqCst) {
@@ -418,7 +420,7 @@ impl OpenConnections {
                 return;
             }
             if !self.evict_one(state) {
-                // One alone may wait for a connection that is about to close.
+                // A single connection may wait for one that is about to close.
                 if short > 1 {
                     self.set_crowded();
                 }

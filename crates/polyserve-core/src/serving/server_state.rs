@@ -119,7 +119,8 @@ fn register(shutdown: &Shutdown) {
 ///
 /// # Cost
 ///
-/// No lock, but for the answer's own and for the first wait of a thread: a shutdown unparks all threads that have waited.
+/// No lock except that of the answer, and one at the first wait of a thread: it registers the thread, so that a shutdown
+/// unparks the thread.
 pub fn wait_for_answer(session: &mut Session, server: &ServerState) -> WaitOutcome {
     let timeout = Instant::now() + Phase::Answer.timeout(&server.config);
     register(&server.shutdown);

@@ -144,7 +144,7 @@ fn an_empty_line_after_the_last_request_is_no_request() {
     }
 }
 
-/// A client that always has a request on its way would otherwise keep the thread that others wait for.
+/// Without this, a client that always has a request on its way would keep the thread that others wait for.
 #[test]
 fn a_session_closes_soon_if_others_wait() {
     let (env, promised) = env_later(|_| ());

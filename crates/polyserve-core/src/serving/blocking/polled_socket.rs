@@ -37,8 +37,8 @@ pub struct PolledSocket<'a> {
 }
 
 impl<'a> PolledSocket<'a> {
-    /// A connection of which nothing was read yet. It cannot be evicted for `grace`, because its first bytes are on their
-    /// way as a rule.
+    /// Creates a connection from which nothing was read yet. It cannot be evicted for `grace`, because its first bytes
+    /// usually follow.
     pub fn new(
         connection: &'a Arc<OpenConnection>,
         connections: &'a OpenConnections,
@@ -49,7 +49,7 @@ impl<'a> PolledSocket<'a> {
         Self { connection, connections, server, silent_until, is_pooled: false, is_silent: false }
     }
 
-    /// A connection on a thread of a pool, of which nothing was read yet. If its first byte does not arrive within
+    /// Creates a connection on a thread of a pool, from which nothing was read yet. If its first byte does not arrive within
     /// `first_byte`, or if others wait for a thread, the connection [is silent](Self::is_silent), and leaves.
     pub fn pooled(
         connection: &'a Arc<OpenConnection>,
@@ -94,7 +94,7 @@ impl Transport for PolledSocket<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
         let mut is_idle = false; // whether the connection is noted as idle, so that it may be evicted
         let mut grace_until = None;
-        // After an answer, a client that waits for it has sent nothing: a read would find nothing.
+        // A client that waited for an answer has sent nothing since, so a read right after the answer would find nothing.
         let mut waits_first = phase.may_close() && self.silent_until.is_none();
         loop {
             if phase.may_close() && !is_idle && self.may_be_evicted() {

@@ -144,7 +144,8 @@ fn an_eviction_leaves_the_socket_of_a_pool_whole() {
     }
 }
 
-/// While one waited the answers announced the close, and a moment later they did not, although the next one was on its way.
+/// Answers announced the close only while a connection waited. A moment later they did not, although the next connection was
+/// on its way.
 #[test]
 fn answers_announce_the_close_for_a_while_after_others_waited() {
     let mut clients = Clients::new();
