@@ -185,7 +185,7 @@ impl<'a> Expected<'a> {
         Self { statuses: &exchange.statuses, is_head, bodies: Bodies::List(&exchange.answers) }
     }
 
-    /// Whether the answer is to be learned: every 2xx is right, with any body.
+    /// Whether the answer is to be discovered: every 2xx is right, with any body.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self.bodies, Bodies::Any)
     }

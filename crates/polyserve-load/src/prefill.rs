@@ -8,7 +8,7 @@ use crate::run::run;
 use crate::traffic::Traffic;
 
 /// Stores the first row of every key by pipelined PUTs on one connection, and verifies each answer. Returns the number of
-/// stored rows: 0 if the traffic is no entities.
+/// stored rows, which is 0 if the traffic has no entities.
 ///
 /// # Errors
 ///

@@ -104,7 +104,7 @@ impl Parts {
 }
 
 impl fmt::Debug for Parts {
-    /// Shows the number of samples: a histogram's own form is thousands of counts.
+    /// Shows the number of samples, because the derived form would contain thousands of counts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts").field("count", &self.connect.len()).finish_non_exhaustive()
     }

@@ -3,8 +3,8 @@
 //! Invariant: a free connection is in the queue `free` exactly once. A request is drawn only if a connection is free and the
 //! request is due. A failed connection is counted, pauses, and is replaced.
 //!
-//! Every wait is bounded. The loop ends with the span, or when the client gives up after it: after the patience but at most
-//! 2 s, or twice that if a due request is sent after the end.
+//! Every wait is bounded. The loop ends with the span, or later, when the client stops waiting for answers. It waits for the
+//! patience but at most 2 s, or twice as long if a due request is sent after the end.
 //!
 //! Cost of a batch of requests on a kept connection: one `send`, one `recv`, a share of one `epoll_wait`, one clock
 //! reading. Sockets are registered once, edge-triggered. A timer descriptor ends the waits to the nanosecond, with at most
