@@ -52,7 +52,7 @@ fn longest(hashes: impl IntoIterator<Item = u64>, bits: u32) -> u32 {
     counts(hashes, 0, bits).into_iter().max().unwrap_or_default()
 }
 
-/// Ids as programs choose them, and as an attacker would choose them that knows how tables work.
+/// Ids as programs choose them, and as an attacker with knowledge of hash tables would choose them.
 pub(crate) fn shapes() -> Vec<(String, Vec<i64>)> {
     let ids = || 0..IDS as i64;
     let mut shapes: Vec<(String, Vec<i64>)> = vec![

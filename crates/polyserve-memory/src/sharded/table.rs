@@ -42,7 +42,8 @@ const EACH: u32 = 0x01_01_01;
 #[derive(Default)]
 #[repr(C, align(128))]
 struct Bucket {
-    /// The tags of the slots, that of the first slot lowest, and the number of entities that were sent on.
+    /// The tags of the slots, with the first slot in the lowest byte. The highest byte is the number of entities that were
+    /// sent on.
     word: u32,
     slots: [Entity; SLOTS],
 }
