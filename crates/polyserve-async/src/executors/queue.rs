@@ -151,7 +151,7 @@ impl Queue {
         self.cut.load(Ordering::SeqCst)
     }
 
-    /// Sets the cut, and calls `discard` for every waiting job.
+    /// Marks the queue as cut, and calls `discard` for every waiting job.
     pub(super) fn cut(&self, discard: impl Fn(Job)) {
         self.cut.store(true, Ordering::SeqCst);
         (0..self.slots.len()).filter_map(|slot_index| self.take(slot_index)).for_each(discard);
