@@ -75,7 +75,7 @@ impl Probe {
         }
     }
 
-    /// As [`ends_with`](Self::ends_with), of each.
+    /// Checks each of `messages` as [`ends_with`](Self::ends_with) does.
     pub(super) fn each_ends_with(&self, messages: impl IntoIterator<Item = Vec<u8>>) -> Result<(), String> {
         messages.into_iter().try_for_each(|message| self.ends_with(&message))
     }

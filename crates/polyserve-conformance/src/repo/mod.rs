@@ -167,7 +167,7 @@ impl RepoSubject {
         })
     }
 
-    /// As `run`, for a property that may find out that it cannot run here.
+    /// Does the same as `run`, for a property that may return that it cannot run here.
     fn run_to_outcome(&self, property: impl FnOnce(Store) -> Outcome + Send + 'static) -> Outcome {
         let (ended, end) = mpsc::channel::<Infallible>();
         let store = Store { repo: (self.make)(), answers: self.answers, patience: self.patience, keys: self.keys };
