@@ -83,6 +83,7 @@ caught! {
     turns_away_silently: TurnsAwaySilently,
     keeps_idle_connections: KeepsIdleConnections,
     counts_no_silent_connections: CountsNoSilentConnections,
+    counts_rejected_connections: CountsRejectedConnections,
     miscounts_requests: MiscountsRequests,
     stale_date: StaleDate,
     boasts_its_name: BoastsItsName,

@@ -89,6 +89,46 @@ pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome 
     })
 }
 
+/// Connections that were rejected and stay open do not count towards `max_connections`: once the others have closed, a new
+/// client is served.
+pub fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcome {
+    const MOST: usize = 4;
+    if subject.shape() == Connections::One {
+        return Outcome::Held;
+    }
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.max_connections = MOST;
+        config.linger_timeout = subject.patience * 4;
+    });
+    let mut busy: Vec<Client> = (0..MOST).map(|_| live.client()).collect();
+    for client in &mut busy {
+        client.ask(&request("POST", "/", BODY_AWAITED), 100);
+    }
+    let try_one = || {
+        let mut client = live.client();
+        let _ = client.send(&get("/")); // an error: the server has rejected this client already
+        let response = client.receive().unwrap_or_else(|failure| panic!("{failure}"));
+        (client, response.status)
+    };
+    let mut rejected = Vec::new();
+    for _ in 0..2 * MOST {
+        let (client, status) = try_one();
+        assert_eq!(status, 503, "a connection past the limit is rejected");
+        rejected.push(client);
+    }
+    for mut client in busy {
+        assert_eq!(client.ask(b"hello", 200).text(), "hello");
+    }
+    // The server may need a moment to see that the others have closed.
+    let served = eventually(subject.patience, || {
+        let (client, status) = try_one();
+        rejected.push(client);
+        status == 200
+    });
+    assert!(served, "{} rejected clients that stay open keep others out at a limit of {MOST}", rejected.len());
+    Outcome::Held
+}
+
 /// A burst of silent connections does not exceed `max_connections`. Each connection of the surplus reads a 503, or is closed
 /// without a reset.
 pub fn silent_connections_keep_to_the_limit(subject: &ServerSubject) -> Outcome {

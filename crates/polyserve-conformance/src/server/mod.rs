@@ -122,8 +122,8 @@ pub use keep_alive::{
 };
 pub use limits::{
     a_burst_is_served_or_turned_away, a_waiting_request_is_not_idle, connections_past_the_limit_are_turned_away,
-    deferred_accept_serves_the_same, every_refused_connection_reads_a_503, room_comes_back,
-    silent_connections_keep_to_the_limit, two_servers_share_nothing,
+    deferred_accept_serves_the_same, every_refused_connection_reads_a_503, rejected_connections_leave_room,
+    room_comes_back, silent_connections_keep_to_the_limit, two_servers_share_nothing,
 };
 pub use linearizable::linearizable_over_http;
 pub use panics::{
@@ -293,6 +293,7 @@ kit! {
         connections_past_the_limit_are_turned_away,
         every_refused_connection_reads_a_503,
         silent_connections_keep_to_the_limit,
+        rejected_connections_leave_room,
         a_burst_is_served_or_turned_away,
         room_comes_back,
         deferred_accept_serves_the_same,

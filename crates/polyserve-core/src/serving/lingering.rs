@@ -6,7 +6,7 @@
 //! Bounded: [`MAX_LINGERING`] connections linger at once. The oldest is closed for a new one.
 //!
 //! Cost: a connection that is added, or rejected, costs a constant number of system calls. A [sweep](LingeringSet::sweep)
-//! of n connections costs one `poll(2)` over them, and happens at most every [`SWEEP_PAUSE`].
+//! of n connections costs one `poll(2)` over them and at most n + 256 reads. The next one follows [`SWEEP_PAUSE`] later.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write as _};
@@ -25,6 +25,12 @@ pub const MAX_LINGERING: usize = 2048;
 
 /// The time between two sweeps.
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+
+/// The reads of one sweep, shared by the connections that have input. Each of them gets one at least.
+const SWEEP_READS: usize = 256;
+
+/// Buffers that are read from one connection at a time.
+const MAX_READS: usize = 64;
 
 /// Lingering connections. The set waits for nothing itself: its owner wakes at its [`deadline`](Self::deadline) and then
 /// calls [`sweep`](Self::sweep).
@@ -75,23 +81,26 @@ impl LingeringSet {
     }
 
     /// Discards the bytes that have arrived, and closes a connection if its client has closed or its time is up. Does
-    /// nothing if the last sweep was less than 10 ms ago.
+    /// nothing if the last sweep ended less than 10 ms ago.
     pub fn sweep(&mut self) {
         let now = Instant::now();
         if self.list.is_empty() || now < self.next_sweep {
             return;
         }
-        self.next_sweep = now + SWEEP_PAUSE;
         let sockets = self.list.iter().map(|(stream, _)| (stream.as_fd(), PollFlags::IN));
         if wait(sockets, Some(now), &mut self.ready).is_err() {
             self.ready.clear(); // no memory: the next sweep tries again
         }
         let mut waste = [0; 16 * 1024];
+        let count = self.ready.iter().filter(|is_ready| **is_ready).count();
+        let reads = (SWEEP_READS / count.max(1)).clamp(1, MAX_READS);
         let mut ready = self.ready.iter();
         self.list.retain_mut(|(stream, deadline)| {
             let is_ready = ready.next().copied().unwrap_or(false);
-            (!is_ready || discard(&*stream, &mut waste)) && *deadline > now
+            (!is_ready || read_away(&*stream, &mut waste, reads)) && *deadline > now
         });
+        // From the end of this sweep, so that sweeps do not fill the time of their thread.
+        self.next_sweep = Instant::now() + SWEEP_PAUSE;
     }
 
     /// The time of the next sweep; `None` if no connection lingers.
@@ -134,8 +143,13 @@ pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
 }
 
 /// Reads and discards up to 64 buffers. Returns false if nothing more will come.
-pub fn discard(mut stream: impl Read, buffer: &mut [u8]) -> bool {
-    for _ in 0..64 {
+pub fn discard(stream: impl Read, buffer: &mut [u8]) -> bool {
+    read_away(stream, buffer, MAX_READS)
+}
+
+/// Reads and discards up to `max` buffers. Returns false if nothing more will come.
+fn read_away(mut stream: impl Read, buffer: &mut [u8], max: usize) -> bool {
+    for _ in 0..max {
         match stream.read(buffer) {
             Ok(0) => return false,
             Ok(_) => {}

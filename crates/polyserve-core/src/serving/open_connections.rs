@@ -39,8 +39,9 @@ use crate::sync::{Condvar, Mutex, lock};
 /// Connections that one search finds at most.
 const SEARCH: usize = 64;
 
-/// Answers say `Connection: close` for this many nanoseconds after a rejection, and after several connections waited for a
-/// thread and none was idle. Under load, the next connection that waits is often still on its way when an answer is written.
+/// Answers say `Connection: close` for this many nanoseconds after several connections of a pool waited for a thread and none
+/// was idle, or one was rejected. Under load, the next connection that waits is often still on its way when an answer is
+/// written.
 const CROWDED_AFTER: u64 = 100_000_000;
 
 /// Pipes that a pool has from its start, at most.
@@ -314,7 +315,7 @@ impl OpenConnections {
     }
 
     /// Whether `connection` is to say `Connection: close` in its next answer: it was evicted, others wait for a thread, or in
-    /// the last 100 ms several waited and none was idle, or one was rejected.
+    /// the last 100 ms several connections of a pool waited and none was idle, or one was rejected.
     ///
     /// # Cost
     ///
@@ -347,7 +348,7 @@ impl OpenConnections {
 
     /// Nanoseconds since the start, plus one.
     fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(BUSY).saturating_add(1)
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(LEAVING - 2).saturating_add(1)
     }
 
     /// Evicts all idle connections, for a drain. A connection that becomes idle later must look at the shutdown itself,

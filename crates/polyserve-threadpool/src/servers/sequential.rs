@@ -194,7 +194,7 @@ struct SequentialWorker {
     crowded: Cell<Option<Instant>>,
 }
 
-/// Connections served in a row before the silent ones are checked.
+/// Connections served in a row before the silent and the lingering ones are checked.
 const BATCH: u32 = 16;
 
 /// For this long after others have waited, answers say `Connection: close`. The next connection is often on its way when an
@@ -211,7 +211,7 @@ impl SequentialWorker {
                 Ok(Some((stream, since))) => {
                     self.serve(stream, since, &mut buffers, &mut lingering);
                     in_a_row += 1;
-                    if in_a_row < BATCH || self.silent.len() == 0 {
+                    if in_a_row < BATCH || self.silent.len() == 0 && lingering.is_empty() {
                         continue;
                     }
                     (false, Some(Instant::now()))

@@ -162,14 +162,15 @@ impl Acceptor {
     fn make_room(&self) -> bool {
         let mut connections = lock(&self.server.connections);
         loop {
-            let staying = || connections.values().filter(|open| *lock(&open.state) != ConnectionState::Leaving);
-            let counts = |open: &&Arc<OpenConnection>| {
-                !self.server.has(Flaw::CountsNoSilentConnections) || *lock(&open.state) != ConnectionState::New
+            let counts = |open: &&Arc<OpenConnection>| match *lock(&open.state) {
+                ConnectionState::Leaving => self.server.has(Flaw::CountsRejectedConnections),
+                ConnectionState::New => !self.server.has(Flaw::CountsNoSilentConnections),
+                _ => true,
             };
-            if staying().filter(counts).count() < self.server.config.max_connections {
+            if connections.values().filter(counts).count() < self.server.config.max_connections {
                 return true;
             }
-            let idle = staying().find(|open| *lock(&open.state) == ConnectionState::Idle);
+            let idle = connections.values().find(|open| *lock(&open.state) == ConnectionState::Idle);
             match idle {
                 Some(idle) if !self.server.has(Flaw::KeepsIdleConnections) => {
                     idle.must_close.store(true, Ordering::SeqCst);

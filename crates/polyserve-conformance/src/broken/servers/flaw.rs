@@ -102,6 +102,8 @@ flaws! {
     KeepsIdleConnections, caught by idle_connections_do_not_delay_others;
     /// Does not count connections that have not sent a byte.
     CountsNoSilentConnections, caught by silent_connections_keep_to_the_limit;
+    /// Counts rejected connections that have not closed towards the limit.
+    CountsRejectedConnections, caught by rejected_connections_leave_room;
     /// Answers one request more than it may.
     MiscountsRequests, caught by requests_per_connection_are_counted;
     /// Sends the date of its start.

@@ -6,7 +6,7 @@
 //! are touched while few connections are open.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use mio::net::TcpStream;
 use polyserve_core::sync::lock;
@@ -28,6 +28,8 @@ pub(super) struct Slot {
     pub(super) queued_at: AtomicU64,
     /// While queued, parked or lingering: the deadline in milliseconds since the server's start.
     pub(super) deadline: AtomicU64,
+    /// Whether the connection counts as lingering. Changed by its owner, under the lock of [`Free`].
+    lingers: AtomicBool,
     /// Locked by the owner of the connection.
     pub(super) connection: Mutex<Option<Connection>>,
     /// The same socket, so that the supervisor can cut it while a worker serves it.
@@ -43,6 +45,7 @@ impl Slot {
             writing: AtomicBool::new(false),
             queued_at: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
+            lingers: AtomicBool::new(false),
             connection: Mutex::new(None),
             socket: Mutex::new(None),
         }
@@ -60,6 +63,8 @@ impl Slot {
 #[derive(Debug)]
 pub(super) struct Slots {
     segments: Box<[OnceLock<Box<[Slot]>>]>,
+    /// The max number of connections, those that linger not counted.
+    max: usize,
     free: Mutex<Free>,
 }
 
@@ -69,15 +74,21 @@ struct Free {
     /// Slots from this index on were never used.
     fresh: usize,
     used: usize,
+    /// Used slots of connections that linger. They do not count towards the limit on connections.
+    lingering: usize,
 }
 
 const SEGMENT: usize = 256;
 
+/// The max number of connections that linger at the same time. Others are closed at once.
+const MAX_LINGERING: usize = 8192;
+
 impl Slots {
-    /// Creates a set of at most `max` slots. Allocates no slot.
+    /// Creates slots for at most `max` connections, and for those that linger. Allocates no slot.
     pub(super) fn new(max: usize) -> Self {
-        let segments = (0..max.div_ceil(SEGMENT)).map(|_| OnceLock::new()).collect();
-        Self { segments, free: Mutex::new(Free { ids: Vec::new(), fresh: 0, used: 0 }) }
+        let segments = max.saturating_add(MAX_LINGERING).div_ceil(SEGMENT);
+        let free = Free { ids: Vec::new(), fresh: 0, used: 0, lingering: 0 };
+        Self { segments: (0..segments).map(|_| OnceLock::new()).collect(), max, free: Mutex::new(free) }
     }
 
     pub(super) fn get(&self, id: usize) -> Option<&Slot> {
@@ -99,12 +110,29 @@ impl Slots {
     ///
     /// # Errors
     ///
-    /// Returns the stream if `max` slots are in use.
-    pub(super) fn admit(&self, stream: TcpStream, max: usize, now: u64, deadline: u64) -> Result<usize, TcpStream> {
-        let mut free = lock(&self.free);
-        if free.used >= max {
-            return Err(stream);
-        }
+    /// Returns the stream if the limit on connections is reached.
+    pub(super) fn admit(&self, stream: TcpStream, now: u64, deadline: u64) -> Result<usize, TcpStream> {
+        let free = lock(&self.free);
+        if free.used - free.lingering >= self.max { Err(stream) } else { self.take_free(free, stream, now, deadline) }
+    }
+
+    /// Takes a free slot for a connection that is rejected and then lingers. Its state is `QUEUED`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the stream if too many connections linger.
+    pub(super) fn admit_rejected(&self, stream: TcpStream) -> Result<usize, TcpStream> {
+        let free = lock(&self.free);
+        if free.lingering >= MAX_LINGERING { Err(stream) } else { self.take_free(free, stream, 0, u64::MAX) }
+    }
+
+    fn take_free(
+        &self,
+        mut free: MutexGuard<'_, Free>,
+        stream: TcpStream,
+        now: u64,
+        deadline: u64,
+    ) -> Result<usize, TcpStream> {
         let id = free.ids.pop().unwrap_or(free.fresh);
         let Some(segment) = self.segments.get(id / SEGMENT) else { return Err(stream) };
         let segment = segment.get_or_init(|| (0..SEGMENT).map(|_| Slot::new()).collect());
@@ -122,6 +150,18 @@ impl Slots {
         Ok(id)
     }
 
+    /// Counts the connection of `slot` as lingering from now on. Returns false if too many linger.
+    pub(super) fn begin_linger(&self, slot: &Slot) -> bool {
+        let mut free = lock(&self.free);
+        if free.lingering >= MAX_LINGERING {
+            return false;
+        }
+        if !slot.lingers.swap(true, Ordering::Relaxed) {
+            free.lingering += 1;
+        }
+        true
+    }
+
     /// Closes the socket of slot `id` and frees the slot. For the owner of the connection; `connection` is the slot's.
     pub(super) fn release(&self, id: usize, connection: &mut Option<Connection>) {
         let Some(slot) = self.get(id) else { return };
@@ -131,5 +171,6 @@ impl Slots {
         let mut free = lock(&self.free);
         free.ids.push(id);
         free.used -= 1;
+        free.lingering -= usize::from(slot.lingers.swap(false, Ordering::Relaxed));
     }
 }

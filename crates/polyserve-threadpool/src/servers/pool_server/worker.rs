@@ -38,9 +38,6 @@ const WAKE: Token = Token(usize::MAX - 2);
 /// Max connections that are accepted in one poll, so that the others are served soon.
 const ACCEPT_BATCH: usize = 64;
 
-/// Max rejected connections that linger in slots beyond `max_connections`. Further ones are closed at once.
-const MAX_REJECTED: usize = 8192;
-
 /// On a shared executor, a job serves this many connections before the executor's other jobs have their turn.
 const SHARED_TURN: usize = 4;
 
@@ -98,7 +95,7 @@ impl PoolServerState {
         let cores = polyserve_core::config::cores();
         let workers = executor.workers().unwrap_or(cores);
         let config = &server.config;
-        let slots = Slots::new(config.max_connections.saturating_add(MAX_REJECTED));
+        let slots = Slots::new(config.max_connections);
         let ready = ReadyList::new(workers, cores, config.queue_or_default(), is_shared);
         Ok(Arc::new_cyclic(|this| Self {
             server,
@@ -203,7 +200,6 @@ impl PoolServerState {
     pub(super) fn accept(&self, acceptor: &mut Acceptor, batch: &mut Vec<Entry>, rejects: bool, max: usize) -> usize {
         let now = self.clock.now();
         let deadline = self.queue_deadline(now);
-        let max_connections = self.server.config.max_connections;
         let free = self.ready.free_places();
         let mut accepted = 0;
         for place in 0..max {
@@ -213,7 +209,7 @@ impl PoolServerState {
             }
             let Some(stream) = acceptor.accept() else { break };
             accepted += 1;
-            match if is_full { Err(stream) } else { self.slots.admit(stream, max_connections, now, deadline) } {
+            match if is_full { Err(stream) } else { self.slots.admit(stream, now, deadline) } {
                 Ok(id) => batch.push(Entry { id, is_new: true }),
                 Err(stream) => self.reject(stream),
             }
@@ -224,11 +220,10 @@ impl PoolServerState {
         accepted
     }
 
-    /// Answers 503. The connection then lingers in a slot beyond `max_connections`. If no such slot is free, it is closed at
-    /// once.
+    /// Answers 503. The connection then lingers, in a slot that does not count towards `max_connections`. If too many linger,
+    /// it is closed at once.
     fn reject(&self, stream: TcpStream) {
-        let max = self.server.config.max_connections.saturating_add(MAX_REJECTED);
-        match self.slots.admit(stream, max, 0, u64::MAX) {
+        match self.slots.admit_rejected(stream) {
             Ok(id) => {
                 self.take(id, QUEUED, |_, open| with_buffers(|buffers| open.reject(&self.server, buffers)));
             }
@@ -376,7 +371,10 @@ impl PoolServerState {
     /// once.
     fn linger(&self, id: usize, slot: &Slot, open: &mut Connection) -> bool {
         let timeout = self.server.config.linger_timeout;
-        if timeout.is_zero() || open.stream.shutdown(std::net::Shutdown::Write).is_err() {
+        if timeout.is_zero()
+            || !self.slots.begin_linger(slot)
+            || open.stream.shutdown(std::net::Shutdown::Write).is_err()
+        {
             return false;
         }
         self.set_deadline(slot, self.clock.now().saturating_add(millis(timeout)));
