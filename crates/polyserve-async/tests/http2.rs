@@ -216,7 +216,7 @@ fn the_deadline_cuts_streams_and_counts_them() {
 }
 
 #[test]
-fn late_streams_are_told_so() {
+fn a_late_answer_to_a_stream_is_a_503() {
     let held_replies = HeldReplies::shared();
     let running = serve(held_replies.clone(), |config| config.answer_timeout = Duration::from_millis(50));
     let addr = running.local_addr();

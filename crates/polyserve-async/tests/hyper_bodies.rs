@@ -168,7 +168,7 @@ fn a_body_that_ends_too_soon_is_not_waited_for() {
 }
 
 #[test]
-fn a_body_that_drips_past_its_time_is_told_so() {
+fn a_body_that_drips_past_its_timeout_is_a_408() {
     let running = entities(|config| config.body_timeout = Duration::from_millis(100));
     let mut client = client(&running);
     send(&mut client, put(60_000, "").as_bytes());

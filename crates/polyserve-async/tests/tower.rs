@@ -141,7 +141,7 @@ impl Service for Sends {
 
 /// A service that was nested under a path sent a wrong `Location`: it lacked the path that the router strips.
 #[test]
-fn a_nested_service_says_where_things_are() {
+fn a_nested_service_sends_the_full_location() {
     let entities = || AsTower::new(EntityService::shared(StdMutex::default()));
     let sends = AsTower::new(Arc::new(Sends)).under("/sends").expect("a path");
     let router = Router::new()

@@ -91,7 +91,7 @@ catches! {
     always_replaced: first_put_is_created, now::<AlwaysReplaced>();
     replaced_says_created: second_put_is_replaced, now::<ReplacedSaysCreated>();
     first_put_stays: replaced_entity_is_the_new_one, now::<FirstPutStays>();
-    always_removed: remove_says_what_it_did, now::<AlwaysRemoved>();
+    always_removed: remove_returns_what_it_did, now::<AlwaysRemoved>();
     forgetful_remove: removed_is_absent, now::<ForgetfulRemove>();
     tombstones: put_after_remove_is_created, now::<Tombstones>();
     miscounted_len: len_counts, now::<MiscountedLen>();

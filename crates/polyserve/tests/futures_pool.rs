@@ -147,7 +147,7 @@ impl Service for Held {
 /// connections that are open. It was closed with unread bytes, and the reset destroyed its answer, in one of some hundred
 /// shutdowns.
 #[test]
-fn the_last_one_of_a_drain_is_seen_off() {
+fn the_last_connection_of_a_drain_lingers() {
     let _alone = lock(&ALONE);
     for round in 0..300 {
         let (said, heard) = mpsc::channel();

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_one_says_so_and_counts_on() {
+    fn a_closed_queue_rejects_jobs_and_still_counts() {
         let queue = Queue::new(1);
         queue.enter().unwrap();
         queue.close();

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_by_their_status_lines() {
+    fn answers_are_found_by_their_status_lines() {
         let two = b"HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\nHTTP/1.1 is usualHTTP/1.0 404 \r\n\r\n";
         assert_eq!(statuses(two), [200, 404]);
         assert_eq!(statuses(b"HTTP/1.1 2000\r\n"), [] as [u16; 0]);

@@ -134,7 +134,7 @@ fn submit_until_closed(executor: &dyn Executor, taken: &Count, ran: &Count) {
 
 /// If jobs are stuck at the deadline, the close returns the number of threads that it left behind. Idle workers are not
 /// among them. The stuck jobs can still end.
-pub fn close_with_a_deadline_leaves_a_stuck_thread_and_says_so(subject: &ExecutorSubject) -> Outcome {
+pub fn close_with_a_deadline_reports_a_stuck_thread(subject: &ExecutorSubject) -> Outcome {
     for (stuck, wait) in [(1, Duration::ZERO), (1, Duration::from_millis(20)), (2, Duration::from_millis(20))] {
         let (pool, go_on, dropped) = (subject.pool(3, 16), subject.count(), subject.count());
         let (started, ended) = (subject.count(), subject.count());

@@ -88,7 +88,7 @@ pub use close_edges::{
 pub use closing::{
     a_job_that_drops_the_last_handle_does_not_deadlock, captured_values_are_dropped_exactly_once,
     close_rejects_later_jobs, close_runs_what_was_queued, close_twice_is_harmless,
-    close_with_a_deadline_drops_what_is_queued, close_with_a_deadline_leaves_a_stuck_thread_and_says_so,
+    close_with_a_deadline_drops_what_is_queued, close_with_a_deadline_reports_a_stuck_thread,
     concurrent_closes_lose_nothing, drop_joins_the_workers, drop_runs_what_was_queued,
 };
 pub use refusing::{a_full_queue_hands_the_job_back, room_comes_back};
@@ -115,7 +115,7 @@ kit! {
         close_rejects_later_jobs,
         close_twice_is_harmless,
         concurrent_closes_lose_nothing,
-        close_with_a_deadline_leaves_a_stuck_thread_and_says_so,
+        close_with_a_deadline_reports_a_stuck_thread,
         close_with_a_deadline_drops_what_is_queued,
         drop_joins_the_workers,
         captured_values_are_dropped_exactly_once,

@@ -75,7 +75,7 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
     first_put_is_created,
     second_put_is_replaced,
     replaced_entity_is_the_new_one,
-    remove_says_what_it_did,
+    remove_returns_what_it_did,
     removed_is_absent,
     put_after_remove_is_created,
     len_counts,

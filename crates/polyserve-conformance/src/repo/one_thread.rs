@@ -70,7 +70,7 @@ pub fn replaced_entity_is_the_new_one(subject: &RepoSubject) -> Outcome {
 }
 
 /// A remove answers whether the id was there.
-pub fn remove_says_what_it_did(subject: &RepoSubject) -> Outcome {
+pub fn remove_returns_what_it_did(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         store.put(Entity::new(7, "here", 1.0));
         assert_eq!(store.remove(8), Removed::Absent, "remove of an id that never was");

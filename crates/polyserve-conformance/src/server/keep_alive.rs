@@ -159,7 +159,7 @@ pub fn the_date_is_the_time(subject: &ServerSubject) -> Outcome {
 }
 
 /// Answers have no `Server` field, unless one is configured.
-pub fn a_banner_is_shown_when_configured(subject: &ServerSubject) -> Outcome {
+pub fn a_server_field_is_sent_if_configured(subject: &ServerSubject) -> Outcome {
     assert_eq!(echo(subject).ask(&get("/"), 200).header("Server"), None);
     let live = subject.live(Arc::new(Echo), |config| config.server_header = Some("kit/1".into()));
     assert_eq!(live.ask(&get("/"), 200).header("Server"), Some("kit/1"));

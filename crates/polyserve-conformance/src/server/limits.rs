@@ -18,10 +18,10 @@ use crate::property::{Outcome, in_child_with_descriptors};
 pub(super) const BODY_AWAITED: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
 
 #[track_caller]
-fn check_turned_away(client: &mut Client, response: &Response) {
+fn check_rejected(client: &mut Client, response: &Response) {
     assert_eq!(response.status, 503, "{}", client.show());
-    assert!(response.header("Retry-After").is_some(), "a 503 says when to try again\n{}", client.show());
-    assert!(response.closes(), "a connection too many is closed\n{}", client.show());
+    assert!(response.header("Retry-After").is_some(), "a 503 has Retry-After\n{}", client.show());
+    assert!(response.closes(), "a rejected connection is closed\n{}", client.show());
     client.expect_end();
 }
 
@@ -29,7 +29,7 @@ fn check_turned_away(client: &mut Client, response: &Response) {
 /// connection. The others go on, and later clients are served.
 ///
 /// A server of one connection lets the other client wait.
-pub fn connections_past_the_limit_are_turned_away(subject: &ServerSubject) -> Outcome {
+pub fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -> Outcome {
     let most = if subject.shape() == Connections::One { 1 } else { 2 };
     let live = subject.live(Arc::new(Echo), |config| config.max_connections = most);
     let mut busy: Vec<Client> = (0..most).map(|_| live.client()).collect();
@@ -43,7 +43,7 @@ pub fn connections_past_the_limit_are_turned_away(subject: &ServerSubject) -> Ou
         let sent = if silent { Ok(()) } else { client.send(&get("/")) };
         if subject.shape() != Connections::One {
             let response = client.receive().unwrap_or_else(|failure| panic!("{failure}"));
-            check_turned_away(&mut client, &response);
+            check_rejected(&mut client, &response);
         } else if !silent {
             waiting.push(client);
         }
@@ -81,7 +81,7 @@ pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome 
         for (number, client) in refused.iter_mut().enumerate() {
             let response = client.receive();
             let response = response.unwrap_or_else(|failure| panic!("of refused connection {number}: {failure}"));
-            check_turned_away(client, &response);
+            check_rejected(client, &response);
         }
         for client in &mut busy {
             assert_eq!(client.ask(b"hello", 200).text(), "hello");
@@ -156,7 +156,7 @@ pub fn silent_connections_keep_to_the_limit(subject: &ServerSubject) -> Outcome 
 }
 
 /// Each request of a burst that exceeds workers and queue is served, or refused with a 503 and `Retry-After`.
-pub fn a_burst_is_served_or_turned_away(subject: &ServerSubject) -> Outcome {
+pub fn a_burst_is_served_or_rejected(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers_or_pool(1);
     let queue = subject.smallest_queue();
     let live = subject.live(Arc::new(Sleepy), |config| {
@@ -173,12 +173,12 @@ pub fn a_burst_is_served_or_turned_away(subject: &ServerSubject) -> Outcome {
     }
     let mut served = 0;
     for mut client in clients {
-        let response = client.receive().unwrap_or_else(|failure| panic!("neither served nor turned away: {failure}"));
+        let response = client.receive().unwrap_or_else(|failure| panic!("neither served nor rejected: {failure}"));
         if response.status == 200 {
             served += 1;
             client.expect_end();
         } else {
-            check_turned_away(&mut client, &response);
+            check_rejected(&mut client, &response);
         }
     }
     assert!(served > 0, "no request was served");
@@ -234,7 +234,7 @@ pub fn a_waiting_request_is_not_idle(subject: &ServerSubject) -> Outcome {
         let_pass(Duration::from_millis(60));
     } else {
         let response = other.receive().unwrap_or_else(|failure| panic!("{failure}"));
-        check_turned_away(&mut other, &response);
+        check_rejected(&mut other, &response);
     }
     assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
     assert_eq!(slow.expect(200).text(), "/hold");

@@ -115,13 +115,13 @@ pub use json::{
     every_json_form_of_an_entity_is_stored, json_that_is_no_entity_is_unprocessable,
 };
 pub use keep_alive::{
-    a_banner_is_shown_when_configured, a_client_may_ask_to_close, a_connection_is_kept_by_default,
-    a_connection_of_1_0_closes_by_default, a_connection_of_1_0_is_kept_on_request,
+    a_client_may_ask_to_close, a_connection_is_kept_by_default, a_connection_of_1_0_closes_by_default,
+    a_connection_of_1_0_is_kept_on_request, a_server_field_is_sent_if_configured,
     an_empty_line_before_a_request_is_skipped, only_the_word_close_closes, requests_per_connection_are_counted,
     the_date_is_the_time,
 };
 pub use limits::{
-    a_burst_is_served_or_turned_away, a_waiting_request_is_not_idle, connections_past_the_limit_are_turned_away,
+    a_burst_is_served_or_rejected, a_waiting_request_is_not_idle, connections_past_the_limit_are_rejected,
     deferred_accept_serves_the_same, every_refused_connection_reads_a_503, rejected_connections_leave_room,
     room_comes_back, silent_connections_keep_to_the_limit, two_servers_share_nothing,
 };
@@ -214,7 +214,7 @@ kit! {
         requests_per_connection_are_counted,
         an_empty_line_before_a_request_is_skipped,
         the_date_is_the_time,
-        a_banner_is_shown_when_configured,
+        a_server_field_is_sent_if_configured,
         pipelined_requests_are_answered_in_order,
         hundreds_of_pipelined_requests_are_answered,
         what_arrives_together_leaves_together,
@@ -290,11 +290,11 @@ kit! {
         a_dropped_completer_answers,
         more_panics_than_workers_leave_a_serving_server,
         a_panic_payload_that_panics_is_a_500,
-        connections_past_the_limit_are_turned_away,
+        connections_past_the_limit_are_rejected,
         every_refused_connection_reads_a_503,
         silent_connections_keep_to_the_limit,
         rejected_connections_leave_room,
-        a_burst_is_served_or_turned_away,
+        a_burst_is_served_or_rejected,
         room_comes_back,
         deferred_accept_serves_the_same,
         a_waiting_request_is_not_idle,

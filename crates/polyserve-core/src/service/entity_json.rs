@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_told_from_what_is_no_entity() {
+    fn malformed_json_and_json_of_no_entity_are_different_errors() {
         let good = r#"{"id":1,"description":"d","value":2}"#;
         assert_eq!(read(good.as_bytes()).unwrap().value, 2.0);
         let not_json: [&[u8]; 11] = [

@@ -103,7 +103,7 @@ fn too_large() -> String {
 
 /// A client gets the refusal before it has sent the body that is too large.
 #[test]
-fn too_large_is_told_by_the_head() {
+fn a_body_is_refused_by_the_length_in_its_head() {
     let env = env();
     for expect in ["", "Expect: 100-continue\r\n"] {
         let head = format!("PUT / HTTP/1.1\r\nHost: a\r\n{expect}Content-Length: 1048577\r\n\r\n");

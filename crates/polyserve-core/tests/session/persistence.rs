@@ -23,7 +23,7 @@ fn connection_of(version: &str, fields: &str) -> (Vec<&'static str>, Want) {
 const OPEN: Want = Want::Read(Phase::Idle);
 
 #[test]
-fn version_1_1_lives_on_unless_told_otherwise() {
+fn version_1_1_is_kept_by_default() {
     for fields in [
         "",
         "Connection: keep-alive\r\n",
@@ -49,7 +49,7 @@ fn version_1_1_lives_on_unless_told_otherwise() {
 }
 
 #[test]
-fn version_1_0_ends_unless_told_otherwise() {
+fn version_1_0_closes_by_default() {
     for fields in
         ["", "Connection: close\r\n", "Connection: x\r\n", "Connection: keep-alive, close\r\n", "Keep-Alive: 5\r\n"]
     {

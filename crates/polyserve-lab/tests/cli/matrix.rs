@@ -183,9 +183,9 @@ fn who_was_not_asked_for_may_be_missing() {
     assert!(!measured["cells"].as_array().unwrap().is_empty());
 }
 
-/// More connections than a pool's workers and queue would hold by default: nobody is turned away.
+/// More connections than a pool's workers and queue would hold by default: no connection is rejected.
 #[test]
-fn nobody_is_turned_away() {
+fn no_connection_is_rejected() {
     let args =
         ["matrix", "--servers=pool_server", "--pools=2", "--connections=1200", "--requests=1300", "--methods=put"];
     let said = printed(&args);

@@ -83,7 +83,7 @@ fn an_answer_without_a_body_ends_with_its_head() {
 }
 
 #[test]
-fn another_status_is_told_and_its_body_skipped() {
+fn another_status_is_reported_and_its_body_skipped() {
     let get = encoded("GET", &[200, 201], &[BODY]);
     let answers = format!("HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy{SIZED}");
     let refused = Step::Done { closes: false, unexpected: Some(503) };

@@ -113,7 +113,7 @@ fn the_warm_up_does_not_count() {
 }
 
 #[test]
-fn one_request_is_learned_and_then_the_same() {
+fn one_request_is_discovered_and_then_repeated() {
     let running = serve(ServerConfig::default());
     let target = running.local_addr();
     let body = br#"{"id":7,"description":"seven","value":7.5}"#;

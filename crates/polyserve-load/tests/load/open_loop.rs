@@ -51,7 +51,7 @@ fn a_stop_shows_in_the_latency_of_all_that_were_due() {
 
 /// Requests that were due while the only connection waited, and were never sent, are reported.
 #[test]
-fn what_was_due_and_never_sent_is_told() {
+fn requests_due_and_never_sent_are_reported() {
     let (release, latch) = mpsc::channel::<()>();
     let latch = Mutex::new(latch);
     let target = serve(move |_, stream| {

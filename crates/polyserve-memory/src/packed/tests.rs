@@ -167,7 +167,7 @@ fn what_is_dead_is_at_most_half() {
 }
 
 #[test]
-fn a_full_shard_says_so_and_loses_nothing() {
+fn a_full_shard_reports_it_and_loses_nothing() {
     const PAGES: usize = 10;
     let mut tried = Tried::new(Pages::with_max_pages(PAGES));
     let full = (0..).find(|&id| tried.put(id, 15, 0.0) == Err(Full)).expect("there is no room for all ids");

@@ -164,7 +164,7 @@ fn a_submitter_that_waits_for_room_gets_it() {
 }
 
 #[test]
-fn a_submitter_waits_no_longer_than_it_is_told() {
+fn a_submitter_waits_at_most_its_timeout() {
     let limit = Duration::from_millis(20);
     let config = bounded(1, 1).with(|c| c.on_full = OnFull::Wait(limit));
     for pool in pools(&config) {

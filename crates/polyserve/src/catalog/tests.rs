@@ -102,7 +102,7 @@ mod threadpool {
 
     /// Experiments derive the max number of pending deferred answers from the promise.
     #[test]
-    fn every_server_says_what_later_answers_hold() {
+    fn every_server_declares_what_later_answers_hold() {
         for entry in Catalog::builtin().servers() {
             let said = entry.promises.iter().filter(|said| [HOLDS_A_WORKER, HOLDS_NO_THREAD].contains(&said.as_str()));
             assert_eq!(said.count(), 1, "{}: {:?}", entry.name, entry.promises);

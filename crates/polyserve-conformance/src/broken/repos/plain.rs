@@ -99,7 +99,7 @@ impl EntityRepo for FirstPutStays {
     right!(get remove len);
 }
 
-/// Answers `Removed` to every remove. Caught by `remove_says_what_it_did`.
+/// Answers `Removed` to every remove. Caught by `remove_returns_what_it_did`.
 #[derive(Debug, Default)]
 pub struct AlwaysRemoved {
     right: Reference,

@@ -35,9 +35,9 @@ pub(super) fn reject(server: &ServerState, open: &OpenConnection) {
     if server.has(Flaw::AnswersFewRefusals) && refused >= 256 {
         return;
     }
-    if !server.has(Flaw::TurnsAwaySilently) {
+    if !server.has(Flaw::RejectsWithoutAnAnswer) {
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "There are too many connections.");
-        let again = if server.has(Flaw::TurnsAwayForEver) { "X-Again" } else { "Retry-After" };
+        let again = if server.has(Flaw::RejectsWithoutRetryAfter) { "X-Again" } else { "Retry-After" };
         let reply = reply.with_header(again, "1").expect("the field is valid");
         if connection.output.answer(&reply, &[], false, Some("close")) && connection.output.flush() {
             connection.linger();
@@ -120,7 +120,7 @@ impl Connection<'_> {
                 }
                 match self.fill(Instant::now() + self.server.config.idle_timeout, true) {
                     Got::Bytes => {}
-                    Got::Late if self.has(Flaw::ScoldsIdleConnections) => return self.refuse(LATE),
+                    Got::Late if self.has(Flaw::AnswersIdleTimeouts) => return self.refuse(LATE),
                     Got::End if self.served == 0 && self.has(Flaw::DiesOfAnEmptyConnection) => {
                         self.server.stopped.store(true, Ordering::SeqCst);
                         return Ended::Gone;

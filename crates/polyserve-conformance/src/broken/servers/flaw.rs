@@ -73,7 +73,7 @@ flaws! {
     /// Answers 400 to an unknown method, coding or version.
     CallsEverythingBad, caught by unknown_methods_are_not_implemented;
     /// Answers 408 on an idle connection.
-    ScoldsIdleConnections, caught by an_idle_connection_is_closed_silently;
+    AnswersIdleTimeouts, caught by an_idle_connection_is_closed_silently;
     /// Waits for a deferred answer without a limit.
     WaitsForEver, caught by a_slow_answer_times_out;
     /// Answers every second GET of a target with the previous answer.
@@ -95,9 +95,9 @@ flaws! {
     /// Sends what a panicking service had written before the 500.
     KeepsHalfAnAnswer, caught by a_panic_in_call_is_a_500;
     /// Refuses clients without `Retry-After`.
-    TurnsAwayForEver, caught by connections_past_the_limit_are_turned_away;
+    RejectsWithoutRetryAfter, caught by connections_past_the_limit_are_rejected;
     /// Closes connections past the limit without an answer.
-    TurnsAwaySilently, caught by connections_past_the_limit_are_turned_away;
+    RejectsWithoutAnAnswer, caught by connections_past_the_limit_are_rejected;
     /// Does not close an idle connection if another one waits.
     KeepsIdleConnections, caught by idle_connections_do_not_delay_others;
     /// Does not count connections that have not sent a byte.
@@ -109,7 +109,7 @@ flaws! {
     /// Sends the date of its start.
     StaleDate, caught by the_date_is_the_time;
     /// Sends a `Server` field that is not configured.
-    BoastsItsName, caught by a_banner_is_shown_when_configured;
+    SendsServerField, caught by a_server_field_is_sent_if_configured;
     /// Ends only at the shutdown's deadline.
     SleepsUntilTheDeadline, caught by a_shutdown_closes_idle_connections;
     /// Cuts everything as soon as a shutdown begins.
@@ -123,7 +123,7 @@ flaws! {
     /// Does not say `Connection: close` in a drain.
     DrainsWithoutSayingSo, caught by a_request_in_mid_body_outlives_the_shutdown;
     /// Does not count answers to HEAD.
-    Truthless, caught by every_answer_is_counted;
+    CountsNoHeadAnswers, caught by every_answer_is_counted;
     /// Does not count what it cuts.
     HidesCuts, caught by the_deadline_cuts_what_has_not_ended;
     /// Waits for a thread that is stuck in the service.

@@ -52,7 +52,7 @@ impl<'a> Output<'a> {
             self.write(&bytes[..bytes.len() / 2]);
             return false;
         }
-        self.held.push(Held { bytes, counts: !(to_head && self.has(Flaw::Truthless)) });
+        self.held.push(Held { bytes, counts: !(to_head && self.has(Flaw::CountsNoHeadAnswers)) });
         let large = self.held.iter().map(|held| held.bytes.len()).sum::<usize>() > HELD;
         if self.has(Flaw::AnswersOneByOne) {
             std::thread::sleep(TICK / 20);
@@ -85,7 +85,7 @@ impl<'a> Output<'a> {
         let mut field = |name: &str, value: &str| head.push_str(&format!("{name}: {value}\r\n"));
         if let Some(server_header) = &self.server.config.server_header {
             field("Server", server_header);
-        } else if self.has(Flaw::BoastsItsName) {
+        } else if self.has(Flaw::SendsServerField) {
             field("Server", "plain");
         }
         if !status.is_bodiless() {

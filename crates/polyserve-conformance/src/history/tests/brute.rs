@@ -135,7 +135,7 @@ fn compared(operations: &[Operation]) -> bool {
 }
 
 #[test]
-fn it_says_what_brute_force_says() {
+fn it_agrees_with_brute_force() {
     let mut draws = Draws(0x5eed);
     let (mut right, mut wrong) = (0, 0);
     for _ in 0..cases(10_000) {

@@ -40,7 +40,7 @@ fn what_has_an_order_passes() {
 }
 
 #[test]
-fn what_has_none_fails_and_says_why() {
+fn a_history_without_an_order_fails_with_the_reason() {
     let wrong: &[(&[&str], &str)] = &[
         (&["0 get 1 0..10"], "client 0's get saw 1, which no client has put"),
         (&["0 get 1 0..10", "1 put 1 created 20..30"], "returned before client 1's put of 1 began"),

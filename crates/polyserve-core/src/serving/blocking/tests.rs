@@ -98,7 +98,7 @@ fn an_answer_says_that_it_closes_if_others_wait() {
 }
 
 #[test]
-fn an_idle_connection_leaves_without_a_word_for_one_that_waits() {
+fn an_idle_connection_is_closed_silently_if_another_waits() {
     let fixture = Fixture::new(|_| {});
     let mut client = fixture.connect();
     client.write_all(GET).unwrap();
@@ -134,7 +134,7 @@ fn a_connection_that_is_evicted_from_a_pool_lingers() {
 
 /// A connection that has not sent a byte gives its thread up, and is served again with its first byte.
 #[test]
-fn a_silent_connection_gives_its_thread_up() {
+fn a_silent_connection_releases_its_thread() {
     let fixture = Fixture::new(|_| {});
     let mut client = fixture.connect();
     let stream = fixture.listener.accept().unwrap().0;
