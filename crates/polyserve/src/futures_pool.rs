@@ -17,9 +17,10 @@
 //!
 //! Source: the published comparison of a page that sometimes waits, with `futures_executor::ThreadPool` of 100 threads.
 //!
-//! *Wins when* nothing: it is here to be compared with. *Loses when* more connections than threads wait for something. If
-//! every 10th answer waits 2 s, a pool of 8 threads answers 40 requests a second, and `tokio_tcp` all 499 that 100 clients
-//! send (docs/STRATEGIES.md; measured with an earlier server on the same pool).
+//! *Wins when* nothing: it is here to be compared with. *Loses when* there are more kept connections than threads: with 64 of
+//! them and 8 threads, 0.22 of the requests of `tokio_tcp` for each ms of processor time (`full`); and with a connection for
+//! each request 0.83 (`ab`). Record: `docs/METHODOLOGY.md`, "Cost below saturation". It also loses if answers are deferred,
+//! because each of them holds a thread.
 
 use std::io;
 use std::net::SocketAddr;

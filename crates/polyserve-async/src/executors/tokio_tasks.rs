@@ -18,11 +18,11 @@
 //! In the last two cases the watch spawns an empty task from outside. That wakes a thread, which also finds the job.
 //!
 //! Cost of a job, in addition to `queue`'s and `watch`'s: a task, which is an allocation and an entry in the runtime's list
-//! of all tasks. A job that a job submits costs two tasks.
+//! of all tasks. A job that a job submits costs two tasks. tokio's `spawn` alone takes about as long (bench `executors`).
 //!
-//! *Wins when* jobs are large compared with their dispatch, and share threads with other work on tokio. *Loses when* jobs
-//! are short: in the bench `executors`, on one core, a job of one word takes four to six times as long as on rayon, and so
-//! does tokio's `spawn` alone.
+//! *Wins when* jobs share threads with other work on tokio, and are long: 40 tasks of 200 ms on two cores take 4.1 s, and
+//! 3.9 to 4.1 s on the other executors. *Loses when* jobs are short: on one core, a job of one word takes 3.5 to 6 times as
+//! long as `rayon::spawn`, and on `CrossbeamPool` half as long. Record: `docs/STRATEGIES.md`, "Executors for CPU work".
 //!
 //! Source: tokio's multi-thread scheduler; "Making the Tokio scheduler 10x faster", 2019.
 

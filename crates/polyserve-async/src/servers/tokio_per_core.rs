@@ -19,10 +19,14 @@
 //!
 //! Source: `SO_REUSEPORT` as in `socket(7)`; one runtime for each core as in actix-web and ntex.
 //!
-//! *Wins when* requests are short and connections many: no task and no listener is shared between cores. Its requests
-//! per second of processor time are 1.31 of bare hyper's, pipelined 1.95. *Loses when* connections are few, because the
-//! kernel may give most of them to one core; and when a service blocks inside `call`, because every connection of that
-//! core waits. Figures: docs/STRATEGIES.md.
+//! *Wins when* requests are short and connections many, because no task and no listener is shared between cores. For each
+//! second of processor time it answers 1.31 of the requests of bare hyper, and 1.95 pipelined (`docs/STRATEGIES.md`). If it
+//! is half idle, a request takes 1.3 of the processor time of `null_epoll`, and with `tokio_tcp` 1.8 (`rate`).
+//!
+//! *Loses when* connections have one request each: 0.74 of the requests of `pool_server` for each ms of processor time
+//! (`close`). Record: `docs/METHODOLOGY.md`, "Cost below saturation". It also loses if connections are few, because the
+//! kernel may give most of them to one core; and if a service blocks inside `call`, because every connection of that core
+//! waits. No record measures these two.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

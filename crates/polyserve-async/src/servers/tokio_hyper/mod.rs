@@ -41,9 +41,9 @@
 //! servers on the codec skip the body; a body that hyper cannot count is a 413 before the service sees the head; an answer
 //! to HTTP/1.0 begins with `HTTP/1.0`. `tests/hyper_differences.rs` compares the rest with `tokio_tcp`.
 //!
-//! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: GETs per second of
-//! processor time are 0.89 of bare hyper's, and `tokio_tcp`'s are 1.29 of bare hyper's (docs/STRATEGIES.md, the table of
-//! `compare --baseline peer/hyper`; recorded before the scanner was added).
+//! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: for each ms of
+//! processor time it answers 0.74 of the requests of `tokio_tcp` for GET (`full`), 0.82 for PUT (`put`), and 0.37 pipelined
+//! (`pipeline`). Record: `docs/METHODOLOGY.md`, "Cost below saturation".
 //!
 //! Source: hyper 1.
 //!
