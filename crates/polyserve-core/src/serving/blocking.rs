@@ -1,7 +1,10 @@
 //! Serving one connection on a thread that may block, from its first byte to its close.
 //!
-//! [`serve`] does that, and [`serve_pooled`] does it on a thread of a pool. [`drive`] is their loop. A [`Transport`] decides
-//! how the thread waits: [`PolledSocket`] waits in `poll(2)`, and a server may have another transport.
+//! [`serve`] serves a connection on a thread of its own, and [`serve_pooled`] on a thread of a pool. Both run the loop
+//! [`drive`].
+//!
+//! The loop reads and writes through a [`Transport`], which decides how the thread waits. [`PolledSocket`] is a transport
+//! that waits in `poll(2)`. A server may use its own transport.
 
 use std::io;
 use std::net::TcpStream;

@@ -23,6 +23,8 @@
 //! Cost: a poll, a read and a write for each request; for a silent connection two more system calls. No contended lock, no
 //! thread switch.
 //!
+//! Source: the iterative server of W. R. Stevens, *UNIX Network Programming*, volume 1.
+//!
 //! *Wins when* connections are short, because no thread is woken: with a connection for each request it answers 1.4 times the
 //! requests of `tokio_tcp` for each ms of processor time (`close`). *Loses when* connections are kept by several clients: 0.2 of
 //! `tokio_tcp` (`full`), because each of them is closed for the next one. Record: `docs/METHODOLOGY.md`, "Cost below
@@ -372,19 +374,20 @@ impl<'a> SequentialSocket<'a> {
         Self { stream, worker, is_new: true, is_silent: false, fills_queue: true, others_wait: Cell::new(None) }
     }
 
-    /// Waits until the socket is ready, one of `others` is ready, the shutdown begins, or `deadline` has passed. If
-    /// `draining`, the shutdown has begun already and is not waited for.
-    fn wait(&self, flags: PollFlags, others: Others, draining: bool, deadline: Instant) -> io::Result<Ready> {
-        let wake = (!draining).then(|| self.worker.wake.as_fd());
+    /// Waits until the socket is ready, one of `others` is ready, the shutdown begins, or `deadline` has passed.
+    ///
+    /// `ignores_shutdown`: the shutdown does not end the wait, because it has begun already, or because the call only polls.
+    fn wait(&self, flags: PollFlags, others: Others, ignores_shutdown: bool, deadline: Instant) -> io::Result<Ready> {
+        let wake = (!ignores_shutdown).then(|| self.worker.wake.as_fd());
         let guard = (others != Others::None).then(|| lock(&self.worker.shared.listener));
         let listener = guard.as_ref().and_then(|guard| guard.as_ref()).map(AsFd::as_fd);
         let silent = (others == Others::All).then(|| self.worker.silent.as_fd());
         let sockets = wake.into_iter().chain(listener).chain(silent).map(|fd| (fd, PollFlags::IN));
         let mut ready = Vec::with_capacity(4);
         wait([(self.stream.as_fd(), flags)].into_iter().chain(sockets), Some(deadline), &mut ready)?;
-        let first_other = 1 + usize::from(!draining);
+        let first_other = 1 + usize::from(!ignores_shutdown);
         let others = ready.get(first_other..).unwrap_or_default().contains(&true);
-        Ok(Ready { others, wake: !draining && ready.get(1) == Some(&true) })
+        Ok(Ready { others, wake: !ignores_shutdown && ready.get(1) == Some(&true) })
     }
 }
 

@@ -1,4 +1,4 @@
-//! One connection, from accept to close: a future that polls hyper's connection.
+//! One connection, from its first poll to its close: a future that polls hyper's connection.
 //!
 //! hyper parses, frames and encodes. This file has the deadlines, the drain and the close. After each poll of hyper it
 //! sends the output that hyper wrote.
@@ -210,6 +210,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
         let (requests, missing) = (state.requests, state.missing_bytes);
         let stage = match state.stage {
+            // Answered early; the service still reads the body.
             Stage::Done if !state.is_reading() => Stage::Body,
             Stage::Done => state.after_answer(),
             stage => stage,
@@ -279,6 +280,13 @@ impl<S: RequestHandler> HyperConnection<S> {
 
     /// Waits for `waiting` until its deadline. A new reason sets a new deadline. If the deadline has passed, takes
     /// the action for that reason.
+    ///
+    /// The idle timeout has two parts. [`WaitReason::Parked`] occurs in three places:
+    ///
+    /// * The first part, of [`PARKED_AFTER`], has passed. The connection becomes parked for the second part.
+    /// * The task was woken while the connection was parked, and no request has begun since. The poll has created a
+    ///   hyper connection. It is dropped again, and the deadline stays.
+    /// * The second part has passed. The connection ends.
     fn wait_for(&mut self, waiting: WaitReason, busy: bool) -> Progress {
         let now = Instant::now();
         let waiting = match (self.waiting, waiting) {

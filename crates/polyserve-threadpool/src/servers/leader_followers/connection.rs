@@ -124,7 +124,7 @@ impl<'a> BlockingIo<'a> {
         }
     }
 
-    /// Reads the bytes that have arrived, without waiting.
+    /// Reads the bytes that have arrived, without waiting. Returns [`Read::Leave`] if the read would block.
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
         match rustix::net::recv(self.stream, buffer, RecvFlags::DONTWAIT) {
             Ok((0, _)) => Ok(Read::End),

@@ -52,7 +52,7 @@ pub(super) struct RunState {
     /// The number of connections accepted since the start.
     pub(super) accepted: AtomicU64,
     pub(super) leader: LeaderStatus,
-    /// The number of threads that have an assignment and have not waited for a connection since.
+    /// Threads that serve and have not waited since they got a connection.
     pub(super) unblocked: AtomicUsize,
     /// The supervisor sleeps until it is woken.
     pub(super) asleep: AtomicBool,

@@ -155,7 +155,8 @@ impl ReadyList {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
         state.role = Role::Free;
-        let wake = !state.is_watched && !state.list.is_empty() || state.is_draining;
+        // The supervisor watches workers that serve, and has to be woken if it does not do so yet. In a drain it polls.
+        let wake = (!state.is_watched && !state.list.is_empty()) || state.is_draining;
         state.is_watched |= wake;
         let (next, mut actions) = self.step(&mut state, false, pace);
         actions.wake_supervisor |= wake;
