@@ -264,6 +264,10 @@ impl Transport for BlockingIo<'_> {
         written
     }
 
+    fn others_wait(&self) -> bool {
+        self.slot.is_evicted()
+    }
+
     fn about_to_wait(&mut self) {
         self.role.step_back();
     }
@@ -271,7 +275,62 @@ impl Transport for BlockingIo<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::sync::Arc;
+
+    use polyserve_core::service::Echo;
+    use polyserve_core::serving::{Bound, bind};
+
+    use super::super::connection_slot::{IdleClock, evict_longest_idle};
     use super::*;
+
+    /// The role of a thread that does not lead.
+    struct Follower;
+
+    impl LeaderRole for Follower {
+        fn leads(&self) -> bool {
+            false
+        }
+
+        fn step_back(&self) {}
+    }
+
+    /// An evicted connection does not count any more. It was served on for as long as its client pipelined, and then closed
+    /// without an announcement.
+    #[test]
+    #[cfg_attr(
+        not(target_os = "linux"),
+        ignore = "only Linux keeps bytes that have arrived when the reading side is closed"
+    )]
+    fn an_evicted_connection_that_pipelines_ends_with_its_next_answer() {
+        const REQUESTS: usize = 1000;
+        let addr = "127.0.0.1:0".parse().unwrap();
+        let Bound { listener, local_addr, server } = bind(addr, &ServerConfig::default(), Arc::new(Echo)).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        set_first_timeouts(&listener, &server.config).unwrap();
+        let mut client = TcpStream::connect(local_addr).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let clock = Arc::new(IdleClock::new());
+        let slot = ConnectionSlot::new(Arc::clone(&clock));
+        let stream = slot.attach(stream);
+        // The connection has been served before. It is evicted while its requests arrive: more than one read takes.
+        slot.set_received();
+        slot.set_idle(true);
+        client.write_all("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(REQUESTS).as_bytes()).unwrap();
+        assert!(evict_longest_idle(&clock, || std::iter::once(&slot), Duration::ZERO));
+        let status = LeaderStatus::new();
+        BlockingIo::new(&Follower, &status, &server, &slot, &stream).run(&mut ThreadBuffers::new());
+        assert!(!slot.detach(), "the evicted connection counts as open");
+        drop(stream);
+        let mut bytes = Vec::new();
+        let _ = client.read_to_end(&mut bytes); // an error: the connection was reset after the last answer
+        let text = String::from_utf8(bytes).unwrap();
+        let answers: Vec<&str> = text.split_inclusive("\r\n\r\n").collect();
+        assert!(answers.iter().all(|answer| answer.starts_with("HTTP/1.1 200 ")), "{text}");
+        assert!(answers.len() < REQUESTS, "the evicted connection is served on");
+        assert!(answers.last().is_some_and(|last| last.contains("\r\nConnection: close\r\n")), "{:?}", answers.last());
+    }
 
     /// Each connection cost two system calls for timeouts that it can inherit from its listener.
     #[test]

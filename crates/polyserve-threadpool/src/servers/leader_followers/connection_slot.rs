@@ -116,6 +116,11 @@ impl ConnectionSlot {
         }
     }
 
+    /// Whether the connection was evicted. It must end with its next answer, because it does not count any more.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::SeqCst)
+    }
+
     /// Whether another thread has closed the reading side.
     pub(super) fn is_read_closed(&self) -> bool {
         self.read_closed.load(Ordering::SeqCst)
