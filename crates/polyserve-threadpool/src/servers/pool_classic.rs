@@ -172,18 +172,16 @@ fn has_input(stream: &TcpStream) -> bool {
 }
 
 thread_local! {
-    /// What became of a job while this thread calls `execute`. A job that runs or is dropped within that call is rejected.
-    static SUBMITTING: Cell<Submitted> = const { Cell::new(Submitted::Elsewhere) };
+    /// The number of jobs that the executor has run or dropped on this thread within a call of `execute`; `None` outside
+    /// such a call. This thread may not serve connections, so each of these jobs leaves a connection without a job.
+    static LOST_JOBS: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Submitted {
-    /// This thread does not submit.
-    Elsewhere,
-    /// This thread submits, and the job has not run.
-    Taken,
-    /// The executor ran the job on this thread, which may not serve connections.
-    RanHere,
+/// Counts a lost job if this thread is in a call of `execute`. Returns whether it is.
+fn count_if_lost() -> bool {
+    let lost = LOST_JOBS.get().map(|count| count + 1);
+    LOST_JOBS.set(lost);
+    lost.is_some()
 }
 
 /// The job of a connection. If an executor drops it without running it, a connection that waits is closed.
@@ -195,16 +193,15 @@ struct ConnectionJob {
 impl ConnectionJob {
     fn run(mut self) {
         self.is_used = true;
-        match SUBMITTING.get() {
-            Submitted::Elsewhere => self.shared.serve_next(),
-            Submitted::Taken | Submitted::RanHere => SUBMITTING.set(Submitted::RanHere),
+        if !count_if_lost() {
+            self.shared.serve_next();
         }
     }
 }
 
 impl Drop for ConnectionJob {
     fn drop(&mut self) {
-        if !self.is_used && SUBMITTING.get() == Submitted::Elsewhere {
+        if !self.is_used && !count_if_lost() {
             self.shared.close_next();
         }
     }
@@ -269,18 +266,17 @@ impl ClassicMainThread {
         self.queue(stream);
     }
 
-    /// Queues a connection, which counts as waiting, for a worker. Rejects it if the executor's queue is full.
+    /// Queues a connection, which counts as waiting, for a worker. Rejects a connection for each job that is lost meanwhile:
+    /// this one's job if the executor's queue is full.
     fn queue(&mut self, stream: TcpStream) {
         let ClassicState { connections, pending, .. } = &*self.shared;
         lock(pending).push_back((stream, Instant::now()));
         let job = ConnectionJob { shared: Arc::clone(&self.shared), is_used: false };
-        SUBMITTING.set(Submitted::Taken);
-        let is_rejected = self.executor.execute(Job::new(move || job.run())).is_err();
-        let ran_here = SUBMITTING.replace(Submitted::Elsewhere) == Submitted::RanHere;
-        // Each job takes one connection from the front, so the last connection has no job.
-        if (is_rejected || ran_here)
-            && let Some((stream, _)) = lock(pending).pop_back()
-        {
+        LOST_JOBS.set(Some(0));
+        drop(self.executor.execute(Job::new(move || job.run()))); // a rejected job is dropped here, so it is lost
+        // Each job takes one connection from the front, so the last connections have no job.
+        for _ in 0..LOST_JOBS.take().unwrap_or(0) {
+            let Some((stream, _)) = lock(pending).pop_back() else { break };
             connections.cancel_waiting();
             self.incoming.reject(stream);
         }

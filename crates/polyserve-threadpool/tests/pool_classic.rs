@@ -1,0 +1,110 @@
+//! `pool_classic` over shared executors that drop jobs. Each test opens with the defect that it shows.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use polyserve_core::service::Echo;
+use polyserve_core::{Drain, Executor, Job, Rejected, Server, ServerConfig};
+use polyserve_threadpool::{MpscPool, PoolClassic, PoolConfig};
+
+/// Only matters if something hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// When an executor drops a job.
+#[derive(Clone, Copy, Debug)]
+enum DropTime {
+    /// Within `execute`.
+    AtOnce,
+    /// When a worker takes it from the queue.
+    Queued,
+}
+
+/// An executor that drops a job unrun if it is told to.
+#[derive(Debug)]
+struct Dropping {
+    pool: MpscPool,
+    drops_next: AtomicBool,
+    time: DropTime,
+}
+
+impl Executor for Dropping {
+    fn execute(&self, job: Job) -> Result<(), Rejected> {
+        match (self.drops_next.swap(false, Ordering::SeqCst), self.time) {
+            (false, _) => self.pool.execute(job),
+            (true, DropTime::AtOnce) => {
+                drop(job);
+                Ok(())
+            }
+            (true, DropTime::Queued) => self.pool.execute(Job::new(move || drop(job))),
+        }
+    }
+
+    fn workers(&self) -> Option<usize> {
+        self.pool.workers()
+    }
+
+    fn close(&self, deadline: Option<Instant>) -> usize {
+        self.pool.close(deadline)
+    }
+
+    fn panicked(&self) -> u64 {
+        self.pool.panicked()
+    }
+}
+
+/// Returns all that the server sends until it closes or resets the connection.
+fn ask(addr: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut answer) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "the connection is left open: {error}");
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+/// Asks ten times, and makes the executor drop the first job of every other request. Returns the answers to those requests,
+/// and the result of the drain.
+fn ask_ten(time: DropTime) -> (Vec<String>, Drain) {
+    let pool = MpscPool::new(PoolConfig::new(2)).unwrap();
+    let executor = Arc::new(Dropping { pool, drops_next: AtomicBool::new(false), time });
+    let server = PoolClassic::on(ServerConfig::default(), Arc::clone(&executor) as Arc<dyn Executor>).unwrap();
+    let running = server.serve("127.0.0.1:0".parse().unwrap(), Arc::new(Echo)).unwrap();
+    let addr = running.local_addr();
+    let mut unserved = Vec::new();
+    for _ in 0..5 {
+        executor.drops_next.store(true, Ordering::SeqCst);
+        unserved.push(ask(addr));
+        let served = ask(addr);
+        assert!(served.starts_with("HTTP/1.1 200 "), "{served:?}");
+    }
+    let drain = running.shutdown().unwrap();
+    // The executor is shared, so the server does not close it.
+    let (sender, receiver) = mpsc::channel();
+    executor.execute(Job::new(move || sender.send(()).unwrap())).unwrap();
+    receiver.recv_timeout(PATIENCE).unwrap();
+    (unserved, drain)
+}
+
+/// If a shared executor dropped a connection's job within `execute`, the connection stayed queued, and each later job served
+/// an earlier connection than its own.
+#[test]
+fn a_connection_whose_job_is_dropped_within_execute_is_rejected() {
+    let (unserved, drain) = ask_ten(DropTime::AtOnce);
+    for answer in unserved {
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nRetry-After: "), "{answer:?}");
+    }
+    assert_eq!(drain, Drain { answered: 10, cut: 0, stuck: 0 });
+}
+
+/// If a shared executor drops a connection's job from its queue without running it, the connection must close.
+#[test]
+fn a_connection_whose_queued_job_is_dropped_is_closed() {
+    let (unserved, drain) = ask_ten(DropTime::Queued);
+    assert!(unserved.iter().all(String::is_empty), "{unserved:?}");
+    assert_eq!(drain, Drain { answered: 5, cut: 0, stuck: 0 });
+}
