@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
-use polyserve_conformance::property::{self, Property, Verdict};
+use polyserve_conformance::property::{self, Outcome, Property, Verdict};
 use polyserve_conformance::server::{Deviations, PROPERTIES, ServerSubject};
 
 polyserve_conformance::server_conformance!(plain_server, ServerSubject::new(PlainServer::new));
@@ -118,6 +118,11 @@ caught! {
     takes_any_target: TakesAnyTarget,
     takes_long_methods_for_targets: TakesLongMethodsForTargets,
     takes_any_config: TakesAnyConfig,
+    accepts_one_at_a_time: AcceptsOneAtATime,
+    resets_evicted_connections: ResetsEvictedConnections,
+    evicts_without_saying_so: EvictsWithoutSayingSo,
+    takes_only_json: TakesOnlyJson,
+    takes_only_one_line: TakesOnlyOneLine,
 }
 
 macro_rules! caught_too {
@@ -167,6 +172,19 @@ fn what_is_declared_is_expected() {
             let broken = verdict(subject);
             assert!(matches!(broken, Some(Verdict::Broken(_))), "{flaw:?}, {name}: {broken:?}");
         }
+    }
+}
+
+/// Each of the two flaws of evictions breaks its own property, and not that of the other flaw.
+#[test]
+fn a_flaw_of_evictions_breaks_one_property() {
+    use Flaw::{EvictsWithoutSayingSo, ResetsEvictedConnections};
+    for (flaw, other) in
+        [(EvictsWithoutSayingSo, ResetsEvictedConnections), (ResetsEvictedConnections, EvictsWithoutSayingSo)]
+    {
+        let property = named(other.caught_by());
+        let subject = flaw.subject().with_patience(PATIENCE);
+        assert_eq!((property.run)(&subject), Outcome::Held, "{flaw:?}, {}", property.name);
     }
 }
 

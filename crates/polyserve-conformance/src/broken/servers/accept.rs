@@ -153,8 +153,10 @@ impl Acceptor {
                 reject(&server, &open);
             }
         });
-        if let Ok(thread) = thread {
-            self.threads.insert(name, thread);
+        match thread {
+            Ok(thread) if self.server.has(Flaw::AcceptsOneAtATime) => drop(thread.join()),
+            Ok(thread) => drop(self.threads.insert(name, thread)),
+            Err(_) => {}
         }
     }
 
@@ -170,10 +172,16 @@ impl Acceptor {
             if connections.values().filter(counts).count() < self.server.config.max_connections {
                 return true;
             }
-            let idle = connections.values().find(|open| *lock(&open.state) == ConnectionState::Idle);
-            match idle {
-                Some(idle) if !self.server.has(Flaw::KeepsIdleConnections) => {
-                    idle.must_close.store(true, Ordering::SeqCst);
+            // A server of one connection also closes a busy one, after its answer.
+            let any = self.server.flaw.is_some_and(Flaw::serves_one) && !self.server.shutdown.is_begun();
+            let closable = connections.values().find(|open| match *lock(&open.state) {
+                ConnectionState::Idle => true,
+                ConnectionState::Leaving => false,
+                _ => any,
+            });
+            match closable {
+                Some(open) if !self.server.has(Flaw::KeepsIdleConnections) => {
+                    open.must_close.store(true, Ordering::SeqCst);
                 }
                 _ => return false,
             }

@@ -49,6 +49,9 @@ impl Reading {
                 Stage::Length(left) | Stage::Data(left) => {
                     let count = left.min(input.len());
                     self.body.extend(input.drain(..count));
+                    if flaw == Some(Flaw::TakesOnlyOneLine) && self.body.contains(&b'\n') {
+                        return refuse(Status::BAD_REQUEST, "The body has a line break.");
+                    }
                     let left = if flaw == Some(Flaw::NeedsAWholeRead) { 0 } else { left - count };
                     self.stage = match (self.stage, left) {
                         (Stage::Length(_), 0) => Stage::Done,

@@ -79,9 +79,9 @@ impl<'a> Connection<'a> {
 
 /// How a connection ended.
 enum Ended {
-    /// The last answer was sent.
+    /// The last answer was sent, or the connection was closed for another one.
     Answered,
-    /// The client is gone, was idle, or was cut off.
+    /// The client is gone, was idle for too long, or was cut off.
     Gone,
 }
 
@@ -91,6 +91,8 @@ enum Got {
     Bytes,
     End,
     Late,
+    /// The connection is closed for another one.
+    Evicted,
     Gone,
 }
 
@@ -125,7 +127,8 @@ impl Connection<'_> {
                         self.server.stopped.store(true, Ordering::SeqCst);
                         return Ended::Gone;
                     }
-                    Got::End | Got::Late | Got::Gone => return Ended::Gone,
+                    Got::Evicted if !self.has(Flaw::ResetsEvictedConnections) => return Ended::Answered,
+                    Got::End | Got::Late | Got::Evicted | Got::Gone => return Ended::Gone,
                 }
             }
             self.set(ConnectionState::Busy);
@@ -192,9 +195,11 @@ impl Connection<'_> {
         let last = self.server.config.requests_per_connection > 0 && self.served >= most;
         let more = !self.input.is_empty() && !self.has(Flaw::DrainsOneAnswer);
         let draining = self.server.shutdown.is_begun() && !more;
-        let keeps = (head.keeps || self.has(Flaw::IgnoresConnectionClose)) && !last && !draining;
+        let evicted = self.open.must_close.load(Ordering::SeqCst) && self.input.is_empty();
+        let keeps = (head.keeps || self.has(Flaw::IgnoresConnectionClose)) && !last && !draining && !evicted;
         let connection = match keeps {
             false if draining && self.has(Flaw::DrainsWithoutSayingSo) => None,
+            false if evicted && self.has(Flaw::EvictsWithoutSayingSo) => None,
             false => Some("close"),
             true if head.is_1_0() && !self.has(Flaw::KeepsOldConnectionsSilently) => Some("keep-alive"),
             true => None,
@@ -237,7 +242,7 @@ impl Connection<'_> {
         match self.fill(started + timeout, false) {
             Got::Bytes => Ok(()),
             Got::Late => Err(Stop::Refused(LATE)),
-            Got::End | Got::Gone => Err(Stop::Gone),
+            Got::End | Got::Evicted | Got::Gone => Err(Stop::Gone),
         }
     }
 
@@ -257,9 +262,11 @@ impl Connection<'_> {
                 Err(error) if is_tick(&error) => {}
                 Err(_) => return Got::Gone,
             }
-            let told = self.open.must_close.load(Ordering::SeqCst) || self.server.shutdown.is_begun();
-            if self.server.is_over() || (idle && told) {
+            if self.server.is_over() || (idle && self.server.shutdown.is_begun()) {
                 return Got::Gone;
+            }
+            if idle && self.open.must_close.load(Ordering::SeqCst) {
+                return Got::Evicted;
             }
             late |= self.has(Flaw::JudgesTimeoutsFirst) && Instant::now() >= deadline;
             if late && !self.has(Flaw::HasNoTimeouts) {
@@ -295,6 +302,7 @@ impl Connection<'_> {
     /// the connection, and the reset might overtake the answer.
     fn linger(&mut self) {
         self.set(ConnectionState::Leaving);
+        self.server.ended.notify_all();
         let deadline = Instant::now() + self.server.config.linger_timeout;
         if self.open.stream.shutdown(Side::Write).is_err() {
             return;

@@ -172,9 +172,24 @@ flaws! {
     TakesLongMethodsForTargets, caught by a_long_method_is_not_implemented;
     /// Takes any configuration.
     TakesAnyConfig, caught by a_wrong_limit_is_refused_by_name;
+    /// Accepts a connection only after the one before it has ended.
+    AcceptsOneAtATime, caught by stalled_heads_end_together;
+    /// Serves one connection. Closes it for another one without lingering.
+    ResetsEvictedConnections, caught by an_evicted_connection_is_not_reset;
+    /// Serves one connection. Does not say `Connection: close` if it closes that connection for another one.
+    EvictsWithoutSayingSo, caught by closes_under_load_are_announced;
+    /// Refuses a body with a `Content-Type` other than `application/json`.
+    TakesOnlyJson, caught by put_takes_any_content_type;
+    /// Refuses a body with a line break.
+    TakesOnlyOneLine, caught by the_published_test_plan_is_served;
 }
 
 impl Flaw {
+    /// Whether a server with this flaw serves one connection at a time.
+    pub(super) fn serves_one(self) -> bool {
+        matches!(self, Self::ResetsEvictedConnections | Self::EvictsWithoutSayingSo)
+    }
+
     /// Servers with this flaw.
     pub fn subject(self) -> ServerSubject {
         ServerSubject::new(move |config| PlainServer::flawed(config, self))

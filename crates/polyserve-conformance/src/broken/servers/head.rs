@@ -102,6 +102,10 @@ pub(super) fn parse(input: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> 
     let says = |what: &[u8]| parsed.members("Connection").any(|member| member == what);
     parsed.keeps = !says(b"close") && (version == Version::Http11 || says(b"keep-alive"));
     parsed.expects = expects(&parsed)?;
+    let is_json = |media_type: &[u8]| media_type.eq_ignore_ascii_case(b"application/json");
+    if flaw == Some(Flaw::TakesOnlyJson) && !parsed.all("Content-Type").all(is_json) {
+        return refuse(Status::UNSUPPORTED_MEDIA_TYPE, "The body is no JSON.");
+    }
     Ok(Some(parsed))
 }
 

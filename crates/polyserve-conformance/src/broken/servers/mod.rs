@@ -61,13 +61,17 @@ impl PlainServer {
         if flaw == Flaw::TakesAnyConfig {
             return Ok(Self { config, flaw: Some(flaw) });
         }
-        Ok(Self { flaw: Some(flaw), ..Self::new(config)? })
+        let mut server = Self { flaw: Some(flaw), ..Self::new(config)? };
+        if flaw.serves_one() {
+            server.config.max_connections = 1;
+        }
+        Ok(server)
     }
 }
 
 impl Server for PlainServer {
     fn connections(&self) -> Connections {
-        Connections::OnePerThread
+        if self.flaw.is_some_and(Flaw::serves_one) { Connections::One } else { Connections::OnePerThread }
     }
 
     fn serve(&self, addr: SocketAddr, service: Arc<dyn Service>) -> io::Result<Running> {

@@ -32,7 +32,7 @@ pub(super) struct ServerState {
     pub(super) one_at_a_time: Mutex<()>,
     pub(super) started: SystemTime,
     pub(super) connections: Mutex<HashMap<u64, Arc<OpenConnection>>>,
-    /// Notified when a connection ends.
+    /// Notified when a connection ends, or lingers.
     pub(super) ended: Condvar,
 }
 
