@@ -84,9 +84,10 @@ impl Acceptor {
                 Ok((stream, _)) => {
                     (rest, full) = (REST, false);
                     self.admit(stream);
-                    if self.server.has(Flaw::ForgetsTheQueue) && !ending {
-                        // The pause is long enough for connections to wait in the queue when a shutdown begins, on any
-                        // machine.
+                    let pauses = self.server.has(Flaw::ForgetsTheQueue) || self.server.has(Flaw::DripsHoldTheServer);
+                    if pauses && !ending {
+                        // On any machine, this is long enough for connections to wait in the queue when a shutdown begins,
+                        // and for the thread of this connection to start before that of the next one.
                         thread::sleep(10 * TICK);
                     }
                 }
