@@ -93,7 +93,7 @@ fn ask_ten(time: DropTime) -> (Vec<String>, Drain) {
 /// If a shared executor dropped a connection's job within `execute`, the connection stayed queued, and each later job served
 /// an earlier connection than its own.
 #[test]
-fn a_connection_whose_job_is_dropped_within_execute_is_rejected() {
+fn a_job_dropped_within_execute_rejects_its_connection() {
     let (unserved, drain) = ask_ten(DropTime::AtOnce);
     for answer in unserved {
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nRetry-After: "), "{answer:?}");
@@ -103,7 +103,7 @@ fn a_connection_whose_job_is_dropped_within_execute_is_rejected() {
 
 /// If a shared executor drops a connection's job from its queue without running it, the connection must close.
 #[test]
-fn a_connection_whose_queued_job_is_dropped_is_closed() {
+fn a_job_dropped_from_the_queue_closes_its_connection() {
     let (unserved, drain) = ask_ten(DropTime::Queued);
     assert!(unserved.iter().all(String::is_empty), "{unserved:?}");
     assert_eq!(drain, Drain { answered: 5, cut: 0, stuck: 0 });
