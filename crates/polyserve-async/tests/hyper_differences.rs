@@ -15,9 +15,11 @@ const GET: &str = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 
 const ENTITY: &str = r#"{"id":1,"description":"a","value":0.5}"#;
 
+const MAX_HEAD: usize = 1024;
+
 fn config() -> ServerConfig {
     ServerConfig::default().with(|config| {
-        config.max_head = 1024;
+        config.max_head = MAX_HEAD;
         config.max_body = 100;
         config.max_headers = 8;
     })
@@ -143,6 +145,9 @@ fn whole() -> String {
 
 /// Calls `check` with the answers of `tokio_hyper` and of `tokio_tcp` to each input and the request after it. Each input is
 /// sent in one piece, in two and in single bytes.
+///
+/// Longer inputs than a head are not sent in single bytes. There the status of `tokio_hyper` depends on how many bytes each
+/// read gets, because hyper does not keep the bytes that it has parsed: 400 or 431 instead of 414, 431 or 501.
 fn compare(inputs: Vec<String>, check: impl Fn(Exchange, Exchange, &str)) {
     let (hyper, codec) = (TokioHyper::new(config()), TokioTcp::new(config()));
     let (hyper, codec) = (serve(&hyper.expect("it is honoured")), serve(&codec.expect("it is honoured")));
@@ -151,7 +156,8 @@ fn compare(inputs: Vec<String>, check: impl Fn(Exchange, Exchange, &str)) {
         let bytes = input.as_bytes();
         let head = input.find("\r\n\r\n").map_or(bytes.len(), |at| at + 4);
         let (single, (head, rest)) = (bytes.chunks(1).collect::<Vec<_>>(), bytes.split_at(head));
-        for pieces in [&[bytes][..], &[head, rest], &single] {
+        let single = if bytes.len() > MAX_HEAD { &[][..] } else { &single };
+        for pieces in [&[bytes][..], &[head, rest], single].into_iter().filter(|pieces| !pieces.is_empty()) {
             let shown: String = input.escape_debug().take(300).collect();
             check(exchange(&hyper, pieces), exchange(&codec, pieces), &format!("{} pieces: {shown}", pieces.len()));
         }

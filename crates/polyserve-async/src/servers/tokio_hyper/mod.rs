@@ -39,7 +39,8 @@
 //!
 //! Differences that the contract allows: a request that is refused before its body is complete closes the connection, while
 //! servers on the codec skip the body; a body that hyper cannot count is a 413 before the service sees the head; an answer
-//! to HTTP/1.0 begins with `HTTP/1.0`. `tests/hyper_differences.rs` compares the rest with `tokio_tcp`.
+//! to HTTP/1.0 begins with `HTTP/1.0`; if a head is longer than the limit and arrives in small pieces, the status may be 400 or
+//! 431 instead of 414, 431 or 501. `tests/hyper_differences.rs` compares the rest with `tokio_tcp`.
 //!
 //! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: for each ms of
 //! processor time it answers 0.74 of the requests of `tokio_tcp` for GET (`full`), 0.82 for PUT (`put`), and 0.37 pipelined
