@@ -227,7 +227,7 @@ impl ClassicMainThread {
             match accepted {
                 Accepted::Connection(stream) => self.accept(stream),
                 Accepted::Other => {
-                    for (stream, _) in shared.silent.take_ready() {
+                    for stream in shared.silent.take_ready() {
                         self.queue_silent(stream);
                     }
                     while shared.silent.take_older(idle_timeout).is_some() {

@@ -268,7 +268,7 @@ impl SequentialWorker {
     /// Queues the silent connections that have sent something. Closes those that have been silent for the idle timeout.
     fn take_silent(&self) {
         let now = Instant::now();
-        lock(&self.shared.queue).extend(self.silent.take_ready().into_iter().map(|(stream, _)| (stream, now)));
+        lock(&self.shared.queue).extend(self.silent.take_ready().into_iter().map(|stream| (stream, now)));
         while self.silent.take_older(self.server.config.idle_timeout).is_some() {}
     }
 

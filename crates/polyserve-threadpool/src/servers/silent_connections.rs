@@ -63,7 +63,7 @@ impl SilentConnections {
         self.registry.register(&mut SourceFd(&stream.as_raw_fd()), Token(number), Interest::READABLE)?;
         set.next += 1;
         if set.connections.is_empty() {
-            let _ = self.waker.wake(); // an error: the counter is full, so the poller is awake
+            self.wake();
         }
         set.connections.insert(number, (stream, since));
         Ok(())
@@ -74,8 +74,8 @@ impl SilentConnections {
         let _ = self.waker.wake(); // an error: the counter is full, so the poller is awake
     }
 
-    /// Takes the connections that have sent something or have ended, with the times since which they were silent.
-    pub(super) fn take_ready(&self) -> Vec<(TcpStream, Instant)> {
+    /// Takes the connections that have sent something or have ended.
+    pub(super) fn take_ready(&self) -> Vec<TcpStream> {
         let mut set = lock(&self.set);
         let SilentSet { poll, events, connections, .. } = &mut *set;
         let mut ready = Vec::new();
@@ -95,7 +95,7 @@ impl SilentConnections {
         let mut set = lock(&self.set);
         let (number, (_, since)) = set.connections.first_key_value()?;
         let number = (since.elapsed() >= age).then_some(*number)?;
-        self.remove(&mut set.connections, number).map(|(stream, _)| stream)
+        self.remove(&mut set.connections, number)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -107,14 +107,10 @@ impl SilentConnections {
         lock(&self.set).connections.first_key_value().map(|(_, (_, since))| *since)
     }
 
-    fn remove(
-        &self,
-        connections: &mut BTreeMap<usize, (TcpStream, Instant)>,
-        number: usize,
-    ) -> Option<(TcpStream, Instant)> {
-        let removed = connections.remove(&number)?;
-        let _ = self.registry.deregister(&mut SourceFd(&removed.0.as_raw_fd())); // an error: it is closed next
-        Some(removed)
+    fn remove(&self, connections: &mut BTreeMap<usize, (TcpStream, Instant)>, number: usize) -> Option<TcpStream> {
+        let (stream, _) = connections.remove(&number)?;
+        let _ = self.registry.deregister(&mut SourceFd(&stream.as_raw_fd())); // an error: it is closed next
+        Some(stream)
     }
 }
 
@@ -155,7 +151,7 @@ mod tests {
         assert!(is_readable(&silent));
         let ready = silent.take_ready();
         assert_eq!(ready.len(), 1);
-        assert_eq!(ready[0].0.peer_addr().unwrap(), clients[7].local_addr().unwrap());
+        assert_eq!(ready[0].peer_addr().unwrap(), clients[7].local_addr().unwrap());
         assert!(!is_readable(&silent), "a connection that was taken is not reported again");
         for client in &mut clients {
             client.write_all(b"G").unwrap();
