@@ -3,8 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
-
-step() { echo; echo "== $* (after $SECONDS s)"; "$@"; }
+. ci/step.sh
 
 step cargo fmt --all --check
 # The rest of that package takes minutes: ci/peers.sh.

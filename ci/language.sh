@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The language of the code: no name that was replaced by a standard term, no phrase that hides its noun, and one type for one
-# name in a crate. Prints file:line and the rule, and exits with 1 if a rule is broken.
+# The language of the code: no name that was replaced by a standard term, no phrase that hides its noun, one type for one name
+# in a crate, and no type with the name of a public type of another crate. Prints file:line and the rule, and exits with 1 if a
+# rule is broken.
 # ci/language.sh [--count] [CRATE...]: the crates below by default, and the pages in the root and in docs; --count prints the
 # number of findings of each crate and rule.
 set -euo pipefail
@@ -25,6 +26,10 @@ my %old_in = (
     'polyserve-async' => { map { $_ => 1 } qw(place line mark opening answering streaming base accepting judging refusal) },
     'polyserve-load' => { map { $_ => 1 } qw(script) },
 );
+# Types of several crates that may have the name of a public type, and why.
+my %shared_types = (
+    Framing => 'How the end of a body is found: of a request in the core, of an answer in the load, of both in the broken servers.',
+);
 # Callbacks that stores run on entities are called `visit`, and a pool's queue may be full of work: no rule for those.
 
 my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|nobody|anybody|anyone|so[ ]many|beside|(?<!half[ ])of[ ]it|of[ ]theirs
@@ -33,6 +38,8 @@ my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|no
 my $counts = @ARGV && $ARGV[0] eq '--count' && shift @ARGV;
 @crates = @ARGV if @ARGV;
 my (%findings, $total);
+my %crates_of; # of each type name: its place in each crate
+my %is_public; # the type names that are public in a crate
 $total = 0;
 
 # found CRATE PLACE RULE TEXT
@@ -73,8 +80,11 @@ sub source {
             my $name = $1;
             found($crate, $place, "old name \"$name\"", $line) if $old_types{$name};
             # Associated types are indented; a model of the standard library has the standard library's names.
-            push @{$types->{$name}}, $place
-                if !$in_tests && $file !~ m{/sync/|/sync\.rs$|/tests/} && !($code =~ /^\s+type /);
+            if (!$in_tests && $file !~ m{/sync/|/sync\.rs$|/tests/} && !($code =~ /^\s+type /)) {
+                push @{$types->{$name}}, $place;
+                $crates_of{$name}{$crate} //= $place;
+                $is_public{$name} = 1 if $code =~ /^\s*pub /;
+            }
         }
         while ($code =~ /\b(?:fn|mod|const|static) (\w+)\b|^\s*(?:pub(?:\([^)]*\))? )?(\w+): /g) {
             if (defined $1) {
@@ -97,6 +107,12 @@ for my $crate (@crates) {
         my %in_file = map { s/:\d+$//r => 1 } @places; # one file may define it once for each platform
         found($crate, $places[0], "type name used twice in a crate \"$name\"", join ', ', @places[1 .. $#places]) if keys %in_file > 1;
     }
+}
+for my $name (sort keys %is_public) {
+    next if $shared_types{$name};
+    my ($crate, @others) = grep { $crates_of{$name}{$_} } @crates;
+    found($crate, $crates_of{$name}{$crate}, "name of a public type used in several crates \"$name\"", join ', ', map { $crates_of{$name}{$_} } @others)
+        if @others;
 }
 for my $page (@pages) {
     open my $in, '<', $page or die "$page: $!";

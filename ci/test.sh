@@ -3,8 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
-
-step() { echo; echo "== $* (after $SECONDS s)"; "$@"; }
+. ci/step.sh
 
 # A check of pages without any tables shows nothing: each published experiment that is recorded has its verdicts in the docs.
 verdicts() {

@@ -41,14 +41,14 @@ pub enum Verdict {
 
 /// The verdicts on every property of a list.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct ConformanceReport {
     /// The subject's name.
     pub subject: String,
     /// The verdict on each property by name, in the order in which they ran.
     pub verdicts: Vec<(&'static str, Verdict)>,
 }
 
-impl Report {
+impl ConformanceReport {
     /// Returns whether no property is broken.
     pub fn conforms(&self) -> bool {
         self.broken().next().is_none()
@@ -63,7 +63,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ConformanceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, verdict) in &self.verdicts {
             match verdict {
@@ -80,8 +80,8 @@ impl fmt::Display for Report {
 ///
 /// A property that needs a child process starts this program again with its own arguments. In the child this function
 /// runs that one property and exits. Call it early in `main`, and for the same subjects every time.
-pub fn check<S>(name: &str, subject: &S, properties: &[Property<S>]) -> Report {
-    let mut report = Report { subject: name.to_owned(), verdicts: Vec::new() };
+pub fn check<S>(name: &str, subject: &S, properties: &[Property<S>]) -> ConformanceReport {
+    let mut report = ConformanceReport { subject: name.to_owned(), verdicts: Vec::new() };
     for property in properties {
         let path = format!("{name}::{}", property.name);
         let child = wanted_child();

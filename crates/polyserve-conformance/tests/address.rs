@@ -83,14 +83,14 @@ fails! {
     bare_lf: TakesBareLf fails a_bare_lf_ends_no_line, of FramingLenient;
     space_before_the_colon: TakesSpaceBeforeColon fails a_space_before_the_colon_is_refused, of Framing;
     going_on: GoesOnAfterARefusal fails lengths_that_differ_are_refused, of Framing;
-    no_continue: NeverContinues fails an_expected_continue_comes_before_the_body, of Connection;
+    no_continue: NeverSends100 fails an_expected_continue_comes_before_the_body, of Connection;
     head_with_a_body: AnswersHeadWithABody fails head_is_get_without_the_body, of Entity;
     reordered: ReorderedPipeline fails pipelined_requests_are_answered_in_order, of Connection;
     no_close: IgnoresConnectionClose fails a_client_may_ask_to_close, of Connection;
-    no_keep_alive: ForgetsKeepAlive fails a_connection_is_kept_by_default, of Connection;
-    whole_reads: NeedsAWholeRead fails an_expected_continue_comes_before_the_body, of Connection;
-    half_close: TakesHalfCloseForClose fails a_half_closed_client_gets_its_answer, of Connection;
-    everything_is_bad: CallsEverythingBad fails unknown_methods_are_not_implemented, of Head;
+    no_keep_alive: ClosesAfterEveryAnswer fails a_connection_is_kept_by_default, of Connection;
+    whole_reads: NeedsHeadAndBodyInOneRead fails an_expected_continue_comes_before_the_body, of Connection;
+    half_close: ClosesOnHalfClose fails a_half_closed_client_gets_its_answer, of Connection;
+    everything_is_bad: Answers400ToAllUnsupported fails unknown_methods_are_not_implemented, of Head;
 }
 
 /// What RFC 9112 leaves to a server does not count as broken framing.

@@ -126,7 +126,7 @@ fn lost_answers_are_unknown_whether_or_not_they_had_an_effect() {
 /// A connection that is closed without a byte costs one answer, not the recording.
 #[test]
 fn closed_connections_are_opened_again() {
-    let running = serving(EntityService::new(Reference::default()), Some(Flaw::ForgetsKeepAlive));
+    let running = serving(EntityService::new(Reference::default()), Some(Flaw::ClosesAfterEveryAnswer));
     let history = in_order(recorded(&running, 500, PATIENCE));
     assert_eq!(history.operations().iter().filter(|operation| operation.process < 4).count(), 500);
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use polyserve_conformance::broken::repos::{
     AbandonsWaiting, AlwaysRemoved, AlwaysReplaced, BusyUntilAnswered, CutAtNul, DelayedPut, DirtyRead,
-    DivergedReplicas, DoubleRemove, DoubleVisit, DroppedCompleter, EarlyAck, Evicting, FirstPutStays, FirstWakerOnly,
-    Flicker, ForgetfulRemove, ForgetsWhileGrowing, GreedyRemove, InventedEntity, LossyValue, LostCopy, LostToRemove,
-    LostUpdate, MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, ReplacedSaysCreated, StaleCache, StaleRead,
-    SwallowedPut, TextValue, Tombstones, TornRead, TwoFaced, VisitsAndAnswersLater,
+    DivergedReplicas, DoubleRemove, DoubleVisit, DroppedCompleter, DroppedPut, EarlyAck, EmptyWhileGrowing, Evicting,
+    FirstPutStays, FirstWakerOnly, InventedEntity, LaggingReplica, LossyValue, LostCopy, LostToRemove, LostUpdate,
+    MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated,
+    StaleCache, StaleRead, TextValue, Tombstones, TornRead, VisitsAndAnswersLater, WithdrawnPut,
 };
 use polyserve_conformance::property::{Property, Verdict, check};
 use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};
@@ -92,14 +92,14 @@ catches! {
     replaced_says_created: second_put_is_replaced, now::<ReplacedSaysCreated>();
     first_put_stays: replaced_entity_is_the_new_one, now::<FirstPutStays>();
     always_removed: remove_returns_what_it_did, now::<AlwaysRemoved>();
-    forgetful_remove: removed_is_absent, now::<ForgetfulRemove>();
+    remove_keeps_entity: removed_is_absent, now::<RemoveKeepsEntity>();
     tombstones: put_after_remove_is_created, now::<Tombstones>();
     miscounted_len: len_counts, now::<MiscountedLen>();
     narrow_id: extreme_ids_are_ids, now::<NarrowId>();
     cut_at_nul: odd_descriptions_are_kept, now::<CutAtNul>();
     lossy_value: values_keep_their_bits, now::<LossyValue>();
     text_value: values_keep_their_bits, now::<TextValue>();
-    greedy_remove: agrees_with_a_map, now::<GreedyRemove>();
+    removes_two_ids: agrees_with_a_map, now::<RemovesTwoIds>();
     double_visit: visit_is_called_exactly_once, now::<DoubleVisit>();
     visits_and_answers_later: visit_is_called_exactly_once, now::<VisitsAndAnswersLater>().answers_now_or_later();
     later_declared_now: now_means_now, now::<LaterReference>();
@@ -113,16 +113,16 @@ catches! {
     lost_update: racing_first_puts_create_exactly_one, now::<LostUpdate>();
     diverged_replicas: racing_puts_leave_one_of_them, now::<DivergedReplicas>();
     lost_copy: no_lost_update, now::<LostCopy>();
-    swallowed_put: no_lost_update, now::<SwallowedPut>();
+    dropped_put: no_lost_update, now::<DroppedPut>();
     stale_read: no_stale_read, now::<StaleRead>();
-    two_faced: reads_never_go_backwards, now::<TwoFaced>();
+    lagging_replica: reads_never_go_backwards, now::<LaggingReplica>();
     torn_read: no_torn_read, now::<TornRead>();
     double_remove: removes_and_puts_balance, now::<DoubleRemove>();
     lost_to_remove: put_is_not_lost_to_a_racing_remove, now::<LostToRemove>();
-    forgets_while_growing: a_growing_store_loses_nothing, now::<ForgetsWhileGrowing>();
+    empty_while_growing: a_growing_store_loses_nothing, now::<EmptyWhileGrowing>();
     evicting: many_keys, now::<Evicting>();
     early_ack: linearizable, now::<EarlyAck>();
-    flicker: linearizable, now::<Flicker>();
+    withdrawn_put: linearizable, now::<WithdrawnPut>();
     stale_cache: linearizable, now::<StaleCache>();
     dirty_read: linearizable, now::<DirtyRead>();
 }
@@ -138,18 +138,18 @@ fn what_has_no_order_is_caught_by_its_history() {
         ("replaced_says_created", now::<ReplacedSaysCreated>()),
         ("first_put_stays", now::<FirstPutStays>()),
         ("always_removed", now::<AlwaysRemoved>()),
-        ("forgetful_remove", now::<ForgetfulRemove>()),
+        ("remove_keeps_entity", now::<RemoveKeepsEntity>()),
         ("tombstones", now::<Tombstones>()),
         ("lost_update", now::<LostUpdate>()),
         ("diverged_replicas", now::<DivergedReplicas>()),
         ("lost_copy", now::<LostCopy>()),
-        ("swallowed_put", now::<SwallowedPut>()),
+        ("dropped_put", now::<DroppedPut>()),
         ("stale_read", now::<StaleRead>()),
-        ("two_faced", now::<TwoFaced>()),
+        ("lagging_replica", now::<LaggingReplica>()),
         ("torn_read", now::<TornRead>()),
         ("double_remove", now::<DoubleRemove>()),
         ("lost_to_remove", now::<LostToRemove>()),
-        ("forgets_while_growing", now::<ForgetsWhileGrowing>()),
+        ("empty_while_growing", now::<EmptyWhileGrowing>()),
     ] {
         match caught("linearizable", &subject) {
             Some(why) => println!("{name}: {why}"),

@@ -48,12 +48,12 @@ caught! {
     reordered_pipeline: ReorderedPipeline,
     answers_one_by_one: AnswersOneByOne,
     buffers_without_limit: BuffersWithoutLimit,
-    forgets_keep_alive: ForgetsKeepAlive,
+    closes_after_every_answer: ClosesAfterEveryAnswer,
     ignores_connection_close: IgnoresConnectionClose,
-    keeps_old_connections_silently: KeepsOldConnectionsSilently,
+    omits_keep_alive_on_http_10: OmitsKeepAliveOnHttp10,
     answers_head_with_a_body: AnswersHeadWithABody,
     refuses_head_with_a_body: RefusesHeadWithABody,
-    needs_a_whole_read: NeedsAWholeRead,
+    needs_head_and_body_in_one_read: NeedsHeadAndBodyInOneRead,
     loses_bytes_on_a_short_write: LosesBytesOnAShortWrite,
     takes_two_hosts: TakesTwoHosts,
     takes_length_with_chunked: TakesLengthWithChunked,
@@ -61,24 +61,24 @@ caught! {
     takes_space_before_colon: TakesSpaceBeforeColon,
     takes_any_chunked_length: TakesAnyChunkedLength,
     goes_on_after_a_refusal: GoesOnAfterARefusal,
-    never_continues: NeverContinues,
-    always_continues: AlwaysContinues,
+    never_sends_100: NeverSends100,
+    sends_100_before_the_head_is_checked: Sends100BeforeTheHeadIsChecked,
     has_no_timeouts: HasNoTimeouts,
-    drips_keep_it_awake: DripsKeepItAwake,
-    closes_on_late_clients: ClosesOnLateClients,
-    leaves_errors_empty: LeavesErrorsEmpty,
-    calls_everything_bad: CallsEverythingBad,
+    resets_timeout_on_each_byte: ResetsTimeoutOnEachByte,
+    closes_silently_on_timeouts: ClosesSilentlyOnTimeouts,
+    sends_empty_errors: SendsEmptyErrors,
+    answers_400_to_all_unsupported: Answers400ToAllUnsupported,
     answers_idle_timeouts: AnswersIdleTimeouts,
-    waits_for_ever: WaitsForEver,
-    answers_from_memory: AnswersFromMemory,
-    loses_wakes: LosesWakes,
-    never_cuts_readers: NeverCutsReaders,
-    takes_half_close_for_close: TakesHalfCloseForClose,
-    dies_of_an_empty_connection: DiesOfAnEmptyConnection,
+    has_no_answer_timeout: HasNoAnswerTimeout,
+    repeats_the_previous_answer: RepeatsThePreviousAnswer,
+    ignores_wakes: IgnoresWakes,
+    has_no_write_timeout: HasNoWriteTimeout,
+    closes_on_half_close: ClosesOnHalfClose,
+    stops_accepting_after_an_empty_connection: StopsAcceptingAfterAnEmptyConnection,
     does_not_linger: DoesNotLinger,
-    lets_panics_through: LetsPanicsThrough,
-    lets_drops_panic: LetsDropsPanic,
-    keeps_half_an_answer: KeepsHalfAnAnswer,
+    does_not_catch_panics: DoesNotCatchPanics,
+    does_not_catch_panics_in_drop: DoesNotCatchPanicsInDrop,
+    sends_part_of_a_panicked_answer: SendsPartOfAPanickedAnswer,
     rejects_without_retry_after: RejectsWithoutRetryAfter,
     rejects_without_an_answer: RejectsWithoutAnAnswer,
     keeps_idle_connections: KeepsIdleConnections,
@@ -87,40 +87,40 @@ caught! {
     miscounts_requests: MiscountsRequests,
     stale_date: StaleDate,
     sends_server_field: SendsServerField,
-    sleeps_until_the_deadline: SleepsUntilTheDeadline,
+    ends_only_at_the_deadline: EndsOnlyAtTheDeadline,
     does_not_drain: DoesNotDrain,
-    tears_answers: TearsAnswers,
+    sends_half_answers_in_the_drain: SendsHalfAnswersInTheDrain,
     drains_one_answer: DrainsOneAnswer,
     drains_refused_bodies: DrainsRefusedBodies,
-    drains_without_saying_so: DrainsWithoutSayingSo,
+    drains_without_connection_close: DrainsWithoutConnectionClose,
     counts_no_head_answers: CountsNoHeadAnswers,
-    hides_cuts: HidesCuts,
-    waits_for_the_stuck: WaitsForTheStuck,
-    keeps_the_port: KeepsThePort,
-    shares_counts: SharesCounts,
+    does_not_count_cuts: DoesNotCountCuts,
+    waits_for_stuck_threads: WaitsForStuckThreads,
+    keeps_its_listener: KeepsItsListener,
+    counts_all_runs_together: CountsAllRunsTogether,
     leaks_threads: LeaksThreads,
     leaks_descriptors: LeaksDescriptors,
-    dies_of_full_tables: DiesOfFullTables,
-    spins_on_full_tables: SpinsOnFullTables,
+    stops_accepting_without_descriptors: StopsAcceptingWithoutDescriptors,
+    spins_without_descriptors: SpinsWithoutDescriptors,
     spins_while_it_waits: SpinsWhileItWaits,
-    keeps_the_port_while_stuck: KeepsThePortWhileStuck,
-    forgets_the_queue: ForgetsTheQueue,
+    keeps_its_listener_while_stuck: KeepsItsListenerWhileStuck,
+    drops_the_backlog: DropsTheBacklog,
     serves_one_at_a_time: ServesOneAtATime,
-    finishes_its_input_first: FinishesItsInputFirst,
-    drips_hold_the_server: DripsHoldTheServer,
-    judges_timeouts_first: JudgesTimeoutsFirst,
+    blocks_others_during_a_request: BlocksOthersDuringARequest,
+    serves_one_and_resets_timeout_on_each_byte: ServesOneAndResetsTimeoutOnEachByte,
+    checks_timeouts_before_reading: ChecksTimeoutsBeforeReading,
     times_all_bodies_together: TimesAllBodiesTogether,
-    lets_payloads_panic: LetsPayloadsPanic,
+    does_not_catch_panics_of_payloads: DoesNotCatchPanicsOfPayloads,
     answers_few_refusals: AnswersFewRefusals,
-    drops_the_queue_without_descriptors: DropsTheQueueWithoutDescriptors,
+    drops_the_backlog_without_descriptors: DropsTheBacklogWithoutDescriptors,
     takes_any_chunk_extension: TakesAnyChunkExtension,
     takes_bare_lf_after_chunks: TakesBareLfAfterChunks,
     takes_any_target: TakesAnyTarget,
-    takes_long_methods_for_targets: TakesLongMethodsForTargets,
+    answers_414_to_long_methods: Answers414ToLongMethods,
     takes_any_config: TakesAnyConfig,
     accepts_one_at_a_time: AcceptsOneAtATime,
     resets_evicted_connections: ResetsEvictedConnections,
-    evicts_without_saying_so: EvictsWithoutSayingSo,
+    evicts_without_connection_close: EvictsWithoutConnectionClose,
     takes_only_json: TakesOnlyJson,
     takes_only_one_line: TakesOnlyOneLine,
 }
@@ -140,8 +140,8 @@ macro_rules! caught_too {
 caught_too! {
     one_at_a_time_starves_behind_half_a_head: ServesOneAtATime, by a_client_with_half_a_head_leaves_room;
     one_at_a_time_starves_behind_silence: ServesOneAtATime, by silent_connections_do_not_stop_the_rest;
-    one_at_a_time_forgets_time_in_the_queue: ServesOneAtATime, by time_in_the_queue_counts_towards_the_head_timeout;
-    forgotten_keep_alive_is_a_silent_close: ForgetsKeepAlive, by an_answer_says_close_if_others_wait;
+    one_at_a_time_does_not_count_time_in_the_queue: ServesOneAtATime, by time_in_the_queue_counts_towards_the_head_timeout;
+    a_close_after_every_answer_is_not_announced: ClosesAfterEveryAnswer, by an_answer_says_close_if_others_wait;
     no_drain_loses_what_waits: DoesNotDrain, by requests_behind_busy_workers_are_served_by_the_drain;
 }
 
@@ -152,11 +152,11 @@ fn what_is_declared_is_expected() {
     let declared: [(Flaw, Declare, &str); 7] = [
         (Flaw::TakesBareLf, |d| d.bare_lf_ends_a_line = true, "a_bare_lf_ends_no_line"),
         (Flaw::TakesLengthWithChunked, |d| d.chunked_overrides_length = true, "length_with_chunked_is_refused"),
-        (Flaw::CallsEverythingBad, |d| d.unknown_coding_is_400 = true, "chunked_is_the_only_coding"),
-        (Flaw::CallsEverythingBad, |d| d.unknown_method_is_400 = true, "unknown_methods_are_not_implemented"),
-        (Flaw::CallsEverythingBad, |d| d.later_version_is_400 = true, "later_versions_are_not_supported"),
-        (Flaw::ClosesOnLateClients, |d| d.timeouts_close_silently = true, "a_slow_body_times_out"),
-        (Flaw::LeavesErrorsEmpty, |d| d.early_errors_are_empty = true, "garbage_is_refused"),
+        (Flaw::Answers400ToAllUnsupported, |d| d.unknown_coding_is_400 = true, "chunked_is_the_only_coding"),
+        (Flaw::Answers400ToAllUnsupported, |d| d.unknown_method_is_400 = true, "unknown_methods_are_not_implemented"),
+        (Flaw::Answers400ToAllUnsupported, |d| d.later_version_is_400 = true, "later_versions_are_not_supported"),
+        (Flaw::ClosesSilentlyOnTimeouts, |d| d.timeouts_close_silently = true, "a_slow_body_times_out"),
+        (Flaw::SendsEmptyErrors, |d| d.early_errors_are_empty = true, "garbage_is_refused"),
     ];
     for (flaw, declare, name) in declared {
         let property = named(name);
@@ -178,10 +178,11 @@ fn what_is_declared_is_expected() {
 /// Each of the two flaws of evictions breaks its own property, and not that of the other flaw.
 #[test]
 fn a_flaw_of_evictions_breaks_one_property() {
-    use Flaw::{EvictsWithoutSayingSo, ResetsEvictedConnections};
-    for (flaw, other) in
-        [(EvictsWithoutSayingSo, ResetsEvictedConnections), (ResetsEvictedConnections, EvictsWithoutSayingSo)]
-    {
+    use Flaw::{EvictsWithoutConnectionClose, ResetsEvictedConnections};
+    for (flaw, other) in [
+        (EvictsWithoutConnectionClose, ResetsEvictedConnections),
+        (ResetsEvictedConnections, EvictsWithoutConnectionClose),
+    ] {
         let property = named(other.caught_by());
         let subject = flaw.subject().with_patience(PATIENCE);
         assert_eq!((property.run)(&subject), Outcome::Held, "{flaw:?}, {}", property.name);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use crate::client::{Client, FinishedClient, Tally, ThreadContext, ThreadCounters, Times};
+use crate::client::{ClientThread, FinishedClient, Tally, ThreadContext, ThreadCounters, Times};
 use crate::clock::{self, Meter, Reading};
 use crate::discover;
 use crate::encoded_requests::EncodedRequests;
@@ -101,7 +101,7 @@ fn client(
         set.set(core);
         sched_setaffinity(None, &set).map_err(LoadError::system(&format!("core {core}")))?;
     }
-    let mut client = Client::new(load, requests, context.thread)?;
+    let mut client = ClientThread::new(load, requests, context.thread)?;
     client.ramp_up(load)?;
     // An error means that the load is cancelled; then the receive fails too.
     let _ = events.send(ThreadEvent::Ready);

@@ -63,7 +63,7 @@ const DEFAULT_CAPACITY: NonZeroUsize = NonZeroUsize::new(16 * 1024).unwrap();
 /// Shards that each belong to one thread.
 pub struct Actor {
     hasher: IdState,
-    mailboxes: Box<[Arc<Mailbox<Operation>>]>,
+    mailboxes: Box<[Arc<Mailbox<Message>>]>,
     owners: Vec<JoinHandle<()>>,
 }
 
@@ -105,7 +105,7 @@ impl Actor {
     }
 
     /// Returns the mailbox of the owner of `id`.
-    fn mailbox(&self, id: i64) -> &Mailbox<Operation> {
+    fn mailbox(&self, id: i64) -> &Mailbox<Message> {
         // The owner's table takes its tags from the upper seven bits, so the owner is chosen by the bits below.
         let (hash, owners) = (self.hasher.hash_one(id) << 7, self.mailboxes.len());
         &self.mailboxes[((u128::from(hash) * owners as u128) >> 64) as usize]
@@ -135,14 +135,14 @@ impl Drop for Actor {
 /// The completer of an operation's answer.
 type ResultCompleter<T> = Completer<Result<T, RepoError>>;
 
-enum Operation {
+enum Message {
     Get(i64, ResultCompleter<Lookup>),
     Put(Entity, ResultCompleter<Put>),
     Remove(i64, ResultCompleter<Removed>),
     Len(ResultCompleter<u64>),
 }
 
-impl Operation {
+impl Message {
     /// Executes the operation and completes its answer. If the answer was abandoned, the result is dropped. A replaced
     /// or removed entity is dropped after the answer is complete.
     fn run(self, entities: &mut HashMap<i64, Entity, IdState>) {
@@ -167,7 +167,7 @@ impl Operation {
 }
 
 /// The loop of an owner. It ends when the mailbox is closed and empty.
-fn run_owner(mailbox: &Mailbox<Operation>) {
+fn run_owner(mailbox: &Mailbox<Message>) {
     let mut queue = OwnerQueue { mailbox, batch: VecDeque::new() };
     let mut entities = HashMap::default();
     while queue.mailbox.receive(&mut queue.batch) {
@@ -186,8 +186,8 @@ fn run_owner(mailbox: &Mailbox<Operation>) {
 /// The mailbox of an owner, and the batch of operations that the owner has taken out. A drop answers all of them with
 /// `Closed`.
 struct OwnerQueue<'a> {
-    mailbox: &'a Mailbox<Operation>,
-    batch: VecDeque<Operation>,
+    mailbox: &'a Mailbox<Message>,
+    batch: VecDeque<Message>,
 }
 
 impl Drop for OwnerQueue<'_> {
@@ -202,8 +202,8 @@ impl Drop for OwnerQueue<'_> {
 
 /// Sends an operation to the owner of `mailbox`. The answer is always `Later`, also if the operation is refused.
 fn ask<T: Send + 'static>(
-    mailbox: &Mailbox<Operation>,
-    operation: impl FnOnce(ResultCompleter<T>) -> Operation,
+    mailbox: &Mailbox<Message>,
+    operation: impl FnOnce(ResultCompleter<T>) -> Message,
 ) -> Answer<Result<T, RepoError>> {
     let (reply, answer) = promise(Err(RepoError::Closed));
     match mailbox.send(operation(reply)) {
@@ -217,19 +217,19 @@ fn ask<T: Send + 'static>(
 impl EntityRepo for Actor {
     /// Answers [`Lookup::Fetched`] and never calls `visit`.
     fn get(&self, id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        ask(self.mailbox(id), |reply| Operation::Get(id, reply))
+        ask(self.mailbox(id), |reply| Message::Get(id, reply))
     }
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        ask(self.mailbox(entity.id), |reply| Operation::Put(entity, reply))
+        ask(self.mailbox(entity.id), |reply| Message::Put(entity, reply))
     }
 
     fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-        ask(self.mailbox(id), |reply| Operation::Remove(id, reply))
+        ask(self.mailbox(id), |reply| Message::Remove(id, reply))
     }
 
     fn len(&self) -> Answer<Result<u64, RepoError>> {
-        let parts: Vec<_> = self.mailboxes.iter().map(|mailbox| ask(mailbox, Operation::Len)).collect();
+        let parts: Vec<_> = self.mailboxes.iter().map(|mailbox| ask(mailbox, Message::Len)).collect();
         Answer::later(async move {
             let mut sum = 0;
             for part in parts {
@@ -267,19 +267,19 @@ mod tests {
     #[test]
     fn an_owner_that_panics_answers_all() {
         let mailbox = Mailbox::new(4);
-        let mut panics = ask(&mailbox, |reply| Operation::Get(1, reply)).into_future();
+        let mut panics = ask(&mailbox, |reply| Message::Get(1, reply)).into_future();
         let mut poll = |waker: &Waker| Pin::new(&mut panics).poll(&mut Context::from_waker(waker));
         assert!(poll(&Waker::from(Arc::new(Panics))).is_pending());
-        let taken = ask(&mailbox, |reply| Operation::Put(Entity::new(1, "one", 1.0), reply));
+        let taken = ask(&mailbox, |reply| Message::Put(Entity::new(1, "one", 1.0), reply));
         let mut queue = OwnerQueue { mailbox: &mailbox, batch: VecDeque::new() };
         assert!(mailbox.receive(&mut queue.batch));
-        let waiting = ask(&mailbox, Operation::Len);
+        let waiting = ask(&mailbox, Message::Len);
         let ended = catch_unwind(AssertUnwindSafe(move || {
             let _queue = queue;
             resume_unwind(Box::new("the owner's panic"));
         }));
         assert!(ended.is_err());
-        let late = ask(&mailbox, |reply| Operation::Remove(1, reply));
+        let late = ask(&mailbox, |reply| Message::Remove(1, reply));
         assert!(matches!(poll(Waker::noop()), Poll::Ready(Err(RepoError::Closed))));
         assert!(matches!(taken.wait(), Err(RepoError::Closed)));
         assert!(matches!(waiting.wait(), Err(RepoError::Closed)));

@@ -21,7 +21,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Job, RejectedReason};
 
 /// The waiting jobs of one executor.
-pub(super) struct Queue {
+pub(super) struct JobQueue {
     word: CacheAligned<AtomicU64>,
     /// The slot that the next job tries first. Slots are tried in turn, so usually this slot has been free for longest.
     next: CacheAligned<AtomicUsize>,
@@ -55,7 +55,7 @@ impl Snapshot {
     }
 }
 
-impl Queue {
+impl JobQueue {
     /// A queue with `capacity` slots, at least one.
     pub(super) fn new(capacity: usize) -> Self {
         Self {
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded_and_room_comes_back() {
-        let queue = Queue::new(2);
+        let queue = JobQueue::new(2);
         let indices = [0, 1].map(|_| {
             queue.enter().unwrap();
             queue.put(nothing())
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     #[cfg(feature = "tokio")]
     fn a_replaced_job_is_progress() {
-        let queue = Queue::new(2);
+        let queue = JobQueue::new(2);
         queue.enter().unwrap();
         let slot_index = queue.put(nothing());
         let before = queue.progress();
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_closed_queue_rejects_jobs_and_still_counts() {
-        let queue = Queue::new(1);
+        let queue = JobQueue::new(1);
         queue.enter().unwrap();
         queue.close();
         assert_eq!(queue.enter(), Err(RejectedReason::Closed));
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_cut_finds_all_that_waits() {
-        let queue = Queue::new(5);
+        let queue = JobQueue::new(5);
         for _ in 0..4 {
             queue.enter().unwrap();
             queue.put(nothing());

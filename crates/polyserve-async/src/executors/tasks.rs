@@ -16,7 +16,7 @@ use polyserve_core::executor::isolated;
 use polyserve_core::sync::lock;
 use polyserve_core::{Job, Rejected, RejectedReason};
 
-use super::queue::{Queue, Snapshot};
+use super::queue::{JobQueue, Snapshot};
 use super::tasks_config::TasksConfig;
 use super::threads::Threads;
 
@@ -41,7 +41,7 @@ pub(super) struct Tasks<R: Backend> {
 
 struct TasksShared<R> {
     config: TasksConfig,
-    queue: Arc<Queue>,
+    queue: Arc<JobQueue>,
     threads: Arc<Threads>,
     panicked: AtomicU64,
     backend: R,
@@ -88,11 +88,11 @@ impl<R: Backend> Tasks<R> {
     /// Returns an error if the configuration is not valid, or the error of `start`.
     pub(super) fn new(
         config: TasksConfig,
-        start: impl FnOnce(&TasksConfig, &Arc<Threads>, &Arc<Queue>) -> io::Result<R>,
+        start: impl FnOnce(&TasksConfig, &Arc<Threads>, &Arc<JobQueue>) -> io::Result<R>,
     ) -> io::Result<Self> {
         config.validate()?;
         let threads = Threads::new();
-        let (queue, panicked) = (Arc::new(Queue::new(config.queue)), AtomicU64::new(0));
+        let (queue, panicked) = (Arc::new(JobQueue::new(config.queue)), AtomicU64::new(0));
         let backend = start(&config, &threads, &queue)?;
         Ok(Self { shared: Arc::new(TasksShared { config, queue, threads, panicked, backend }) })
     }

@@ -4,8 +4,8 @@
 //! queue. A job that a job submits goes to its thread's queue, from which idle threads steal. Time and I/O drivers are
 //! off: idle threads are parked.
 //!
-//! Invariant: while a thread is idle, no job waits for another job to end, or at most as long as [`Watch`] needs to notice.
-//! tokio expects tasks to yield soon and does not promise this. There are three places in which a job could wait:
+//! Invariant: while a thread is idle, no job waits for another job to end, or at most as long as [`WatchThread`] needs to
+//! notice. tokio expects tasks to yield soon and does not promise this. There are three places in which a job could wait:
 //!
 //! * A thread's slot for its next task, which no other thread steals from. A job that a job submits goes there. An empty
 //!   task that is spawned after it moves it to the thread's queue.
@@ -33,7 +33,7 @@ use tokio::runtime::Builder;
 use super::counted_runtime::CountedRuntime;
 use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
-use super::watch::Watch;
+use super::watch::WatchThread;
 
 /// An executor on a tokio runtime. [`executors`](crate::executors) lists its guarantees.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub struct TokioTasks(pub(super) Tasks<TokioBackend>);
 pub(super) struct TokioBackend {
     runtime: CountedRuntime,
     /// `None` if there is one worker.
-    pub(super) watch: Option<Watch>,
+    pub(super) watch: Option<WatchThread>,
 }
 
 impl TokioTasks {
@@ -62,7 +62,7 @@ impl TokioTasks {
             let runtime = CountedRuntime::start(builder, config, threads)?;
             let handle = runtime.handle.clone();
             let wake = move || drop(handle.spawn(async {}));
-            let watch = (config.workers > 1).then(|| Watch::start(queue, config.workers, wake)).transpose();
+            let watch = (config.workers > 1).then(|| WatchThread::start(queue, config.workers, wake)).transpose();
             match watch {
                 Ok(watch) => Ok(TokioBackend { runtime, watch }),
                 Err(error) => {

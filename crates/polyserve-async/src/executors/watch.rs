@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use super::queue::{Queue, Snapshot};
+use super::queue::{JobQueue, Snapshot};
 use super::threads::join_once;
 
 /// The time between two checks.
@@ -29,7 +29,7 @@ const EVERY: Duration = Duration::from_millis(5);
 const SELDOM: Duration = Duration::from_millis(320);
 
 /// A handle of the thread.
-pub(super) struct Watch {
+pub(super) struct WatchThread {
     state: Arc<WatchState>,
     thread: Thread,
     /// `None` once it is joined.
@@ -37,18 +37,18 @@ pub(super) struct Watch {
 }
 
 struct WatchState {
-    queue: Arc<Queue>,
+    queue: Arc<JobQueue>,
     on: AtomicBool,
     ended: AtomicBool,
 }
 
-impl Watch {
+impl WatchThread {
     /// Starts the thread. It calls `wake` if a check finds that a job waits and fewer than `workers` jobs run.
     ///
     /// # Errors
     ///
     /// Returns an error if the system cannot start a thread.
-    pub(super) fn start(queue: &Arc<Queue>, workers: usize, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
+    pub(super) fn start(queue: &Arc<JobQueue>, workers: usize, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
         let state = Arc::new(WatchState::new(queue));
         let its_state = Arc::clone(&state);
         let handle = thread::Builder::new().name(String::from("watch")).spawn(move || its_state.run(workers, wake))?;
@@ -87,20 +87,20 @@ impl Watch {
 }
 
 /// The time between two checks, and what the last check found.
-struct Pace {
+struct CheckState {
     every: Duration,
     /// The queue's progress at the last check, if that check woke a thread.
     woken_at: Option<(Snapshot, usize)>,
 }
 
-impl Default for Pace {
+impl Default for CheckState {
     fn default() -> Self {
         Self { every: EVERY, woken_at: None }
     }
 }
 
 impl WatchState {
-    fn new(queue: &Arc<Queue>) -> Self {
+    fn new(queue: &Arc<JobQueue>) -> Self {
         Self { queue: Arc::clone(queue), on: AtomicBool::new(false), ended: AtomicBool::new(false) }
     }
 
@@ -109,14 +109,14 @@ impl WatchState {
     }
 
     fn run(&self, workers: usize, wake: impl Fn()) {
-        let mut pace = Pace::default();
+        let mut last_check = CheckState::default();
         while !self.ended.load(Ordering::SeqCst) {
             if !self.is_on() {
                 thread::park();
                 continue;
             }
-            thread::park_timeout(pace.every);
-            if self.check(workers, &mut pace) {
+            thread::park_timeout(last_check.every);
+            if self.check(workers, &mut last_check) {
                 wake();
             }
         }
@@ -124,18 +124,19 @@ impl WatchState {
 
     /// Returns whether to wake a thread: a job waits, and fewer than `workers` jobs run. Marks the watch as off if no job
     /// waits.
-    fn check(&self, workers: usize, pace: &mut Pace) -> bool {
+    fn check(&self, workers: usize, last_check: &mut CheckState) -> bool {
         let progress @ (snapshot, _) = self.queue.progress();
         if snapshot.waiting() > 0 && snapshot.running() < workers {
-            pace.every = if pace.woken_at == Some(progress) { SELDOM.min(pace.every * 2) } else { EVERY };
-            pace.woken_at = Some(progress);
+            last_check.every =
+                if last_check.woken_at == Some(progress) { SELDOM.min(last_check.every * 2) } else { EVERY };
+            last_check.woken_at = Some(progress);
             return true;
         }
         if snapshot.waiting() == 0 {
             self.on.store(false, Ordering::SeqCst);
             self.on.fetch_or(self.queue.snapshot().waiting() > 0, Ordering::SeqCst);
         }
-        *pace = Pace::default();
+        *last_check = CheckState::default();
         false
     }
 }
@@ -151,17 +152,17 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    fn waits(queue: &Queue) -> usize {
+    fn waits(queue: &JobQueue) -> usize {
         queue.enter().unwrap();
         queue.put(Job::new(|| {}))
     }
 
-    fn begins(queue: &Queue, slot: usize) {
+    fn begins(queue: &JobQueue, slot: usize) {
         assert!(queue.take(slot).is_some());
         queue.begin();
     }
 
-    fn goes_off(watch: &Watch) {
+    fn goes_off(watch: &WatchThread) {
         let deadline = Instant::now() + LONG;
         while watch.is_on() {
             assert!(Instant::now() < deadline, "it is on although no job waits");
@@ -171,9 +172,9 @@ mod tests {
 
     #[test]
     fn a_waiting_job_wakes_idle_threads_until_it_runs() {
-        let queue = Arc::new(Queue::new(4));
+        let queue = Arc::new(JobQueue::new(4));
         let (woken, wakes) = mpsc::channel();
-        let watch = Watch::start(&queue, 2, move || woken.send(()).unwrap()).unwrap();
+        let watch = WatchThread::start(&queue, 2, move || woken.send(()).unwrap()).unwrap();
         for _ in 0..3 {
             begins(&queue, waits(&queue));
             watch.submitted();
@@ -199,27 +200,27 @@ mod tests {
 
     #[test]
     fn a_job_without_an_idle_thread_causes_no_wakes() {
-        let queue = Arc::new(Queue::new(4));
-        let (state, mut pace) = (WatchState::new(&queue), Pace::default());
+        let queue = Arc::new(JobQueue::new(4));
+        let (state, mut last_check) = (WatchState::new(&queue), CheckState::default());
         begins(&queue, waits(&queue));
         let slot = waits(&queue);
         state.on.store(true, Ordering::SeqCst);
         for _ in 0..3 {
-            assert!(!state.check(1, &mut pace), "the only worker is busy");
+            assert!(!state.check(1, &mut last_check), "the only worker is busy");
             assert!(state.is_on(), "the job still waits");
         }
         begins(&queue, slot);
-        assert!(!state.check(1, &mut pace) && !state.is_on(), "no job waits");
+        assert!(!state.check(1, &mut last_check) && !state.is_on(), "no job waits");
     }
 
     #[test]
     fn wake_ups_that_change_nothing_become_rare() {
-        let queue = Arc::new(Queue::new(4));
-        let (state, mut pace) = (WatchState::new(&queue), Pace::default());
+        let queue = Arc::new(JobQueue::new(4));
+        let (state, mut last_check) = (WatchState::new(&queue), CheckState::default());
         let slot = waits(&queue);
         let mut next = || {
-            assert!(state.check(2, &mut pace), "a job waits and two threads are idle");
-            pace.every
+            assert!(state.check(2, &mut last_check), "a job waits and two threads are idle");
+            last_check.every
         };
         assert_eq!([next(), next(), next()], [EVERY, EVERY * 2, EVERY * 4]);
         assert_eq!((0..10).map(|_| next()).last(), Some(SELDOM));

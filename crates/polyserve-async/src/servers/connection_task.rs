@@ -73,7 +73,7 @@ enum WaitKind {
 const STEPS: usize = 8;
 
 /// The result of a step.
-pub(super) enum Progress {
+pub(super) enum StepResult {
     /// Another step can follow now.
     Continue,
     /// The task waits.
@@ -144,12 +144,12 @@ impl<S: AsyncSocket> ConnectionTask<S> {
                 Mode::Lingering => self.linger(cx, buffers),
             };
             match step {
-                Progress::Continue => {}
-                Progress::Wait => {
+                StepResult::Continue => {}
+                StepResult::Wait => {
                     self.entry.set_busy(self.session.is_busy());
                     return Poll::Pending;
                 }
-                Progress::End => return Poll::Ready(()),
+                StepResult::End => return Poll::Ready(()),
             }
         }
         cx.waker().wake_by_ref();
@@ -157,13 +157,13 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     }
 
     /// Takes the step that the session wants next.
-    fn serve(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
+    fn serve(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> StepResult {
         if self.server().shutdown.is_begun() && self.server().is_over() {
             return self.abandon();
         }
         if !self.session.unsent().is_empty() {
             match self.send_unsent(cx) {
-                Poll::Pending => return Progress::Wait,
+                Poll::Pending => return StepResult::Wait,
                 Poll::Ready(false) => return self.abandon(),
                 Poll::Ready(true) if self.waiting == WaitKind::Write => self.waiting = WaitKind::None,
                 Poll::Ready(true) => {}
@@ -180,7 +180,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
                 self.entry.set_calling(false);
                 if polled.is_pending() {
                     return match self.wait_for(WaitKind::Session(self.session.stage())) {
-                        Deadline::Ahead => Progress::Wait,
+                        Deadline::Ahead => StepResult::Wait,
                         Deadline::Passed => self.time_out(buffers),
                     };
                 }
@@ -191,11 +191,11 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         self.want = self.session.resume(&self.registry.server.env, &mut buffers.scratch);
         self.entry.set_calling(false);
         self.send(buffers);
-        Progress::Continue
+        StepResult::Continue
     }
 
     /// Reads from the socket. Passes the bytes to the session, which calls the service.
-    fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
+    fn read(&mut self, phase: Phase, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> StepResult {
         // In a drain, a connection that is idle or skips a body is closed as soon as its socket is empty.
         let last = phase.may_close() && self.server().shutdown.is_begun();
         let read = match self.entry.socket() {
@@ -212,7 +212,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             return self.register();
         }
         match self.wait_for(WaitKind::Session(self.session.stage())) {
-            Deadline::Ahead => Progress::Wait,
+            Deadline::Ahead => StepResult::Wait,
             // Bytes may be in the socket that the runtime has not reported.
             Deadline::Passed => match try_once(|| receive(&self.entry, buffers)) {
                 Poll::Ready(read) => self.take_input(read, buffers),
@@ -221,27 +221,27 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
     }
 
-    fn take_input(&mut self, read: io::Result<usize>, buffers: &mut ThreadBuffers) -> Progress {
+    fn take_input(&mut self, read: io::Result<usize>, buffers: &mut ThreadBuffers) -> StepResult {
         match read {
             Ok(0) => {
                 self.want = self.session.end_of_input();
-                Progress::Continue
+                StepResult::Continue
             }
             Ok(count) => {
                 self.entry.set_calling(true);
                 self.want = buffers.receive(count, &mut self.session, &self.registry.server, false);
                 self.entry.set_calling(false);
                 self.send(buffers);
-                Progress::Continue
+                StepResult::Continue
             }
-            Err(error) if error.kind() == ErrorKind::Interrupted => Progress::Continue,
+            Err(error) if error.kind() == ErrorKind::Interrupted => StepResult::Continue,
             Err(_) => self.abandon(),
         }
     }
 
-    fn register(&mut self) -> Progress {
+    fn register(&mut self) -> StepResult {
         match self.registry.register(&self.entry) {
-            Ok(()) => Progress::Continue,
+            Ok(()) => StepResult::Continue,
             Err(_) => self.abandon(),
         }
     }
@@ -313,54 +313,54 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
     }
 
-    fn time_out(&mut self, buffers: &mut ThreadBuffers) -> Progress {
+    fn time_out(&mut self, buffers: &mut ThreadBuffers) -> StepResult {
         self.waiting = WaitKind::None;
         buffers.refresh(&self.registry.server);
         self.want = self.session.time_out(&self.registry.server.env, &mut buffers.scratch);
         self.send(buffers);
-        Progress::Continue
+        StepResult::Continue
     }
 
-    fn close(&mut self, linger: bool) -> Progress {
+    fn close(&mut self, linger: bool) -> StepResult {
         let lingers = linger
             && self.entry.with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
             && self.registry.begin_linger();
         if !lingers {
-            return Progress::End;
+            return StepResult::End;
         }
         self.mode = Mode::Lingering;
-        Progress::Continue
+        StepResult::Continue
     }
 
     /// Discards the client's bytes until the client closes or the linger timeout has passed.
-    fn linger(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Progress {
+    fn linger(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> StepResult {
         if self.server().is_over() {
-            return Progress::End;
+            return StepResult::End;
         }
-        if self.entry.socket().is_none() && matches!(self.register(), Progress::End) {
-            return Progress::End;
+        if self.entry.socket().is_none() && matches!(self.register(), StepResult::End) {
+            return StepResult::End;
         }
-        let Some(socket) = self.entry.socket() else { return Progress::End };
+        let Some(socket) = self.entry.socket() else { return StepResult::End };
         let read = socket.poll_io(cx, Direction::Read, || {
             let count = net::receive(socket, &mut buffers.input)?;
             Ok(Transfer { count, drained: false })
         });
         match (read, self.wait_for(WaitKind::Linger)) {
-            (Poll::Pending, Deadline::Ahead) => Progress::Wait,
+            (Poll::Pending, Deadline::Ahead) => StepResult::Wait,
             // A client that keeps sending does not move the deadline.
-            (Poll::Ready(Ok(1..)), Deadline::Ahead) => Progress::Continue,
-            _ => Progress::End,
+            (Poll::Ready(Ok(1..)), Deadline::Ahead) => StepResult::Continue,
+            _ => StepResult::End,
         }
     }
 
     /// Drops the session's request and output. After the shutdown's deadline, the request counts as cut.
-    fn abandon(&mut self) -> Progress {
+    fn abandon(&mut self) -> StepResult {
         if self.session.is_busy() && self.server().is_over() {
             self.registry.count_cut(&self.entry);
         }
         self.session.abandon();
         self.registry.server.count(&mut self.session);
-        Progress::End
+        StepResult::End
     }
 }
 

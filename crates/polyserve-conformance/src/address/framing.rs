@@ -5,12 +5,12 @@ use super::probe::{Probe, ProbeResult, brief, get, put_with, request};
 use crate::client::Ending;
 
 /// The entity of a property. Each property has its own, so that it does not find another one's entity.
-struct Put {
+struct TestEntity {
     id: i64,
     entity: String,
 }
 
-impl Put {
+impl TestEntity {
     fn of(id: i64) -> Self {
         Self { id, entity: format!(r#"{{"id":{id},"description":"d","value":1.5}}"#) }
     }
@@ -49,7 +49,7 @@ impl Put {
 
 /// A `Content-Length` that is not only digits is refused.
 pub(super) fn a_length_is_digits(probe: &Probe) -> Result<(), String> {
-    let put = Put::of(-7011);
+    let put = TestEntity::of(-7011);
     let n = put.n();
     let lengths =
         [format!("+{n}"), format!("-{n}"), format!("0x{n:x}"), format!("{n} {n}"), format!("{n}a"), "a".into()];
@@ -58,7 +58,7 @@ pub(super) fn a_length_is_digits(probe: &Probe) -> Result<(), String> {
 
 /// Lengths that differ are refused, on two lines and on one.
 pub(super) fn lengths_that_differ_are_refused(probe: &Probe) -> Result<(), String> {
-    let put = Put::of(-7012);
+    let put = TestEntity::of(-7012);
     let n = put.n();
     let lines = [(n, 0), (0, n), (n, n + 1)].map(|(a, b)| put.with_length(&format!("{a}\r\nContent-Length: {b}")));
     let lists = [format!("{n}, 0"), format!("0, {n}")].map(|list| put.with_length(&list));
@@ -67,7 +67,7 @@ pub(super) fn lengths_that_differ_are_refused(probe: &Probe) -> Result<(), Strin
 
 /// If `chunked` is not the last coding, the end of the message is unknown.
 pub(super) fn codings_that_do_not_end_with_chunked_are_refused(probe: &Probe) -> Result<(), String> {
-    let put = Put::of(-7013);
+    let put = TestEntity::of(-7013);
     let codings =
         ["chunked, identity", "chunked, gzip", "xchunked", "chunkedx", "gzip", "chunked\r\nTransfer-Encoding: x"];
     put.refused(probe, codings.into_iter().map(|coding| put.with_coding(coding)))
@@ -75,7 +75,7 @@ pub(super) fn codings_that_do_not_end_with_chunked_are_refused(probe: &Probe) ->
 
 /// White space between a name and its colon is refused: other peers may read another field there.
 pub(super) fn a_space_before_the_colon_is_refused(probe: &Probe) -> Result<(), String> {
-    let put = Put::of(-7014);
+    let put = TestEntity::of(-7014);
     let n = put.n();
     let messages = [
         put.with_fields(&format!("Content-Length : {n}\r\n")),
@@ -87,7 +87,7 @@ pub(super) fn a_space_before_the_colon_is_refused(probe: &Probe) -> Result<(), S
 
 /// Invalid chunk sizes, sizes beyond 64 bits, and chunks longer than their size are refused.
 pub(super) fn broken_chunks_are_refused(probe: &Probe) -> Result<(), String> {
-    let put = Put::of(-7015);
+    let put = TestEntity::of(-7015);
     let (n, entity) = (put.n(), &put.entity);
     let sizes = [format!("g{n:x}"), format!("-{n:x}"), format!("0x{n:x}"), format!("+{n:x}"), String::new()];
     let beyond = format!("1{n:016x}"); // the same in 64 bits
@@ -139,7 +139,7 @@ fn makes_no_field(probe: &Probe, before: &str) -> Result<(), String> {
 pub(super) fn chunked_in_1_0_is_the_last(probe: &Probe) -> Result<(), String> {
     let head =
         "PUT / HTTP/1.0\r\nConnection: keep-alive\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
-    let message = format!("{head}\r\n{}", Put::of(-7018).chunks()).into_bytes();
+    let message = format!("{head}\r\n{}", TestEntity::of(-7018).chunks()).into_bytes();
     let ProbeResult { statuses, ending } = probe.all(&[message.as_slice(), &request("GET", "/-7999", "")].concat())?;
     match (statuses.len(), ending) {
         (0 | 1, Ending::Closed | Ending::Reset) => Ok(()),
@@ -149,7 +149,7 @@ pub(super) fn chunked_in_1_0_is_the_last(probe: &Probe) -> Result<(), String> {
 
 /// Both together are an attempt to smuggle a request. RFC 9112 (6.1) lets a server refuse, or use `chunked` and close.
 pub(super) fn a_length_with_chunked_is_refused(probe: &Probe) -> Result<(), String> {
-    let put = Put::of(-7016);
+    let put = TestEntity::of(-7016);
     let length = format!("Content-Length: {}\r\n", put.n());
     let both = [format!("{length}Transfer-Encoding: chunked\r\n"), format!("Transfer-Encoding: chunked\r\n{length}")];
     put.refused(probe, both.iter().map(|fields| put_with(fields, &put.chunks())))
@@ -157,7 +157,7 @@ pub(super) fn a_length_with_chunked_is_refused(probe: &Probe) -> Result<(), Stri
 
 /// Another coding before `chunked`, or `chunked` twice, is refused.
 pub(super) fn chunked_is_the_only_coding(probe: &Probe) -> Result<(), String> {
-    let put = Put::of(-7017);
+    let put = TestEntity::of(-7017);
     put.refused(probe, ["gzip, chunked", "chunked, chunked"].map(|coding| put.with_coding(coding)))
 }
 

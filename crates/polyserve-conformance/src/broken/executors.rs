@@ -30,29 +30,29 @@ pub enum Fault {
     /// Every 50th job wakes no worker.
     LosesWakeups,
     /// A panic ends the worker.
-    KilledByPanic,
+    PanicEndsWorker,
     /// A panic is not counted.
-    SwallowsPanicCount,
+    DoesNotCountPanics,
     /// The queue accepts more jobs than its bound.
-    UnboundedInDisguise,
+    IgnoresQueueBound,
     /// A submitter waits for room.
     WaitsForRoom,
     /// A full queue drops the rejected job, and returns another job to the submitter.
-    EatsRejectedJob,
+    DropsRejectedJob,
     /// The bound of the queue counts all jobs that were ever submitted.
-    NeverHasRoomAgain,
+    BoundsAllJobsEverSubmitted,
     /// Closing drops what was queued.
-    SwallowsShutdown,
+    DropsQueueOnClose,
     /// A closed executor accepts jobs.
     TakesJobsAfterClose,
     /// A close may come between a submitter's check and its push.
-    LooksThenPushes,
+    ChecksThenPushes,
     /// A second close panics.
-    ClosesOnce,
+    SecondClosePanics,
     /// A close does not keep its deadline.
     IgnoresDeadline,
     /// A close does not count a thread that it left behind.
-    HidesStuckThread,
+    DoesNotCountStuckThreads,
     /// Queued jobs still run after the deadline of a close.
     RunsAfterDeadline,
     /// Queued jobs are leaked at the deadline of a close.
@@ -64,15 +64,15 @@ pub enum Fault {
     /// A drop waits for threads that a deadline left behind.
     DropsWaitForStuck,
     /// A close after a deadline does not wait for the threads that were left behind.
-    GivesUpForGood,
+    ForgetsStuckThreads,
     /// A worker that closes its executor waits for another worker that does the same.
     WorkersAwaitEachOther,
     /// A close by a worker drops the queued jobs.
-    DropsBehindWorkersClose,
+    DropsQueueOnCloseByWorker,
     /// A panic in the destructor of a panic's payload ends the worker.
-    DropsPayloadUnguarded,
+    DoesNotCatchPanicsOfPayloads,
     /// A close drops the queued jobs at its deadline, and does not catch a panic in their destructors.
-    DropsJobsUnguarded,
+    DoesNotCatchPanicsOfDroppedJobs,
 }
 
 impl Fault {
@@ -85,28 +85,28 @@ impl Fault {
         Self::ReordersJobs,
         Self::RunsUnderLock,
         Self::LosesWakeups,
-        Self::KilledByPanic,
-        Self::SwallowsPanicCount,
-        Self::UnboundedInDisguise,
+        Self::PanicEndsWorker,
+        Self::DoesNotCountPanics,
+        Self::IgnoresQueueBound,
         Self::WaitsForRoom,
-        Self::EatsRejectedJob,
-        Self::NeverHasRoomAgain,
-        Self::SwallowsShutdown,
+        Self::DropsRejectedJob,
+        Self::BoundsAllJobsEverSubmitted,
+        Self::DropsQueueOnClose,
         Self::TakesJobsAfterClose,
-        Self::LooksThenPushes,
-        Self::ClosesOnce,
+        Self::ChecksThenPushes,
+        Self::SecondClosePanics,
         Self::IgnoresDeadline,
-        Self::HidesStuckThread,
+        Self::DoesNotCountStuckThreads,
         Self::RunsAfterDeadline,
         Self::LeaksQueuedJobs,
         Self::LeaksThreads,
         Self::JoinsItself,
         Self::DropsWaitForStuck,
-        Self::GivesUpForGood,
+        Self::ForgetsStuckThreads,
         Self::WorkersAwaitEachOther,
-        Self::DropsBehindWorkersClose,
-        Self::DropsPayloadUnguarded,
-        Self::DropsJobsUnguarded,
+        Self::DropsQueueOnCloseByWorker,
+        Self::DoesNotCatchPanicsOfPayloads,
+        Self::DoesNotCatchPanicsOfDroppedJobs,
     ];
 }
 
@@ -207,12 +207,12 @@ impl Shared {
             let payload_panicked = catch_unwind(AssertUnwindSafe(|| drop(result))).map_err(dispose).is_err();
             state = held.unwrap_or_else(|| lock(&self.state));
             state.threads[index].is_busy = false;
-            if payload_panicked && self.has(Fault::DropsPayloadUnguarded) {
+            if payload_panicked && self.has(Fault::DoesNotCatchPanicsOfPayloads) {
                 break;
             }
             if has_panicked {
-                state.panicked += u64::from(!self.has(Fault::SwallowsPanicCount));
-                if self.has(Fault::KilledByPanic) {
+                state.panicked += u64::from(!self.has(Fault::DoesNotCountPanics));
+                if self.has(Fault::PanicEndsWorker) {
                     break;
                 }
             }
@@ -231,16 +231,16 @@ impl Shared {
             return Err(Rejected { job, reason: RejectedReason::Closed });
         }
         let is_full = match self.fault {
-            Some(Fault::UnboundedInDisguise) => false,
-            Some(Fault::NeverHasRoomAgain) => state.submitted >= self.most + self.workers,
+            Some(Fault::IgnoresQueueBound) => false,
+            Some(Fault::BoundsAllJobsEverSubmitted) => state.submitted >= self.most + self.workers,
             _ => state.queue.len() >= self.most,
         };
         if is_full {
-            let job = if self.has(Fault::EatsRejectedJob) { Job::new(|| {}) } else { job };
+            let job = if self.has(Fault::DropsRejectedJob) { Job::new(|| {}) } else { job };
             return Err(Rejected { job, reason: RejectedReason::Full });
         }
         state.submitted += 1;
-        if self.has(Fault::LooksThenPushes) && state.submitted.is_multiple_of(16) {
+        if self.has(Fault::ChecksThenPushes) && state.submitted.is_multiple_of(16) {
             state = self.be_overtaken(state);
         }
         if !(self.has(Fault::LosesJobs) && state.submitted.is_multiple_of(100)) {
@@ -264,11 +264,11 @@ impl Shared {
     fn close(&self, deadline: Option<Instant>) -> usize {
         let deadline = deadline.filter(|_| !self.has(Fault::IgnoresDeadline));
         let mut state = lock(&self.state);
-        assert!(!(state.closed && self.has(Fault::ClosesOnce)), "closed twice");
+        assert!(!(state.closed && self.has(Fault::SecondClosePanics)), "closed twice");
         state.closed = true;
         self.queued.notify_all();
         self.changed.notify_all();
-        if self.has(Fault::SwallowsShutdown) {
+        if self.has(Fault::DropsQueueOnClose) {
             state.queue.clear();
         }
         if self.has(Fault::LeaksThreads) {
@@ -276,10 +276,10 @@ impl Shared {
         }
         let me = if self.has(Fault::JoinsItself) { None } else { Some(thread::current().id()) };
         let me = state.threads.iter().position(|thread| Some(thread.id) == me);
-        if me.is_some() && self.has(Fault::DropsBehindWorkersClose) {
+        if me.is_some() && self.has(Fault::DropsQueueOnCloseByWorker) {
             state.queue.clear();
         }
-        if state.left_behind && self.has(Fault::GivesUpForGood) {
+        if state.left_behind && self.has(Fault::ForgetsStuckThreads) {
             return 1;
         }
         self.set_closing(&mut state, me, true);
@@ -312,7 +312,7 @@ impl Shared {
         self.set_closing(&mut state, me, false);
         state.left_behind |= is_late;
         let left = state.threads.iter().filter(|thread| !thread.is_joined).count();
-        if self.has(Fault::HidesStuckThread) { 0 } else { left }
+        if self.has(Fault::DoesNotCountStuckThreads) { 0 } else { left }
     }
 
     /// Drops the queued jobs after the deadline, without the lock.
@@ -324,7 +324,7 @@ impl Shared {
         drop(state);
         if self.has(Fault::LeaksQueuedJobs) {
             std::mem::forget(cut);
-        } else if self.has(Fault::DropsJobsUnguarded) {
+        } else if self.has(Fault::DoesNotCatchPanicsOfDroppedJobs) {
             cut.into_iter().for_each(drop);
         } else {
             for job in cut {

@@ -121,8 +121,8 @@ impl Client {
     /// # Errors
     ///
     /// Returns an error if there is no descriptor left.
-    pub fn sender(&self) -> io::Result<Sender> {
-        Ok(Sender { stream: self.stream.try_clone()?, patience: self.patience })
+    pub fn write_half(&self) -> io::Result<WriteHalf> {
+        Ok(WriteHalf { stream: self.stream.try_clone()?, patience: self.patience })
     }
 
     /// Closes the sending side.
@@ -367,12 +367,12 @@ impl Client {
 
 /// A handle that sends from another thread than the one that reads.
 #[derive(Debug)]
-pub struct Sender {
+pub struct WriteHalf {
     stream: TcpStream,
     patience: Duration,
 }
 
-impl Sender {
+impl WriteHalf {
     /// Sends `bytes` unchanged. They do not appear in the client's transcript.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The checker. It checks one key after the other.
 
 use super::plan::{Register, Window};
-use super::search::{Found, GaveUp, Limits, search};
+use super::search::{Found, GaveUp, SearchLimits, search};
 use super::{History, Operation, Violation, minimise};
 
 /// The result of a check.
@@ -20,11 +20,11 @@ pub enum CheckVerdict {
 ///
 /// An order alone does not show that operations raced: see [`History::shows_nothing`].
 pub fn check(history: &History) -> CheckVerdict {
-    check_within(history, &Limits::default())
+    check_within(history, &SearchLimits::default())
 }
 
 /// Checks a history. Stops at the first key that has no order.
-pub fn check_within(history: &History, limits: &Limits) -> CheckVerdict {
+pub fn check_within(history: &History, limits: &SearchLimits) -> CheckVerdict {
     let mut operations = history.operations().to_vec();
     operations.sort_unstable_by_key(|operation| (operation.key, operation.called));
     let mut gave_up = None;
@@ -39,7 +39,7 @@ pub fn check_within(history: &History, limits: &Limits) -> CheckVerdict {
 }
 
 /// Checks the operations of one key, which are sorted by their calls.
-fn one_key(operations: &[Operation], limits: &Limits) -> CheckVerdict {
+fn one_key(operations: &[Operation], limits: &SearchLimits) -> CheckVerdict {
     let register = Register::new(operations);
     let plan = register.plan(&Window::WHOLE, |_| false);
     match search(&plan, &mut { *limits }) {

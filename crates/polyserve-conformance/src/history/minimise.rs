@@ -15,7 +15,7 @@
 //! [`MOST`] operations, and take at most the steps of one search's limits. After that the remaining operations are shown.
 
 use super::plan::{Register, Window};
-use super::search::{Found, Limits, search};
+use super::search::{Found, SearchLimits, search};
 use super::{Action, Operation};
 
 /// The result of the minimiser.
@@ -33,12 +33,12 @@ const MOST: usize = 150_000_000;
 struct Minimiser<'a> {
     register: &'a Register<'a>,
     /// The limits for all remaining searches together.
-    limits: Limits,
+    limits: SearchLimits,
     left: usize,
 }
 
 /// Minimises `register`. The search got stuck at the operation at the place `stuck`, which returned at `at`.
-pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &Limits) -> Core {
+pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &SearchLimits) -> Core {
     let mut minimiser = Minimiser { register, limits: *limits, left: MOST };
     let window = minimiser.around(at);
     let window = minimiser.earliest_end(window);

@@ -78,7 +78,7 @@ pub use self::json::ReadError;
 pub(crate) use self::outcome::judge;
 pub(crate) use self::record::RepoClient;
 pub use self::record::{Call, Recording, Script, Watch, WrongAnswer, mixed, record_in_process};
-pub use self::search::{GaveUp, Limits};
+pub use self::search::{GaveUp, SearchLimits};
 pub use self::value::{entity, value_of};
 pub use self::violation::Violation;
 

@@ -29,9 +29,9 @@ use super::plan::{KeyState, Need, Plan, Role};
 pub enum GaveUp {
     /// More than 128 operations of one key overlap.
     TooManyAtOnce,
-    /// There are more possibilities at a time than [`Limits::configurations`].
+    /// There are more possibilities at a time than [`SearchLimits::configurations`].
     TooManyConfigurations,
-    /// There are more possibilities in total than [`Limits::steps`].
+    /// There are more possibilities in total than [`SearchLimits::steps`].
     TooManySteps,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for GaveUp {
 
 /// The limits of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct SearchLimits {
     /// The number of different possibilities that are kept at a time, of 32 bytes each. Up to five times as many exist while
     /// the next ones are collected.
     pub configurations: usize,
@@ -56,7 +56,7 @@ pub struct Limits {
     pub steps: u64,
 }
 
-impl Default for Limits {
+impl Default for SearchLimits {
     /// One million configurations, which is at most about 200 MiB; and 4 000 million steps, which is some minutes.
     fn default() -> Self {
         Self { configurations: 1_000_000, steps: 4_000_000_000 }
@@ -112,11 +112,11 @@ struct Search<'a> {
     lasting_removes: u32,
     configurations: Vec<Configuration>,
     steps: u64,
-    limits: Limits,
+    limits: SearchLimits,
 }
 
 /// Searches for an order. Subtracts the steps that it takes from `limits`.
-pub(super) fn search(plan: &Plan, limits: &mut Limits) -> Found {
+pub(super) fn search(plan: &Plan, limits: &mut SearchLimits) -> Found {
     let start = |&state| Configuration { done: 0, state, puts: 0, removes: 0 };
     let mut search = Search {
         plan,

@@ -31,7 +31,7 @@ fn pipeline_without_pause(addr: SocketAddr, patience: Duration, done: &AtomicBoo
         request("GET", "/", &"X-Name: any value, of which the server reads every byte\r\n".repeat(90)).repeat(50);
     while !done.load(Ordering::SeqCst) {
         let Ok(mut client) = Client::connect(addr, patience) else { continue };
-        let Ok(mut sender) = client.sender() else { continue };
+        let Ok(mut sender) = client.write_half() else { continue };
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
             let sending = scope.spawn(|| {
@@ -149,7 +149,7 @@ pub fn a_dripping_head_leaves_room(subject: &ServerSubject) -> Outcome {
     let (addr, patience, done) = (live.addr, subject.patience, AtomicBool::new(false));
     let mut dripping = live.client();
     dripping.send(b"GET / HTTP/1.1\r\nHost: a\r\nX: ").expect("the server takes the request");
-    let mut sender = dripping.sender().expect("a second handle");
+    let mut sender = dripping.write_half().expect("a second handle");
     thread::scope(|scope| {
         let stop = StopOnDrop(&done);
         let done = &done;

@@ -36,7 +36,7 @@ pub fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) -> Outc
 pub fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
-    let mut sender = client.sender().expect("a second handle");
+    let mut sender = client.write_half().expect("a second handle");
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let all: Vec<u8> = (0..700).flat_map(|n| with_body("POST", "/", "", format!("{n}").as_bytes())).collect();

@@ -83,7 +83,7 @@ fn idle_makes_room(subject: &ServerSubject, most: usize, limit: impl FnOnce(&mut
 /// Sends without waiting for answers until `done`, so that the server always finds more to read. Counts answers.
 fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
     let mut client = Client::connect(addr, patience).expect("the server accepts connections");
-    let mut sender = client.sender().expect("a second handle");
+    let mut sender = client.write_half().expect("a second handle");
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || {
             // Long heads cost the server more than the client, so the server is always behind.

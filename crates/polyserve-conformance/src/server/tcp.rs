@@ -125,7 +125,7 @@ pub fn a_refusal_survives_unread_input(subject: &ServerSubject) -> Outcome {
     for _ in 0..5 {
         // This client sends and reads at the same time.
         let mut client = live.client();
-        let mut sender = client.sender().expect("a second handle");
+        let mut sender = client.write_half().expect("a second handle");
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let _ = sender.send(&upload);

@@ -116,12 +116,12 @@ pub struct Condvar {
 /// The waits. A wait is over when it is not in `queue` any more.
 #[derive(Default)]
 struct Waiting {
-    queue: checker::sync::Mutex<Queue>,
+    queue: checker::sync::Mutex<WaitQueue>,
     changed: checker::sync::Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
+struct WaitQueue {
     next: u64,
     waits: VecDeque<u64>,
 }
@@ -213,7 +213,7 @@ impl Waiting {
     }
 }
 
-impl Queue {
+impl WaitQueue {
     fn enter(&mut self) -> u64 {
         self.next += 1;
         self.waits.push_back(self.next);

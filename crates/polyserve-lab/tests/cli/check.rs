@@ -7,7 +7,7 @@ use std::time::Instant;
 use polyserve::catalog::{Catalog, Entry, RepoEntry};
 use polyserve::service::EntityService;
 use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig, Shutdown};
-use polyserve_conformance::broken::repos::{DoubleRemove, EarlyAck, LostUpdate, StaleCache, TornRead, TwoFaced};
+use polyserve_conformance::broken::repos::{DoubleRemove, EarlyAck, LaggingReplica, LostUpdate, StaleCache, TornRead};
 use polyserve_lab::check::{Plan, Report, Run, Subject, Verdict, run};
 use polyserve_lab::progress::Progress;
 use rustix::process::{Pid, Signal, kill_process};
@@ -210,7 +210,7 @@ fn broken_repos_are_found_out_in_process() {
     for repo in [
         broken(StaleCache::default),
         broken(EarlyAck::default),
-        broken(TwoFaced::default),
+        broken(LaggingReplica::default),
         broken(LostUpdate::default),
         broken(DoubleRemove::default),
     ] {

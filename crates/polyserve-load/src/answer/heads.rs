@@ -8,7 +8,7 @@ use super::Wrong;
 
 /// The parsed fields of a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parsed {
+pub(crate) struct AnswerFields {
     pub(crate) status: u16,
     pub(crate) framing: Framing,
     /// Whether the server closes the connection after this answer.
@@ -44,7 +44,7 @@ struct Known {
     bytes: Vec<u8>,
     /// The offset of the date, if any.
     date: Option<usize>,
-    parsed: Parsed,
+    parsed: AnswerFields,
 }
 
 const HINTS: usize = 256;
@@ -63,13 +63,13 @@ impl Default for Heads {
 impl Heads {
     /// Returns the head at the start of `bytes` and its length, if it is the last one with a body of this length.
     #[inline]
-    pub(crate) fn likely(&mut self, bytes: &[u8], length: usize) -> Option<(Parsed, usize)> {
+    pub(crate) fn likely(&mut self, bytes: &[u8], length: usize) -> Option<(AnswerFields, usize)> {
         let at = usize::from(self.likely[length % HINTS]);
         self.known.get(at)?.compare(bytes, &mut self.date)
     }
 
     /// Returns the head at the start of `bytes` and its length, or `None` if the head is not complete.
-    pub(crate) fn find(&mut self, bytes: &[u8]) -> Result<Option<(Parsed, usize)>, Wrong> {
+    pub(crate) fn find(&mut self, bytes: &[u8]) -> Result<Option<(AnswerFields, usize)>, Wrong> {
         let order = std::iter::once(self.last).chain(0..self.known.len());
         for at in order {
             if let Some(found) = self.known.get(at).and_then(|known| known.compare(bytes, &mut self.date)) {
@@ -91,7 +91,7 @@ impl Heads {
         Ok(Some((parsed, length)))
     }
 
-    fn note(&mut self, at: usize, parsed: Parsed) {
+    fn note(&mut self, at: usize, parsed: AnswerFields) {
         self.last = at;
         if let Framing::Length(length) = parsed.framing {
             self.likely[(length % HINTS as u64) as usize] = at as u8;
@@ -101,7 +101,7 @@ impl Heads {
 
 impl Known {
     #[inline]
-    fn compare(&self, bytes: &[u8], last_date: &mut [u8; DATE]) -> Option<(Parsed, usize)> {
+    fn compare(&self, bytes: &[u8], last_date: &mut [u8; DATE]) -> Option<(AnswerFields, usize)> {
         let length = self.bytes.len();
         let bytes = bytes.get(..length)?;
         match self.date {
@@ -139,7 +139,7 @@ fn is_date(text: &[u8]) -> bool {
         && [5..7, 12..16, 17..19, 20..22, 23..25].into_iter().all(digits)
 }
 
-type Found = (Parsed, usize, Option<usize>);
+type Found = (AnswerFields, usize, Option<usize>);
 
 /// Parses a head. Returns the fields, the length, and the offset of the date.
 fn parse(bytes: &[u8]) -> Result<Option<Found>, Wrong> {
@@ -175,7 +175,8 @@ fn parse(bytes: &[u8]) -> Result<Option<Found>, Wrong> {
         (None, _) if is_chunked => Framing::Chunked,
         (None, _) => Framing::UntilEnd,
     };
-    let parsed = Parsed { status: response.code.unwrap_or_default(), framing, closes: close || (is_old && !keep) };
+    let parsed =
+        AnswerFields { status: response.code.unwrap_or_default(), framing, closes: close || (is_old && !keep) };
     Ok(Some((parsed, length, date)))
 }
 
@@ -190,7 +191,7 @@ mod tests {
 
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\nhello";
 
-    fn says(head: &str) -> Result<Option<(Parsed, usize)>, Wrong> {
+    fn says(head: &str) -> Result<Option<(AnswerFields, usize)>, Wrong> {
         Heads::default().find(head.as_bytes())
     }
 
@@ -206,7 +207,7 @@ mod tests {
     fn a_head_is_known_again_whatever_its_date() {
         let mut heads = Heads::default();
         let first = heads.find(HEAD).unwrap().unwrap();
-        assert_eq!(first, (Parsed { status: 200, framing: Framing::Length(5), closes: false }, HEAD.len() - 5));
+        assert_eq!(first, (AnswerFields { status: 200, framing: Framing::Length(5), closes: false }, HEAD.len() - 5));
         let later = String::from_utf8_lossy(HEAD).replace("Sun, 06 Nov 1994 08:49:37", "Mon, 07 Dec 2026 00:00:00");
         assert_eq!(heads.find(later.as_bytes()).unwrap().unwrap(), first);
         assert_eq!(heads.known.len(), 1);

@@ -11,7 +11,7 @@ pub(crate) use heads::Heads;
 
 use crate::encoded_requests::Expected;
 use chunks::Chunks;
-use heads::{Framing, Parsed};
+use heads::{AnswerFields, Framing};
 
 /// The max number of bytes of a wrong answer in an error message.
 const MAX_EXCERPT: usize = 200;
@@ -29,7 +29,7 @@ pub(crate) struct Reader {
     /// The number of consecutive interim heads, such as `100 Continue`.
     interim: u8,
     /// The current head.
-    head: Parsed,
+    head: AnswerFields,
     unexpected: bool,
     /// One bit for each expected body that agrees with the received part.
     alive: u32,
@@ -169,7 +169,7 @@ impl Reader {
         }
     }
 
-    fn begin(&mut self, head: Parsed, expected: &Expected<'_>, rest: &[u8]) {
+    fn begin(&mut self, head: AnswerFields, expected: &Expected<'_>, rest: &[u8]) {
         self.head = head;
         self.at = 0;
         let count = expected.count();
@@ -231,7 +231,7 @@ impl Reader {
 /// The fast path: an expected status and length, and a complete body. Returns the length of a right body, or `None` for any
 /// other answer, which the reader then handles.
 #[inline]
-fn plain(head: &Parsed, expected: &Expected<'_>, rest: &[u8]) -> Option<usize> {
+fn plain(head: &AnswerFields, expected: &Expected<'_>, rest: &[u8]) -> Option<usize> {
     let Framing::Length(length) = head.framing else { return None };
     let body = rest.get(..usize::try_from(length).ok()?)?;
     let has_body = !expected.is_head && head.status != 204 && head.status != 304;

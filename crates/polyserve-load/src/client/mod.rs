@@ -70,7 +70,7 @@ pub(crate) struct ThreadContext<'a> {
 }
 
 /// A client thread and its connections.
-pub(crate) struct Client {
+pub(crate) struct ClientThread {
     connections: Vec<Connection>,
     worker: WorkerState,
     timer: OwnedFd,
@@ -100,7 +100,7 @@ const AWAKE: u64 = 50_000;
 /// The min and max time between two checks of timeouts. The time is an eighth of the patience.
 const CHECK_INTERVAL: (u64, u64) = (1_000_000, 500_000_000);
 
-impl Client {
+impl ClientThread {
     pub(crate) fn new(load: &Load, requests: EncodedRequests, thread: usize) -> Result<Self, LoadError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LoadError::system("epoll"))?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)

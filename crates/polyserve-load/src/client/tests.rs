@@ -22,7 +22,7 @@ fn serve() -> Running {
 /// Returns the number of allocations of this thread for a load of `count` requests.
 fn allocations(load: &Load, count: u64) -> u64 {
     let load = load.clone().with(|load| load.span = Span::Requests(count));
-    let mut client = Client::new(&load, EncodedRequests::new(&load.traffic, "h", false), 0).unwrap();
+    let mut client = ClientThread::new(&load, EncodedRequests::new(&load.traffic, "h", false), 0).unwrap();
     client.ramp_up(&load).unwrap();
     let now = clock::now();
     let (times, counters) = (Times { start: now, counted: now, end: u64::MAX }, ThreadCounters::default());

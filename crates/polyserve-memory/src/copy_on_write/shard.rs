@@ -29,10 +29,10 @@ const SEGMENTS: usize = 32;
 const MAX_BUCKETS: usize = 1 << (SEGMENTS - 1);
 
 /// The entries of a bucket. A chunk is immutable and never empty.
-type Chunk = ThinArc<(), Entry>;
+type Chunk = ThinArc<(), ShardEntry>;
 
 #[derive(Clone)]
-struct Entry {
+struct ShardEntry {
     id: i64,
     entity: Arc<Entity>,
 }
@@ -87,7 +87,7 @@ impl Shard {
     fn replace(&self, hash: u64, entity: Arc<Entity>, hash_of: impl Fn(i64) -> u64) -> (bool, [Option<Chunk>; 2]) {
         let mut len = self.lock();
         let bucket = self.bucket(bucket_of(hash, self.buckets.load(Ordering::Relaxed)));
-        let (copy, replaces) = with(entries(&bucket.load()), Entry { id: entity.id, entity });
+        let (copy, replaces) = with(entries(&bucket.load()), ShardEntry { id: entity.id, entity });
         let outdated = bucket.swap(Some(copy));
         let mut split = None;
         if !replaces {
@@ -165,12 +165,12 @@ fn bucket_of(hash: u64, buckets: usize) -> usize {
     if index < buckets { index } else { index & (mask >> 1) }
 }
 
-fn entries(chunk: &Option<Chunk>) -> &[Entry] {
+fn entries(chunk: &Option<Chunk>) -> &[ShardEntry] {
     chunk.as_ref().map_or(&[], |chunk| &chunk.slice)
 }
 
 /// Returns a copy of a chunk with `new` in place of the entry with the same id, and whether there was such an entry.
-fn with(entries: &[Entry], new: Entry) -> (Chunk, bool) {
+fn with(entries: &[ShardEntry], new: ShardEntry) -> (Chunk, bool) {
     let place = entries.iter().position(|entry| entry.id == new.id);
     let at = place.unwrap_or(entries.len());
     let mut new = Some(new);
@@ -181,13 +181,13 @@ fn with(entries: &[Entry], new: Entry) -> (Chunk, bool) {
 }
 
 /// Returns a copy of a chunk without the entry of `id`, if there is one.
-fn without(entries: &[Entry], id: i64) -> Option<Option<Chunk>> {
+fn without(entries: &[ShardEntry], id: i64) -> Option<Option<Chunk>> {
     let at = entries.iter().position(|entry| entry.id == id)?;
     let copied = (0..entries.len() - 1).map(|n| entries[n + usize::from(n >= at)].clone());
     Some((copied.len() > 0).then(|| ThinArc::from_header_and_iter((), copied)))
 }
 
-fn chunk(entries: Vec<Entry>) -> Option<Chunk> {
+fn chunk(entries: Vec<ShardEntry>) -> Option<Chunk> {
     (!entries.is_empty()).then(|| ThinArc::from_header_and_iter((), entries.into_iter()))
 }
 

@@ -77,7 +77,7 @@ impl Error for Full {}
 
 /// A page of records, or one entity with a long description.
 #[derive(Debug)]
-enum Page {
+enum RecordPage {
     /// Records, and the number of their bytes that are dead.
     Records { bytes: Vec<u8>, dead: usize },
     /// An entity with a description longer than [`MAX_COPIED`].
@@ -86,7 +86,7 @@ enum Page {
 
 /// The pages of a shard.
 pub(super) struct Pages {
-    pages: Slab<Page>,
+    pages: Slab<RecordPage>,
     /// The number of the page that records are added to.
     open: Option<usize>,
     /// The numbers of the full pages that are to be emptied.
@@ -114,8 +114,8 @@ impl Pages {
     #[inline]
     pub(super) fn id(&self, address: Address) -> i64 {
         match &self.pages[address.page()] {
-            Page::Records { bytes, .. } => Record::at(bytes, address.offset()).id(),
-            Page::Whole(entity) => entity.id,
+            RecordPage::Records { bytes, .. } => Record::at(bytes, address.offset()).id(),
+            RecordPage::Whole(entity) => entity.id,
         }
     }
 
@@ -123,8 +123,8 @@ impl Pages {
     #[inline]
     pub(super) fn show(&self, address: Address) -> EntityRef<'_> {
         match &self.pages[address.page()] {
-            Page::Records { bytes, .. } => Record::at(bytes, address.offset()).entity(),
-            Page::Whole(entity) => entity.as_ref(),
+            RecordPage::Records { bytes, .. } => Record::at(bytes, address.offset()).entity(),
+            RecordPage::Whole(entity) => entity.as_ref(),
         }
     }
 
@@ -135,7 +135,7 @@ impl Pages {
             if self.pages.len() >= max_pages {
                 return Err(Full);
             }
-            return Ok(Address::new(self.pages.insert(Page::Whole(mem::take(entity))), 0));
+            return Ok(Address::new(self.pages.insert(RecordPage::Whole(mem::take(entity))), 0));
         }
         self.append(entity.as_ref(), max_pages)
     }
@@ -148,7 +148,9 @@ impl Pages {
     fn append(&mut self, entity: EntityRef<'_>, max_pages: usize) -> Result<Address, Full> {
         let capacity = entity.description.len().next_multiple_of(4);
         let number = self.open_page(HEAD + capacity, max_pages)?;
-        let Page::Records { bytes, .. } = &mut self.pages[number] else { unreachable!("the open page has records") };
+        let RecordPage::Records { bytes, .. } = &mut self.pages[number] else {
+            unreachable!("the open page has records")
+        };
         let offset = bytes.len();
         bytes.extend_from_slice(&head(entity, capacity));
         bytes.extend_from_slice(entity.description.as_bytes());
@@ -160,7 +162,7 @@ impl Pages {
     /// opened.
     fn open_page(&mut self, needed: usize, max_pages: usize) -> Result<usize, Full> {
         if let Some(number) = self.open
-            && let Page::Records { bytes, dead } = &self.pages[number]
+            && let RecordPage::Records { bytes, dead } = &self.pages[number]
         {
             if bytes.len() + needed <= PAGE {
                 return Ok(number);
@@ -175,7 +177,7 @@ impl Pages {
             return Err(Full);
         }
         let bytes = self.spare.take().unwrap_or_else(|| Vec::with_capacity(PAGE));
-        let number = self.pages.insert(Page::Records { bytes, dead: 0 });
+        let number = self.pages.insert(RecordPage::Records { bytes, dead: 0 });
         self.open = Some(number);
         Ok(number)
     }
@@ -186,11 +188,11 @@ impl Pages {
     pub(super) fn write_over(&mut self, address: Address, entity: &mut Entity) -> bool {
         let length = entity.description.len();
         match &mut self.pages[address.page()] {
-            Page::Whole(old) if length > MAX_COPIED => {
+            RecordPage::Whole(old) if length > MAX_COPIED => {
                 mem::swap(old, entity);
                 true
             }
-            Page::Records { bytes, .. } => {
+            RecordPage::Records { bytes, .. } => {
                 let record = &mut bytes[address.offset()..];
                 let capacity = usize::from(short(record, 18));
                 let fits = length <= capacity && length.next_multiple_of(4) * 2 >= capacity;
@@ -200,7 +202,7 @@ impl Pages {
                 }
                 fits
             }
-            Page::Whole(_) => false,
+            RecordPage::Whole(_) => false,
         }
     }
 
@@ -208,8 +210,8 @@ impl Pages {
     /// it.
     pub(super) fn end(&mut self, address: Address) -> Option<Entity> {
         let number = address.page();
-        let Page::Records { bytes, dead } = &mut self.pages[number] else {
-            let Page::Whole(entity) = self.remove(number) else { unreachable!("the page is not one of records") };
+        let RecordPage::Records { bytes, dead } = &mut self.pages[number] else {
+            let RecordPage::Whole(entity) = self.remove(number) else { unreachable!("the page is not one of records") };
             return Some(entity);
         };
         let before = mostly_dead(*dead, bytes.len());
@@ -232,7 +234,9 @@ impl Pages {
     /// [recycled](Self::recycle).
     pub(super) fn next_to_empty(&mut self) -> Option<Emptied> {
         let number = self.due.pop()?;
-        let Page::Records { bytes, .. } = &mut self.pages[number] else { unreachable!("a page of records was due") };
+        let RecordPage::Records { bytes, .. } = &mut self.pages[number] else {
+            unreachable!("a page of records was due")
+        };
         Some(Emptied { number, bytes: mem::take(bytes) })
     }
 
@@ -244,7 +248,7 @@ impl Pages {
         self.remove(emptied.number);
     }
 
-    fn remove(&mut self, number: usize) -> Page {
+    fn remove(&mut self, number: usize) -> RecordPage {
         let page = self.pages.remove(number);
         self.gone += 1;
         self.free_unused();
@@ -257,7 +261,7 @@ impl Pages {
     /// removed before, so the cost of each removal is O(1).
     fn free_unused(&mut self) {
         let capacity = self.pages.capacity();
-        let is_empty = |open| matches!(&self.pages[open], Page::Records { bytes, .. } if bytes.is_empty());
+        let is_empty = |open| matches!(&self.pages[open], RecordPage::Records { bytes, .. } if bytes.is_empty());
         if self.pages.len() == usize::from(self.open.is_some_and(is_empty)) {
             *self = Self::with_max_pages(self.max_pages);
             return;
@@ -267,7 +271,7 @@ impl Pages {
         }
         // An empty open page needs no number.
         if let Some(number) = self.open
-            && let Page::Records { bytes, .. } = &mut self.pages[number]
+            && let RecordPage::Records { bytes, .. } = &mut self.pages[number]
             && bytes.is_empty()
         {
             let bytes = mem::take(bytes);
@@ -288,7 +292,7 @@ impl Pages {
     pub(super) fn check(&self) -> usize {
         assert!(self.due.is_empty());
         for (number, page) in &self.pages {
-            let Page::Records { bytes, dead } = page else { continue };
+            let RecordPage::Records { bytes, dead } = page else { continue };
             assert!(bytes.len() <= PAGE && bytes.capacity() == PAGE);
             let live: usize = Emptied { number, bytes: bytes.clone() }
                 .live()

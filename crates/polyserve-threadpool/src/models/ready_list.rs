@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering as Std};
 use polyserve_core::sync::model::{Bounds, check};
 use polyserve_core::sync::{Condvar, Mutex, MutexGuard, lock, thread};
 
-use self::ready_list::{Actions, Entry, Next, ReadyList, SupervisorAction};
-use self::timing::Pace;
+use self::ready_list::{Actions, Next, ReadyEntry, ReadyList, SupervisorAction};
+use self::timing::DispatchPolicy;
 
 #[expect(dead_code, reason = "the model has no shared executor, no lost jobs and no timeouts")]
 #[path = "../servers/pool_server/ready_list.rs"]
@@ -73,7 +73,7 @@ struct Jobs {
 
 /// The behaviour of the service for connection 0. It answers every other connection at once.
 #[derive(Clone, Copy, PartialEq)]
-enum Service {
+enum ServiceModel {
     /// Answers at once.
     Quick,
     /// Blocks until connection 1 has been served.
@@ -84,8 +84,8 @@ enum Service {
 
 struct ModelServer {
     ready: ReadyList,
-    pace: Pace,
-    service: Service,
+    policy: DispatchPolicy,
+    service: ServiceModel,
     poll: Watched<Arrived>,
     alert: Watched<Alert>,
     jobs: Watched<Jobs>,
@@ -97,10 +97,10 @@ struct ModelServer {
 }
 
 impl ModelServer {
-    fn new(workers: usize, pace: Pace, service: Service) -> Arc<Self> {
+    fn new(workers: usize, policy: DispatchPolicy, service: ServiceModel) -> Arc<Self> {
         Arc::new(Self {
             ready: ReadyList::new(workers, 1, 2, false),
-            pace,
+            policy,
             service,
             poll: Watched::default(),
             alert: Watched::default(),
@@ -118,11 +118,11 @@ impl ModelServer {
 
     /// Models `PoolServerState::poll`: polls, and then calls `dispatch` with the connections that are ready, in the poll
     /// role.
-    fn poll<R>(&self, wait: bool, dispatch: impl FnOnce(&mut Vec<Entry>) -> R) -> R {
+    fn poll<R>(&self, wait: bool, dispatch: impl FnOnce(&mut Vec<ReadyEntry>) -> R) -> R {
         assert!(!self.has_poller.swap(true, Std::SeqCst), "two threads poll");
         let mut arrived = self.poll.wait_until(|arrived| !wait || arrived.woken || !arrived.ids.is_empty());
         arrived.woken = false;
-        let mut batch: Vec<Entry> = arrived.ids.drain(..).map(|id| Entry { id, is_new: true }).collect();
+        let mut batch: Vec<ReadyEntry> = arrived.ids.drain(..).map(|id| ReadyEntry { id, is_new: true }).collect();
         drop(arrived);
         assert!(self.has_poller.swap(false, Std::SeqCst));
         dispatch(&mut batch)
@@ -171,15 +171,15 @@ impl ModelServer {
 
     /// Models `PoolServerState::work`.
     fn work(&self) {
-        let (mut next, mut actions) = self.ready.begin(self.pace);
+        let (mut next, mut actions) = self.ready.begin(self.policy);
         loop {
             self.carry_out(actions);
             (next, actions) = match next {
                 Next::End => return,
-                Next::Poll { wait } => self.poll(wait, |batch| self.ready.polled(batch, self.pace)),
+                Next::Poll { wait } => self.poll(wait, |batch| self.ready.polled(batch, self.policy)),
                 Next::Run(id) => {
                     self.serve(id);
-                    self.ready.next(false, self.pace)
+                    self.ready.next(false, self.policy)
                 }
             };
         }
@@ -188,8 +188,8 @@ impl ModelServer {
     fn serve(&self, id: usize) {
         let waits = || drop(self.served.wait_until(|served| served[1] > 0));
         match self.service {
-            Service::Blocks if id == 0 => waits(),
-            Service::Defers if id == 0 => {
+            ServiceModel::Blocks if id == 0 => waits(),
+            ServiceModel::Defers if id == 0 => {
                 self.carry_out(self.ready.begin_wait());
                 waits();
                 self.ready.end_wait();
@@ -207,7 +207,7 @@ impl ModelServer {
             if draining {
                 self.ready.drain();
             }
-            let (action, actions) = self.ready.supervise(Some(&mut last), self.pace);
+            let (action, actions) = self.ready.supervise(Some(&mut last), self.policy);
             self.carry_out(actions);
             match action {
                 SupervisorAction::Poll { .. } => {
@@ -221,7 +221,7 @@ impl ModelServer {
                         alert.polls = true;
                         std::mem::take(&mut alert.alerted)
                     });
-                    let actions = self.poll(!draining && !alerted, |batch| self.ready.dispatch(batch, self.pace));
+                    let actions = self.poll(!draining && !alerted, |batch| self.ready.dispatch(batch, self.policy));
                     self.alert.change(|alert| alert.polls = false);
                     self.carry_out(actions);
                 }
@@ -244,8 +244,8 @@ impl ModelServer {
 
 /// Serves connections 0 and 1, and drains. If `rested`, connection 2 was served before, and the supervisor sleeps or polls
 /// when the two come.
-fn serves_both(workers: usize, pace: Pace, service: Service, rested: bool) {
-    let server = ModelServer::new(workers, pace, service);
+fn serves_both(workers: usize, policy: DispatchPolicy, service: ServiceModel, rested: bool) {
+    let server = ModelServer::new(workers, policy, service);
     let run = |run: fn(&ModelServer)| {
         let server = Arc::clone(&server);
         thread::spawn(move || run(&server))
@@ -267,39 +267,41 @@ fn serves_both(workers: usize, pace: Pace, service: Service, rested: bool) {
 }
 
 /// The workers share the load as they do while the service is quick.
-const QUICK: Pace = Pace { dispatch: false, help_beyond: 100 };
+const QUICK: DispatchPolicy = DispatchPolicy { dispatch: false, help_beyond: 100 };
 
 /// Each connection is a job of its own.
-const SLOW: Pace = Pace { dispatch: true, help_beyond: 0 };
+const SLOW: DispatchPolicy = DispatchPolicy { dispatch: true, help_beyond: 0 };
 
 #[test]
 fn a_worker_that_polls_is_woken() {
     for rested in [false, true] {
         check("pool_server: a worker that polls", Bounds::new(1, 3), move || {
-            serves_both(1, QUICK, Service::Quick, rested);
+            serves_both(1, QUICK, ServiceModel::Quick, rested);
         });
     }
 }
 
 #[test]
 fn the_supervisor_that_polls_is_woken() {
-    check("pool_server: a supervisor that polls", Bounds::new(1, 3), || serves_both(1, SLOW, Service::Quick, false));
+    check("pool_server: a supervisor that polls", Bounds::new(1, 3), || {
+        serves_both(1, SLOW, ServiceModel::Quick, false)
+    });
 }
 
 #[test]
 fn a_blocked_worker_does_not_keep_the_others_asleep() {
-    for (pace, rested, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
+    for (policy, rested, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
         check("pool_server: a blocked worker", Bounds::new(short, 2), move || {
-            serves_both(2, pace, Service::Blocks, rested);
+            serves_both(2, policy, ServiceModel::Blocks, rested);
         });
     }
 }
 
 #[test]
 fn a_worker_that_waits_for_an_answer_leaves_its_work_to_others() {
-    for (pace, rested, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
+    for (policy, rested, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
         check("pool_server: a worker that waits for an answer", Bounds::new(short, 2), move || {
-            serves_both(2, pace, Service::Defers, rested);
+            serves_both(2, policy, ServiceModel::Defers, rested);
         });
     }
 }

@@ -12,13 +12,13 @@ use std::sync::{Arc, PoisonError};
 
 use polyserve_core::sync::{Condvar, Mutex, lock};
 
-struct Queue<T> {
+struct ChannelQueue<T> {
     items: Mutex<VecDeque<T>>,
     sent: Condvar,
     most: usize,
 }
 
-impl<T> Queue<T> {
+impl<T> ChannelQueue<T> {
     fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { items: Mutex::new(VecDeque::new()), sent: Condvar::new(), most })
     }
@@ -55,10 +55,10 @@ pub(crate) mod channel {
 
     use polyserve_core::sync::lock;
 
-    use super::Queue;
+    use super::ChannelQueue;
 
-    pub(crate) struct Sender<T>(Arc<Queue<T>>);
-    pub(crate) struct Receiver<T>(Arc<Queue<T>>);
+    pub(crate) struct Sender<T>(Arc<ChannelQueue<T>>);
+    pub(crate) struct Receiver<T>(Arc<ChannelQueue<T>>);
     pub(crate) struct TrySendError<T>(T);
 
     /// The channel is empty.
@@ -66,7 +66,7 @@ pub(crate) mod channel {
     pub(crate) struct Empty;
 
     pub(crate) fn bounded<T>(most: usize) -> (Sender<T>, Receiver<T>) {
-        let queue = Queue::new(most);
+        let queue = ChannelQueue::new(most);
         (Sender(Arc::clone(&queue)), Receiver(queue))
     }
 

@@ -31,7 +31,7 @@ use super::connection_state::{ConnectionState, HyperShared, Stage};
 use super::error_response;
 use super::io::{HyperIo, LowWaterMark};
 use super::output::Output;
-use crate::servers::connection_task::{ConnectionTask, Progress};
+use crate::servers::connection_task::{ConnectionTask, StepResult};
 use crate::servers::toolkit::{ConnectionEntry, TokioSocket};
 
 /// A `hyper::service::Service` that answers the requests of one connection.
@@ -153,9 +153,9 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
         for _ in 0..STEPS {
             match self.step(cx) {
-                Progress::Continue => {}
-                Progress::Wait => return Poll::Pending,
-                Progress::End => return Poll::Ready(()),
+                StepResult::Continue => {}
+                StepResult::Wait => return Poll::Pending,
+                StepResult::End => return Poll::Ready(()),
             }
             if self.lingering.is_some() || self.http2.is_some() {
                 self.low_water.lower(&self.state);
@@ -168,7 +168,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         Poll::Pending
     }
 
-    fn step(&mut self, cx: &mut Context<'_>) -> Progress {
+    fn step(&mut self, cx: &mut Context<'_>) -> StepResult {
         if self.server().shutdown.is_begun() && self.server().is_over() {
             return self.abandon();
         }
@@ -189,24 +189,24 @@ impl<S: RequestHandler> HyperConnection<S> {
         match hyper.poll_without_shutdown(cx) {
             Poll::Ready(result) => {
                 self.finish(result);
-                Progress::Continue
+                StepResult::Continue
             }
             Poll::Pending => self.after_poll(),
         }
     }
 
     /// Sends the bytes that hyper wrote. Then waits for the event that hyper waits for.
-    fn after_poll(&mut self) -> Progress {
+    fn after_poll(&mut self) -> StepResult {
         let mut state = self.state.state();
         let events = state.take_events();
         if events.poll_again || (!events.input_drained && !events.output_full && state.is_reading()) {
-            return Progress::Continue; // the output is sent together with that of the next poll
+            return StepResult::Continue; // the output is sent together with that of the next poll
         }
         let unsent = state.send(&self.state, false);
         if events.output_full || unsent.is_some() {
             drop(state);
             self.unsent = unsent;
-            return Progress::Continue;
+            return StepResult::Continue;
         }
         let (requests, missing) = (state.requests, state.missing_bytes);
         let stage = match state.stage {
@@ -223,9 +223,9 @@ impl<S: RequestHandler> HyperConnection<S> {
             // If the shutdown began after the last read, the socket is read once more.
             Stage::Idle if self.server().shutdown.is_begun() => {
                 if events.may_close {
-                    Progress::End
+                    StepResult::End
                 } else {
-                    Progress::Continue
+                    StepResult::Continue
                 }
             }
             stage => self.wait_for(WaitReason::Stage(requests, stage), stage.is_busy()),
@@ -287,7 +287,7 @@ impl<S: RequestHandler> HyperConnection<S> {
     /// * The task was woken while the connection was parked, and no request has begun since. The poll has created a
     ///   hyper connection. It is dropped again, and the deadline stays.
     /// * The second part has passed. The connection ends.
-    fn wait_for(&mut self, waiting: WaitReason, busy: bool) -> Progress {
+    fn wait_for(&mut self, waiting: WaitReason, busy: bool) -> StepResult {
         let now = Instant::now();
         let waiting = match (self.waiting, waiting) {
             (WaitReason::Parked(parked), WaitReason::Stage(requests, Stage::Idle)) if parked == requests => {
@@ -310,7 +310,7 @@ impl<S: RequestHandler> HyperConnection<S> {
                     self.was_retried = false;
                 }
                 WaitReason::Stage(_, stage) => return self.time_out(stage),
-                WaitReason::Parked(_) => return Progress::End,
+                WaitReason::Parked(_) => return StepResult::End,
                 WaitReason::Write | WaitReason::Nothing => return self.abandon(),
             }
         }
@@ -319,11 +319,11 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
         self.shared().registry.set_deadline(self.entry(), self.deadline);
         self.entry().set_busy(busy);
-        Progress::Wait
+        StepResult::Wait
     }
 
     /// Tries the socket once more after a deadline: the runtime may not have reported it as ready.
-    fn retry(&mut self) -> Progress {
+    fn retry(&mut self) -> StepResult {
         match &mut self.unsent {
             Some(unsent) => {
                 let before = unsent.bytes.len();
@@ -334,7 +334,7 @@ impl<S: RequestHandler> HyperConnection<S> {
             }
             None => self.state.state().must_read = true,
         }
-        Progress::Continue
+        StepResult::Continue
     }
 
     /// Drops hyper's connection until bytes arrive. The runtime still wakes this task.
@@ -357,48 +357,48 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
     }
 
-    fn time_out(&mut self, stage: Stage) -> Progress {
+    fn time_out(&mut self, stage: Stage) -> StepResult {
         match stage {
             Stage::Head => {
                 let mut state = self.state.state();
                 if state.scanner.position().is_between_requests {
-                    return Progress::End; // only empty lines
+                    return StepResult::End; // only empty lines
                 }
                 error_response::late_head(&mut state, &self.state.shared);
                 drop(state);
                 self.hyper = None;
                 self.close = Some(Close::Linger);
                 self.send(true);
-                Progress::Continue
+                StepResult::Continue
             }
             Stage::Body | Stage::Answer if !std::mem::replace(&mut self.state.state().timed_out, true) => {
-                Progress::Continue
+                StepResult::Continue
             }
             Stage::Body | Stage::Answer => self.abandon(), // the service has not answered since
-            _ => Progress::End,
+            _ => StepResult::End,
         }
     }
 
-    fn close_connection(&mut self, close: Close) -> Progress {
+    fn close_connection(&mut self, close: Close) -> StepResult {
         let may_linger = close == Close::Linger
             && self.entry().with_socket(|socket| net::shut(socket, Shutdown::Write)).is_ok()
             && self.shared().registry.begin_linger();
         if !may_linger {
-            return Progress::End;
+            return StepResult::End;
         }
         let (registry, entry) = (Arc::clone(&self.shared().registry), Arc::clone(&self.state.entry));
         self.lingering = Some(Box::new(ConnectionTask::lingering(registry, entry)));
-        Progress::Continue
+        StepResult::Continue
     }
 
-    fn abandon(&mut self) -> Progress {
+    fn abandon(&mut self) -> StepResult {
         let busy = self.unsent.take().is_some() || (self.close.is_none() && self.state.state().stage.is_busy());
         if busy && self.server().is_over() {
             self.shared().registry.count_cut(self.entry());
         }
         self.close = Some(Close::AtOnce);
         self.hyper = None;
-        Progress::End
+        StepResult::End
     }
 }
 

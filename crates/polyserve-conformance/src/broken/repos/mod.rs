@@ -10,15 +10,15 @@ mod raced;
 pub use late::{
     AbandonsWaiting, BusyUntilAnswered, DroppedCompleter, FirstWakerOnly, NeverAnswers, VisitsAndAnswersLater,
 };
-pub use ordered::{DirtyRead, EarlyAck, Flicker, StaleCache};
+pub use ordered::{DirtyRead, EarlyAck, StaleCache, WithdrawnPut};
 pub use plain::{
-    AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, DoubleVisit, Evicting, FirstPutStays, ForgetfulRemove,
-    GreedyRemove, InventedEntity, LossyValue, MiscountedLen, NarrowId, PoisonedLock, ReplacedSaysCreated, TextValue,
-    Tombstones,
+    AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, DoubleVisit, Evicting, FirstPutStays, InventedEntity,
+    LossyValue, MiscountedLen, NarrowId, PoisonedLock, RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated,
+    TextValue, Tombstones,
 };
 pub use raced::{
-    DivergedReplicas, DoubleRemove, ForgetsWhileGrowing, LostCopy, LostToRemove, LostUpdate, StaleRead, SwallowedPut,
-    TornRead, TwoFaced,
+    DivergedReplicas, DoubleRemove, DroppedPut, EmptyWhileGrowing, LaggingReplica, LostCopy, LostToRemove, LostUpdate,
+    StaleRead, TornRead,
 };
 
 /// The operations that a broken repo gets right: those of its field `right`.

@@ -54,12 +54,12 @@ impl EntityRepo for EarlyAck {
 
 /// Replaces by a remove and a put, with nothing stored in between. Caught by `linearizable`.
 #[derive(Debug, Default)]
-pub struct Flicker {
+pub struct WithdrawnPut {
     right: Reference,
     putting: Mutex<()>,
 }
 
-impl EntityRepo for Flicker {
+impl EntityRepo for WithdrawnPut {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let _putting = lock(&self.putting);
         let removed = self.right.map().remove(&entity.id);

@@ -114,11 +114,11 @@ impl EntityRepo for AlwaysRemoved {
 
 /// Answers `Removed`, and keeps the entity. Caught by `removed_is_absent`.
 #[derive(Debug, Default)]
-pub struct ForgetfulRemove {
+pub struct RemoveKeepsEntity {
     right: Reference,
 }
 
-impl EntityRepo for ForgetfulRemove {
+impl EntityRepo for RemoveKeepsEntity {
     fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
         Answer::Now(Ok(crate::repo::removed_of(self.right.map().get(&id))))
     }
@@ -230,11 +230,11 @@ impl EntityRepo for TextValue {
 
 /// Removes a second id with each id. Caught by `agrees_with_a_map`.
 #[derive(Debug, Default)]
-pub struct GreedyRemove {
+pub struct RemovesTwoIds {
     right: Reference,
 }
 
-impl EntityRepo for GreedyRemove {
+impl EntityRepo for RemovesTwoIds {
     fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
         self.right.map().remove(&id.wrapping_add(64));
         self.right.remove(id)

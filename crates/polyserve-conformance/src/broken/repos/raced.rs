@@ -68,11 +68,11 @@ impl EntityRepo for LostCopy {
 
 /// Answers `Replaced` without an effect if the lock is taken. Caught by `no_lost_update`.
 #[derive(Debug, Default)]
-pub struct SwallowedPut {
+pub struct DroppedPut {
     right: Reference,
 }
 
-impl EntityRepo for SwallowedPut {
+impl EntityRepo for DroppedPut {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let mut map = match self.right.mutex().try_lock() {
             Ok(map) => map,
@@ -117,14 +117,14 @@ impl EntityRepo for StaleRead {
 /// Two copies that each put changes one after the other. Reads alternate between them. Caught by
 /// `reads_never_go_backwards`.
 #[derive(Debug, Default)]
-pub struct TwoFaced {
+pub struct LaggingReplica {
     right: Reference,
     copy: Reference,
     changing: Mutex<()>,
     turn: AtomicUsize,
 }
 
-impl EntityRepo for TwoFaced {
+impl EntityRepo for LaggingReplica {
     fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         let copies = [&self.right, &self.copy];
         copies[self.turn.fetch_add(1, SeqCst) % 2].get(id, visit)
@@ -232,11 +232,11 @@ impl EntityRepo for LostToRemove {
 
 /// Empties the map when it grows, and restores it a moment later. Caught by `a_growing_store_loses_nothing`.
 #[derive(Debug, Default)]
-pub struct ForgetsWhileGrowing {
+pub struct EmptyWhileGrowing {
     right: Reference,
 }
 
-impl EntityRepo for ForgetsWhileGrowing {
+impl EntityRepo for EmptyWhileGrowing {
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         let mut map = self.right.map();
         if map.len().is_power_of_two() {

@@ -13,7 +13,7 @@ use polyserve_core::{Drain, Running, ServerConfig, Service, Shutdown, net};
 
 use super::Flaw;
 use super::connection::{reject, serve_connection};
-use super::server_state::{ConnectionState, OpenConnection, ServerState, TICK};
+use super::run_context::{ConnectionState, RunContext, TICK, TrackedConnection};
 
 /// The pause of the accept loop after a connection. It doubles while no connection comes.
 const REST: Duration = Duration::from_millis(1);
@@ -31,7 +31,7 @@ pub(super) fn serve(
     listener.set_nonblocking(true)?;
     let local_addr = listener.local_addr()?;
     let shutdown = Shutdown::new();
-    let server = Arc::new(ServerState {
+    let server = Arc::new(RunContext {
         config: config.clone(),
         flaw,
         service,
@@ -59,7 +59,7 @@ pub(super) fn serve(
 
 /// Accepts connections and joins their threads.
 struct Acceptor {
-    server: Arc<ServerState>,
+    server: Arc<RunContext>,
     threads: HashMap<u64, JoinHandle<()>>,
     next: u64,
 }
@@ -74,8 +74,8 @@ impl Acceptor {
             self.join_ended();
             let ending = self.server.shutdown.is_begun();
             let stopped = self.server.stopped.load(Ordering::SeqCst);
-            let forgets = self.server.has(Flaw::ForgetsTheQueue)
-                || full && self.server.has(Flaw::DropsTheQueueWithoutDescriptors);
+            let forgets = self.server.has(Flaw::DropsTheBacklog)
+                || full && self.server.has(Flaw::DropsTheBacklogWithoutDescriptors);
             if ending && (stopped || forgets) {
                 return;
             }
@@ -84,7 +84,8 @@ impl Acceptor {
                 Ok((stream, _)) => {
                     (rest, full) = (REST, false);
                     self.admit(stream);
-                    let pauses = self.server.has(Flaw::ForgetsTheQueue) || self.server.has(Flaw::DripsHoldTheServer);
+                    let pauses = self.server.has(Flaw::DropsTheBacklog)
+                        || self.server.has(Flaw::ServesOneAndResetsTimeoutOnEachByte);
                     if pauses && !ending {
                         // On any machine, this is long enough for connections to wait in the queue when a shutdown begins,
                         // and for the thread of this connection to start before that of the next one.
@@ -95,8 +96,10 @@ impl Acceptor {
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
                     full = error.kind() != ErrorKind::WouldBlock;
-                    self.server.stopped.fetch_or(full && self.server.has(Flaw::DiesOfFullTables), Ordering::SeqCst);
-                    if !(full && self.server.has(Flaw::SpinsOnFullTables)) {
+                    self.server
+                        .stopped
+                        .fetch_or(full && self.server.has(Flaw::StopsAcceptingWithoutDescriptors), Ordering::SeqCst);
+                    if !(full && self.server.has(Flaw::SpinsWithoutDescriptors)) {
                         thread::sleep(rest);
                         rest = (2 * rest).min(TICK);
                     }
@@ -110,11 +113,11 @@ impl Acceptor {
 
     /// Closes the listener. A flaw keeps it.
     fn close(&self, listener: TcpListener) -> Option<TcpListener> {
-        if self.server.has(Flaw::KeepsThePort) {
+        if self.server.has(Flaw::KeepsItsListener) {
             std::mem::forget(listener);
             return None;
         }
-        self.server.has(Flaw::KeepsThePortWhileStuck).then_some(listener)
+        self.server.has(Flaw::KeepsItsListenerWhileStuck).then_some(listener)
     }
 
     fn admit(&mut self, stream: TcpStream) {
@@ -123,7 +126,7 @@ impl Acceptor {
         }
         let room = self.make_room();
         let server = Arc::clone(&self.server);
-        let open = Arc::new(OpenConnection {
+        let open = Arc::new(TrackedConnection {
             stream,
             state: Mutex::new(ConnectionState::New),
             must_close: AtomicBool::new(false),
@@ -165,7 +168,7 @@ impl Acceptor {
     fn make_room(&self) -> bool {
         let mut connections = lock(&self.server.connections);
         loop {
-            let counts = |open: &&Arc<OpenConnection>| match *lock(&open.state) {
+            let counts = |open: &&Arc<TrackedConnection>| match *lock(&open.state) {
                 ConnectionState::Leaving => self.server.has(Flaw::CountsRejectedConnections),
                 ConnectionState::New => !self.server.has(Flaw::CountsNoSilentConnections),
                 _ => true,
@@ -192,8 +195,8 @@ impl Acceptor {
 
     fn wait<'a>(
         &self,
-        connections: std::sync::MutexGuard<'a, HashMap<u64, Arc<OpenConnection>>>,
-    ) -> std::sync::MutexGuard<'a, HashMap<u64, Arc<OpenConnection>>> {
+        connections: std::sync::MutexGuard<'a, HashMap<u64, Arc<TrackedConnection>>>,
+    ) -> std::sync::MutexGuard<'a, HashMap<u64, Arc<TrackedConnection>>> {
         self.server.ended.wait_timeout(connections, TICK).unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -213,7 +216,7 @@ impl Acceptor {
     fn drain(mut self) -> Drain {
         let server = Arc::clone(&self.server);
         let mut connections = lock(&server.connections);
-        let patient = server.has(Flaw::SleepsUntilTheDeadline);
+        let patient = server.has(Flaw::EndsOnlyAtTheDeadline);
         while (patient || !connections.is_empty())
             && Instant::now() < self.deadline()
             && !server.has(Flaw::DoesNotDrain)
@@ -222,19 +225,19 @@ impl Acceptor {
         }
         server.over.store(true, Ordering::SeqCst);
         let has_begun =
-            |open: &OpenConnection| matches!(*lock(&open.state), ConnectionState::Busy | ConnectionState::InService);
+            |open: &TrackedConnection| matches!(*lock(&open.state), ConnectionState::Busy | ConnectionState::InService);
         let cut: Vec<u64> = connections.iter().filter(|(_, open)| has_begun(open)).map(|(name, _)| *name).collect();
         for open in connections.values() {
             let _ = open.stream.shutdown(Side::Both);
         }
         // A thread outside the service ends at once.
         let last = Instant::now() + Duration::from_millis(300);
-        let stuck = |connections: &HashMap<u64, Arc<OpenConnection>>| {
-            let in_service = |open: &&Arc<OpenConnection>| *lock(&open.state) == ConnectionState::InService;
+        let stuck = |connections: &HashMap<u64, Arc<TrackedConnection>>| {
+            let in_service = |open: &&Arc<TrackedConnection>| *lock(&open.state) == ConnectionState::InService;
             connections.values().filter(in_service).count()
         };
         while connections.len() > stuck(&connections)
-            || (stuck(&connections) > 0 && (Instant::now() < last || server.has(Flaw::WaitsForTheStuck)))
+            || (stuck(&connections) > 0 && (Instant::now() < last || server.has(Flaw::WaitsForStuckThreads)))
         {
             connections = self.wait(connections);
         }
@@ -245,15 +248,20 @@ impl Acceptor {
         }
         let answered = server.answered.load(Ordering::SeqCst);
         ALL_ANSWERS.fetch_add(answered, Ordering::SeqCst);
-        let answered = if server.has(Flaw::SharesCounts) { ALL_ANSWERS.load(Ordering::SeqCst) } else { answered };
-        let cut = if server.has(Flaw::HidesCuts) { 0 } else { cut.iter().filter(|name| !stuck.contains(name)).count() };
+        let answered =
+            if server.has(Flaw::CountsAllRunsTogether) { ALL_ANSWERS.load(Ordering::SeqCst) } else { answered };
+        let cut = if server.has(Flaw::DoesNotCountCuts) {
+            0
+        } else {
+            cut.iter().filter(|name| !stuck.contains(name)).count()
+        };
         Drain { answered, cut: cut as u64, stuck: stuck.len() as u64 }
     }
 }
 
 /// Removes a connection from the list when its thread ends, also by a panic.
 struct RemoveOnDrop {
-    server: Arc<ServerState>,
+    server: Arc<RunContext>,
     name: u64,
 }
 

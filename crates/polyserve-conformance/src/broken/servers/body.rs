@@ -4,7 +4,7 @@ use polyserve_core::ServerConfig;
 use polyserve_core::service::Status;
 
 use super::Flaw;
-use super::head::{Framing, Refusal, is_token, refuse};
+use super::head::{Framing, RequestError, is_token, refuse};
 
 /// A body that is being read.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Reading {
         input: &mut Vec<u8>,
         config: &ServerConfig,
         flaw: Option<Flaw>,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, RequestError> {
         loop {
             match self.stage {
                 Stage::Done => return Ok(true),
@@ -52,7 +52,7 @@ impl Reading {
                     if flaw == Some(Flaw::TakesOnlyOneLine) && self.body.contains(&b'\n') {
                         return refuse(Status::BAD_REQUEST, "The body has a line break.");
                     }
-                    let left = if flaw == Some(Flaw::NeedsAWholeRead) { 0 } else { left - count };
+                    let left = if flaw == Some(Flaw::NeedsHeadAndBodyInOneRead) { 0 } else { left - count };
                     self.stage = match (self.stage, left) {
                         (Stage::Length(_), 0) => Stage::Done,
                         (Stage::Length(_), left) => Stage::Length(left),
@@ -81,7 +81,7 @@ impl Reading {
         }
     }
 
-    fn between(&mut self, line: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> Result<(), Refusal> {
+    fn between(&mut self, line: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> Result<(), RequestError> {
         if self.stage == Stage::Trailers {
             self.trailers += line.len();
             self.stage = if line.is_empty() { Stage::Done } else { Stage::Trailers };
@@ -148,7 +148,7 @@ fn after_quoted(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the next line without its end, or `None` if it has not ended.
-fn line(input: &mut Vec<u8>, lf_ends_it: bool) -> Result<Option<Vec<u8>>, Refusal> {
+fn line(input: &mut Vec<u8>, lf_ends_it: bool) -> Result<Option<Vec<u8>>, RequestError> {
     for (at, &byte) in input.iter().enumerate().take(MAX_LINE) {
         let after_cr = at > 0 && input[at - 1] == b'\r';
         match byte {

@@ -15,12 +15,12 @@ use polyserve_core::{Answer, Head, Method, Reply, Request};
 
 use super::Flaw;
 use super::body::Reading;
-use super::head::{Parsed, Refusal, parse};
+use super::head::{ParsedHead, RequestError, parse};
+use super::run_context::{ConnectionState, RunContext, TICK, TrackedConnection, is_tick};
 use super::sending::Output;
-use super::server_state::{ConnectionState, OpenConnection, ServerState, TICK, is_tick};
 
 /// Serves a connection to its end.
-pub(super) fn serve_connection(server: &ServerState, open: &OpenConnection) {
+pub(super) fn serve_connection(server: &RunContext, open: &TrackedConnection) {
     let mut connection = Connection::new(server, open);
     let end = connection.serve();
     if connection.output.flush() && matches!(end, Ended::Answered) {
@@ -29,7 +29,7 @@ pub(super) fn serve_connection(server: &ServerState, open: &OpenConnection) {
 }
 
 /// Refuses a connection that exceeds the limit.
-pub(super) fn reject(server: &ServerState, open: &OpenConnection) {
+pub(super) fn reject(server: &RunContext, open: &TrackedConnection) {
     let mut connection = Connection::new(server, open);
     let refused = server.refused.fetch_add(1, Ordering::SeqCst);
     if server.has(Flaw::AnswersFewRefusals) && refused >= 256 {
@@ -46,8 +46,8 @@ pub(super) fn reject(server: &ServerState, open: &OpenConnection) {
 }
 
 struct Connection<'a> {
-    server: &'a ServerState,
-    open: &'a OpenConnection,
+    server: &'a RunContext,
+    open: &'a TrackedConnection,
     input: Vec<u8>,
     output: Output<'a>,
     /// Whether the request is a HEAD. False until the method is known.
@@ -62,7 +62,7 @@ struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    fn new(server: &'a ServerState, open: &'a OpenConnection) -> Self {
+    fn new(server: &'a RunContext, open: &'a TrackedConnection) -> Self {
         Self {
             server,
             open,
@@ -106,12 +106,12 @@ impl Connection<'_> {
     }
 
     fn serve(&mut self) -> Ended {
-        if self.has(Flaw::ServesOneAtATime) || self.has(Flaw::DripsHoldTheServer) {
+        if self.has(Flaw::ServesOneAtATime) || self.has(Flaw::ServesOneAndResetsTimeoutOnEachByte) {
             self.alone = Some(lock(&self.server.one_at_a_time));
         }
         loop {
             if self.input.is_empty() {
-                if self.has(Flaw::FinishesItsInputFirst) {
+                if self.has(Flaw::BlocksOthersDuringARequest) {
                     self.alone = None;
                 }
                 if !self.output.flush() {
@@ -123,7 +123,7 @@ impl Connection<'_> {
                 match self.fill(Instant::now() + self.server.config.idle_timeout, true) {
                     Got::Bytes => {}
                     Got::Late if self.has(Flaw::AnswersIdleTimeouts) => return self.refuse(LATE),
-                    Got::End if self.served == 0 && self.has(Flaw::DiesOfAnEmptyConnection) => {
+                    Got::End if self.served == 0 && self.has(Flaw::StopsAcceptingAfterAnEmptyConnection) => {
                         self.server.stopped.store(true, Ordering::SeqCst);
                         return Ended::Gone;
                     }
@@ -132,7 +132,7 @@ impl Connection<'_> {
                 }
             }
             self.set(ConnectionState::Busy);
-            if self.has(Flaw::FinishesItsInputFirst) && self.alone.is_none() {
+            if self.has(Flaw::BlocksOthersDuringARequest) && self.alone.is_none() {
                 self.alone = Some(lock(&self.server.one_at_a_time));
             }
             match self.one() {
@@ -166,8 +166,8 @@ impl Connection<'_> {
         let mut reading = Reading::new(head.framing);
         let early = early.unwrap_or_else(|panic| Some(self.panicked(panic)));
         let here = reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
-        let asks = head.expects && !here && !self.has(Flaw::NeverContinues);
-        if asks && (early.is_none() || self.has(Flaw::AlwaysContinues)) {
+        let asks = head.expects && !here && !self.has(Flaw::NeverSends100);
+        if asks && (early.is_none() || self.has(Flaw::Sends100BeforeTheHeadIsChecked)) {
             self.output.hold_continue();
         }
         let (reply, body) = match early {
@@ -187,7 +187,7 @@ impl Connection<'_> {
                 self.call(&head, &reading.body)?
             }
         };
-        if self.has(Flaw::TakesHalfCloseForClose) && matches!(self.open.stream.peek(&mut [0]), Ok(0)) {
+        if self.has(Flaw::ClosesOnHalfClose) && matches!(self.open.stream.peek(&mut [0]), Ok(0)) {
             return Err(Stop::Gone);
         }
         self.served += 1;
@@ -198,17 +198,17 @@ impl Connection<'_> {
         let evicted = self.open.must_close.load(Ordering::SeqCst) && self.input.is_empty();
         let keeps = (head.keeps || self.has(Flaw::IgnoresConnectionClose)) && !last && !draining && !evicted;
         let connection = match keeps {
-            false if draining && self.has(Flaw::DrainsWithoutSayingSo) => None,
-            false if evicted && self.has(Flaw::EvictsWithoutSayingSo) => None,
+            false if draining && self.has(Flaw::DrainsWithoutConnectionClose) => None,
+            false if evicted && self.has(Flaw::EvictsWithoutConnectionClose) => None,
             false => Some("close"),
-            true if head.is_1_0() && !self.has(Flaw::KeepsOldConnectionsSilently) => Some("keep-alive"),
+            true if head.is_1_0() && !self.has(Flaw::OmitsKeepAliveOnHttp10) => Some("keep-alive"),
             true => None,
         };
         let went = self.output.answer(&reply, &body, head.is_head(), connection);
-        if went { Ok(keeps && !self.has(Flaw::ForgetsKeepAlive)) } else { Err(Stop::Gone) }
+        if went { Ok(keeps && !self.has(Flaw::ClosesAfterEveryAnswer)) } else { Err(Stop::Gone) }
     }
 
-    fn head(&mut self) -> Result<Parsed, Stop> {
+    fn head(&mut self) -> Result<ParsedHead, Stop> {
         let started = Instant::now();
         loop {
             self.to_head = self.input.trim_ascii_start().starts_with(b"HEAD ");
@@ -237,9 +237,9 @@ impl Connection<'_> {
         if !self.output.flush() {
             return Err(Stop::Gone);
         }
-        let drips = self.has(Flaw::DripsKeepItAwake) || self.has(Flaw::DripsHoldTheServer);
-        // A drip may be late on a busy machine.
-        let deadline = if drips { Instant::now() + 10 * timeout } else { started + timeout };
+        let resets = self.has(Flaw::ResetsTimeoutOnEachByte) || self.has(Flaw::ServesOneAndResetsTimeoutOnEachByte);
+        // The next byte may be late on a busy machine.
+        let deadline = if resets { Instant::now() + 10 * timeout } else { started + timeout };
         match self.fill(deadline, false) {
             Got::Bytes => Ok(()),
             Got::Late => Err(Stop::Refused(LATE)),
@@ -269,7 +269,7 @@ impl Connection<'_> {
             if idle && self.open.must_close.load(Ordering::SeqCst) {
                 return Got::Evicted;
             }
-            late |= self.has(Flaw::JudgesTimeoutsFirst) && Instant::now() >= deadline;
+            late |= self.has(Flaw::ChecksTimeoutsBeforeReading) && Instant::now() >= deadline;
             if late && !self.has(Flaw::HasNoTimeouts) {
                 return Got::Late;
             }
@@ -279,20 +279,21 @@ impl Connection<'_> {
     /// The answer if the service panicked. The drop of the payload is the service's own code, and may panic as well.
     fn panicked(&self, payload: Box<dyn Any + Send>) -> Reply {
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-            assert!(!self.has(Flaw::LetsPayloadsPanic), "the payload panicked when it was dropped");
+            assert!(!self.has(Flaw::DoesNotCatchPanicsOfPayloads), "the payload panicked when it was dropped");
             std::mem::forget(second);
         }
         Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed.")
     }
 
     /// Answers a request that is refused, as the last answer.
-    fn refuse(&mut self, refusal: Refusal) -> Ended {
+    fn refuse(&mut self, refusal: RequestError) -> Ended {
         let unknown = [Status::NOT_IMPLEMENTED, Status::VERSION_NOT_SUPPORTED].contains(&refusal.status);
-        let status = if unknown && self.has(Flaw::CallsEverythingBad) { Status::BAD_REQUEST } else { refusal.status };
-        if status == Status::REQUEST_TIMEOUT && self.has(Flaw::ClosesOnLateClients) {
+        let status =
+            if unknown && self.has(Flaw::Answers400ToAllUnsupported) { Status::BAD_REQUEST } else { refusal.status };
+        if status == Status::REQUEST_TIMEOUT && self.has(Flaw::ClosesSilentlyOnTimeouts) {
             return Ended::Gone;
         }
-        let empty = self.has(Flaw::LeavesErrorsEmpty);
+        let empty = self.has(Flaw::SendsEmptyErrors);
         let reply = if empty { Reply::empty(status) } else { Reply::problem(status, refusal.detail) };
         let to_head = self.to_head && !self.has(Flaw::RefusesHeadWithABody);
         let went = self.output.answer(&reply, &[], to_head, Some("close"));
@@ -323,9 +324,9 @@ impl Connection<'_> {
         result
     }
 
-    fn call(&mut self, head: &Parsed, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
+    fn call(&mut self, head: &ParsedHead, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
         let is_get = |head: Head<'_>| (head.method == Method::Get).then(|| head.target.to_owned());
-        let target = head.with_head(is_get).filter(|_| self.has(Flaw::AnswersFromMemory));
+        let target = head.with_head(is_get).filter(|_| self.has(Flaw::RepeatsThePreviousAnswer));
         if let Some(body) = target.as_ref().and_then(|target| self.remembered.remove(target)) {
             return Ok((Reply::new(Status::OK, "application/json", Body::Owned(body)), Vec::new()));
         }
@@ -336,10 +337,10 @@ impl Connection<'_> {
         Ok(answered)
     }
 
-    fn ask_service(&mut self, head: &Parsed, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
+    fn ask_service(&mut self, head: &ParsedHead, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
         let mut written = Vec::new();
         let call = || head.with_head(|head| self.server.service.call(Request { head, body }, &mut written));
-        if self.has(Flaw::LetsPanicsThrough) {
+        if self.has(Flaw::DoesNotCatchPanics) {
             return match self.in_service(call) {
                 Answer::Now(reply) => Ok((reply, written)),
                 later @ Answer::Later(_) => Ok((later.wait(), Vec::new())),
@@ -349,7 +350,7 @@ impl Connection<'_> {
             Ok(Answer::Now(reply)) => Ok((reply, written)),
             Ok(later @ Answer::Later(_)) => Ok((self.wait(later)?, Vec::new())),
             Err(panic) => {
-                let written = if self.has(Flaw::KeepsHalfAnAnswer) { written } else { Vec::new() };
+                let written = if self.has(Flaw::SendsPartOfAPanickedAnswer) { written } else { Vec::new() };
                 Ok((self.panicked(panic), written))
             }
         }
@@ -362,7 +363,7 @@ impl Connection<'_> {
         }
         loop {
             let spins = self.has(Flaw::SpinsWhileItWaits);
-            let deaf = self.has(Flaw::LosesWakes) && !self.server.is_over();
+            let deaf = self.has(Flaw::IgnoresWakes) && !self.server.is_over();
             let next = Instant::now() + if spins { Duration::ZERO } else { TICK };
             match catch_unwind(AssertUnwindSafe(|| if deaf { Err(answer) } else { answer.wait_until(next) })) {
                 Ok(Ok(reply)) => return Ok(reply),
@@ -372,17 +373,17 @@ impl Connection<'_> {
             if deaf {
                 std::thread::sleep(TICK);
             }
-            let late = Instant::now() >= deadline && !self.has(Flaw::WaitsForEver);
+            let late = Instant::now() >= deadline && !self.has(Flaw::HasNoAnswerTimeout);
             if late || self.server.is_over() {
                 // The drop of the answer is the service's own code, and may panic as well.
                 let given_up = catch_unwind(AssertUnwindSafe(|| drop(answer)));
-                if given_up.is_err() && self.has(Flaw::LetsDropsPanic) {
+                if given_up.is_err() && self.has(Flaw::DoesNotCatchPanicsInDrop) {
                     panic!("the answer panicked when it was dropped");
                 }
                 if !late {
                     return Err(Stop::Gone);
                 }
-                return Err(Stop::Refused(Refusal {
+                return Err(Stop::Refused(RequestError {
                     status: Status::SERVICE_UNAVAILABLE,
                     detail: "The answer did not come in time.",
                 }));
@@ -393,8 +394,8 @@ impl Connection<'_> {
 
 /// Why a request is not served.
 enum Stop {
-    Refused(Refusal),
+    Refused(RequestError),
     Gone,
 }
 
-const LATE: Refusal = Refusal { status: Status::REQUEST_TIMEOUT, detail: "The request took too long." };
+const LATE: RequestError = RequestError { status: Status::REQUEST_TIMEOUT, detail: "The request took too long." };

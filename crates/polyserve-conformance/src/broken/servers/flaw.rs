@@ -33,17 +33,17 @@ flaws! {
     /// Buffers an answer for each request, even if the client does not read.
     BuffersWithoutLimit, caught by a_pipeline_that_is_not_read_is_not_buffered;
     /// Closes after every answer without announcing it.
-    ForgetsKeepAlive, caught by a_connection_is_kept_by_default;
+    ClosesAfterEveryAnswer, caught by a_connection_is_kept_by_default;
     /// Keeps a connection that was asked to be closed.
     IgnoresConnectionClose, caught by a_client_may_ask_to_close;
     /// Keeps a connection of HTTP/1.0 and does not say so.
-    KeepsOldConnectionsSilently, caught by a_connection_of_1_0_is_kept_on_request;
+    OmitsKeepAliveOnHttp10, caught by a_connection_of_1_0_is_kept_on_request;
     /// Answers HEAD with a body.
     AnswersHeadWithABody, caught by head_is_get_without_the_body;
     /// Answers a HEAD that it refuses with a body.
     RefusesHeadWithABody, caught by a_refused_head_gets_no_body;
     /// Expects the whole body in the same read as its head.
-    NeedsAWholeRead, caught by a_request_may_be_split_anywhere;
+    NeedsHeadAndBodyInOneRead, caught by a_request_may_be_split_anywhere;
     /// Writes once, and forgets what the kernel did not take.
     LosesBytesOnAShortWrite, caught by a_slow_reader_gets_a_large_answer_whole;
     /// Takes a request with two hosts.
@@ -59,41 +59,41 @@ flaws! {
     /// Reads on after a request that it refused.
     GoesOnAfterARefusal, caught by nothing_follows_a_doubtful_message;
     /// Never sends a 100.
-    NeverContinues, caught by an_expected_continue_comes_before_the_body;
+    NeverSends100, caught by an_expected_continue_comes_before_the_body;
     /// Sends a 100 before it asks whether the head is refused.
-    AlwaysContinues, caught by a_refusal_comes_instead_of_continue;
+    Sends100BeforeTheHeadIsChecked, caught by a_refusal_comes_instead_of_continue;
     /// Has no timeouts for clients.
     HasNoTimeouts, caught by a_slow_head_times_out;
     /// Starts its timeouts again with every byte.
-    DripsKeepItAwake, caught by a_dripping_head_times_out;
+    ResetsTimeoutOnEachByte, caught by a_dripping_head_times_out;
     /// Closes without an answer if a client takes too long.
-    ClosesOnLateClients, caught by a_slow_head_times_out;
+    ClosesSilentlyOnTimeouts, caught by a_slow_head_times_out;
     /// Sends no body with an error before the service is called.
-    LeavesErrorsEmpty, caught by garbage_is_refused;
+    SendsEmptyErrors, caught by garbage_is_refused;
     /// Answers 400 to an unknown method, coding or version.
-    CallsEverythingBad, caught by unknown_methods_are_not_implemented;
+    Answers400ToAllUnsupported, caught by unknown_methods_are_not_implemented;
     /// Answers 408 on an idle connection.
     AnswersIdleTimeouts, caught by an_idle_connection_is_closed_silently;
     /// Waits for a deferred answer without a limit.
-    WaitsForEver, caught by a_slow_answer_times_out;
+    HasNoAnswerTimeout, caught by a_slow_answer_times_out;
     /// Answers every second GET of a target with the previous answer.
-    AnswersFromMemory, caught by linearizable_over_http;
+    RepeatsThePreviousAnswer, caught by linearizable_over_http;
     /// Polls a deferred answer once, and ignores its wake.
-    LosesWakes, caught by a_later_repo_answers_the_same;
+    IgnoresWakes, caught by a_later_repo_answers_the_same;
     /// Waits without a limit for a client to read.
-    NeverCutsReaders, caught by a_client_that_never_reads_is_cut;
+    HasNoWriteTimeout, caught by a_client_that_never_reads_is_cut;
     /// Closes the connection when its client half-closes.
-    TakesHalfCloseForClose, caught by a_half_closed_client_gets_its_answers;
+    ClosesOnHalfClose, caught by a_half_closed_client_gets_its_answers;
     /// Stops accepting after a connection without a byte.
-    DiesOfAnEmptyConnection, caught by connections_without_a_request_do_not_affect_others;
+    StopsAcceptingAfterAnEmptyConnection, caught by connections_without_a_request_do_not_affect_others;
     /// Closes after a refusal without reading the client's bytes, so that the kernel resets the connection.
     DoesNotLinger, caught by a_refusal_survives_unread_input;
     /// Lets a panic end the thread and its connection.
-    LetsPanicsThrough, caught by a_panic_in_call_is_a_500;
+    DoesNotCatchPanics, caught by a_panic_in_call_is_a_500;
     /// Lets a panic in the drop of an abandoned answer end the connection.
-    LetsDropsPanic, caught by a_panic_in_a_given_up_answer_is_a_503;
+    DoesNotCatchPanicsInDrop, caught by a_panic_in_a_given_up_answer_is_a_503;
     /// Sends what a panicking service had written before the 500.
-    KeepsHalfAnAnswer, caught by a_panic_in_call_is_a_500;
+    SendsPartOfAPanickedAnswer, caught by a_panic_in_call_is_a_500;
     /// Refuses clients without `Retry-After`.
     RejectsWithoutRetryAfter, caught by connections_past_the_limit_are_rejected;
     /// Closes connections past the limit without an answer.
@@ -111,57 +111,57 @@ flaws! {
     /// Sends a `Server` field that is not configured.
     SendsServerField, caught by a_server_field_is_sent_if_configured;
     /// Ends only at the shutdown's deadline.
-    SleepsUntilTheDeadline, caught by a_shutdown_closes_idle_connections;
+    EndsOnlyAtTheDeadline, caught by a_shutdown_closes_idle_connections;
     /// Cuts everything as soon as a shutdown begins.
     DoesNotDrain, caught by a_request_in_mid_body_outlives_the_shutdown;
     /// Sends half of an answer once a shutdown has begun.
-    TearsAnswers, caught by a_waiting_answer_outlives_the_shutdown;
+    SendsHalfAnswersInTheDrain, caught by a_waiting_answer_outlives_the_shutdown;
     /// Closes after the first answer of a drain, even if more requests have arrived.
     DrainsOneAnswer, caught by pipelined_requests_are_served_by_the_drain;
     /// Reads a refused body to its end, also in a drain.
     DrainsRefusedBodies, caught by a_refused_body_does_not_hold_the_drain;
     /// Does not say `Connection: close` in a drain.
-    DrainsWithoutSayingSo, caught by a_request_in_mid_body_outlives_the_shutdown;
+    DrainsWithoutConnectionClose, caught by a_request_in_mid_body_outlives_the_shutdown;
     /// Does not count answers to HEAD.
     CountsNoHeadAnswers, caught by every_answer_is_counted;
     /// Does not count what it cuts.
-    HidesCuts, caught by the_deadline_cuts_what_has_not_ended;
+    DoesNotCountCuts, caught by the_deadline_cuts_what_has_not_ended;
     /// Waits for a thread that is stuck in the service.
-    WaitsForTheStuck, caught by a_stuck_thread_is_left_behind;
+    WaitsForStuckThreads, caught by a_stuck_thread_is_left_behind;
     /// Keeps its listener.
-    KeepsThePort, caught by the_port_is_free_after_the_end;
+    KeepsItsListener, caught by the_port_is_free_after_the_end;
     /// Counts the answers of all runs together.
-    SharesCounts, caught by one_server_serves_several_times;
+    CountsAllRunsTogether, caught by one_server_serves_several_times;
     /// Leaves a thread behind for every connection.
     LeaksThreads, caught by nothing_is_left_after_the_end;
     /// Leaves a descriptor behind for every connection.
     LeaksDescriptors, caught by ended_connections_leave_nothing;
     /// Stops accepting if the process has no descriptor left.
-    DiesOfFullTables, caught by running_out_of_descriptors_ends_nothing;
+    StopsAcceptingWithoutDescriptors, caught by running_out_of_descriptors_ends_nothing;
     /// Accepts again without a pause if the process has no descriptor left.
-    SpinsOnFullTables, caught by running_out_of_descriptors_ends_nothing;
+    SpinsWithoutDescriptors, caught by running_out_of_descriptors_ends_nothing;
     /// Polls a deferred answer without a pause.
     SpinsWhileItWaits, caught by waiting_costs_no_time;
     /// Keeps its listener while a thread is stuck.
-    KeepsThePortWhileStuck, caught by a_stuck_thread_is_left_behind;
+    KeepsItsListenerWhileStuck, caught by a_stuck_thread_is_left_behind;
     /// Closes its listener when the shutdown begins, with clients in its queue.
-    ForgetsTheQueue, caught by a_request_in_the_queue_is_served_by_the_drain;
+    DropsTheBacklog, caught by a_request_in_the_queue_is_served_by_the_drain;
     /// Serves one connection after the other.
     ServesOneAtATime, caught by a_pipelining_client_leaves_room_at_a_full_queue;
     /// Serves no other connection while one connection has a request in progress.
-    FinishesItsInputFirst, caught by pipelined_deferred_answers_leave_room;
+    BlocksOthersDuringARequest, caught by pipelined_deferred_answers_leave_room;
     /// Serves one connection after the other, and starts its timeouts again with every byte.
-    DripsHoldTheServer, caught by a_dripping_head_leaves_room;
+    ServesOneAndResetsTimeoutOnEachByte, caught by a_dripping_head_leaves_room;
     /// Checks a timeout before it reads what has arrived.
-    JudgesTimeoutsFirst, caught by a_stopped_process_loses_no_request;
+    ChecksTimeoutsBeforeReading, caught by a_stopped_process_loses_no_request;
     /// Times all bodies of a connection from the start of the first one.
     TimesAllBodiesTogether, caught by a_body_timeout_begins_with_its_body;
     /// Lets a panic payload that panics when it is dropped end the connection.
-    LetsPayloadsPanic, caught by a_panic_payload_that_panics_is_a_500;
+    DoesNotCatchPanicsOfPayloads, caught by a_panic_payload_that_panics_is_a_500;
     /// Answers at most 256 refused connections.
     AnswersFewRefusals, caught by every_refused_connection_reads_a_503;
     /// Closes its listener if it has no descriptor for a connection when the shutdown begins.
-    DropsTheQueueWithoutDescriptors, caught by the_drain_serves_what_waited_for_descriptors;
+    DropsTheBacklogWithoutDescriptors, caught by the_drain_serves_what_waited_for_descriptors;
     /// Takes any bytes for a chunk extension.
     TakesAnyChunkExtension, caught by chunk_extensions_follow_the_grammar;
     /// Takes an LF alone for the end of a line after a chunked body.
@@ -169,7 +169,7 @@ flaws! {
     /// Takes any visible bytes for a target.
     TakesAnyTarget, caught by a_target_holds_only_uri_bytes;
     /// Refuses an endless method as a target that is too long.
-    TakesLongMethodsForTargets, caught by a_long_method_is_not_implemented;
+    Answers414ToLongMethods, caught by a_long_method_is_not_implemented;
     /// Takes any configuration.
     TakesAnyConfig, caught by a_wrong_limit_is_refused_by_name;
     /// Accepts a connection only after the one before it has ended.
@@ -177,7 +177,7 @@ flaws! {
     /// Serves one connection. Closes it for another one without lingering.
     ResetsEvictedConnections, caught by an_evicted_connection_is_not_reset;
     /// Serves one connection. Does not say `Connection: close` if it closes that connection for another one.
-    EvictsWithoutSayingSo, caught by closes_under_load_are_announced;
+    EvictsWithoutConnectionClose, caught by closes_under_load_are_announced;
     /// Refuses a body with a `Content-Type` other than `application/json`.
     TakesOnlyJson, caught by put_takes_any_content_type;
     /// Refuses a body with a line break.
@@ -187,7 +187,7 @@ flaws! {
 impl Flaw {
     /// Whether a server with this flaw serves one connection at a time.
     pub(super) fn serves_one(self) -> bool {
-        matches!(self, Self::ResetsEvictedConnections | Self::EvictsWithoutSayingSo)
+        matches!(self, Self::ResetsEvictedConnections | Self::EvictsWithoutConnectionClose)
     }
 
     /// Servers with this flaw.

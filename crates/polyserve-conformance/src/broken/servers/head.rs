@@ -7,18 +7,18 @@ use super::Flaw;
 
 /// A request that is refused before the service is called. Each refusal ends its connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Refusal {
+pub(super) struct RequestError {
     pub(super) status: Status,
     pub(super) detail: &'static str,
 }
 
-pub(super) fn refuse<T>(status: Status, detail: &'static str) -> Result<T, Refusal> {
-    Err(Refusal { status, detail })
+pub(super) fn refuse<T>(status: Status, detail: &'static str) -> Result<T, RequestError> {
+    Err(RequestError { status, detail })
 }
 
 /// A valid head.
 #[derive(Debug)]
-pub(super) struct Parsed {
+pub(super) struct ParsedHead {
     method: Method,
     target: String,
     version: Version,
@@ -37,7 +37,7 @@ pub(super) enum Framing {
     Chunked,
 }
 
-impl Parsed {
+impl ParsedHead {
     pub(super) fn is_head(&self) -> bool {
         self.method == Method::Head
     }
@@ -64,7 +64,11 @@ impl Parsed {
 }
 
 /// Parses the head at the start of `input`. Returns `None` if it has not ended.
-pub(super) fn parse(input: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> Result<Option<Parsed>, Refusal> {
+pub(super) fn parse(
+    input: &[u8],
+    config: &ServerConfig,
+    flaw: Option<Flaw>,
+) -> Result<Option<ParsedHead>, RequestError> {
     let start = if input.starts_with(b"\r\n") { 2 } else { 0 };
     let mut lines = Vec::new();
     let mut at = start;
@@ -92,9 +96,9 @@ pub(super) fn parse(input: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> 
     if lines.len() - 1 > config.max_headers {
         return refuse(Status::HEADER_FIELDS_TOO_LARGE, "There are too many header fields.");
     }
-    let fields = lines[1..].iter().map(|line| field(line, flaw)).collect::<Result<Vec<_>, Refusal>>()?;
+    let fields = lines[1..].iter().map(|line| field(line, flaw)).collect::<Result<Vec<_>, RequestError>>()?;
     let framing = Framing::Length(0);
-    let mut parsed = Parsed { method, target, version, fields, end: at, framing, keeps: false, expects: false };
+    let mut parsed = ParsedHead { method, target, version, fields, end: at, framing, keeps: false, expects: false };
     if flaw != Some(Flaw::TakesTwoHosts) || parsed.all("Host").count() == 0 {
         check_host(&parsed)?;
     }
@@ -109,10 +113,10 @@ pub(super) fn parse(input: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> 
     Ok(Some(parsed))
 }
 
-fn too_long<T>(input: &[u8], lines: &[&[u8]], flaw: Option<Flaw>) -> Result<T, Refusal> {
+fn too_long<T>(input: &[u8], lines: &[&[u8]], flaw: Option<Flaw>) -> Result<T, RequestError> {
     let method = input.iter().take_while(|byte| **byte != b' ').count();
     let long = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len()).min(method) > LONG_METHOD;
-    if lines.is_empty() && long && is_token(&input[..method]) && flaw != Some(Flaw::TakesLongMethodsForTargets) {
+    if lines.is_empty() && long && is_token(&input[..method]) && flaw != Some(Flaw::Answers414ToLongMethods) {
         refuse(Status::NOT_IMPLEMENTED, "The method is not known here.")
     } else if lines.is_empty() {
         refuse(Status::URI_TOO_LONG, "The target is too long.")
@@ -125,7 +129,7 @@ fn too_long<T>(input: &[u8], lines: &[&[u8]], flaw: Option<Flaw>) -> Result<T, R
 const LONG_METHOD: usize = 16;
 
 /// Returns the end of the line that begins at `from`, after its line end. Refuses a byte that is invalid in a line at once.
-fn line(input: &[u8], from: usize, first: bool, flaw: Option<Flaw>) -> Result<Option<usize>, Refusal> {
+fn line(input: &[u8], from: usize, first: bool, flaw: Option<Flaw>) -> Result<Option<usize>, RequestError> {
     for (at, &byte) in input.iter().enumerate().skip(from) {
         let after_cr = at > from && input[at - 1] == b'\r';
         match byte {
@@ -141,7 +145,7 @@ fn line(input: &[u8], from: usize, first: bool, flaw: Option<Flaw>) -> Result<Op
     Ok(None)
 }
 
-fn request_line(line: &[u8], flaw: Option<Flaw>) -> Result<(Method, String, Version), Refusal> {
+fn request_line(line: &[u8], flaw: Option<Flaw>) -> Result<(Method, String, Version), RequestError> {
     let parts: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
     let &[method, target, version] = parts.as_slice() else {
         return refuse(Status::BAD_REQUEST, "The request line has not three parts.");
@@ -174,7 +178,7 @@ fn request_line(line: &[u8], flaw: Option<Flaw>) -> Result<(Method, String, Vers
     Ok((method, target, version))
 }
 
-fn field(line: &[u8], flaw: Option<Flaw>) -> Result<(String, Vec<u8>), Refusal> {
+fn field(line: &[u8], flaw: Option<Flaw>) -> Result<(String, Vec<u8>), RequestError> {
     let Some(colon) = line.iter().position(|b| *b == b':') else {
         return refuse(Status::BAD_REQUEST, "A field has no colon.");
     };
@@ -190,7 +194,7 @@ pub(super) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
 }
 
-fn check_host(parsed: &Parsed) -> Result<(), Refusal> {
+fn check_host(parsed: &ParsedHead) -> Result<(), RequestError> {
     let hosts: Vec<&[u8]> = parsed.all("Host").collect();
     match hosts.as_slice() {
         [] if parsed.is_1_0() => Ok(()),
@@ -225,7 +229,7 @@ fn is_host(host: &[u8]) -> bool {
     host.iter().all(name) && port_is_good
 }
 
-fn framing_of(parsed: &Parsed, config: &ServerConfig, flaw: Option<Flaw>) -> Result<Framing, Refusal> {
+fn framing_of(parsed: &ParsedHead, config: &ServerConfig, flaw: Option<Flaw>) -> Result<Framing, RequestError> {
     let lengths: Vec<&[u8]> = parsed.all("Content-Length").collect();
     if parsed.all("Transfer-Encoding").next().is_some() {
         return coding(parsed, lengths.is_empty() || flaw == Some(Flaw::TakesLengthWithChunked));
@@ -242,7 +246,7 @@ fn framing_of(parsed: &Parsed, config: &ServerConfig, flaw: Option<Flaw>) -> Res
     Ok(Framing::Length(length))
 }
 
-fn coding(parsed: &Parsed, alone: bool) -> Result<Framing, Refusal> {
+fn coding(parsed: &ParsedHead, alone: bool) -> Result<Framing, RequestError> {
     let codings: Vec<Vec<u8>> = parsed.members("Transfer-Encoding").collect();
     let chunked = codings.iter().filter(|coding| *coding == b"chunked").count();
     let last = codings.last().is_some_and(|last| last == b"chunked");
@@ -255,7 +259,7 @@ fn coding(parsed: &Parsed, alone: bool) -> Result<Framing, Refusal> {
     Ok(Framing::Chunked)
 }
 
-fn expects(parsed: &Parsed) -> Result<bool, Refusal> {
+fn expects(parsed: &ParsedHead) -> Result<bool, RequestError> {
     let mut expectations = parsed.all("Expect").filter(|_| !parsed.is_1_0());
     match expectations.next() {
         None => Ok(false),

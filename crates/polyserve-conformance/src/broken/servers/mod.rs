@@ -9,15 +9,15 @@
 //! # Layout
 //!
 //! `head` and `body` read requests. `connection` is a thread's loop, `sending` sends its answers. `accept` accepts and
-//! drains, and `server_state` holds what threads share. `flaw` lists the flaws.
+//! drains, and `run_context` holds what threads share. `flaw` lists the flaws.
 
 mod accept;
 mod body;
 mod connection;
 mod flaw;
 mod head;
+mod run_context;
 mod sending;
-mod server_state;
 
 use std::io;
 use std::net::SocketAddr;

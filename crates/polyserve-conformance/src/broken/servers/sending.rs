@@ -9,7 +9,7 @@ use polyserve_core::Reply;
 use polyserve_core::service::Status;
 
 use super::Flaw;
-use super::server_state::{ServerState, TICK, is_tick};
+use super::run_context::{RunContext, TICK, is_tick};
 
 /// An answer that is not sent yet.
 struct Held {
@@ -22,13 +22,13 @@ const HELD: usize = 64 * 1024;
 
 /// The answers of one connection that wait to be sent together.
 pub(super) struct Output<'a> {
-    server: &'a ServerState,
+    server: &'a RunContext,
     stream: &'a TcpStream,
     held: Vec<Held>,
 }
 
 impl<'a> Output<'a> {
-    pub(super) fn new(server: &'a ServerState, stream: &'a TcpStream) -> Self {
+    pub(super) fn new(server: &'a RunContext, stream: &'a TcpStream) -> Self {
         Self { server, stream, held: Vec::new() }
     }
 
@@ -45,10 +45,10 @@ impl<'a> Output<'a> {
     /// whether the connection is still open.
     pub(super) fn answer(&mut self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> bool {
         let mut bytes = self.encode(reply, in_place, to_head && !self.has(Flaw::AnswersHeadWithABody), connection);
-        if self.has(Flaw::KeepsHalfAnAnswer) && reply.status() == Status::INTERNAL_SERVER_ERROR {
+        if self.has(Flaw::SendsPartOfAPanickedAnswer) && reply.status() == Status::INTERNAL_SERVER_ERROR {
             bytes.splice(..0, in_place.iter().copied());
         }
-        if self.has(Flaw::TearsAnswers) && self.server.shutdown.is_begun() {
+        if self.has(Flaw::SendsHalfAnswersInTheDrain) && self.server.shutdown.is_begun() {
             self.write(&bytes[..bytes.len() / 2]);
             return false;
         }
@@ -125,7 +125,7 @@ impl<'a> Output<'a> {
                 Err(error) if is_tick(&error) => {}
                 Err(_) => break,
             }
-            let late = Instant::now() >= deadline && !self.has(Flaw::NeverCutsReaders);
+            let late = Instant::now() >= deadline && !self.has(Flaw::HasNoWriteTimeout);
             if late || self.server.is_over() {
                 break;
             }

@@ -3,7 +3,7 @@
 use super::{CheckVerdict, History, Operation, check, history, operation, passes};
 use crate::history::plan::{Register, Window};
 use crate::history::search::search;
-use crate::history::{GaveUp, Limits, check_within};
+use crate::history::{GaveUp, SearchLimits, check_within};
 
 #[test]
 fn what_has_an_order_passes() {
@@ -157,18 +157,18 @@ fn cutting_down_takes_no_more_than_a_search() {
         operations.push(operation(&format!("2 get {} {}..{}", turn + 1, turn * 100 + 70, turn * 100 + 90)));
     }
     operations.sort_unstable_by_key(|one| one.called);
-    let mut left = Limits::default();
+    let mut left = SearchLimits::default();
     let _ = search(&Register::new(&operations).plan(&Window::WHOLE, |_| false), &mut left);
-    let taken = Limits::default().steps - left.steps;
+    let taken = SearchLimits::default().steps - left.steps;
     let history = History::new(operations).unwrap();
-    let shown = |steps: u64| match check_within(&history, &Limits { steps, ..Limits::default() }) {
+    let shown = |steps: u64| match check_within(&history, &SearchLimits { steps, ..SearchLimits::default() }) {
         CheckVerdict::NotLinearizable(violation) => violation.core.len(),
         other => panic!("{other:?}"),
     };
     assert!(taken > 0 && shown(taken) > 100, "{taken} steps show {}", shown(taken));
-    assert_eq!(shown(Limits::default().steps), 2);
+    assert_eq!(shown(SearchLimits::default().steps), 2);
     assert!(matches!(
-        check_within(&history, &Limits { steps: taken - 1, ..Limits::default() }),
+        check_within(&history, &SearchLimits { steps: taken - 1, ..SearchLimits::default() }),
         CheckVerdict::GaveUp(1, GaveUp::TooManySteps)
     ));
 }
@@ -183,7 +183,7 @@ fn what_is_there_twice_counts_once() {
         operations.push(operation(&format!("3 get {n} 30..{}", 2_000 + n)));
     }
     let history = History::new(operations).unwrap();
-    let within = |configurations| check_within(&history, &Limits { configurations, ..Limits::default() });
+    let within = |configurations| check_within(&history, &SearchLimits { configurations, ..SearchLimits::default() });
     // 252 is the number of ways to choose 5 of 10.
     assert!(matches!(within(252), CheckVerdict::NotLinearizable(_)));
     for few in [251, 50, 2] {
@@ -201,9 +201,9 @@ fn what_is_too_much_is_no_verdict() {
     // Either put may come first.
     let lines = ["0 put 1 created 0..10", "1 put 2 replaced 20..100", "2 put 3 replaced 20..110"];
     let few = history(&[&lines[..], &["3 get 2 50..200", "4 get 3 50..200"]].concat());
-    let limits = Limits { configurations: 1, ..Limits::default() };
+    let limits = SearchLimits { configurations: 1, ..SearchLimits::default() };
     assert!(matches!(check_within(&few, &limits), CheckVerdict::GaveUp(1, GaveUp::TooManyConfigurations)));
-    let limits = Limits { steps: 1, ..Limits::default() };
+    let limits = SearchLimits { steps: 1, ..SearchLimits::default() };
     assert!(matches!(check_within(&few, &limits), CheckVerdict::GaveUp(1, GaveUp::TooManySteps)));
     assert!(passes(&few));
 }

@@ -125,9 +125,9 @@ enum SessionState {
     Body(Box<PendingBody>),
     /// The request was answered before its body arrived. The rest of the body is discarded.
     Skip(Box<PendingBody>),
-    Answer(Exchange, BoxFuture<Reply>),
+    Answer(AnswerContext, BoxFuture<Reply>),
     /// The answer has arrived and is not yet encoded.
-    Answered(Exchange, Reply),
+    Answered(AnswerContext, Reply),
     Closed,
 }
 
@@ -144,7 +144,7 @@ enum Following {
 
 /// The properties of a request that the head of its answer depends on.
 #[derive(Clone, Copy)]
-struct Exchange {
+struct AnswerContext {
     version: Version,
     head_only: bool,
     keep_alive: bool,
@@ -248,7 +248,7 @@ impl Session {
         let late = |detail| Refusal { status: Status::REQUEST_TIMEOUT, detail };
         match (&self.state, self.want) {
             (SessionState::Answer(exchange, _), _) => {
-                let exchange = Exchange { keep_alive: false, ..*exchange };
+                let exchange = AnswerContext { keep_alive: false, ..*exchange };
                 let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
                 self.encode(exchange, &reply, Following::Nothing, env, scratch);
                 self.close(true);
@@ -273,7 +273,7 @@ impl Session {
             self.close(true); // this request was answered
             return self.want;
         }
-        let exchange = Exchange { version: Version::Http11, head_only: false, keep_alive: false };
+        let exchange = AnswerContext { version: Version::Http11, head_only: false, keep_alive: false };
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
         let reply = reply.with_header("Retry-After", "1").unwrap_or_else(|_| Reply::empty(Status::SERVICE_UNAVAILABLE));
         self.encode(exchange, &reply, Following::Nothing, env, scratch);
@@ -319,8 +319,8 @@ impl Session {
     }
 }
 
-fn exchange(parsed: &Parsed<'_>) -> Exchange {
-    Exchange {
+fn exchange(parsed: &Parsed<'_>) -> AnswerContext {
+    AnswerContext {
         version: parsed.head.version,
         head_only: parsed.head.method == Method::Head,
         keep_alive: parsed.keep_alive,

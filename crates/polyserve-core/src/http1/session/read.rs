@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::pending_body::PendingBody;
-use super::{Env, Exchange, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want};
+use super::{AnswerContext, Env, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want};
 use super::{Following, exchange, is_head, panicked};
 use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_CHECK, Parsed};
 use crate::http1::encode;
@@ -150,7 +150,7 @@ impl Session {
         // A client that expects `100 Continue` and gets a refusal may or may not send the body. The next bytes could be
         // the body or a request, so the connection closes.
         let keep_alive = parsed.keep_alive && !is_too_large && !parsed.expects_continue;
-        let exchange = Exchange { keep_alive, ..exchange(parsed) };
+        let exchange = AnswerContext { keep_alive, ..exchange(parsed) };
         if self.encode(exchange, &reply, Following::Nothing, env, scratch) {
             self.set_state(SessionState::Skip(Box::new(PendingBody::skipped(parsed.framing))));
             self.want = Want::Read(Phase::Skip);

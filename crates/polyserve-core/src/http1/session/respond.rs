@@ -4,7 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
 use super::carry::Carry;
-use super::{Env, Exchange, Following, Phase, Scratch, Session, SessionState, Want, exchange, log_panic, panicked};
+use super::{
+    AnswerContext, Env, Following, Phase, Scratch, Session, SessionState, Want, exchange, log_panic, panicked,
+};
 use crate::answer::Answer;
 use crate::http1::date::Date;
 use crate::http1::decode::{Parsed, Refusal};
@@ -42,7 +44,14 @@ impl Session {
         }
     }
 
-    fn finish(&mut self, exchange: Exchange, reply: &Reply, following: Following, env: &Env, scratch: &mut Scratch) {
+    fn finish(
+        &mut self,
+        exchange: AnswerContext,
+        reply: &Reply,
+        following: Following,
+        env: &Env,
+        scratch: &mut Scratch,
+    ) {
         if self.encode(exchange, reply, following, env, scratch) {
             self.set_state(SessionState::Head);
             self.want = Want::Read(Phase::Idle);
@@ -55,7 +64,7 @@ impl Session {
     /// Appends an answer. Returns whether the connection stays open.
     pub(super) fn encode(
         &mut self,
-        exchange: Exchange,
+        exchange: AnswerContext,
         reply: &Reply,
         following: Following,
         env: &Env,
@@ -83,7 +92,7 @@ impl Session {
     }
 
     pub(super) fn refuse(&mut self, refusal: Refusal, head_only: bool, env: &Env, scratch: &mut Scratch) {
-        let exchange = Exchange { version: Version::Http11, head_only, keep_alive: false };
+        let exchange = AnswerContext { version: Version::Http11, head_only, keep_alive: false };
         self.encode(exchange, &Reply::problem(refusal.status, refusal.detail), Following::Nothing, env, scratch);
         self.close(true);
     }
@@ -94,7 +103,7 @@ impl Session {
         self.want = Want::Close { linger: linger && !self.input_ended };
     }
 
-    pub(super) fn settle(&mut self, exchange: Exchange, reply: Reply) {
+    pub(super) fn settle(&mut self, exchange: AnswerContext, reply: Reply) {
         self.set_state(SessionState::Answered(exchange, reply));
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Connection {
 
 /// What happens to a connection after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum TurnResult {
     /// It waits for bytes, or to be written to.
     Park,
     /// Its turn is over, and it has more to do.
@@ -57,7 +57,7 @@ pub(super) enum Outcome {
     },
 }
 
-const CUT: Outcome = Outcome::Close { linger: false };
+const CUT: TurnResult = TurnResult::Close { linger: false };
 
 /// The parts of the server that a turn uses.
 pub(super) trait TurnContext {
@@ -100,7 +100,7 @@ impl Connection {
         context: &impl TurnContext,
         ended: &AtomicBool,
         buffers: &mut ThreadBuffers,
-    ) -> Outcome {
+    ) -> TurnResult {
         let server = context.server();
         let (first, _) = self.session.stage();
         self.requests = first;
@@ -109,7 +109,7 @@ impl Connection {
         loop {
             match self.flush(matches!(want, Want::Close { .. }), buffers) {
                 Flushed::All => {}
-                Flushed::Blocked => return Outcome::Park,
+                Flushed::Blocked => return TurnResult::Park,
                 Flushed::Broken => {
                     server.abandon(&mut self.session);
                     return CUT;
@@ -118,12 +118,12 @@ impl Connection {
             let enough = self.session.stage().0.saturating_sub(first) >= REQUESTS;
             let session = &mut self.session;
             match want {
-                Want::Close { linger } => return Outcome::Close { linger },
-                Want::Write if enough && context.others_wait() => return Outcome::Yield,
+                Want::Close { linger } => return TurnResult::Close { linger },
+                Want::Write if enough && context.others_wait() => return TurnResult::Yield,
                 Want::Write => {}
                 Want::Answer => {
                     if deferred_answers > 0 && context.others_wait() {
-                        return Outcome::Yield;
+                        return TurnResult::Yield;
                     }
                     deferred_answers += 1;
                     match context.wait_for_answer(session) {
@@ -144,10 +144,10 @@ impl Connection {
                     // client's end may have been reported together with the bytes that were read.
                     let draining = server.shutdown.is_begun();
                     if is_empty && !draining && !ended.load(Ordering::Relaxed) {
-                        return Outcome::Park;
+                        return TurnResult::Park;
                     }
                     if full_reads == FULL_READS || (enough && context.others_wait()) {
-                        return Outcome::Yield;
+                        return TurnResult::Yield;
                     }
                     match (&*self.stream).read(&mut buffers.input) {
                         Ok(0) => want = session.end_of_input(),
@@ -161,7 +161,7 @@ impl Connection {
                             // The rest of a refused body does not hold a drain.
                             let ends = draining && phase.may_close();
                             let linger = phase == Phase::Skip;
-                            return if ends { Outcome::Close { linger } } else { Outcome::Park };
+                            return if ends { TurnResult::Close { linger } } else { TurnResult::Park };
                         }
                         Err(_) => {
                             server.abandon(session);
@@ -205,18 +205,18 @@ impl Connection {
 
     /// Answers 503 in place of the next answer, as far as the socket takes it at once. Returns what becomes of the
     /// connection.
-    pub(super) fn reject(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> Outcome {
+    pub(super) fn reject(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> TurnResult {
         buffers.refresh(server);
         let want = self.session.reject(&server.env, &mut buffers.scratch);
         self.write_last(want, buffers)
     }
 
     /// Ends a wait that has timed out: with a 408, a 503, or no answer. Returns what becomes of the connection.
-    pub(super) fn time_out(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> Outcome {
+    pub(super) fn time_out(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> TurnResult {
         if self.is_writing() {
             // The client may have read while this process was stopped, so that the socket has space.
             if self.flush(false, buffers) == Flushed::All {
-                return Outcome::Yield;
+                return TurnResult::Yield;
             }
             server.abandon(&mut self.session); // it reads too slowly
             return CUT;
@@ -227,12 +227,12 @@ impl Connection {
     }
 
     /// Writes a last answer as far as the socket takes it at once.
-    fn write_last(&mut self, want: Want, buffers: &mut ThreadBuffers) -> Outcome {
+    fn write_last(&mut self, want: Want, buffers: &mut ThreadBuffers) -> TurnResult {
         let written = self.flush(true, buffers) == Flushed::All;
         if !written {
             self.session.abandon();
         }
-        Outcome::Close { linger: written && want == Want::Close { linger: true } }
+        TurnResult::Close { linger: written && want == Want::Close { linger: true } }
     }
 
     /// Writes the session's output. `last`: the connection is closed next.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use polyserve_core::sync::{Mutex, lock};
 
-use super::timing::Pace;
+use super::timing::DispatchPolicy;
 
 /// How often the supervisor checks whether the workers make progress, while none of them polls.
 pub(super) const WATCH: Duration = Duration::from_millis(5);
@@ -35,7 +35,7 @@ enum Role {
 
 /// A connection in the list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct ReadyEntry {
     pub(super) id: usize,
     /// It has not been served yet, and counts towards `max_new`.
     pub(super) is_new: bool,
@@ -82,7 +82,7 @@ pub(super) struct Actions {
 
 #[derive(Debug)]
 struct ReadyState {
-    list: VecDeque<Entry>,
+    list: VecDeque<ReadyEntry>,
     /// Connections in the list that were not served yet.
     new: usize,
     /// Jobs of this server, queued or running.
@@ -138,32 +138,32 @@ impl ReadyList {
     }
 
     /// Begins a job, and returns what it does first.
-    pub(super) fn begin(&self, pace: Pace) -> (Next, Actions) {
+    pub(super) fn begin(&self, policy: DispatchPolicy) -> (Next, Actions) {
         let mut state = lock(&self.state);
         state.starting -= 1;
-        self.step(&mut state, false, pace)
+        self.step(&mut state, false, policy)
     }
 
     /// Returns what a worker does after a turn. `poll_first`: the connection that it has served is in the list again, so the
     /// worker polls for other connections first.
-    pub(super) fn next(&self, poll_first: bool, pace: Pace) -> (Next, Actions) {
-        self.step(&mut lock(&self.state), poll_first, pace)
+    pub(super) fn next(&self, poll_first: bool, policy: DispatchPolicy) -> (Next, Actions) {
+        self.step(&mut lock(&self.state), poll_first, policy)
     }
 
     /// Gives the poll role up, adds the connections that the poll has found ready, and returns what the worker does next.
-    pub(super) fn polled(&self, batch: &mut Vec<Entry>, pace: Pace) -> (Next, Actions) {
+    pub(super) fn polled(&self, batch: &mut Vec<ReadyEntry>, policy: DispatchPolicy) -> (Next, Actions) {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
         state.role = Role::Free;
         // The supervisor watches workers that serve, and has to be woken if it does not do so yet. In a drain it polls.
         let wake = (!state.is_watched && !state.list.is_empty()) || state.is_draining;
         state.is_watched |= wake;
-        let (next, mut actions) = self.step(&mut state, false, pace);
+        let (next, mut actions) = self.step(&mut state, false, policy);
         actions.wake_supervisor |= wake;
         (next, actions)
     }
 
-    fn step(&self, state: &mut ReadyState, poll_first: bool, pace: Pace) -> (Next, Actions) {
+    fn step(&self, state: &mut ReadyState, poll_first: bool, policy: DispatchPolicy) -> (Next, Actions) {
         state.steps += 1;
         let may_poll = state.role == Role::Free && !state.is_draining && !self.is_shared;
         if may_poll && poll_first {
@@ -173,18 +173,18 @@ impl ReadyList {
         if let Some(entry) = state.list.pop_front() {
             state.new -= usize::from(entry.is_new);
             let mut actions = Actions::default();
-            let limit = if pace.dispatch { self.workers } else { self.cores };
+            let limit = if policy.dispatch { self.workers } else { self.cores };
             let unassigned = state.list.len().saturating_sub(state.starting);
             let room = state.jobs < self.workers && state.jobs - state.waiting < limit;
-            if room && unassigned > if pace.dispatch { 0 } else { pace.help_beyond } {
+            if room && unassigned > if policy.dispatch { 0 } else { policy.help_beyond } {
                 actions.submit_jobs = add_jobs(state, 1);
             }
-            if pace.dispatch && state.role == Role::Free {
+            if policy.dispatch && state.role == Role::Free {
                 actions.wake_supervisor = take_over(state);
             }
             return (Next::Run(entry.id), actions);
         }
-        if may_poll && !pace.dispatch {
+        if may_poll && !policy.dispatch {
             state.role = Role::Worker;
             return (Next::Poll { wait: true }, Actions::default());
         }
@@ -239,11 +239,11 @@ impl ReadyList {
 
     /// Adds a connection that has more to do at the end of its turn. Called by a worker, which then takes the next one.
     pub(super) fn requeue(&self, id: usize) {
-        lock(&self.state).list.push_back(Entry { id, is_new: false });
+        lock(&self.state).list.push_back(ReadyEntry { id, is_new: false });
     }
 
     /// Adds connections, for a thread that is no worker and has not just polled.
-    pub(super) fn add(&self, batch: &mut Vec<Entry>) -> Actions {
+    pub(super) fn add(&self, batch: &mut Vec<ReadyEntry>) -> Actions {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
         let jobs = self.missing_jobs(&state, true);
@@ -253,14 +253,14 @@ impl ReadyList {
 
     /// Adds the connections that the supervisor's poll has found ready. The supervisor gives the poll role up if a worker can
     /// take it.
-    pub(super) fn dispatch(&self, batch: &mut Vec<Entry>, pace: Pace) -> Actions {
+    pub(super) fn dispatch(&self, batch: &mut Vec<ReadyEntry>, policy: DispatchPolicy) -> Actions {
         let mut state = lock(&self.state);
         let came = !batch.is_empty();
         self.extend(&mut state, batch);
-        let jobs = self.missing_jobs(&state, pace.dispatch);
+        let jobs = self.missing_jobs(&state, policy.dispatch);
         let jobs = add_jobs(&mut state, jobs);
         let progress = jobs > 0 || state.steps != state.steps_at_takeover;
-        let lead = !pace.dispatch && !self.is_shared && !state.is_draining && state.jobs > state.waiting;
+        let lead = !policy.dispatch && !self.is_shared && !state.is_draining && state.jobs > state.waiting;
         if came && lead && progress && state.role == Role::Supervisor {
             state.role = Role::Free;
             state.is_watched = true;
@@ -270,7 +270,7 @@ impl ReadyList {
 
     /// Returns what the supervisor does next. `last`: the number of steps at its last check, if that was [`WATCH`] ago. It is
     /// updated.
-    pub(super) fn supervise(&self, last: Option<&mut u64>, pace: Pace) -> (SupervisorAction, Actions) {
+    pub(super) fn supervise(&self, last: Option<&mut u64>, policy: DispatchPolicy) -> (SupervisorAction, Actions) {
         let mut state = lock(&self.state);
         let is_due = last.is_some();
         // No worker has made a step since the last check.
@@ -280,7 +280,7 @@ impl ReadyList {
         }
         state.has_lost_job &= !is_due;
         let check_again = state.has_lost_job;
-        let jobs = if check_again { 0 } else { self.missing_jobs(&state, stalled || pace.dispatch) };
+        let jobs = if check_again { 0 } else { self.missing_jobs(&state, stalled || policy.dispatch) };
         let actions = Actions { submit_jobs: add_jobs(&mut state, jobs), ..Actions::default() };
         let action = match state.role {
             Role::Supervisor => SupervisorAction::Poll { check_again },
@@ -317,7 +317,7 @@ impl ReadyList {
         self.max_new.saturating_sub(lock(&self.state).new)
     }
 
-    fn extend(&self, state: &mut ReadyState, batch: &mut Vec<Entry>) {
+    fn extend(&self, state: &mut ReadyState, batch: &mut Vec<ReadyEntry>) {
         state.new += batch.iter().filter(|entry| entry.is_new).count();
         state.list.extend(batch.drain(..));
     }

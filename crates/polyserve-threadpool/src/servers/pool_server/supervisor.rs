@@ -20,8 +20,8 @@ use polyserve_core::http1::Phase;
 use polyserve_core::serving::{SHUTDOWN_SLACK, with_buffers};
 use polyserve_core::sync::lock;
 
-use super::connection::{Connection, Outcome};
-use super::ready_list::{Entry, SupervisorAction, WATCH};
+use super::connection::{Connection, TurnResult};
+use super::ready_list::{ReadyEntry, SupervisorAction, WATCH};
 use super::slot_state::{AGAIN, FREE, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::Slot;
 use super::worker::{Poller, PoolServerState};
@@ -73,7 +73,7 @@ impl Supervisor {
                 self.last_check.0 = now;
             }
             let (action, actions) =
-                shared.ready.supervise(is_due.then_some(&mut self.last_check.1), shared.turn_time.pace());
+                shared.ready.supervise(is_due.then_some(&mut self.last_check.1), shared.turn_time.policy());
             shared.carry_out(actions);
             let limit = match action {
                 SupervisorAction::Watch | SupervisorAction::Poll { check_again: true } => Some(WATCH),
@@ -89,7 +89,7 @@ impl Supervisor {
                         break;
                     }
                     shared.wakeups.poll_as_supervisor(timeout, |timeout| shared.poll(&mut poller, timeout, true));
-                    let actions = shared.ready.dispatch(&mut poller.batch, shared.turn_time.pace());
+                    let actions = shared.ready.dispatch(&mut poller.batch, shared.turn_time.policy());
                     drop(poller);
                     shared.carry_out(actions);
                 }
@@ -136,8 +136,8 @@ impl Supervisor {
                 PARKED => requeued |= shared.take(id, PARKED, |slot, open| time_out_parked(&shared, slot, open)),
                 QUEUED => requeued |= shared.take(id, QUEUED, |slot, open| time_out_queued(&shared, id, slot, open)),
                 _ => drop(shared.take(id, LINGERING, |slot, _| match is_late(&shared, slot) {
-                    true => Outcome::Close { linger: false },
-                    false => Outcome::Park, // it may have begun to linger just now
+                    true => TurnResult::Close { linger: false },
+                    false => TurnResult::Park, // it may have begun to linger just now
                 })),
             }
         }
@@ -165,10 +165,10 @@ impl Supervisor {
             // A worker tries to read once more, and closes the connection if nothing has arrived.
             if slot.idle.load(Ordering::Relaxed) && slot.state.advance(PARKED, QUEUED) {
                 shared.begin_queue_wait(slot, now);
-                poller.batch.push(Entry { id, is_new: false });
+                poller.batch.push(ReadyEntry { id, is_new: false });
             }
         }
-        let actions = shared.ready.dispatch(&mut poller.batch, shared.turn_time.pace());
+        let actions = shared.ready.dispatch(&mut poller.batch, shared.turn_time.policy());
         shared.carry_out(actions);
         let is_done = !poller.acceptor.is_open() && shared.slots.used() == 0;
         is_done || shared.server.is_over()
@@ -218,21 +218,21 @@ fn is_late(shared: &PoolServerState, slot: &Slot) -> bool {
     slot.deadline.load(Ordering::SeqCst) < shared.clock.now()
 }
 
-fn time_out_parked(shared: &PoolServerState, slot: &Slot, open: &mut Connection) -> Outcome {
+fn time_out_parked(shared: &PoolServerState, slot: &Slot, open: &mut Connection) -> TurnResult {
     if !is_late(shared, slot) {
-        return Outcome::Park; // it was served meanwhile
+        return TurnResult::Park; // it was served meanwhile
     }
     if !open.is_writing() && open.has_input() {
-        return Outcome::Yield; // a worker reads first, and then judges
+        return TurnResult::Yield; // a worker reads first, and then judges
     }
     with_buffers(|buffers| open.time_out(&shared.server, buffers))
 }
 
 /// Ends a connection that no worker has taken from the queue in time.
-fn time_out_queued(shared: &PoolServerState, id: usize, slot: &Slot, open: &mut Connection) -> Outcome {
+fn time_out_queued(shared: &PoolServerState, id: usize, slot: &Slot, open: &mut Connection) -> TurnResult {
     shared.ready.remove(id);
     if !is_late(shared, slot) {
-        return Outcome::Yield; // it was served meanwhile, and waits again
+        return TurnResult::Yield; // it was served meanwhile, and waits again
     }
     let waits = open.session.stage().1 == Phase::Answer;
     with_buffers(|buffers| match waits || open.is_writing() {

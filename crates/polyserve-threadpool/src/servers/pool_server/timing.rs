@@ -1,4 +1,4 @@
-//! The server's clock, the earliest deadline, and the pace of turns.
+//! The server's clock, the earliest deadline, and how workers share the turns.
 //!
 //! Times are milliseconds since the server's start, so that a slot can store them in an atomic number.
 //!
@@ -79,7 +79,7 @@ pub(super) struct TurnTime(AtomicU64);
 
 /// How workers share the load at the moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct DispatchPolicy {
     /// The service is slow: the supervisor polls, and each connection is a job.
     pub(super) dispatch: bool,
     /// A worker asks for help if more connections wait than this.
@@ -94,8 +94,8 @@ impl TurnTime {
         self.0.store((before * 7 + sample) / 8, Ordering::Relaxed);
     }
 
-    pub(super) fn pace(&self) -> Pace {
+    pub(super) fn policy(&self) -> DispatchPolicy {
         let average = self.0.load(Ordering::Relaxed).max(1);
-        Pace { dispatch: average > SLOW, help_beyond: usize::try_from(HELP_AFTER / average).unwrap_or(0) }
+        DispatchPolicy { dispatch: average > SLOW, help_beyond: usize::try_from(HELP_AFTER / average).unwrap_or(0) }
     }
 }

@@ -24,8 +24,8 @@ use polyserve_core::serving::{ACCEPT_BACKOFF, ServerState, WaitOutcome, discard,
 use polyserve_core::sync::lock;
 
 use super::acceptor::{Acceptor, LISTENER};
-use super::connection::{Connection, FULL_READS, Outcome, TurnContext};
-use super::ready_list::{Actions, Entry, Next, ReadyList};
+use super::connection::{Connection, FULL_READS, TurnContext, TurnResult};
+use super::ready_list::{Actions, Next, ReadyEntry, ReadyList};
 use super::slot_state::{AGAIN, Event, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::{Slot, Slots};
 use super::submission::{JobOwner, submit};
@@ -65,7 +65,7 @@ pub(super) struct Poller {
     events: Events,
     pub(super) acceptor: Acceptor,
     /// The connections that the last poll reported.
-    pub(super) batch: Vec<Entry>,
+    pub(super) batch: Vec<ReadyEntry>,
 }
 
 /// What became of a connection that was [settled](PoolServerState::settle).
@@ -115,7 +115,7 @@ impl PoolServerState {
 
 impl JobOwner for PoolServerState {
     fn work(&self) {
-        let (mut next, mut actions) = self.ready.begin(self.turn_time.pace());
+        let (mut next, mut actions) = self.ready.begin(self.turn_time.policy());
         let mut turns = 0;
         let mut now = Instant::now();
         loop {
@@ -125,7 +125,7 @@ impl JobOwner for PoolServerState {
                 Next::Poll { wait } => {
                     let mut poller = lock(&self.poller);
                     self.poll(&mut poller, if wait { None } else { Some(Duration::ZERO) }, false);
-                    let next = self.ready.polled(&mut poller.batch, self.turn_time.pace());
+                    let next = self.ready.polled(&mut poller.batch, self.turn_time.policy());
                     drop(poller);
                     now = Instant::now();
                     next
@@ -139,7 +139,7 @@ impl JobOwner for PoolServerState {
                     if self.is_shared && turns == SHARED_TURN {
                         return self.carry_out(self.ready.end_turn());
                     }
-                    self.ready.next(requeued, self.turn_time.pace())
+                    self.ready.next(requeued, self.turn_time.policy())
                 }
             }
         }
@@ -197,7 +197,13 @@ impl PoolServerState {
 
     /// Accepts at most `max` connections into `batch`. Returns the number of accepted connections, rejected ones included.
     /// `rejects`: as in [`poll`](Self::poll).
-    pub(super) fn accept(&self, acceptor: &mut Acceptor, batch: &mut Vec<Entry>, rejects: bool, max: usize) -> usize {
+    pub(super) fn accept(
+        &self,
+        acceptor: &mut Acceptor,
+        batch: &mut Vec<ReadyEntry>,
+        rejects: bool,
+        max: usize,
+    ) -> usize {
         let now = self.clock.now();
         let deadline = self.queue_deadline(now);
         let free = self.ready.free_places();
@@ -210,7 +216,7 @@ impl PoolServerState {
             let Some(stream) = acceptor.accept() else { break };
             accepted += 1;
             match if is_full { Err(stream) } else { self.slots.admit(stream, now, deadline) } {
-                Ok(id) => batch.push(Entry { id, is_new: true }),
+                Ok(id) => batch.push(ReadyEntry { id, is_new: true }),
                 Err(stream) => self.reject(stream),
             }
         }
@@ -229,7 +235,7 @@ impl PoolServerState {
             }
             Err(stream) => with_buffers(|buffers| {
                 let mut open = Connection::new(Arc::new(stream));
-                if open.reject(&self.server, buffers) == (Outcome::Close { linger: true }) {
+                if open.reject(&self.server, buffers) == (TurnResult::Close { linger: true }) {
                     let _ = open.stream.shutdown(std::net::Shutdown::Write);
                     discard(&*open.stream, &mut buffers.input);
                 }
@@ -239,7 +245,7 @@ impl PoolServerState {
     }
 
     /// Handles an event of connection `id`. `ended`: the client has closed its writing side.
-    fn handle_event(&self, id: usize, ended: bool, now: u64, batch: &mut Vec<Entry>) {
+    fn handle_event(&self, id: usize, ended: bool, now: u64, batch: &mut Vec<ReadyEntry>) {
         let Some(slot) = self.slots.get(id) else { return };
         if ended {
             slot.ended.store(true, Ordering::Relaxed);
@@ -247,11 +253,11 @@ impl PoolServerState {
         match slot.state.event() {
             Event::Ready => {
                 self.begin_queue_wait(slot, now);
-                batch.push(Entry { id, is_new: false });
+                batch.push(ReadyEntry { id, is_new: false });
             }
             Event::Discard => drop(self.take(id, LINGERING, |_, open| match self.discard(open) {
-                true => Outcome::Park,
-                false => Outcome::Close { linger: false },
+                true => TurnResult::Park,
+                false => TurnResult::Close { linger: false },
             })),
             Event::Nothing => {}
         }
@@ -278,7 +284,7 @@ impl PoolServerState {
                 for wake_ups in 1.. {
                     let Some(open) = connection.as_mut() else { break };
                     let mut outcome = open.serve(self, &slot.ended, buffers);
-                    if outcome == Outcome::Park && self.update_deadline(slot, open) {
+                    if outcome == TurnResult::Park && self.update_deadline(slot, open) {
                         outcome = open.time_out(&self.server, buffers);
                     }
                     match self.settle(id, slot, &mut connection, outcome) {
@@ -286,7 +292,7 @@ impl PoolServerState {
                         Settled::Requeued => return true,
                         Settled::Again if wake_ups < FULL_READS => {}
                         Settled::Again => {
-                            return self.settle(id, slot, &mut connection, Outcome::Yield) == Settled::Requeued;
+                            return self.settle(id, slot, &mut connection, TurnResult::Yield) == Settled::Requeued;
                         }
                     }
                 }
@@ -306,24 +312,24 @@ impl PoolServerState {
         id: usize,
         slot: &Slot,
         connection: &mut Option<Connection>,
-        outcome: Outcome,
+        outcome: TurnResult,
     ) -> Settled {
         let Some(open) = connection.as_mut() else { return Settled::Done };
         self.server.count(&mut open.session);
         match outcome {
-            Outcome::Close { linger: true } if self.linger(id, slot, open) => Settled::Done,
-            Outcome::Close { .. } => {
+            TurnResult::Close { linger: true } if self.linger(id, slot, open) => Settled::Done,
+            TurnResult::Close { .. } => {
                 self.slots.release(id, connection);
                 Settled::Done
             }
-            Outcome::Yield => {
+            TurnResult::Yield => {
                 slot.writing.store(false, Ordering::Relaxed);
                 self.begin_queue_wait(slot, self.clock.now());
                 slot.state.requeue();
                 self.ready.requeue(id);
                 Settled::Requeued
             }
-            Outcome::Park => {
+            TurnResult::Park => {
                 let writing = open.is_writing();
                 slot.idle.store(!open.session.is_busy(), Ordering::Relaxed);
                 slot.writing.store(writing, Ordering::Relaxed);
@@ -340,7 +346,7 @@ impl PoolServerState {
 
     /// Takes a connection that no worker owns, does `work` with it, and settles it. Returns whether it is in the ready
     /// list again. For the poller and the supervisor: `work` must not call the service.
-    pub(super) fn take(&self, id: usize, from: u8, work: impl FnOnce(&Slot, &mut Connection) -> Outcome) -> bool {
+    pub(super) fn take(&self, id: usize, from: u8, work: impl FnOnce(&Slot, &mut Connection) -> TurnResult) -> bool {
         let Some(slot) = self.slots.get(id) else { return false };
         if !slot.state.advance(from, RUNNING) {
             return false;
@@ -348,7 +354,7 @@ impl PoolServerState {
         let mut connection = lock(&slot.connection);
         let Some(open) = connection.as_mut() else { return false };
         let outcome = work(slot, open);
-        if outcome != Outcome::Park {
+        if outcome != TurnResult::Park {
             return self.settle(id, slot, &mut connection, outcome) == Settled::Requeued;
         }
         if slot.state.advance(RUNNING, from) {
@@ -364,7 +370,7 @@ impl PoolServerState {
             self.slots.release(id, &mut connection);
             return false;
         }
-        self.settle(id, slot, &mut connection, Outcome::Yield) == Settled::Requeued
+        self.settle(id, slot, &mut connection, TurnResult::Yield) == Settled::Requeued
     }
 
     /// Closes the writing side and leaves the reading to the poller. Returns false if the connection can be closed at

@@ -16,7 +16,7 @@ use crate::client::imf_fixdate;
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// The state that all threads of a run share.
-pub(super) struct ServerState {
+pub(super) struct RunContext {
     pub(super) config: ServerConfig,
     pub(super) flaw: Option<Flaw>,
     pub(super) service: Arc<dyn Service>,
@@ -31,13 +31,13 @@ pub(super) struct ServerState {
     /// For a flaw: locked by the connection that is served.
     pub(super) one_at_a_time: Mutex<()>,
     pub(super) started: SystemTime,
-    pub(super) connections: Mutex<HashMap<u64, Arc<OpenConnection>>>,
+    pub(super) connections: Mutex<HashMap<u64, Arc<TrackedConnection>>>,
     /// Notified when a connection ends, or lingers.
     pub(super) ended: Condvar,
 }
 
 /// A connection, as other threads see it.
-pub(super) struct OpenConnection {
+pub(super) struct TrackedConnection {
     pub(super) stream: TcpStream,
     pub(super) state: Mutex<ConnectionState>,
     pub(super) must_close: AtomicBool,
@@ -58,7 +58,7 @@ pub(super) enum ConnectionState {
     Leaving,
 }
 
-impl ServerState {
+impl RunContext {
     pub(super) fn has(&self, flaw: Flaw) -> bool {
         self.flaw == Some(flaw)
     }
