@@ -36,8 +36,7 @@ for name in "$@"; do
     server=$!
     until grep -q '^listening on' "$tmp/serve"; do kill -0 "$server"; sleep 0.02; done
     port=$(sed -nE 's/^listening on .*:([0-9]+)$/\1/p' "$tmp/serve")
-    # sequential serves one connection at a time. The contract lets it close an idle connection for a client that waits.
-    # A request that is sent at that moment is lost, and JMeter counts it as an error, because it does not send it again.
+    # The contract lets sequential close an idle connection if a client waits: JMeter never resends a request lost by that.
     keepalive=true
     [ "$name" != sequential ] || keepalive=false
     rm -f "$tmp/samples"
