@@ -129,26 +129,26 @@ fn gets(c: &mut Criterion) {
 }
 
 /// The answer of a repo's `get`.
-type Found = Answer<Result<Lookup, RepoError>>;
+type GetAnswer = Answer<Result<Lookup, RepoError>>;
 
 fn answers(c: &mut Criterion) {
     let check = |found: Result<Lookup, RepoError>| assert!(matches!(found, Ok(Lookup::Visited)));
     let mut group = c.benchmark_group("answer");
     group.bench_function("now", |b| {
-        b.iter(|| check(black_box(Found::Now(Ok(Lookup::Visited))).wait()));
+        b.iter(|| check(black_box(GetAnswer::Now(Ok(Lookup::Visited))).wait()));
     });
     group.bench_function("now_mapped", |b| {
         b.iter(|| {
-            let status = black_box(Found::Now(Ok(Lookup::Visited))).map(|found| found.is_ok());
+            let status = black_box(GetAnswer::Now(Ok(Lookup::Visited))).map(|found| found.is_ok());
             assert!(status.wait());
         });
     });
     group.bench_function("boxed_ready", |b| {
-        b.iter(|| check(black_box(Found::later(ready(Ok(Lookup::Visited)))).wait()));
+        b.iter(|| check(black_box(GetAnswer::later(ready(Ok(Lookup::Visited)))).wait()));
     });
     group.bench_function("promise_kept", |b| {
         b.iter(|| {
-            let (completer, answer): (_, Found) = promise(Err(RepoError::Closed));
+            let (completer, answer): (_, GetAnswer) = promise(Err(RepoError::Closed));
             assert!(completer.complete(Ok(Lookup::Visited)).is_ok());
             check(black_box(answer).wait());
         });

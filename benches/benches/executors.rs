@@ -29,10 +29,10 @@ const ROUNDS: usize = 60;
 
 /// A counter on its own cache lines, never freed: a job captures one word and no reference count.
 #[repr(align(128))]
-struct Count(AtomicUsize);
+struct AlignedCounter(AtomicUsize);
 
 /// Runs a batch.
-type Batch = Box<dyn Fn(&'static Count)>;
+type Batch = Box<dyn Fn(&'static AlignedCounter)>;
 
 /// A name and a constructor.
 type Contestant = (&'static str, fn() -> Batch);
@@ -120,13 +120,13 @@ fn channel((sender, receiver): (Sender<Boxed>, Receiver<Boxed>)) -> Batch {
     })
 }
 
-impl Count {
+impl AlignedCounter {
     fn up(&self) {
         self.0.fetch_add(1, Ordering::Release);
     }
 }
 
-fn batch(submit: impl Fn(&'static Count) + 'static) -> Batch {
+fn batch(submit: impl Fn(&'static AlignedCounter) + 'static) -> Batch {
     Box::new(move |count| {
         count.0.store(0, Ordering::Relaxed);
         (0..JOBS).for_each(|_| submit(count));
@@ -137,8 +137,8 @@ fn batch(submit: impl Fn(&'static Count) + 'static) -> Batch {
     })
 }
 
-fn count() -> &'static Count {
-    Box::leak(Box::new(Count(AtomicUsize::new(0))))
+fn count() -> &'static AlignedCounter {
+    Box::leak(Box::new(AlignedCounter(AtomicUsize::new(0))))
 }
 
 fn dispatch(criterion: &mut Criterion) {

@@ -59,12 +59,12 @@ impl Dist {
 #[derive(Debug)]
 pub struct Picker {
     keys: u32,
-    aliases: Option<Vec<Slot>>,
+    aliases: Option<Vec<AliasSlot>>,
 }
 
 /// A slot of the alias table: the slot's own key below the threshold, else the alias.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct AliasSlot {
     threshold: u32,
     alias: u32,
 }
@@ -93,15 +93,15 @@ impl Picker {
 }
 
 /// Builds Vose's table. Every slot has the same weight, which at most two keys share.
-fn aliases(keys: u32, power: f64) -> Vec<Slot> {
+fn aliases(keys: u32, power: f64) -> Vec<AliasSlot> {
     let mut weights: Vec<f64> = (1..=keys).map(|rank| f64::from(rank).powf(-power)).collect();
     let mean = weights.iter().sum::<f64>() / f64::from(keys);
     weights.iter_mut().for_each(|weight| *weight /= mean);
-    let mut table: Vec<Slot> = (0..keys).map(|key| Slot { threshold: u32::MAX, alias: key }).collect();
+    let mut table: Vec<AliasSlot> = (0..keys).map(|key| AliasSlot { threshold: u32::MAX, alias: key }).collect();
     let (mut small, mut large): (Vec<u32>, Vec<u32>) = (0..keys).partition(|key| weights[*key as usize] < 1.0);
     while let (Some(poor), Some(&rich)) = (small.pop(), large.last()) {
         let weight = weights[poor as usize];
-        table[poor as usize] = Slot { threshold: (weight * 4_294_967_296.0) as u32, alias: rich };
+        table[poor as usize] = AliasSlot { threshold: (weight * 4_294_967_296.0) as u32, alias: rich };
         let left = weights[rich as usize] - (1.0 - weight);
         weights[rich as usize] = left;
         if left < 1.0 {

@@ -34,7 +34,7 @@ use polyserve_core::http1::{Phase, Session, Want};
 use polyserve_core::net;
 use polyserve_core::serving::{ServerState, ThreadBuffers, with_buffers};
 
-use super::toolkit::{Admission, AsyncSocket, ConnectionEntry, ConnectionRegistry, Direction, Transfer};
+use super::toolkit::{AdmitResult, AsyncSocket, ConnectionEntry, ConnectionRegistry, Direction, Transfer};
 
 /// A connection that was accepted. Polling it serves the connection.
 pub(crate) struct ConnectionTask<S: AsyncSocket> {
@@ -93,21 +93,21 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     /// [rejected](Self::reject).
     pub(crate) fn admit(registry: &Arc<ConnectionRegistry<S>>, stream: TcpStream, shard: usize) -> Option<Self> {
         match registry.admit(stream, shard) {
-            Admission::Serve(entry) => Some(Self::in_mode(Mode::Serving, Arc::clone(registry), entry)),
+            AdmitResult::Serve(entry) => Some(Self::in_mode(Mode::Serving, Arc::clone(registry), entry)),
             rejected => Self::reject(registry, rejected),
         }
     }
 
     /// Sends a 503 on a connection that is not to be served. Returns a task that lets it linger, or `None` if the connection
     /// is closed because too many linger.
-    pub(crate) fn reject(registry: &Arc<ConnectionRegistry<S>>, rejected: Admission<S>) -> Option<Self> {
+    pub(crate) fn reject(registry: &Arc<ConnectionRegistry<S>>, rejected: AdmitResult<S>) -> Option<Self> {
         match rejected {
-            Admission::Serve(entry) | Admission::Reject(entry) => {
+            AdmitResult::Serve(entry) | AdmitResult::Reject(entry) => {
                 // An error is ignored here: the task's next read returns an error too.
                 let _ = entry.with_socket(|socket| send_rejection(&registry.server, socket));
                 Some(Self::lingering(Arc::clone(registry), entry))
             }
-            Admission::Close(stream) => {
+            AdmitResult::Close(stream) => {
                 // The kernel resets a connection that is closed with unread bytes.
                 let _ = with_buffers(|buffers| net::receive(&stream, &mut buffers.input));
                 let _ = send_rejection(&registry.server, stream.as_fd());

@@ -119,7 +119,7 @@ struct Shared {
     fault: Option<Fault>,
     workers: usize,
     most: usize,
-    state: Mutex<State>,
+    state: Mutex<FaultyState>,
     /// A job was queued, or the pool closed.
     queued: Condvar,
     /// A worker took a job, ended, or began a close of its own.
@@ -127,16 +127,16 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct FaultyState {
     queue: VecDeque<Job>,
     submitted: usize,
     panicked: u64,
     closed: bool,
     left_behind: bool,
-    threads: Vec<Thread>,
+    threads: Vec<FaultyThread>,
 }
 
-struct Thread {
+struct FaultyThread {
     handle: Option<JoinHandle<()>>,
     id: ThreadId,
     is_busy: bool,
@@ -170,7 +170,7 @@ impl Faulty {
             let handle = thread::spawn(move || its.work(index));
             let id = handle.thread().id();
             let (is_busy, has_ended, is_joined, is_closing) = (false, false, false, false);
-            state.threads.push(Thread { handle: Some(handle), id, is_busy, has_ended, is_joined, is_closing });
+            state.threads.push(FaultyThread { handle: Some(handle), id, is_busy, has_ended, is_joined, is_closing });
         }
         Self { shared }
     }
@@ -181,7 +181,12 @@ impl Shared {
         self.fault == Some(fault)
     }
 
-    fn wait<'a>(&self, on: &Condvar, state: MutexGuard<'a, State>, most: Option<Duration>) -> MutexGuard<'a, State> {
+    fn wait<'a>(
+        &self,
+        on: &Condvar,
+        state: MutexGuard<'a, FaultyState>,
+        most: Option<Duration>,
+    ) -> MutexGuard<'a, FaultyState> {
         match most {
             Some(most) => on.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0,
             None => on.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -253,7 +258,7 @@ impl Shared {
     }
 
     /// Waits until the workers have ended, for at most 50 ms. This simulates a submitter that is preempted.
-    fn be_overtaken<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn be_overtaken<'a>(&self, mut state: MutexGuard<'a, FaultyState>) -> MutexGuard<'a, FaultyState> {
         let until = Instant::now() + Duration::from_millis(50);
         while Instant::now() < until && !state.threads.iter().all(|thread| thread.has_ended) {
             state = self.wait(&self.changed, state, Some(Duration::from_millis(10)));
@@ -298,7 +303,7 @@ impl Shared {
                 state = self.cut(state);
                 continue;
             }
-            let awaits = |index: usize, thread: &Thread| {
+            let awaits = |index: usize, thread: &FaultyThread| {
                 let waits_for_me =
                     Some(index) == me || (me.is_some() && thread.is_closing && !self.has(Fault::WorkersAwaitEachOther));
                 !(thread.is_joined || waits_for_me || (is_late && thread.is_busy))
@@ -316,7 +321,7 @@ impl Shared {
     }
 
     /// Drops the queued jobs after the deadline, without the lock.
-    fn cut<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn cut<'a>(&'a self, mut state: MutexGuard<'a, FaultyState>) -> MutexGuard<'a, FaultyState> {
         if self.has(Fault::RunsAfterDeadline) {
             return state;
         }
@@ -334,7 +339,7 @@ impl Shared {
         lock(&self.state)
     }
 
-    fn set_closing(&self, state: &mut State, me: Option<usize>, is_closing: bool) {
+    fn set_closing(&self, state: &mut FaultyState, me: Option<usize>, is_closing: bool) {
         if let Some(me) = me {
             state.threads[me].is_closing = is_closing;
             self.changed.notify_all();
@@ -342,7 +347,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl FaultyState {
     fn take_ended(&mut self, me: Option<usize>) -> Option<(usize, JoinHandle<()>)> {
         let mut ended =
             self.threads.iter_mut().enumerate().filter(|(index, thread)| thread.has_ended && Some(*index) != me);

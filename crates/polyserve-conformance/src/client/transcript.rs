@@ -5,12 +5,12 @@ use std::fmt;
 /// The start of each part of an exchange. Its size is bounded, however long the exchange is.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
-    parts: Vec<Part>,
+    parts: Vec<TranscriptPart>,
     left_out: usize,
 }
 
 #[derive(Debug)]
-struct Part {
+struct TranscriptPart {
     kind: Kind,
     start: Vec<u8>,
     total: usize,
@@ -48,7 +48,7 @@ impl Transcript {
                 self.parts.remove(0);
                 self.left_out += 1;
             }
-            self.parts.push(Part { kind, start: Vec::new(), total: 0 });
+            self.parts.push(TranscriptPart { kind, start: Vec::new(), total: 0 });
         }
         let Some(part) = self.parts.last_mut() else { return };
         let room = SHOWN.saturating_sub(part.start.len()).min(bytes.len());

@@ -141,10 +141,10 @@ pub fn a_job_that_races_with_the_close_is_run_once_or_handed_back(subject: &Exec
     Outcome::Held
 }
 
-type Counts = (Arc<AtomicUsize>, Arc<AtomicUsize>);
+type RunsAndDrops = (Arc<AtomicUsize>, Arc<AtomicUsize>);
 
 /// Returns how many times each accepted job ran, and was dropped.
-fn submit_until_closed(executor: &dyn Executor, submitted: impl Fn()) -> Vec<Counts> {
+fn submit_until_closed(executor: &dyn Executor, submitted: impl Fn()) -> Vec<RunsAndDrops> {
     struct OnDrop(Arc<AtomicUsize>);
     impl Drop for OnDrop {
         fn drop(&mut self) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::{Executor, Job, RejectedReason};
 
 use super::ExecutorSubject;
-use super::pool::{Count, Pool, Token};
+use super::pool::{EventCount, TestedPool, Token};
 use super::running::occupy;
 use crate::property::{Outcome, in_child};
 
@@ -30,7 +30,7 @@ pub fn close_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// Submits jobs that do nothing until they are rejected because the executor is closed.
-fn wait_until_closed(subject: &ExecutorSubject, pool: &Pool) {
+fn wait_until_closed(subject: &ExecutorSubject, pool: &TestedPool) {
     let deadline = subject.deadline();
     loop {
         match pool.execute(Job::new(|| {})) {
@@ -121,7 +121,7 @@ pub fn concurrent_closes_lose_nothing(subject: &ExecutorSubject) -> Outcome {
     Outcome::Held
 }
 
-fn submit_until_closed(executor: &dyn Executor, taken: &Count, ran: &Count) {
+fn submit_until_closed(executor: &dyn Executor, taken: &EventCount, ran: &EventCount) {
     loop {
         let ran = ran.clone();
         match executor.execute(Job::new(move || ran.add())) {

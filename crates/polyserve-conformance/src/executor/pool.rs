@@ -13,20 +13,20 @@ use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 use super::ExecutorSubject;
 
 /// An executor. If a property fails, it is left behind with its threads, because it may hang.
-pub(super) struct Pool {
+pub(super) struct TestedPool {
     executor: Option<Arc<dyn Executor>>,
     patience: Duration,
 }
 
 impl ExecutorSubject {
     /// Creates an executor of this size.
-    pub(super) fn pool(&self, workers: usize, queue: usize) -> Pool {
-        Pool { executor: Some(Arc::from((self.make)(workers, queue))), patience: self.patience }
+    pub(super) fn pool(&self, workers: usize, queue: usize) -> TestedPool {
+        TestedPool { executor: Some(Arc::from((self.make)(workers, queue))), patience: self.patience }
     }
 
     /// Creates a count at zero.
-    pub(super) fn count(&self) -> Count {
-        Count { shared: Arc::default(), patience: self.patience }
+    pub(super) fn count(&self) -> EventCount {
+        EventCount { shared: Arc::default(), patience: self.patience }
     }
 
     /// Whether a job may be refused because the queue is full.
@@ -70,7 +70,7 @@ fn within<T: Send + 'static>(patience: Duration, what: &str, act: impl FnOnce() 
     result.unwrap_or_else(|text| panic!("{what} panicked: {text}"))
 }
 
-impl Pool {
+impl TestedPool {
     /// Another handle of the executor.
     pub(super) fn handle(&self) -> Arc<dyn Executor> {
         Arc::clone(self.executor())
@@ -122,7 +122,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for TestedPool {
     fn drop(&mut self) {
         if thread::panicking() {
             std::mem::forget(self.executor.take());
@@ -146,7 +146,7 @@ pub(super) fn ask_again_and_again(executor: &dyn Executor, job: Job, patience: D
 
 /// A count of events, which threads can wait for. Clones share the count.
 #[derive(Clone)]
-pub(super) struct Count {
+pub(super) struct EventCount {
     shared: Arc<(Mutex<usize>, Condvar)>,
     patience: Duration,
 }
@@ -154,7 +154,7 @@ pub(super) struct Count {
 /// The time for which the kit waits for events that must not happen.
 const A_WHILE: Duration = Duration::from_millis(100);
 
-impl Count {
+impl EventCount {
     /// Counts one event.
     pub(super) fn add(&self) {
         *lock(&self.shared.0) += 1;
@@ -187,7 +187,7 @@ impl Count {
     }
 }
 
-pub(super) struct Token(Count);
+pub(super) struct Token(EventCount);
 
 impl Drop for Token {
     fn drop(&mut self) {

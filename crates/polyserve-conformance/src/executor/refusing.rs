@@ -3,7 +3,7 @@
 use polyserve_core::{Job, RejectedReason};
 
 use super::ExecutorSubject;
-use super::pool::{Count, Pool};
+use super::pool::{EventCount, TestedPool};
 use super::running::occupy;
 use crate::property::Outcome;
 
@@ -32,7 +32,7 @@ pub fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// Submits jobs until one is rejected, and checks the rejected job. Returns the number of accepted jobs.
-fn fill(subject: &ExecutorSubject, pool: &Pool, ran: &Count) -> usize {
+fn fill(subject: &ExecutorSubject, pool: &TestedPool, ran: &EventCount) -> usize {
     for taken in 0..=QUEUE {
         let handle = pool.handle();
         let (its_ran, own) = (ran.clone(), subject.count());

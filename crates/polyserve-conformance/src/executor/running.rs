@@ -9,7 +9,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 
 use super::ExecutorSubject;
-use super::pool::{Count, Pool, ask_again_and_again};
+use super::pool::{EventCount, TestedPool, ask_again_and_again};
 use crate::property::Outcome;
 
 /// Each of many jobs from many submitters runs once. Jobs that a full queue rejects are submitted again. No job can run
@@ -65,7 +65,7 @@ pub fn jobs_run_in_parallel(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// Submits `number` jobs, each of which waits until all of them run.
-fn meet(subject: &ExecutorSubject, pool: &Pool, number: usize) {
+fn meet(subject: &ExecutorSubject, pool: &TestedPool, number: usize) {
     let (arrived, met) = (subject.count(), subject.count());
     for _ in 0..number {
         let (arrived, met) = (arrived.clone(), met.clone());
@@ -142,7 +142,7 @@ pub fn jobs_may_submit_jobs(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// Submits a job that submits two jobs, each of which submits two more, `depth` times.
-fn branch(executor: Weak<dyn Executor>, ran: Count, depth: u32) {
+fn branch(executor: Weak<dyn Executor>, ran: EventCount, depth: u32) {
     let Some(handle) = executor.upgrade() else { return };
     let job = Job::new(move || {
         if depth > 0 {
@@ -201,7 +201,7 @@ pub fn no_lost_wakeup(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// Makes all threads of the executor wait for `go_on`. Returns once they wait.
-pub(super) fn occupy(subject: &ExecutorSubject, executor: &dyn Executor, workers: usize, go_on: &Count) {
+pub(super) fn occupy(subject: &ExecutorSubject, executor: &dyn Executor, workers: usize, go_on: &EventCount) {
     let started = subject.count();
     for _ in 0..workers {
         let (started, go_on) = (started.clone(), go_on.clone());

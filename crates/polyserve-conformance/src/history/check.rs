@@ -1,7 +1,7 @@
 //! The checker. It checks one key after the other.
 
 use super::plan::{Register, Window};
-use super::search::{Found, GaveUp, SearchLimits, search};
+use super::search::{GaveUp, SearchLimits, SearchResult, search};
 use super::{History, Operation, Violation, minimise};
 
 /// The result of a check.
@@ -43,9 +43,9 @@ fn one_key(operations: &[Operation], limits: &SearchLimits) -> CheckVerdict {
     let register = Register::new(operations);
     let plan = register.plan(&Window::WHOLE, |_| false);
     match search(&plan, &mut { *limits }) {
-        Found::Order => CheckVerdict::Linearizable,
-        Found::GaveUp(why) => CheckVerdict::GaveUp(operations[0].key, why),
-        Found::Stuck(item) => {
+        SearchResult::Order => CheckVerdict::Linearizable,
+        SearchResult::GaveUp(why) => CheckVerdict::GaveUp(operations[0].key, why),
+        SearchResult::Stuck(item) => {
             let stuck = plan.items[item as usize];
             let core = minimise::minimise(&register, stuck.place as usize, stuck.returned, limits);
             CheckVerdict::NotLinearizable(Box::new(Violation::new(&register, &core)))

@@ -15,7 +15,7 @@
 //! [`MOST`] operations, and take at most the steps of one search's limits. After that the remaining operations are shown.
 
 use super::plan::{Register, Window};
-use super::search::{Found, SearchLimits, search};
+use super::search::{SearchLimits, SearchResult, search};
 use super::{Action, Operation};
 
 /// The result of the minimiser.
@@ -65,8 +65,8 @@ pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &
     // operations.
     let plan = register.plan(&window, |place| weak[place]);
     let found = match search(&plan, &mut minimiser.limits) {
-        Found::Stuck(item) => plan.items[item as usize].place as usize,
-        Found::Order | Found::GaveUp(_) => stuck,
+        SearchResult::Stuck(item) => plan.items[item as usize].place as usize,
+        SearchResult::Order | SearchResult::GaveUp(_) => stuck,
     };
     let last = places.iter().copied().max_by_key(|place| register.operations[*place].returned);
     let stuck = if places.contains(&found) { found } else { last.unwrap_or(stuck) };
@@ -142,7 +142,7 @@ impl Minimiser<'_> {
         let Some(left) = self.left.checked_sub(size).filter(|_| self.limits.steps > 0) else { return false };
         self.left = left;
         let plan = self.register.plan(window, |place| weak.get(place).copied().unwrap_or(false));
-        matches!(search(&plan, &mut self.limits), Found::Stuck(_))
+        matches!(search(&plan, &mut self.limits), SearchResult::Stuck(_))
     }
 }
 

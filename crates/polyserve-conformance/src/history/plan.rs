@@ -26,7 +26,7 @@ pub(super) enum KeyState {
     Absent,
     /// There is a value that no later get sees.
     Present,
-    /// There is this value: a number in [`Plan::last_look`].
+    /// There is this value: a number in [`SearchPlan::last_look`].
     Value(u32),
 }
 
@@ -41,7 +41,7 @@ pub(super) enum Need {
 
 /// The effect of an operation in the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum Effect {
     /// It changes nothing.
     Look(Need),
     /// It needs the first state and leaves the second.
@@ -55,7 +55,7 @@ pub(super) enum Role {
 /// An operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
-    pub(super) role: Role,
+    pub(super) role: Effect,
     /// When it was called.
     pub(super) called: u64,
     /// The latest time of its effect. `u64::MAX` means at any time, or never.
@@ -66,7 +66,7 @@ pub(super) struct Item {
 
 /// The begin or the end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Event {
+pub(super) struct OperationEvent {
     pub(super) at: u64,
     /// At one instant calls come first: operations with equal stamps overlap.
     pub(super) is_return: bool,
@@ -75,9 +75,9 @@ pub(super) struct Event {
 
 /// Operations to be ordered.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct SearchPlan {
     pub(super) items: Vec<Item>,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<OperationEvent>,
     /// For each value, the event that is the call of the last get that sees it.
     pub(super) last_look: Vec<u32>,
     /// The possible states of the key at the start.
@@ -141,8 +141,8 @@ impl<'a> Register<'a> {
 
     /// The plan of a window. A `weak` operation may have taken effect while it ran, and its answer is ignored. A weak
     /// get is left out.
-    pub(super) fn plan(&self, window: &Window, weak: impl Fn(usize) -> bool) -> Plan {
-        let mut plan = Plan::default();
+    pub(super) fn plan(&self, window: &Window, weak: impl Fn(usize) -> bool) -> SearchPlan {
+        let mut plan = SearchPlan::default();
         let places = || {
             let all = self.operations.iter().enumerate();
             all.filter(|(_, operation)| window.meets(operation))
@@ -183,9 +183,9 @@ fn is_whole(window: &Window, operation: &Operation) -> bool {
 }
 
 /// An operation's role in the search and the latest time of its effect. `None` if it restricts no order.
-fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64, Used>) -> Option<(Role, u64)> {
+fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64, Used>) -> Option<(Effect, u64)> {
     let end = operation.end();
-    let look = |need| Some((Role::Look(need), end)).filter(|_| strict && is_whole(window, operation));
+    let look = |need| Some((Effect::Look(need), end)).filter(|_| strict && is_whole(window, operation));
     match operation.action {
         Action::Get(None) => None,
         Action::Get(Some(ReadValue::Absent)) | Action::Remove(Some(Removed::Absent)) => look(Need::Absent),
@@ -200,33 +200,35 @@ fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64
                 // It took effect before it was seen.
                 (Some(used), Need::Any) => {
                     let by = end.min(used.first_return).max(operation.called);
-                    Some((Role::Change(Need::Any, KeyState::Value(used.number)), by))
+                    Some((Effect::Change(Need::Any, KeyState::Value(used.number)), by))
                 }
-                (Some(used), _) => Some((Role::Change(need, KeyState::Value(used.number)), end)),
-                (None, Need::Any) => Some((Role::MaybePut, end)),
-                (None, Need::Absent) => Some((Role::Change(need, KeyState::Present), end)),
+                (Some(used), _) => Some((Effect::Change(need, KeyState::Value(used.number)), end)),
+                (None, Need::Any) => Some((Effect::MaybePut, end)),
+                (None, Need::Absent) => Some((Effect::Change(need, KeyState::Present), end)),
                 (None, _) => look(Need::Present),
             }
         }
-        Action::Remove(Some(Removed::Removed)) if strict => Some((Role::Change(Need::Present, KeyState::Absent), end)),
-        Action::Remove(_) => Some((Role::MaybeRemove, end)),
+        Action::Remove(Some(Removed::Removed)) if strict => {
+            Some((Effect::Change(Need::Present, KeyState::Absent), end))
+        }
+        Action::Remove(_) => Some((Effect::MaybeRemove, end)),
     }
 }
 
-impl Plan {
+impl SearchPlan {
     /// Sorts the events, and finds the last get of each value.
     fn order(&mut self, values: usize) {
         self.events = Vec::with_capacity(self.items.len() * 2);
         for (number, item) in (0..).zip(&self.items) {
-            self.events.push(Event { at: item.called, is_return: false, item: number });
+            self.events.push(OperationEvent { at: item.called, is_return: false, item: number });
             if item.returned != u64::MAX {
-                self.events.push(Event { at: item.returned, is_return: true, item: number });
+                self.events.push(OperationEvent { at: item.returned, is_return: true, item: number });
             }
         }
         self.events.sort_unstable();
         self.last_look = vec![0; values];
         for (place, event) in (0..).zip(&self.events) {
-            if let (false, Role::Look(Need::Value(value))) = (event.is_return, self.items[event.item as usize].role) {
+            if let (false, Effect::Look(Need::Value(value))) = (event.is_return, self.items[event.item as usize].role) {
                 self.last_look[value as usize] = place;
             }
         }

@@ -22,7 +22,7 @@
 
 use std::fmt;
 
-use super::plan::{KeyState, Need, Plan, Role};
+use super::plan::{Effect, KeyState, Need, SearchPlan};
 
 /// The reason for which a search stopped without a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Default for SearchLimits {
 
 /// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum SearchResult {
     /// There is an order.
     Order,
     /// There is no order in which the item of this number takes effect before its return.
@@ -92,7 +92,7 @@ const COLLECTED: usize = 4;
 
 /// The state of the search.
 struct Search<'a> {
-    plan: &'a Plan,
+    plan: &'a SearchPlan,
     /// The current event.
     now: u32,
     taken: u128,
@@ -116,7 +116,7 @@ struct Search<'a> {
 }
 
 /// Searches for an order. Subtracts the steps that it takes from `limits`.
-pub(super) fn search(plan: &Plan, limits: &mut SearchLimits) -> Found {
+pub(super) fn search(plan: &SearchPlan, limits: &mut SearchLimits) -> SearchResult {
     let start = |&state| Configuration { done: 0, state, puts: 0, removes: 0 };
     let mut search = Search {
         plan,
@@ -138,7 +138,7 @@ pub(super) fn search(plan: &Plan, limits: &mut SearchLimits) -> Found {
         steps: 0,
         limits: *limits,
     };
-    let found = search.run().unwrap_or_else(Found::GaveUp);
+    let found = search.run().unwrap_or_else(SearchResult::GaveUp);
     limits.steps = limits.steps.saturating_sub(search.steps);
     found
 }
@@ -153,20 +153,20 @@ fn bits(mut mask: u128) -> impl Iterator<Item = u8> {
 
 impl Search<'_> {
     /// Goes through all events.
-    fn run(&mut self) -> Result<Found, GaveUp> {
+    fn run(&mut self) -> Result<SearchResult, GaveUp> {
         let plan = self.plan;
         for (now, event) in (0..).zip(&plan.events) {
             self.now = now;
             let went_on = if event.is_return { self.end(event.item) } else { self.begin(event.item) };
             went_on?;
             if self.configurations.is_empty() {
-                return Ok(Found::Stuck(event.item));
+                return Ok(SearchResult::Stuck(event.item));
             }
         }
-        Ok(Found::Order)
+        Ok(SearchResult::Order)
     }
 
-    fn role(&self, slot: u8) -> Role {
+    fn role(&self, slot: u8) -> Effect {
         self.plan.items[self.item_at[usize::from(slot)] as usize].role
     }
 
@@ -175,20 +175,20 @@ impl Search<'_> {
         let plan = self.plan;
         let entry = &plan.items[item as usize];
         match (entry.role, entry.returned) {
-            (Role::MaybePut, u64::MAX) => self.lasting_puts += 1,
-            (Role::MaybeRemove, u64::MAX) => self.lasting_removes += 1,
+            (Effect::MaybePut, u64::MAX) => self.lasting_puts += 1,
+            (Effect::MaybeRemove, u64::MAX) => self.lasting_removes += 1,
             (role, _) => {
                 let slot = self.taken.trailing_ones();
                 if slot == SLOTS {
                     return Err(GaveUp::TooManyAtOnce);
                 }
                 self.take(slot as u8, item, role);
-                if let Role::Change(_, state @ KeyState::Value(_)) = role {
+                if let Effect::Change(_, state @ KeyState::Value(_)) = role {
                     // A value that exists at the start was put by this operation, before the window.
                     let of_it = self.configurations.iter_mut().filter(|configuration| configuration.state == state);
                     of_it.for_each(|configuration| configuration.done |= 1 << slot);
                 }
-                if let Role::Look(_) = role {
+                if let Effect::Look(_) = role {
                     self.settle_all();
                 }
             }
@@ -196,7 +196,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn take(&mut self, slot: u8, item: u32, role: Role) {
+    fn take(&mut self, slot: u8, item: u32, role: Effect) {
         let bit = 1 << slot;
         self.taken |= bit;
         self.item_at[usize::from(slot)] = item;
@@ -212,22 +212,22 @@ impl Search<'_> {
         }
     }
 
-    fn mask(&mut self, role: Role) -> Option<&mut u128> {
+    fn mask(&mut self, role: Effect) -> Option<&mut u128> {
         match role {
-            Role::Look(Need::Absent) => Some(&mut self.looks_for_absent),
-            Role::Look(Need::Present) => Some(&mut self.looks_for_present),
-            Role::Look(_) => Some(&mut self.looks_for_value),
-            Role::Change(_, KeyState::Value(_)) => Some(&mut self.changes_to_value),
+            Effect::Look(Need::Absent) => Some(&mut self.looks_for_absent),
+            Effect::Look(Need::Present) => Some(&mut self.looks_for_present),
+            Effect::Look(_) => Some(&mut self.looks_for_value),
+            Effect::Change(_, KeyState::Value(_)) => Some(&mut self.changes_to_value),
             _ => None,
         }
     }
 
-    fn queue(&mut self, role: Role) -> Option<&mut Vec<u8>> {
+    fn queue(&mut self, role: Effect) -> Option<&mut Vec<u8>> {
         match role {
-            Role::Change(_, KeyState::Present) => Some(&mut self.creates),
-            Role::Change(_, KeyState::Absent) => Some(&mut self.removes),
-            Role::MaybePut => Some(&mut self.may_put),
-            Role::MaybeRemove => Some(&mut self.may_remove),
+            Effect::Change(_, KeyState::Present) => Some(&mut self.creates),
+            Effect::Change(_, KeyState::Absent) => Some(&mut self.removes),
+            Effect::MaybePut => Some(&mut self.may_put),
+            Effect::MaybeRemove => Some(&mut self.may_remove),
             _ => None,
         }
     }
@@ -236,7 +236,7 @@ impl Search<'_> {
     fn end(&mut self, item: u32) -> Result<(), GaveUp> {
         let slot = self.slot_of[item as usize];
         let (bit, role) = (1_u128 << slot, self.role(slot));
-        let is_sure = matches!(role, Role::Look(_) | Role::Change(..));
+        let is_sure = matches!(role, Effect::Look(_) | Effect::Change(..));
         let waiting = self.configurations.iter().copied().filter(|configuration| configuration.done & bit == 0);
         let waiting: Vec<Configuration> = waiting.collect();
         if is_sure {
@@ -312,7 +312,7 @@ impl Search<'_> {
     fn changes(&self, from: Configuration, any: bool, moved: &mut Vec<Configuration>) {
         let need = if from.state == KeyState::Absent { Need::Absent } else { Need::Present };
         for slot in bits(self.changes_to_value & !from.done) {
-            if let Role::Change(needed, to) = self.role(slot)
+            if let Effect::Change(needed, to) = self.role(slot)
                 && (needed == need || (any && needed == Need::Any))
             {
                 moved.push(self.after(from, slot, to));
@@ -367,7 +367,7 @@ impl Search<'_> {
     fn settle(&self, configuration: &mut Configuration) {
         if let KeyState::Value(value) = configuration.state {
             for slot in bits(self.looks_for_value & !configuration.done) {
-                if self.role(slot) == Role::Look(Need::Value(value)) {
+                if self.role(slot) == Effect::Look(Need::Value(value)) {
                     configuration.done |= 1 << slot;
                 }
             }

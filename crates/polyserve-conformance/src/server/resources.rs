@@ -133,7 +133,7 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
         let live = echo(subject);
         let mut standing = live.client();
         standing.ask(&get("/"), 200);
-        let mut clock = Clock::new();
+        let mut clock = CpuClock::new();
         // One descriptor for the client, and none for the server.
         let files = use_up_descriptors(1);
         let mut waiting = live.client();
@@ -199,7 +199,7 @@ pub fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
         let held_answers = HeldAnswers::new();
         let held = || subject.live(held_answers.clone(), |config| config.linger_timeout = subject.patience);
         let large = subject.live(Arc::new(Large), |_| ());
-        let mut clock = Clock::new();
+        let mut clock = CpuClock::new();
         for (live, bytes, half_close, what) in [
             (&held(), &b""[..], false, "an idle connection"),
             (&held(), b"GET / HT", false, "half a head"),
@@ -222,12 +222,12 @@ pub fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
 }
 
 /// The processor time of this process and of the current thread, read without opening a file.
-struct Clock {
+struct CpuClock {
     process: fs::File,
     thread: fs::File,
 }
 
-impl Clock {
+impl CpuClock {
     fn new() -> Self {
         let open = |path| fs::File::open(path).expect("/proc is there");
         Self { process: open("/proc/self/stat"), thread: open("/proc/thread-self/stat") }

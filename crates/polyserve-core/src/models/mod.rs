@@ -14,15 +14,15 @@ use std::task::Wake;
 
 /// A waker that counts. The count is an atomic of std, which is no step of the model and adds no executions.
 #[derive(Default)]
-struct Count(AtomicUsize);
+struct CountingWaker(AtomicUsize);
 
-impl Wake for Count {
+impl Wake for CountingWaker {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-impl Count {
+impl CountingWaker {
     fn get(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::Count;
+use super::CountingWaker;
 use crate::answer::AnswerFuture;
-use crate::sync::model::{Bounds, DEADLOCK, Fault, check, clock, finds};
+use crate::sync::model::{Bounds, DEADLOCK, PrimitiveFault, check, clock, finds};
 use crate::sync::{now, thread};
 use crate::{Answer, promise};
 
 const ALL: Bounds = Bounds::up_to_all(3);
 
-fn poll<T>(future: &mut AnswerFuture<T>, count: &Arc<Count>) -> Poll<T> {
+fn poll<T>(future: &mut AnswerFuture<T>, count: &Arc<CountingWaker>) -> Poll<T> {
     Pin::new(future).poll(&mut Context::from_waker(&Waker::from(Arc::clone(count))))
 }
 
@@ -28,7 +28,7 @@ fn a_wait_ends() {
 #[test]
 fn a_wait_ends_with_the_value() {
     check("promise: complete against wait", ALL, a_wait_ends);
-    finds(Fault::Token, DEADLOCK);
+    finds(PrimitiveFault::Token, DEADLOCK);
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_wait_ends_where_the_completer_is_dropped() {
         assert_eq!(waiter.join().unwrap(), 2);
     }
     check("promise: drop of the completer against wait", ALL, body);
-    finds(Fault::Token, DEADLOCK);
+    finds(PrimitiveFault::Token, DEADLOCK);
 }
 
 /// Two promises in succession on one thread. The wake for the first may come while the thread waits for the second.
@@ -55,7 +55,7 @@ fn a_late_wake_is_no_answer() {
         assert_eq!(waiter.join().unwrap(), (1, 2));
     }
     check("promise: two on one thread", Bounds::new(2, 4), body);
-    finds(Fault::Token, DEADLOCK);
+    finds(PrimitiveFault::Token, DEADLOCK);
 }
 
 /// The task that polled last is woken, or gets the value from a poll of its own.
@@ -64,7 +64,7 @@ fn the_last_waker_is_woken() {
     check("promise: complete against a change of wakers", ALL, || {
         let (completer, answer) = promise(0);
         let mut future = answer.into_future();
-        let counts: [Arc<Count>; 2] = Default::default();
+        let counts: [Arc<CountingWaker>; 2] = Default::default();
         let settler = thread::spawn(move || completer.complete(5).is_ok());
         let polled = [poll(&mut future, &counts[0]), Poll::Pending];
         let polled = if polled[0].is_pending() { [polled[0], poll(&mut future, &counts[1])] } else { polled };
@@ -118,7 +118,7 @@ fn a_deadline_takes_no_value_with_it() {
         assert_eq!(waiter.join().unwrap(), 3);
     }
     check("promise: complete against a deadline", Bounds::new(2, 4), body);
-    finds(Fault::Token, DEADLOCK);
+    finds(PrimitiveFault::Token, DEADLOCK);
 }
 
 /// Nothing completes the promise: the deadline ends the wait.
@@ -133,7 +133,7 @@ fn a_deadline_ends_a_wait() {
         drop(completer);
     }
     check("promise: a deadline alone", ALL, body);
-    finds(Fault::Timeout, DEADLOCK);
+    finds(PrimitiveFault::Timeout, DEADLOCK);
 }
 
 /// `then` calls its function on the waiting thread, whichever thread completes the first answer.

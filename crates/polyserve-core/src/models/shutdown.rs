@@ -3,9 +3,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::Count;
+use super::CountingWaker;
 use crate::answer::park_until;
-use crate::sync::model::{Bounds, DEADLOCK, Fault, check, finds};
+use crate::sync::model::{Bounds, DEADLOCK, PrimitiveFault, check, finds};
 use crate::sync::{now, thread};
 use crate::{Shutdown, promise};
 
@@ -22,7 +22,7 @@ fn the_begin_wakes_a_waiting_future() {
         assert!(shutdown.deadline().is_some(), "it has begun without a deadline");
     }
     check("shutdown: begin against a wait for it", ALL, body);
-    finds(Fault::Token, DEADLOCK);
+    finds(PrimitiveFault::Token, DEADLOCK);
 }
 
 /// A thread registers, checks for the shutdown, and parks. The shutdown begins at any point in between.
@@ -42,7 +42,7 @@ fn its_begin_unparks_a_registered_thread() {
         waiter.join().unwrap();
     }
     check("shutdown: begin against a registered thread", ALL, body);
-    finds(Fault::Token, DEADLOCK);
+    finds(PrimitiveFault::Token, DEADLOCK);
 }
 
 /// A hook that is added while the shutdown begins is called once or twice: by `begin`, by `on_begin`, or by both.
@@ -50,7 +50,7 @@ fn its_begin_unparks_a_registered_thread() {
 fn the_begin_calls_a_hook() {
     check("shutdown: begin against a new hook", ALL, || {
         let shutdown = Shutdown::new();
-        let (count, other) = (Arc::new(Count::default()), shutdown.clone());
+        let (count, other) = (Arc::new(CountingWaker::default()), shutdown.clone());
         let counted = Arc::clone(&count);
         let hooking = thread::spawn(move || {
             other.on_begin(move || std::task::Wake::wake(Arc::clone(&counted)));

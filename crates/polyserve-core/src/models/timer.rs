@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Answer;
-use crate::sync::model::{Bounds, DEADLOCK, Fault, check, clock, finds};
+use crate::sync::model::{Bounds, DEADLOCK, PrimitiveFault, check, clock, finds};
 use crate::sync::thread::JoinHandle;
 use crate::sync::{now, thread};
 use crate::timer::Timer;
@@ -51,8 +51,8 @@ fn a_wait_wakes_the_sleeping_thread() {
     }
     let bounds = Bounds::up_to_all(3);
     check("timer: a first wait against the thread's sleep", bounds, body);
-    finds(Fault::Notice, DEADLOCK);
-    finds(Fault::Timeout, DEADLOCK);
+    finds(PrimitiveFault::Notice, DEADLOCK);
+    finds(PrimitiveFault::Timeout, DEADLOCK);
 }
 
 /// The thread sleeps until the later wait is due. It must wake for the earlier one.
@@ -71,7 +71,7 @@ fn an_earlier_wait_shortens_the_sleep() {
     }
     let bounds = Bounds::new(2, 4);
     check("timer: an earlier wait against the thread's sleep", bounds, body);
-    finds(Fault::Notice, "it was slept through");
+    finds(PrimitiveFault::Notice, "it was slept through");
 }
 
 /// An answer that is dropped when it becomes due does not affect the others.
@@ -104,5 +104,5 @@ fn waits_from_two_threads_all_end() {
         thread.join().unwrap();
     }
     check("timer: waits from two threads", Bounds::new(1, 2), body);
-    finds(Fault::Notice, DEADLOCK);
+    finds(PrimitiveFault::Notice, DEADLOCK);
 }

@@ -33,7 +33,7 @@ macro_rules! model_thread_local {
     };
 }
 
-pub use self::check::{Bounds, DEADLOCK, Fault, check, finds};
+pub use self::check::{Bounds, DEADLOCK, PrimitiveFault, check, finds};
 pub use self::clock::now;
 
 pub mod check;
@@ -185,7 +185,7 @@ impl Condvar {
 
     /// Ends the wait that has lasted longest.
     pub fn notify_one(&self) {
-        if !Fault::Notice.is_on() {
+        if !PrimitiveFault::Notice.is_on() {
             self.waiting.queue.lock().expect("no poison").waits.pop_front();
             self.waiting.changed.notify_all();
         }
@@ -193,7 +193,7 @@ impl Condvar {
 
     /// Ends every wait.
     pub fn notify_all(&self) {
-        if !Fault::Notice.is_on() {
+        if !PrimitiveFault::Notice.is_on() {
             self.waiting.queue.lock().expect("no poison").waits.clear();
             self.waiting.changed.notify_all();
         }

@@ -139,10 +139,10 @@ fn is_date(text: &[u8]) -> bool {
         && [5..7, 12..16, 17..19, 20..22, 23..25].into_iter().all(digits)
 }
 
-type Found = (AnswerFields, usize, Option<usize>);
+type FoundHead = (AnswerFields, usize, Option<usize>);
 
 /// Parses a head. Returns the fields, the length, and the offset of the date.
-fn parse(bytes: &[u8]) -> Result<Option<Found>, Wrong> {
+fn parse(bytes: &[u8]) -> Result<Option<FoundHead>, Wrong> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut response = httparse::Response::new(&mut fields);
     let length = match response.parse(bytes) {

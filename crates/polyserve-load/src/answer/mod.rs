@@ -25,7 +25,7 @@ const MAX_DISCOVERED: usize = 64 << 20;
 /// A reader of consecutive answers.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
-    stage: Stage,
+    stage: AnswerStage,
     /// The number of consecutive interim heads, such as `100 Continue`.
     interim: u8,
     /// The current head.
@@ -42,7 +42,7 @@ pub(crate) struct Reader {
 }
 
 #[derive(Debug, Default)]
-enum Stage {
+enum AnswerStage {
     #[default]
     Head,
     Sized(u64),
@@ -84,12 +84,12 @@ pub(crate) fn excerpt(bytes: &[u8]) -> String {
 impl Reader {
     /// Whether no byte of the next answer has been read.
     pub(crate) fn is_between(&self) -> bool {
-        matches!(self.stage, Stage::Head) && self.interim == 0
+        matches!(self.stage, AnswerStage::Head) && self.interim == 0
     }
 
     /// Drops a partial answer. For a new connection.
     pub(crate) fn reset(&mut self) {
-        (self.stage, self.interim) = (Stage::Head, 0);
+        (self.stage, self.interim) = (AnswerStage::Head, 0);
     }
 
     /// Returns the status and the body of the discovered answer.
@@ -114,7 +114,7 @@ impl Reader {
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
             match &mut self.stage {
-                Stage::Head => {
+                AnswerStage::Head => {
                     // The length of an expected body indicates the likely head.
                     let likely = |index| heads.likely(rest, expected.body(index).len());
                     let found = match (0..expected.count().min(MAX_GUESSES)).find_map(likely) {
@@ -136,7 +136,7 @@ impl Reader {
                     }
                     self.begin(head, expected, bytes.get(used..).unwrap_or_default());
                 }
-                Stage::Sized(left) => {
+                AnswerStage::Sized(left) => {
                     let length = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     *left -= length as u64;
                     let is_whole = *left == 0;
@@ -144,7 +144,7 @@ impl Reader {
                     used += length;
                     return if is_whole { Ok((used, self.finish(expected)?)) } else { Ok((used, Step::More)) };
                 }
-                Stage::Chunked(chunks) => {
+                AnswerStage::Chunked(chunks) => {
                     let Some((piece, length)) = chunks.next(rest)? else { return Ok((used, Step::More)) };
                     let is_last = chunks.is_over();
                     self.body(piece, expected)?;
@@ -153,7 +153,7 @@ impl Reader {
                         return Ok((used, self.finish(expected)?));
                     }
                 }
-                Stage::UntilEnd => {
+                AnswerStage::UntilEnd => {
                     self.body(rest, expected)?;
                     return Ok((bytes.len(), Step::More));
                 }
@@ -164,8 +164,8 @@ impl Reader {
     /// Handles the end of the connection: the answer is complete if it lasts until the end. Returns `None` if it is cut off.
     pub(crate) fn end(&mut self, expected: &Expected<'_>) -> Result<Option<Step>, Wrong> {
         match self.stage {
-            Stage::UntilEnd => self.finish(expected).map(Some),
-            Stage::Head | Stage::Sized(_) | Stage::Chunked(_) => Ok(None),
+            AnswerStage::UntilEnd => self.finish(expected).map(Some),
+            AnswerStage::Head | AnswerStage::Sized(_) | AnswerStage::Chunked(_) => Ok(None),
         }
     }
 
@@ -181,10 +181,10 @@ impl Reader {
         }
         let has_no_body = expected.is_head || head.status == 204 || head.status == 304;
         self.stage = match head.framing {
-            _ if has_no_body => Stage::Sized(0),
-            Framing::Length(length) => Stage::Sized(length),
-            Framing::Chunked => Stage::Chunked(Chunks::default()),
-            Framing::UntilEnd => Stage::UntilEnd,
+            _ if has_no_body => AnswerStage::Sized(0),
+            Framing::Length(length) => AnswerStage::Sized(length),
+            Framing::Chunked => AnswerStage::Chunked(Chunks::default()),
+            Framing::UntilEnd => AnswerStage::UntilEnd,
         };
     }
 
@@ -214,8 +214,8 @@ impl Reader {
     }
 
     fn finish(&mut self, expected: &Expected<'_>) -> Result<Step, Wrong> {
-        let closes = self.head.closes || matches!(self.stage, Stage::UntilEnd);
-        self.stage = Stage::Head;
+        let closes = self.head.closes || matches!(self.stage, AnswerStage::UntilEnd);
+        self.stage = AnswerStage::Head;
         let status = self.head.status;
         if self.unexpected {
             return Ok(Step::Done { closes: closes || status == 101, unexpected: Some(status) });

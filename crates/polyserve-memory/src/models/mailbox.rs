@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use polyserve_core::sync::model::{DEADLOCK, Fault, check, finds};
+use polyserve_core::sync::model::{DEADLOCK, PrimitiveFault, check, finds};
 use polyserve_core::sync::thread::{self, JoinHandle};
 use polyserve_core::{Entity, EntityRepo, Lookup, Put, Removed, RepoError};
 
@@ -44,7 +44,7 @@ fn what_was_sent_is_received_in_its_senders_order() {
         }
     }
     check("mailbox: two senders", bounds([2, 3], [200, 20_000]), body);
-    finds(Fault::Notice, DEADLOCK);
+    finds(PrimitiveFault::Notice, DEADLOCK);
 }
 
 /// A close races a send: the message is received, or refused.
@@ -66,7 +66,7 @@ fn a_send_as_it_closes_is_received_or_refused() {
         assert_eq!(receiver.join().unwrap().len(), sender.join().unwrap());
     }
     check("mailbox: a close against a send", bounds([4, 8], [200, 20_000]), body);
-    finds(Fault::Notice, DEADLOCK);
+    finds(PrimitiveFault::Notice, DEADLOCK);
 }
 
 /// Two senders and a capacity of one: at most one message waits.
@@ -88,7 +88,7 @@ fn a_full_mailbox_refuses() {
         assert_eq!(receiver.join().unwrap().len(), taken);
     }
     check("mailbox: room for one", bounds([3, 6], [200, 20_000]), body);
-    finds(Fault::Notice, DEADLOCK);
+    finds(PrimitiveFault::Notice, DEADLOCK);
 }
 
 /// The whole store with one owner and two threads that use it: the operations of an id take effect in the order in
@@ -110,7 +110,7 @@ fn the_store_answers_all_and_ends() {
         }
     }
     check("actor: an owner and two callers", bounds([1, 2], [200, 20_000]), body);
-    finds(Fault::Notice, DEADLOCK);
+    finds(PrimitiveFault::Notice, DEADLOCK);
 }
 
 /// A capacity of one: an operation that finds no space is refused and has no effect.
@@ -128,5 +128,5 @@ fn a_refused_operation_has_not_happened() {
         }
     }
     check("actor: room for one", bounds([2, 3], [200, 20_000]), body);
-    finds(Fault::Notice, DEADLOCK);
+    finds(PrimitiveFault::Notice, DEADLOCK);
 }

@@ -98,7 +98,7 @@ impl Bucket {
 
 /// The position of an entity in the table.
 #[derive(Clone, Copy)]
-struct Position {
+struct TablePosition {
     bucket: usize,
     slot: usize,
 }
@@ -138,13 +138,13 @@ impl Table {
 
     /// Returns the position of `id`.
     #[inline]
-    fn position(&self, hash: u64, id: i64) -> Option<Position> {
+    fn position(&self, hash: u64, id: i64) -> Option<TablePosition> {
         for step in 0..self.buckets.len() {
             let number = self.number(hash, step);
             let bucket = &self.buckets[number];
             prefetch(&raw const bucket.slots[SLOTS - 1]); // the second line, while the first is on its way
             if let Some(slot) = bucket.find(tag(hash), id) {
-                return Some(Position { bucket: number, slot });
+                return Some(TablePosition { bucket: number, slot });
             }
             if bucket.sent_on() == 0 {
                 return None;
@@ -162,7 +162,7 @@ impl Table {
 
     /// Stores `entity` and returns the replaced entity. `hash_of` hashes the entities that a growth moves.
     pub(super) fn insert(&mut self, hash: u64, entity: Entity, hash_of: impl Fn(i64) -> u64) -> Option<Entity> {
-        if let Some(Position { bucket, slot }) = self.position(hash, entity.id) {
+        if let Some(TablePosition { bucket, slot }) = self.position(hash, entity.id) {
             return Some(mem::replace(&mut self.buckets[bucket].slots[slot], entity));
         }
         if self.len == Self::capacity(self.buckets.len()) {
@@ -190,7 +190,7 @@ impl Table {
 
     /// Removes the entity of `id` and returns it. Frees memory as [`shrunk`] decides.
     pub(super) fn remove(&mut self, hash: u64, id: i64, hash_of: impl Fn(i64) -> u64) -> Option<Entity> {
-        let Position { bucket: last, slot } = self.position(hash, id)?;
+        let TablePosition { bucket: last, slot } = self.position(hash, id)?;
         for step in 0..self.buckets.len() {
             let number = self.number(hash, step);
             if number == last {

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_core::sync::model::{Fault, clock};
+use polyserve_core::sync::model::{PrimitiveFault, clock};
 use polyserve_core::sync::{now, thread};
 use polyserve_core::{RejectedReason, promise};
 
-use super::{Pool, Ran, WORKERS, bounds, for_pools, scenario};
+use super::{ModelPool, Ran, WORKERS, bounds, for_pools, scenario};
 use crate::{OnFull, PoolConfig, Queue};
 
 /// A close, and a submitter before, during or after it.
-fn a_submitter<P: Pool>() {
+fn a_submitter<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(WORKERS)));
     let ran = Ran::default();
     assert!(pool.execute(ran.job(|| {})).is_ok());
@@ -34,12 +34,12 @@ for_pools!(
     a_submitter,
     "a close against a submitter",
     bounds([2, 3], [300, 30_000]),
-    Some(Fault::Notice),
-    Some(Fault::Notice)
+    Some(PrimitiveFault::Notice),
+    Some(PrimitiveFault::Notice)
 );
 
 /// A close against two submitters, with space for one job. A job that is handed back is complete.
-fn a_full_queue<P: Pool>() {
+fn a_full_queue<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| c.queue = Queue::Bounded(1))));
     let ran = Ran::default();
     let submit = || {
@@ -55,7 +55,7 @@ for_pools!(a_full_queue, "a close against two, with room for one", bounds([1, 2]
 
 /// The deadline passes while the worker runs a job. Queued and later jobs are dropped or handed back, and the thread is
 /// left behind.
-fn a_deadline<P: Pool>() {
+fn a_deadline<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(1)));
     let ran = Ran::default();
     let ((begun, has_begun), (release, released)) = (promise(()), promise(()));
@@ -83,12 +83,12 @@ for_pools!(
     a_deadline,
     "a close with a deadline",
     bounds([1, 2], [1_500, 20_000]),
-    Some(Fault::Timeout),
-    Some(Fault::Timeout)
+    Some(PrimitiveFault::Timeout),
+    Some(PrimitiveFault::Timeout)
 );
 
 /// A submitter waits for space while the pool is closed.
-fn no_space_after_close<P: Pool>() {
+fn no_space_after_close<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| {
         c.queue = Queue::Bounded(1);
         c.on_full = OnFull::Wait(Duration::from_secs(1));
@@ -111,7 +111,7 @@ for_pools!(
 );
 
 /// A job closes its own pool, and may hold the last handle.
-fn its_own_job<P: Pool>() {
+fn its_own_job<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(WORKERS)));
     let ran = Ran::default();
     let (done, left_behind) = promise(0);
@@ -127,4 +127,10 @@ fn its_own_job<P: Pool>() {
     drop(pool);
     assert!(ran.get() <= 1 + taken);
 }
-for_pools!(its_own_job, "a close by a job of its own", bounds([2, 3], [200, 20_000]), Some(Fault::Notice), None);
+for_pools!(
+    its_own_job,
+    "a close by a job of its own",
+    bounds([2, 3], [200, 20_000]),
+    Some(PrimitiveFault::Notice),
+    None
+);

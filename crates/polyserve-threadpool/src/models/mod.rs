@@ -18,13 +18,13 @@ mod working;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use polyserve_core::sync::model::{Bounds, DEADLOCK, Fault, check, finds};
+use polyserve_core::sync::model::{Bounds, DEADLOCK, PrimitiveFault, check, finds};
 use polyserve_core::{Executor, Job};
 
 use crate::{CrossbeamPool, MpscPool, PoolConfig, StealingPool};
 
 /// A pool that a scenario can create.
-trait Pool: Executor + Sized {
+trait ModelPool: Executor + Sized {
     const NAME: &str;
 
     fn make(config: PoolConfig) -> Self;
@@ -32,7 +32,7 @@ trait Pool: Executor + Sized {
 
 macro_rules! pools {
     ($($pool:ident)*) => {$(
-        impl Pool for $pool {
+        impl ModelPool for $pool {
             const NAME: &str = stringify!($pool);
 
             fn make(config: PoolConfig) -> Self {
@@ -78,7 +78,7 @@ fn bounds(loom: [usize; 2], shuttle: [usize; 2]) -> Bounds {
 const WORKERS: usize = if cfg!(polyserve_loom) { 1 } else { 2 };
 
 /// Runs `body` for a pool, and then checks that it finds `fault`.
-fn scenario<P: Pool>(name: &str, bounds: Bounds, fault: Option<Fault>, body: fn()) {
+fn scenario<P: ModelPool>(name: &str, bounds: Bounds, fault: Option<PrimitiveFault>, body: fn()) {
     check(&format!("{}: {name}", P::NAME), bounds, body);
     if let Some(fault) = fault {
         finds(fault, DEADLOCK);

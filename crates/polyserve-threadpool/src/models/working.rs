@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_core::sync::model::Fault;
+use polyserve_core::sync::model::PrimitiveFault;
 use polyserve_core::sync::thread;
 use polyserve_core::{Completer, promise};
 
-use super::{Pool, Ran, WORKERS, bounds, for_pools, scenario};
+use super::{ModelPool, Ran, WORKERS, bounds, for_pools, scenario};
 use crate::{OnFull, PoolConfig, Queue};
 
 /// The work of a job that the test waits for.
@@ -18,7 +18,7 @@ fn done_by(done: Completer<bool>) -> impl FnOnce() + Send + 'static {
 }
 
 /// One job after another, each waited for. Between them the workers fall asleep.
-fn one_by_one<P: Pool>() {
+fn one_by_one<P: ModelPool>() {
     let pool = P::make(PoolConfig::new(WORKERS));
     let ran = Ran::default();
     for round in 1..=2 {
@@ -29,10 +29,16 @@ fn one_by_one<P: Pool>() {
         assert_eq!(ran.get(), round);
     }
 }
-for_pools!(one_by_one, "jobs one by one", bounds([2, 3], [200, 20_000]), Some(Fault::Notice), Some(Fault::Token));
+for_pools!(
+    one_by_one,
+    "jobs one by one",
+    bounds([2, 3], [200, 20_000]),
+    Some(PrimitiveFault::Notice),
+    Some(PrimitiveFault::Token)
+);
 
 /// Two submitters at the same time.
-fn two_submitters<P: Pool>() {
+fn two_submitters<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(WORKERS)));
     let ran = Ran::default();
     let ((first, one), (second, two)) = (promise(false), promise(false));
@@ -45,11 +51,17 @@ fn two_submitters<P: Pool>() {
     submitter.join().unwrap();
     assert_eq!(ran.get(), 2);
 }
-for_pools!(two_submitters, "two submitters", bounds([1, 2], [200, 20_000]), Some(Fault::Notice), Some(Fault::Token));
+for_pools!(
+    two_submitters,
+    "two submitters",
+    bounds([1, 2], [200, 20_000]),
+    Some(PrimitiveFault::Notice),
+    Some(PrimitiveFault::Token)
+);
 
 /// A job waits for a job that it submitted. The other worker must take that job, if need be from the first worker's queue.
 #[cfg(polyserve_shuttle)]
-fn a_job_of_a_job<P: Pool>() {
+fn a_job_of_a_job<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(2)));
     let (done, answer) = promise(false);
     let inner = Arc::clone(&pool);
@@ -63,11 +75,17 @@ fn a_job_of_a_job<P: Pool>() {
     assert!(answer.wait(), "a job was dropped");
 }
 #[cfg(polyserve_shuttle)]
-for_pools!(a_job_of_a_job, "a job that waits for its own", bounds([0, 0], [200, 20_000]), Some(Fault::Notice), None);
+for_pools!(
+    a_job_of_a_job,
+    "a job that waits for its own",
+    bounds([0, 0], [200, 20_000]),
+    Some(PrimitiveFault::Notice),
+    None
+);
 
 /// Two jobs wait for each other. The worker that takes the first must wake another worker for the second.
 #[cfg(polyserve_shuttle)]
-fn two_that_meet<P: Pool>() {
+fn two_that_meet<P: ModelPool>() {
     let pool = P::make(PoolConfig::new(2));
     // In most schedules both workers sleep by then.
     (0..40).for_each(|_| thread::yield_now());
@@ -90,12 +108,12 @@ for_pools!(
     two_that_meet,
     "two jobs that wait for each other",
     bounds([0, 0], [200, 20_000]),
-    Some(Fault::Notice),
+    Some(PrimitiveFault::Notice),
     None
 );
 
 /// A queue for one job, and submitters that wait for space.
-fn space_for_one<P: Pool>() {
+fn space_for_one<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| {
         c.queue = Queue::Bounded(1);
         c.on_full = OnFull::Wait(Duration::from_secs(1));
@@ -115,6 +133,6 @@ for_pools!(
     space_for_one,
     "submitters that wait for space",
     bounds([1, 2], [200, 20_000]),
-    Some(Fault::Notice),
-    Some(Fault::Notice)
+    Some(PrimitiveFault::Notice),
+    Some(PrimitiveFault::Notice)
 );

@@ -95,7 +95,7 @@ use self::connection::{HyperConnection, RequestHandler};
 use self::connection_state::{ConnectionState, HyperShared};
 use self::service_adapter::ServiceAdapter;
 use super::connection_task::ConnectionTask;
-use super::toolkit::{Admission, AsyncListener, ConnectionRegistry, TokioSocket, given_or_owned, listen_on};
+use super::toolkit::{AdmitResult, AsyncListener, ConnectionRegistry, TokioSocket, given_or_owned, listen_on};
 
 /// A server on hyper. Each connection is a task of a tokio runtime.
 #[derive(Clone, Debug)]
@@ -268,7 +268,7 @@ async fn accept_loop<A: RequestHandler>(
 ) {
     while let Some(stream) = listener.accept().await {
         match shared.registry.admit(stream, 0) {
-            Admission::Serve(entry) => {
+            AdmitResult::Serve(entry) => {
                 let connection = ConnectionState::new(Arc::clone(&shared), entry);
                 let service = handler(&connection);
                 drop(runtime.spawn(HyperConnection::new(connection, service)));

@@ -56,7 +56,7 @@ type Shard<S> = Mutex<Slab<Arc<ConnectionEntry<S>>>>;
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
 /// The result of [`ConnectionRegistry::admit`].
-pub(crate) enum Admission<S> {
+pub(crate) enum AdmitResult<S> {
     /// The connection is to be served.
     Serve(Arc<ConnectionEntry<S>>),
     /// `max_connections` are open. The connection is to be rejected, and then lingers.
@@ -98,14 +98,14 @@ impl<S: AsyncSocket> ConnectionRegistry<S> {
     }
 
     /// Adds a connection. Its socket must be in non-blocking mode.
-    pub(crate) fn admit(&self, socket: TcpStream, shard: usize) -> Admission<S> {
+    pub(crate) fn admit(&self, socket: TcpStream, shard: usize) -> AdmitResult<S> {
         if increment_below(&self.open, self.server.config.max_connections) {
-            return Admission::Serve(self.insert(socket, shard));
+            return AdmitResult::Serve(self.insert(socket, shard));
         }
         if self.reserve_linger() {
-            return Admission::Reject(self.insert(socket, shard));
+            return AdmitResult::Reject(self.insert(socket, shard));
         }
-        Admission::Close(socket)
+        AdmitResult::Close(socket)
     }
 
     fn insert(&self, socket: TcpStream, shard: usize) -> Arc<ConnectionEntry<S>> {

@@ -24,7 +24,7 @@ pub(crate) use async_socket::SmolSocket;
 pub(crate) use async_socket::TokioSocket;
 pub(crate) use async_socket::{AsyncSocket, Direction, Transfer};
 pub(crate) use connection_entry::ConnectionEntry;
-pub(crate) use connection_registry::{Admission, ConnectionRegistry};
+pub(crate) use connection_registry::{AdmitResult, ConnectionRegistry};
 pub(crate) use thread_group::ThreadGroup;
 #[cfg(feature = "tokio")]
 pub(crate) use tokio_runtime::{OwnedRuntime, given_or_owned, listen_on};

@@ -13,7 +13,7 @@ use polyserve_core::{Drain, Running, ServerConfig, Service, Shutdown, net};
 
 use super::Flaw;
 use super::connection::{reject, serve_connection};
-use super::run_context::{ConnectionState, RunContext, TICK, TrackedConnection};
+use super::run_context::{RunContext, TICK, TrackedConnection, TrackedState};
 
 /// The pause of the accept loop after a connection. It doubles while no connection comes.
 const REST: Duration = Duration::from_millis(1);
@@ -128,7 +128,7 @@ impl Acceptor {
         let server = Arc::clone(&self.server);
         let open = Arc::new(TrackedConnection {
             stream,
-            state: Mutex::new(ConnectionState::New),
+            state: Mutex::new(TrackedState::New),
             must_close: AtomicBool::new(false),
         });
         let name = self.next;
@@ -145,7 +145,7 @@ impl Acceptor {
             });
         }
         if !room {
-            *lock(&open.state) = ConnectionState::Leaving;
+            *lock(&open.state) = TrackedState::Leaving;
         }
         lock(&self.server.connections).insert(name, Arc::clone(&open));
         let removed = RemoveOnDrop { server: Arc::clone(&server), name };
@@ -169,8 +169,8 @@ impl Acceptor {
         let mut connections = lock(&self.server.connections);
         loop {
             let counts = |open: &&Arc<TrackedConnection>| match *lock(&open.state) {
-                ConnectionState::Leaving => self.server.has(Flaw::CountsRejectedConnections),
-                ConnectionState::New => !self.server.has(Flaw::CountsNoSilentConnections),
+                TrackedState::Leaving => self.server.has(Flaw::CountsRejectedConnections),
+                TrackedState::New => !self.server.has(Flaw::CountsNoSilentConnections),
                 _ => true,
             };
             if connections.values().filter(counts).count() < self.server.config.max_connections {
@@ -179,8 +179,8 @@ impl Acceptor {
             // A server of one connection also closes a busy one, after its answer.
             let any = self.server.flaw.is_some_and(Flaw::serves_one) && !self.server.shutdown.is_begun();
             let closable = connections.values().find(|open| match *lock(&open.state) {
-                ConnectionState::Idle => true,
-                ConnectionState::Leaving => false,
+                TrackedState::Idle => true,
+                TrackedState::Leaving => false,
                 _ => any,
             });
             match closable {
@@ -225,7 +225,7 @@ impl Acceptor {
         }
         server.over.store(true, Ordering::SeqCst);
         let has_begun =
-            |open: &TrackedConnection| matches!(*lock(&open.state), ConnectionState::Busy | ConnectionState::InService);
+            |open: &TrackedConnection| matches!(*lock(&open.state), TrackedState::Busy | TrackedState::InService);
         let cut: Vec<u64> = connections.iter().filter(|(_, open)| has_begun(open)).map(|(name, _)| *name).collect();
         for open in connections.values() {
             let _ = open.stream.shutdown(Side::Both);
@@ -233,7 +233,7 @@ impl Acceptor {
         // A thread outside the service ends at once.
         let last = Instant::now() + Duration::from_millis(300);
         let stuck = |connections: &HashMap<u64, Arc<TrackedConnection>>| {
-            let in_service = |open: &&Arc<TrackedConnection>| *lock(&open.state) == ConnectionState::InService;
+            let in_service = |open: &&Arc<TrackedConnection>| *lock(&open.state) == TrackedState::InService;
             connections.values().filter(in_service).count()
         };
         while connections.len() > stuck(&connections)

@@ -8,14 +8,14 @@ use super::head::{Framing, RequestError, is_token, refuse};
 
 /// A body that is being read.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct PartialBody {
     pub(super) body: Vec<u8>,
-    stage: Stage,
+    stage: BodyStage,
     trailers: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum BodyStage {
     Length(usize),
     Size,
     Data(usize),
@@ -27,11 +27,11 @@ enum Stage {
 /// The maximum length of a line between chunks, and of all trailers together.
 const MAX_LINE: usize = 4096;
 
-impl Reading {
+impl PartialBody {
     pub(super) fn new(framing: Framing) -> Self {
         let stage = match framing {
-            Framing::Length(length) => Stage::Length(length),
-            Framing::Chunked => Stage::Size,
+            Framing::Length(length) => BodyStage::Length(length),
+            Framing::Chunked => BodyStage::Size,
         };
         Self { body: Vec::new(), stage, trailers: 0 }
     }
@@ -45,8 +45,8 @@ impl Reading {
     ) -> Result<bool, RequestError> {
         loop {
             match self.stage {
-                Stage::Done => return Ok(true),
-                Stage::Length(left) | Stage::Data(left) => {
+                BodyStage::Done => return Ok(true),
+                BodyStage::Length(left) | BodyStage::Data(left) => {
                     let count = left.min(input.len());
                     self.body.extend(input.drain(..count));
                     if flaw == Some(Flaw::TakesOnlyOneLine) && self.body.contains(&b'\n') {
@@ -54,25 +54,26 @@ impl Reading {
                     }
                     let left = if flaw == Some(Flaw::NeedsHeadAndBodyInOneRead) { 0 } else { left - count };
                     self.stage = match (self.stage, left) {
-                        (Stage::Length(_), 0) => Stage::Done,
-                        (Stage::Length(_), left) => Stage::Length(left),
-                        (_, 0) => Stage::DataEnd,
-                        (_, left) => Stage::Data(left),
+                        (BodyStage::Length(_), 0) => BodyStage::Done,
+                        (BodyStage::Length(_), left) => BodyStage::Length(left),
+                        (_, 0) => BodyStage::DataEnd,
+                        (_, left) => BodyStage::Data(left),
                     };
                     if left > 0 {
                         return Ok(false);
                     }
                 }
-                Stage::DataEnd => match input.as_slice() {
+                BodyStage::DataEnd => match input.as_slice() {
                     [b'\r', b'\n', ..] => {
                         input.drain(..2);
-                        self.stage = Stage::Size;
+                        self.stage = BodyStage::Size;
                     }
                     [] | [b'\r'] => return Ok(false),
                     _ => return refuse(Status::BAD_REQUEST, "A chunk is longer than its size."),
                 },
-                Stage::Size | Stage::Trailers => {
-                    match line(input, self.stage == Stage::Trailers && flaw == Some(Flaw::TakesBareLfAfterChunks))? {
+                BodyStage::Size | BodyStage::Trailers => {
+                    match line(input, self.stage == BodyStage::Trailers && flaw == Some(Flaw::TakesBareLfAfterChunks))?
+                    {
                         None => return Ok(false),
                         Some(line) => self.between(&line, config, flaw)?,
                     }
@@ -82,9 +83,9 @@ impl Reading {
     }
 
     fn between(&mut self, line: &[u8], config: &ServerConfig, flaw: Option<Flaw>) -> Result<(), RequestError> {
-        if self.stage == Stage::Trailers {
+        if self.stage == BodyStage::Trailers {
             self.trailers += line.len();
-            self.stage = if line.is_empty() { Stage::Done } else { Stage::Trailers };
+            self.stage = if line.is_empty() { BodyStage::Done } else { BodyStage::Trailers };
             let named = line.is_empty()
                 || line.split(|b| *b == b':').next().is_some_and(|name| {
                     name.len() < line.len() && !name.is_empty() && name.iter().all(u8::is_ascii_graphic)
@@ -106,7 +107,7 @@ impl Reading {
         if size.saturating_add(self.body.len()) > config.max_body && flaw != Some(Flaw::TakesAnyChunkedLength) {
             return refuse(Status::CONTENT_TOO_LARGE, "The body is too large.");
         }
-        self.stage = if size == 0 { Stage::Trailers } else { Stage::Data(size) };
+        self.stage = if size == 0 { BodyStage::Trailers } else { BodyStage::Data(size) };
         Ok(())
     }
 }

@@ -14,10 +14,10 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Head, Method, Reply, Request};
 
 use super::Flaw;
-use super::body::Reading;
+use super::body::PartialBody;
 use super::head::{ParsedHead, RequestError, parse};
-use super::run_context::{ConnectionState, RunContext, TICK, TrackedConnection, is_tick};
-use super::sending::Output;
+use super::run_context::{RunContext, TICK, TrackedConnection, TrackedState, is_tick};
+use super::sending::AnswerBuffer;
 
 /// Serves a connection to its end.
 pub(super) fn serve_connection(server: &RunContext, open: &TrackedConnection) {
@@ -49,7 +49,7 @@ struct Connection<'a> {
     server: &'a RunContext,
     open: &'a TrackedConnection,
     input: Vec<u8>,
-    output: Output<'a>,
+    output: AnswerBuffer<'a>,
     /// Whether the request is a HEAD. False until the method is known.
     to_head: bool,
     served: u64,
@@ -67,7 +67,7 @@ impl<'a> Connection<'a> {
             server,
             open,
             input: Vec::new(),
-            output: Output::new(server, &open.stream),
+            output: AnswerBuffer::new(server, &open.stream),
             to_head: false,
             served: 0,
             first_body: None,
@@ -101,7 +101,7 @@ impl Connection<'_> {
         self.server.has(flaw)
     }
 
-    fn set(&self, state: ConnectionState) {
+    fn set(&self, state: TrackedState) {
         *lock(&self.open.state) = state;
     }
 
@@ -118,7 +118,7 @@ impl Connection<'_> {
                     return Ended::Gone;
                 }
                 if self.served > 0 {
-                    self.set(ConnectionState::Idle);
+                    self.set(TrackedState::Idle);
                 }
                 match self.fill(Instant::now() + self.server.config.idle_timeout, true) {
                     Got::Bytes => {}
@@ -131,7 +131,7 @@ impl Connection<'_> {
                     Got::End | Got::Late | Got::Evicted | Got::Gone => return Ended::Gone,
                 }
             }
-            self.set(ConnectionState::Busy);
+            self.set(TrackedState::Busy);
             if self.has(Flaw::BlocksOthersDuringARequest) && self.alone.is_none() {
                 self.alone = Some(lock(&self.server.one_at_a_time));
             }
@@ -163,7 +163,7 @@ impl Connection<'_> {
         let early = catch_unwind(AssertUnwindSafe(|| {
             self.in_service(|| head.with_head(|head| self.server.service.head(&head)))
         }));
-        let mut reading = Reading::new(head.framing);
+        let mut reading = PartialBody::new(head.framing);
         let early = early.unwrap_or_else(|panic| Some(self.panicked(panic)));
         let here = reading.take(&mut self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)?;
         let asks = head.expects && !here && !self.has(Flaw::NeverSends100);
@@ -220,7 +220,7 @@ impl Connection<'_> {
         }
     }
 
-    fn rest_of_body(&mut self, reading: &mut Reading, here: bool) -> Result<(), Stop> {
+    fn rest_of_body(&mut self, reading: &mut PartialBody, here: bool) -> Result<(), Stop> {
         let (mut started, mut here) = (Instant::now(), here);
         if self.has(Flaw::TimesAllBodiesTogether) && !here {
             started = *self.first_body.get_or_insert(started);
@@ -303,7 +303,7 @@ impl Connection<'_> {
     /// Closes the writing side, and reads until the client closes or the linger timeout passes: unread bytes would reset
     /// the connection, and the reset might overtake the answer.
     fn linger(&mut self) {
-        self.set(ConnectionState::Leaving);
+        self.set(TrackedState::Leaving);
         self.server.ended.notify_all();
         let deadline = Instant::now() + self.server.config.linger_timeout;
         if self.open.stream.shutdown(Side::Write).is_err() {
@@ -318,9 +318,9 @@ impl Connection<'_> {
     }
 
     fn in_service<T>(&self, f: impl FnOnce() -> T) -> T {
-        self.set(ConnectionState::InService);
+        self.set(TrackedState::InService);
         let result = f();
-        self.set(ConnectionState::Busy);
+        self.set(TrackedState::Busy);
         result
     }
 

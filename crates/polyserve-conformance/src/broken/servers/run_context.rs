@@ -39,13 +39,13 @@ pub(super) struct RunContext {
 /// A connection, as other threads see it.
 pub(super) struct TrackedConnection {
     pub(super) stream: TcpStream,
-    pub(super) state: Mutex<ConnectionState>,
+    pub(super) state: Mutex<TrackedState>,
     pub(super) must_close: AtomicBool,
 }
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ConnectionState {
+pub(super) enum TrackedState {
     /// Accepted. No byte has arrived.
     New,
     /// Waits for the next request.

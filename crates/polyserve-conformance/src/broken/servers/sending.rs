@@ -21,13 +21,13 @@ struct Held {
 const HELD: usize = 64 * 1024;
 
 /// The answers of one connection that wait to be sent together.
-pub(super) struct Output<'a> {
+pub(super) struct AnswerBuffer<'a> {
     server: &'a RunContext,
     stream: &'a TcpStream,
     held: Vec<Held>,
 }
 
-impl<'a> Output<'a> {
+impl<'a> AnswerBuffer<'a> {
     pub(super) fn new(server: &'a RunContext, stream: &'a TcpStream) -> Self {
         Self { server, stream, held: Vec::new() }
     }

@@ -38,7 +38,7 @@ impl Bounds {
 
 /// A fault of a primitive, with which a model shows that it can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum PrimitiveFault {
     /// A notice to a condition variable is lost.
     Notice,
     /// An `unpark` is lost on a thread that is not parked yet.
@@ -50,7 +50,7 @@ pub enum Fault {
 /// The environment variable that sets a fault of all primitives of a process.
 const FAULT: &str = "POLYSERVE_MODEL_FAULT";
 
-impl Fault {
+impl PrimitiveFault {
     fn name(self) -> &'static str {
         match self {
             Self::Notice => "notice",
@@ -92,7 +92,7 @@ pub const DEADLOCK: &str = "deadlock";
 /// # Panics
 ///
 /// Panics if the model does not fail so.
-pub fn finds(fault: Fault, why: &str) {
+pub fn finds(fault: PrimitiveFault, why: &str) {
     if std::env::var_os(FAULT).is_some() {
         return; // this is the other run, and it has passed
     }

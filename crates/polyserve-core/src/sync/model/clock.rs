@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{Fault, checker};
+use super::{PrimitiveFault, checker};
 
 type Ring = Arc<dyn Fn() + Send + Sync>;
 
@@ -56,7 +56,7 @@ pub fn run_out() {
 
 fn ring(due: Vec<(u64, Duration, Ring)>) {
     for (_, _, ring) in due {
-        if !Fault::Timeout.is_on() {
+        if !PrimitiveFault::Timeout.is_on() {
             ring();
         }
     }

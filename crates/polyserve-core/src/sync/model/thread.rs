@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use super::checker::thread::{Builder, JoinHandle, ThreadId, panicking, spawn, yield_now};
-use super::{Fault, checker, clock};
+use super::{PrimitiveFault, checker, clock};
 
 checker::thread_local! {
     static PARKER: Arc<Parker> = Arc::default();
@@ -40,7 +40,7 @@ impl Thread {
     /// Ends the park of the thread, or its next one.
     pub fn unpark(&self) {
         let mut state = self.parker.state.lock().expect("no poison");
-        if state.parked || !Fault::Token.is_on() {
+        if state.parked || !PrimitiveFault::Token.is_on() {
             state.token = true;
         }
         drop(state);

@@ -24,11 +24,11 @@ pub(super) struct Streams {
     pub(super) open: AtomicUsize,
     /// The number of threads that run the service's code.
     pub(super) calls: AtomicUsize,
-    held: Mutex<HeldAnswers>,
+    held: Mutex<UntakenAnswers>,
 }
 
 /// Answers that wait for the client to take them.
-struct HeldAnswers {
+struct UntakenAnswers {
     answers: usize,
     /// The time at which the client last took bytes, or at which the first of these answers was added if that was later.
     since: Instant,
@@ -36,7 +36,7 @@ struct HeldAnswers {
 
 impl Streams {
     pub(super) fn new(connection: Arc<ConnectionState>) -> Arc<Self> {
-        let held = Mutex::new(HeldAnswers { answers: 0, since: Instant::now() });
+        let held = Mutex::new(UntakenAnswers { answers: 0, since: Instant::now() });
         Arc::new(Self { connection, open: AtomicUsize::new(0), calls: AtomicUsize::new(0), held })
     }
 
