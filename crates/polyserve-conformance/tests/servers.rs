@@ -121,6 +121,7 @@ caught! {
     accepts_one_at_a_time: AcceptsOneAtATime,
     resets_evicted_connections: ResetsEvictedConnections,
     evicts_without_connection_close: EvictsWithoutConnectionClose,
+    evicts_silently_at_the_limit: EvictsSilentlyAtTheLimit,
     takes_only_json: TakesOnlyJson,
     takes_only_one_line: TakesOnlyOneLine,
 }

@@ -83,7 +83,8 @@ pub fn drive(
     linger
 }
 
-/// Serves a connection on this thread, from its first byte to its close, and removes it from `connections`.
+/// Serves a connection on this thread, from its first byte to its close, and removes it from `connections`. It does not count
+/// towards the limit while it lingers.
 ///
 /// `accepted`: as in [`drive`]. `grace`: as in [`PolledSocket::new`].
 pub fn serve(
@@ -97,6 +98,7 @@ pub fn serve(
         with_buffers(|buffers| {
             let mut socket = PolledSocket::new(&connection, connections, server, grace);
             if drive(&mut socket, server, buffers, accepted) {
+                connections.set_lingering(&connection);
                 linger(connection.stream(), server, &mut buffers.input);
             }
         });

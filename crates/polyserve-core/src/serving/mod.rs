@@ -10,7 +10,7 @@
 //! | reject a connection with a 503 | [`LingeringSet::reject`]; it looks at no other connection |
 //! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
 //! | serve a connection on a thread that may block | [`blocking::serve`], [`blocking::serve_pooled`]; or [`blocking::drive`] over a transport |
-//! | evict idle connections, if each holds a thread | [`OpenConnections`] |
+//! | evict idle connections, if each holds a thread | [`OpenConnections`]; [`EVICTION_GRACE`], [`CROWDED_AFTER`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
 //! | drain | [`Incoming::accept_waiting`], [`drain_backlog`] or [`Backlog`]; [`OpenConnections::finish`] |
 //!
@@ -26,6 +26,8 @@ mod server_state;
 mod thread_buffers;
 mod waiting;
 
+use std::time::Duration;
+
 pub use accepting::{ACCEPT_BACKOFF, Backlog, LogThrottle, Waiting, drain_backlog};
 pub use bind::{Bound, bind};
 pub use incoming::{Accepted, Incoming};
@@ -34,3 +36,11 @@ pub use open_connections::{OpenConnection, OpenConnections};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
 pub use thread_buffers::{MAX_IDLE_BYTES, ThreadBuffers, with_buffers};
 pub use waiting::wait;
+
+/// For this long after more connections were active than fit, answers say `Connection: close`. The next connection is often
+/// on its way when an answer is written.
+pub const CROWDED_AFTER: Duration = Duration::from_millis(100);
+
+/// A connection that is evicted goes on waiting until it has been idle for this long. A client that sends its next request at
+/// once gets an answer that says `Connection: close`, and not an end without an announcement.
+pub const EVICTION_GRACE: Duration = Duration::from_millis(50);

@@ -2,8 +2,8 @@
 //!
 //! The thread of an evicted connection is woken in one of two ways. A thread of a pool has a pipe, and its connection can
 //! linger: the socket is whole. If each connection has a thread of its own, a pipe for each would cost two descriptors. Then
-//! the eviction closes the reading side of the socket. In both cases, bytes that have arrived can still be read, so no
-//! request that arrived is lost.
+//! the thread itself looks for an eviction at the end of a grace. Only after that does an eviction close the reading side of
+//! the socket. In all cases, bytes that have arrived can still be read, so no request that arrived is lost.
 //!
 //! # Connections of a pool
 //!
@@ -15,12 +15,15 @@
 //! A connection that becomes idle stores that and then loads whether others wait. A thread that makes others wait stores
 //! that and then looks for idle connections. All four are sequentially consistent: one of the two sees the other.
 //!
+//! A thread at the end of its grace stores that it has to be woken and then loads whether it was evicted. An eviction stores
+//! that and then loads whether the thread has to be woken. Again, one of the two sees the other.
+//!
 //! The same holds for `tracks`. A search sets `tracks` and then reads the states. A connection stores its state and then
 //! loads `tracks`.
 //!
 //! # Cost
 //!
-//! A request costs two stores and two loads. Entering and leaving cost an uncontended lock each. An eviction costs O(1)
+//! A request costs three stores and two loads. Entering and leaving cost an uncontended lock each. An eviction costs O(1)
 //! amortised: a search of n connections finds the 64 that have been idle for longest; if there are fewer, the connections
 //! that become idle report themselves, under the lock, until evictions are rare again.
 
@@ -30,19 +33,14 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{SHUTDOWN_SLACK, ServerState};
+use super::{CROWDED_AFTER, MAX_LINGERING, SHUTDOWN_SLACK, ServerState};
 use crate::net;
 use crate::sync::{Condvar, Mutex, lock};
 
 /// Connections that one search finds at most.
 const SEARCH: usize = 64;
-
-/// Answers say `Connection: close` for this many nanoseconds after several connections of a pool waited for a thread and none
-/// was idle, or one was rejected. Under load, the next connection that waits is often still on its way when an answer is
-/// written.
-const CROWDED_AFTER: u64 = 100_000_000;
 
 /// Pipes that a pool has from its start, at most.
 const MAX_FIRST_PIPES: usize = 256;
@@ -59,12 +57,18 @@ pub struct OpenConnection {
     /// [`BUSY`], [`LEAVING`], or the time since which it is idle: nanoseconds since the set's start, plus one.
     state: AtomicU64,
     evicted: AtomicBool,
+    /// The thread of the connection does not look for an eviction itself any more.
+    must_be_woken: AtomicBool,
+    /// An eviction closed the reading side.
+    read_closed: AtomicBool,
     /// Readable once the connection was evicted.
     wake: Option<WakePipe>,
     /// The position in the set. Changed under the set's lock.
     index: AtomicUsize,
     /// Whether the connection counts as leaving. Changed under the set's lock.
     counted: AtomicBool,
+    /// Whether the connection counts as lingering. Changed under the set's lock.
+    lingers: AtomicBool,
 }
 
 impl OpenConnection {
@@ -80,25 +84,38 @@ impl OpenConnection {
 
     /// Whether an eviction closed the reading side, so that an end of the input may not be the client's.
     pub fn is_read_closed(&self) -> bool {
-        self.wake.is_none() && self.is_evicted()
+        self.read_closed.load(Ordering::SeqCst)
     }
 
-    /// A descriptor that is readable once the connection was evicted. `None` if an eviction closes the reading side, which
-    /// makes the socket readable.
+    /// A descriptor that is readable once the connection was evicted. `None` if the connection has none: see
+    /// [`must_be_woken`](Self::must_be_woken).
     pub fn eviction(&self) -> Option<BorrowedFd<'_>> {
         self.wake.as_ref().map(|wake| wake.reader.as_fd())
+    }
+
+    /// Notes that the thread of an idle connection waits until it is woken. From now on, an eviction of a connection without
+    /// a descriptor closes the reading side, which makes the socket readable. To be called before a check of
+    /// [`is_evicted`](Self::is_evicted).
+    pub fn must_be_woken(&self) {
+        self.must_be_woken.store(true, Ordering::SeqCst);
     }
 
     /// Evicts the connection if it has been idle since `since`. Returns false if it is not idle any more.
     fn evict(&self, since: u64) -> bool {
         let evicted = self.state.compare_exchange(since, LEAVING, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if evicted && !self.evicted.swap(true, Ordering::SeqCst) {
-            let _ = match &self.wake {
-                Some(wake) => (&wake.writer).write(&[1]).map(drop),
-                None => net::shut(&self.stream, Shutdown::Read), // an error: the client is gone
-            };
+            match &self.wake {
+                Some(wake) => drop((&wake.writer).write(&[1])),
+                None if self.must_be_woken.load(Ordering::SeqCst) => self.close_reading(),
+                None => {} // its thread looks for the eviction at the end of the grace
+            }
         }
         evicted
+    }
+
+    fn close_reading(&self) {
+        self.read_closed.store(true, Ordering::SeqCst);
+        let _ = net::shut(&self.stream, Shutdown::Read); // an error: the client is gone
     }
 }
 
@@ -145,8 +162,11 @@ struct ConnectionSets {
     waiting: usize,
     /// Connections of a pool that have no thread and have not sent a byte.
     silent: usize,
-    /// Open connections that were evicted and have not come back with a request.
+    /// Open connections that do not count towards the limit: those that were evicted and have not come back with a request,
+    /// and those that linger.
     leaving: usize,
+    /// The number of connections that linger on their threads.
+    lingering: usize,
     /// Connections to evict, in this order. An entry is skipped if its connection is no longer idle since the same time.
     idle: VecDeque<(u64, Weak<OpenConnection>)>,
     /// The pipes that no connection has.
@@ -179,7 +199,7 @@ impl OpenConnections {
     }
 
     /// Adds a connection that gets a thread now. If all threads are taken, the connection that has been idle for longest
-    /// is evicted for it.
+    /// is evicted for it. If that connection turns out to be active, or none is idle, answers announce the close for a while.
     ///
     /// # Errors
     ///
@@ -187,6 +207,7 @@ impl OpenConnections {
     pub fn enter(&self, stream: TcpStream) -> Result<Arc<OpenConnection>, TcpStream> {
         let mut state = lock(&self.state);
         if state.open.len() + state.waiting >= self.threads + state.leaving && !self.evict_one(&mut state) {
+            self.set_crowded();
             return Err(stream);
         }
         Ok(insert(&mut state, stream, None))
@@ -260,6 +281,17 @@ impl OpenConnections {
         lock(&self.state).waiting
     }
 
+    /// Notes that a connection with a thread of its own has sent its last answer, and lingers. It does not count towards the
+    /// limit any more. If as many connections linger as the limit allows to be open, or [`MAX_LINGERING`], it counts on.
+    pub fn set_lingering(&self, connection: &OpenConnection) {
+        let mut state = lock(&self.state);
+        if state.lingering < self.threads.min(MAX_LINGERING) && !connection.lingers.swap(true, Ordering::Relaxed) {
+            state.lingering += 1;
+            state.leaving += usize::from(!connection.counted.swap(true, Ordering::Relaxed));
+            self.settle(&mut state);
+        }
+    }
+
     /// Removes a connection. Returns its stream, unless the caller has another handle of the connection.
     pub fn leave(&self, connection: Arc<OpenConnection>) -> Option<TcpStream> {
         self.remove(&mut lock(&self.state), connection)
@@ -273,6 +305,7 @@ impl OpenConnections {
                 moved.index.store(index, Ordering::Relaxed);
             }
             state.leaving -= usize::from(connection.counted.load(Ordering::Relaxed));
+            state.lingering -= usize::from(connection.lingers.load(Ordering::Relaxed));
             self.settle(state);
             self.notify_if_empty(state);
         }
@@ -285,9 +318,11 @@ impl OpenConnections {
         Some(connection.stream)
     }
 
-    /// Notes that a connection waits for its next request. It may be evicted at once.
+    /// Notes that a connection waits for its next request. It may be evicted at once. Its thread must look for an eviction
+    /// until it calls [`must_be_woken`](OpenConnection::must_be_woken).
     pub fn set_idle(&self, connection: &Arc<OpenConnection>) {
         let since = self.now();
+        connection.must_be_woken.store(false, Ordering::SeqCst);
         // A connection that is idle already keeps its time. A connection that was evicted stays evicted.
         if connection.state.compare_exchange(BUSY, since, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
@@ -311,11 +346,15 @@ impl OpenConnections {
         if connection.counted.swap(false, Ordering::Relaxed) {
             state.leaving -= 1;
         }
+        if connection.wake.is_none() {
+            self.set_crowded(); // the connection that has been idle for longest is active
+        }
         self.settle(&mut state);
     }
 
     /// Whether `connection` is to say `Connection: close` in its next answer: it was evicted, others wait for a thread, or in
-    /// the last 100 ms several connections of a pool waited and none was idle, or one was rejected.
+    /// the last 100 ms several connections of a pool waited and none was idle, one was rejected, or an eviction hit an active
+    /// connection that has a thread of its own.
     ///
     /// # Cost
     ///
@@ -343,12 +382,13 @@ impl OpenConnections {
     }
 
     fn set_crowded(&self) {
-        self.crowded_until.store(self.now().saturating_add(CROWDED_AFTER), Ordering::Relaxed);
+        let until = self.start.elapsed().saturating_add(CROWDED_AFTER);
+        self.crowded_until.store(as_nanos(until), Ordering::Relaxed);
     }
 
     /// Nanoseconds since the start, plus one.
     fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(LEAVING - 2).saturating_add(1)
+        as_nanos(self.start.elapsed()) + 1
     }
 
     /// Evicts all idle connections, for a drain. A connection that becomes idle later must look at the shutdown itself,
@@ -356,8 +396,9 @@ impl OpenConnections {
     pub fn evict_idle(&self) {
         for connection in &lock(&self.state).open {
             let since = connection.state.load(Ordering::SeqCst);
-            if since != BUSY && since != LEAVING {
-                connection.evict(since);
+            let is_evicted = since != BUSY && since != LEAVING && connection.evict(since);
+            if is_evicted && connection.wake.is_none() {
+                connection.close_reading(); // so that its thread does not wait for the end of the grace
             }
         }
     }
@@ -480,14 +521,22 @@ impl OpenConnections {
     }
 }
 
+/// The nanoseconds of `duration`, at most a number that is neither [`LEAVING`] nor before it.
+fn as_nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(LEAVING - 2)
+}
+
 fn insert(state: &mut ConnectionSets, stream: TcpStream, wake: Option<WakePipe>) -> Arc<OpenConnection> {
     let connection = Arc::new(OpenConnection {
         stream,
         state: AtomicU64::new(BUSY),
         evicted: AtomicBool::new(false),
+        must_be_woken: AtomicBool::new(false),
+        read_closed: AtomicBool::new(false),
         wake,
         index: AtomicUsize::new(state.open.len()),
         counted: AtomicBool::new(false),
+        lingers: AtomicBool::new(false),
     });
     state.open.push(Arc::clone(&connection));
     connection

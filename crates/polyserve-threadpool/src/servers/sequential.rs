@@ -45,8 +45,8 @@ use polyserve_core::answer::{AnswerFuture, park_until, promise};
 use polyserve_core::http1::Phase;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
 use polyserve_core::serving::{
-    ACCEPT_BACKOFF, Backlog, Bound, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState, ThreadBuffers, Waiting,
-    bind, drain_backlog, wait,
+    ACCEPT_BACKOFF, Backlog, Bound, CROWDED_AFTER, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState,
+    ThreadBuffers, Waiting, bind, drain_backlog, wait,
 };
 use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
@@ -198,10 +198,6 @@ struct SequentialWorker {
 
 /// Connections served in a row before the silent and the lingering ones are checked.
 const BATCH: u32 = 16;
-
-/// For this long after others have waited, answers say `Connection: close`. The next connection is often on its way when an
-/// answer is written.
-const CROWDED_AFTER: Duration = Duration::from_millis(100);
 
 impl SequentialWorker {
     fn run(&self) {

@@ -17,6 +17,10 @@
 //! is idle, the new one is answered 503. The thread of an evicted connection ends after at most one more request, so there
 //! are briefly more threads than `max_connections`.
 //!
+//! An evicted connection closes once it has been idle for 50 ms. A request that comes before is answered with
+//! `Connection: close`. If that happens, or a connection is answered 503, all answers say so in the next 100 ms, so that active
+//! clients take turns. A connection that lingers after its last answer does not count towards the limit.
+//!
 //! Cost: starting and ending a thread for each connection; a poll, a read and a write for each request on a kept
 //! connection; a stack of 128 KiB of address space and at most 16 KiB of buffers for each idle connection.
 //!

@@ -196,10 +196,11 @@ impl Connection<'_> {
         let more = !self.input.is_empty() && !self.has(Flaw::DrainsOneAnswer);
         let draining = self.server.shutdown.is_begun() && !more;
         let evicted = self.open.must_close.load(Ordering::SeqCst) && self.input.is_empty();
+        let evicts_silently = self.has(Flaw::EvictsWithoutConnectionClose) || self.has(Flaw::EvictsSilentlyAtTheLimit);
         let keeps = (head.keeps || self.has(Flaw::IgnoresConnectionClose)) && !last && !draining && !evicted;
         let connection = match keeps {
             false if draining && self.has(Flaw::DrainsWithoutConnectionClose) => None,
-            false if evicted && self.has(Flaw::EvictsWithoutConnectionClose) => None,
+            false if evicted && evicts_silently => None,
             false => Some("close"),
             true if head.is_1_0() && !self.has(Flaw::OmitsKeepAliveOnHttp10) => Some("keep-alive"),
             true => None,

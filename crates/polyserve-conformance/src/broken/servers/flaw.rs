@@ -178,6 +178,8 @@ flaws! {
     ResetsEvictedConnections, caught by an_evicted_connection_is_not_reset;
     /// Serves one connection. Does not say `Connection: close` if it closes that connection for another one.
     EvictsWithoutConnectionClose, caught by closes_under_load_are_announced;
+    /// At the limit on connections, does not say `Connection: close` if it closes a connection for another one.
+    EvictsSilentlyAtTheLimit, caught by closes_under_load_are_announced;
     /// Refuses a body with a `Content-Type` other than `application/json`.
     TakesOnlyJson, caught by put_takes_any_content_type;
     /// Refuses a body with a line break.

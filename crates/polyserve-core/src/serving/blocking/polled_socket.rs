@@ -11,14 +11,10 @@ use rustix::event::PollFlags;
 use super::{Read, Transport};
 use crate::http1::Phase;
 use crate::net;
-use crate::serving::{OpenConnection, OpenConnections, ServerState, wait};
+use crate::serving::{EVICTION_GRACE, OpenConnection, OpenConnections, ServerState, wait};
 
 /// The pause between two reads of a socket if its reading side was closed while a request was arriving.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-
-/// A connection of a pool that is evicted goes on waiting until it has been idle for this long. A client that sends its next
-/// request at once gets an answer that says `Connection: close`, and not an end without an announcement.
-const EVICTION_GRACE: Duration = Duration::from_millis(50);
 
 /// A connection of [`OpenConnections`]. Its thread waits in `poll(2)`.
 ///
@@ -100,12 +96,15 @@ impl Transport for PolledSocket<'_> {
             if phase.may_close() && !is_idle && self.may_be_evicted() {
                 self.connections.set_idle(self.connection);
                 is_idle = true;
-                grace_until = self.connection.eviction().map(|_| Instant::now() + EVICTION_GRACE);
+                grace_until = Some(Instant::now() + EVICTION_GRACE);
             }
-            // The check comes after the store: either the drain sees that this connection is idle, or this thread sees
-            // the drain.
+            let grace = grace_until.filter(|until| !self.is_draining() && Instant::now() < *until);
+            if is_idle && grace.is_none() {
+                self.connection.must_be_woken();
+            }
+            // The checks come after the stores: either the drain sees that this connection is idle, or this thread sees the
+            // drain. The same holds for an eviction.
             let is_evicted = is_idle && self.connection.is_evicted();
-            let grace = grace_until.filter(|until| is_evicted && !self.is_draining() && Instant::now() < *until);
             let leaves = is_idle && (self.is_draining() || is_evicted) && grace.is_none();
             if leaves || !std::mem::take(&mut waits_first) {
                 match net::receive(self.connection.stream(), buffer) {
@@ -125,9 +124,7 @@ impl Transport for PolledSocket<'_> {
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                     Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-                    Err(_) if leaves && (self.is_draining() || self.connection.eviction().is_none()) => {
-                        return Ok(Read::Leave);
-                    }
+                    Err(_) if leaves && self.is_draining() => return Ok(Read::Leave),
                     Err(_) if leaves => return Ok(Read::Evicted),
                     Err(_) => {}
                 }
@@ -139,6 +136,8 @@ impl Transport for PolledSocket<'_> {
                     return Ok(Read::TimedOut);
                 }
             }
+            // Without a descriptor, this thread looks for an eviction at the end of the grace.
+            let grace = grace.filter(|_| is_evicted || self.connection.eviction().is_none());
             let until = grace.or(self.silent_until.filter(|_| phase == Phase::Idle && !is_idle));
             self.wait(PollFlags::IN, is_idle && !is_evicted, until.map_or(deadline, |until| until.min(deadline)))?;
         }

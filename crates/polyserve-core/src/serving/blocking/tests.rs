@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{PolledSocket, Served, drive, serve_pooled};
 use crate::ServerConfig;
 use crate::service::Echo;
-use crate::serving::{LingeringSet, OpenConnections, ServerState, with_buffers};
+use crate::serving::{EVICTION_GRACE, LingeringSet, OpenConnections, ServerState, with_buffers};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -105,8 +105,30 @@ fn an_idle_connection_is_closed_silently_if_another_waits() {
     let serving = fixture.serve(Instant::now());
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
     fixture.connections.wait_for_thread();
-    assert!(!serving.join().unwrap());
+    serving.join().unwrap(); // it lingers if it was evicted within its grace
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
+}
+
+/// Such a connection was closed at once, and the request that was on its way met the end of the connection.
+#[test]
+fn a_connection_that_is_evicted_between_two_requests_announces_its_close() {
+    let fixture = Fixture::new(|_| {});
+    for _ in 0..100 {
+        let mut client = fixture.connect();
+        let sent = Instant::now();
+        client.write_all(GET).unwrap();
+        let serving = fixture.serve(Instant::now());
+        assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+        fixture.connections.wait_for_thread();
+        client.write_all(GET).unwrap();
+        if sent.elapsed() < EVICTION_GRACE {
+            assert!(head(&mut client).contains("Connection: close"));
+            assert!(serving.join().unwrap(), "it lingers");
+            return;
+        }
+        serving.join().unwrap(); // this machine is too busy: again
+        fixture.connections.cancel_waiting();
+    }
 }
 
 /// A connection that was evicted from a pool was closed at once. What its client sent then reset the connection.

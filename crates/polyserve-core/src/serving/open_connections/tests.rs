@@ -21,6 +21,12 @@ fn is_shut(connection: &OpenConnection) -> bool {
     connection.is_evicted() && connection.stream().read(&mut [0]).unwrap() == 0
 }
 
+/// Makes a connection idle, and ends its grace.
+fn make_idle(connections: &OpenConnections, connection: &Arc<OpenConnection>) {
+    connections.set_idle(connection);
+    connection.must_be_woken();
+}
+
 #[test]
 fn the_connection_that_has_been_idle_for_longest_makes_room() {
     let mut clients = Clients::new();
@@ -28,8 +34,8 @@ fn the_connection_that_has_been_idle_for_longest_makes_room() {
     let first = connections.enter(clients.connect()).unwrap();
     let second = connections.enter(clients.connect()).unwrap();
     assert!(connections.enter(clients.connect()).is_err(), "none is idle");
-    connections.set_idle(&second);
-    connections.set_idle(&first);
+    make_idle(&connections, &second);
+    make_idle(&connections, &first);
     let third = connections.enter(clients.connect()).unwrap();
     assert!(is_shut(&second) && !first.is_evicted());
     let fourth = connections.enter(clients.connect()).unwrap();
@@ -69,7 +75,7 @@ fn an_idle_connection_leaves_for_one_that_waits() {
     connections.wait_for_thread();
     assert!(connections.is_wanted(&first), "its next answer says so");
     connections.set_idle(&first);
-    assert!(is_shut(&first), "none was idle: the next one leaves");
+    assert!(first.is_evicted() && !first.is_read_closed(), "none was idle: the next one leaves, after its grace");
     connections.leave(first);
     let second = connections.enter_waiting(clients.connect());
     assert_eq!(connections.waiting(), 0);
@@ -161,4 +167,45 @@ fn answers_announce_the_close_for_a_while_after_others_waited() {
     assert!(!connections.is_short() && connections.is_wanted(&second));
     connections.crowded_until.store(1, Ordering::SeqCst);
     assert!(!connections.is_wanted(&second), "it is over");
+}
+
+/// A connection was closed between two requests of its client, and no answer announced the close.
+#[test]
+fn an_eviction_of_an_active_connection_is_announced_by_all() {
+    let mut clients = Clients::new();
+    let connections = OpenConnections::new(2);
+    let first = connections.enter(clients.connect()).unwrap();
+    let second = connections.enter(clients.connect()).unwrap();
+    connections.set_idle(&first);
+    let third = connections.enter(clients.connect()).unwrap();
+    assert!(first.is_evicted() && !first.is_read_closed(), "its thread looks for the eviction");
+    assert!(connections.is_wanted(&first) && !connections.is_wanted(&second));
+    connections.set_busy(&first);
+    connections.leave(first);
+    assert!(!connections.is_short() && connections.is_wanted(&second) && connections.is_wanted(&third));
+    connections.crowded_until.store(1, Ordering::SeqCst);
+    assert!(!connections.is_wanted(&second), "it is over");
+    make_idle(&connections, &second);
+    let _fourth = connections.enter(clients.connect()).unwrap();
+    assert!(is_shut(&second) && !connections.is_wanted(&third), "a connection that is really idle makes room");
+}
+
+/// A connection counted towards the limit until its client had read the last answer, so that others were rejected.
+#[test]
+fn a_connection_that_lingers_makes_room() {
+    let mut clients = Clients::new();
+    let connections = OpenConnections::new(1);
+    let first = connections.enter(clients.connect()).unwrap();
+    connections.set_lingering(&first);
+    let second = connections.enter(clients.connect()).unwrap();
+    connections.set_lingering(&second);
+    assert!(connections.enter(clients.connect()).is_err(), "one may linger at a limit of one");
+    connections.leave(first);
+    connections.set_lingering(&second);
+    let third = connections.enter(clients.connect()).unwrap();
+    assert_eq!(connections.len(), 2, "a drain waits for both");
+    connections.leave(second);
+    assert!(connections.enter(clients.connect()).is_err());
+    connections.leave(third);
+    assert!(connections.enter(clients.connect()).is_ok());
 }

@@ -13,7 +13,7 @@ use polyserve_core::ServerConfig;
 use polyserve_core::http1::Phase;
 use polyserve_core::net;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
-use polyserve_core::serving::{ServerState, ThreadBuffers, linger};
+use polyserve_core::serving::{EVICTION_GRACE, ServerState, ThreadBuffers};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -115,20 +115,20 @@ impl<'a> BlockingIo<'a> {
         Self { role, status, server, slot, stream, is_new: true, read_timeout, write_timeout }
     }
 
-    /// Serves the connection to its end.
-    pub(super) fn run(mut self, buffers: &mut ThreadBuffers) {
+    /// Serves the connection to its end. Returns whether it must linger.
+    pub(super) fn run(mut self, buffers: &mut ThreadBuffers) -> bool {
         let server = self.server;
-        if drive(&mut self, server, buffers, Instant::now()) {
-            self.role.step_back();
-            linger(self.stream, server, &mut buffers.input);
-        }
+        drive(&mut self, server, buffers, Instant::now())
     }
 
     /// Reads the bytes that have arrived, without waiting. Returns [`Read::Leave`] if the read would block.
     fn read_now(&self, buffer: &mut [u8]) -> io::Result<Read> {
         match rustix::net::recv(self.stream, buffer, RecvFlags::DONTWAIT) {
             Ok((0, _)) => Ok(Read::End),
-            Ok((count, _)) => Ok(Read::Bytes(count)),
+            Ok((count, _)) => {
+                self.slot.set_busy();
+                Ok(Read::Bytes(count))
+            }
             Err(Errno::AGAIN) => Ok(Read::Leave),
             Err(error) => Err(error.into()),
         }
@@ -136,10 +136,13 @@ impl<'a> BlockingIo<'a> {
 
     /// Sets the read timeout to what is left of `whole` before `deadline`. Returns false if nothing is left.
     ///
+    /// `is_first`: this is the first wait of a read. It ends after [`EVICTION_GRACE`], so that the thread looks for an eviction.
+    /// A busy connection always has this timeout.
+    ///
     /// The first wait for a new connection is short, because its first byte usually follows. It is not short while new
     /// connections are silent: a leader would wait for each of them before it accepts the next. Before a longer wait, a
     /// leader steps back.
-    fn prepare_read(&mut self, deadline: Instant, whole: Duration) -> io::Result<bool> {
+    fn prepare_read(&mut self, deadline: Instant, whole: Duration, is_first: bool) -> io::Result<bool> {
         let left = self.server.within(deadline).saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(false);
@@ -149,7 +152,8 @@ impl<'a> BlockingIo<'a> {
             FIRST_WAIT
         } else {
             self.role.step_back();
-            round_up(left, whole)
+            let timeout = round_up(left, whole);
+            if is_first { timeout.min(EVICTION_GRACE) } else { timeout }
         };
         if self.read_timeout != Some(timeout) {
             self.stream.set_read_timeout(Some(timeout))?;
@@ -176,8 +180,7 @@ impl<'a> BlockingIo<'a> {
     }
 }
 
-/// Rounds `left` up to a sixteenth of `whole`. A busy connection always has nearly the whole timeout left, so its timeout
-/// stays the same and needs no system call.
+/// Rounds `left` up to a sixteenth of `whole`, so that a connection that is slow seldom needs a system call for its timeout.
 fn round_up(left: Duration, whole: Duration) -> Duration {
     let step = (whole / 16).max(Duration::from_millis(1));
     let steps = left.as_nanos().div_ceil(step.as_nanos());
@@ -188,27 +191,36 @@ impl Transport for BlockingIo<'_> {
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
         let (server, slot) = (self.server, self.slot);
         let idle = phase.may_close();
+        let mut is_first = true;
         loop {
             if idle {
-                slot.set_idle(true);
-                // In this order: either the drain sees that this connection is idle, or this thread sees the drain.
+                slot.set_idle();
+                if !is_first {
+                    slot.must_be_woken();
+                }
+                // The checks come after the stores: either the drain sees that this connection is idle, or this thread sees
+                // the drain. The same holds for an eviction.
                 if server.shutdown.is_begun() {
                     return self.read_now(buffer);
                 }
+                if !is_first && slot.is_evicted() && !slot.is_read_closed() {
+                    return Ok(match self.read_now(buffer)? {
+                        Read::Leave => Read::Evicted,
+                        read => read,
+                    });
+                }
             }
             let first = self.is_new.then(Instant::now);
-            if !self.prepare_read(deadline, phase.timeout(&server.config))? {
+            if !self.prepare_read(deadline, phase.timeout(&server.config), is_first)? {
                 return Ok(match self.read_now(buffer)? {
                     Read::Leave => Read::TimedOut,
                     read => read,
                 });
             }
             let result = self.wait_and_read(buffer);
+            is_first = false;
             if let Some(since) = first {
                 self.status.set_silent_starts(result.is_err() || since.elapsed() > FIRST_WAIT);
-            }
-            if idle {
-                slot.set_idle(false);
             }
             match result {
                 Ok(0) if slot.is_read_closed() => {
@@ -222,6 +234,7 @@ impl Transport for BlockingIo<'_> {
                 Ok(0) => return Ok(Read::End),
                 Ok(count) => {
                     slot.set_received();
+                    slot.set_busy();
                     return Ok(Read::Bytes(count));
                 }
                 // The read timed out or was interrupted: the next round checks the deadline.
@@ -265,7 +278,7 @@ impl Transport for BlockingIo<'_> {
     }
 
     fn others_wait(&self) -> bool {
-        self.slot.is_evicted()
+        self.slot.is_wanted()
     }
 
     fn about_to_wait(&mut self) {
@@ -279,7 +292,7 @@ mod tests {
     use std::sync::Arc;
 
     use polyserve_core::service::Echo;
-    use polyserve_core::serving::{Bound, bind};
+    use polyserve_core::serving::{Bound, bind, linger};
 
     use super::super::connection_slot::{IdleClock, evict_longest_idle};
     use super::*;
@@ -316,11 +329,13 @@ mod tests {
         let stream = slot.attach(stream);
         // The connection has been served before. It is evicted while its requests arrive: more than one read takes.
         slot.set_received();
-        slot.set_idle(true);
+        slot.set_idle();
+        slot.must_be_woken();
         client.write_all("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(REQUESTS).as_bytes()).unwrap();
         assert!(evict_longest_idle(&clock, || std::iter::once(&slot), Duration::ZERO));
         let status = LeaderStatus::new();
-        BlockingIo::new(&Follower, &status, &server, &slot, &stream).run(&mut ThreadBuffers::new());
+        assert!(BlockingIo::new(&Follower, &status, &server, &slot, &stream).run(&mut ThreadBuffers::new()));
+        linger(&stream, &server, &mut [0; 4096]);
         assert!(!slot.detach(), "the evicted connection counts as open");
         drop(stream);
         let mut bytes = Vec::new();

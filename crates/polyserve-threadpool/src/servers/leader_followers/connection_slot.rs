@@ -3,18 +3,24 @@
 //! Invariant: another thread uses a connection only under the lock of the connection's slot, and the connection is removed
 //! from the slot before it is closed. So a shutdown never hits a file descriptor that was reused. Cost: two uncontended
 //! locks for a connection, a few stores for a request.
+//!
+//! The thread of an idle connection looks for an eviction itself at the end of a grace, [`EVICTION_GRACE`]. After that it
+//! must be woken. It stores that and then loads whether the connection was evicted. An eviction stores that and then loads
+//! whether the thread must be woken. All four are sequentially consistent: one of the two sees the other.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use polyserve_core::serving::CROWDED_AFTER;
 use polyserve_core::sync::lock;
 
 /// Max attempts to evict a connection. An attempt fails if a request arrives on the connection that was found.
 const EVICTION_ATTEMPTS: u32 = 8;
 
-/// The clock of the idle connections, and whether a search for one to evict can succeed.
+/// The clock of the idle connections, whether a search for one to evict can succeed, and whether more connections are active
+/// than fit.
 ///
 /// No idle connection is overlooked. A search stores that there is none before it reads the connections. A connection stores
 /// that it is idle before it loads the result of the search. All four are sequentially consistent: one of the two sees the
@@ -24,11 +30,31 @@ pub(super) struct IdleClock {
     start: Instant,
     /// No connection can be evicted before this time; 0 if that is not known.
     none_before: AtomicU64,
+    /// Until this time answers say `Connection: close`; 0 if that is over.
+    crowded_until: AtomicU64,
 }
 
 impl IdleClock {
     pub(super) fn new() -> Self {
-        Self { start: Instant::now(), none_before: AtomicU64::new(0) }
+        Self { start: Instant::now(), none_before: AtomicU64::new(0), crowded_until: AtomicU64::new(0) }
+    }
+
+    /// Notes that more connections are active than fit: one was rejected, or an eviction hit an active connection.
+    pub(super) fn set_crowded(&self) {
+        self.crowded_until.store(self.now().saturating_add(as_millis(CROWDED_AFTER)), Ordering::Relaxed);
+    }
+
+    /// Whether, a short time ago, more connections were active than fit.
+    fn is_crowded(&self) -> bool {
+        let until = self.crowded_until.load(Ordering::Relaxed);
+        if until == 0 {
+            return false;
+        }
+        let is_crowded = self.now() < until;
+        if !is_crowded {
+            let _ = self.crowded_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        is_crowded
     }
 
     /// Milliseconds since the start.
@@ -69,6 +95,8 @@ pub(super) struct ConnectionSlot {
     idle_since: AtomicU64,
     /// Bytes have been received.
     has_received: AtomicBool,
+    /// The thread does not look for an eviction itself any more.
+    must_be_woken: AtomicBool,
     /// Another thread closed the reading side, so an end of input may not come from the client.
     read_closed: AtomicBool,
     /// The connection was evicted. A new connection counts in its place.
@@ -77,8 +105,9 @@ pub(super) struct ConnectionSlot {
 
 impl ConnectionSlot {
     pub(super) fn new(clock: Arc<IdleClock>) -> Self {
-        let [has_received, read_closed, evicted] = [const { AtomicBool::new(false) }; 3];
-        Self { stream: Mutex::new(None), clock, idle_since: AtomicU64::new(0), has_received, read_closed, evicted }
+        let [has_received, must_be_woken, read_closed, evicted] = [const { AtomicBool::new(false) }; 4];
+        let (stream, idle_since) = (Mutex::new(None), AtomicU64::new(0));
+        Self { stream, clock, idle_since, has_received, must_be_woken, read_closed, evicted }
     }
 
     /// Puts a connection into the slot.
@@ -100,13 +129,34 @@ impl ConnectionSlot {
         attached.take().is_some() && !self.evicted.load(Ordering::SeqCst)
     }
 
-    /// Notes whether the connection is idle, so that it may be evicted.
-    pub(super) fn set_idle(&self, idle: bool) {
-        let since = if idle { self.clock.now() + 1 } else { 0 };
-        self.idle_since.store(since, Ordering::SeqCst);
-        if idle {
+    /// Notes that the connection is idle, so that it may be evicted. If it is idle already, it keeps its time. Its thread must
+    /// look for an eviction until it calls [`must_be_woken`](Self::must_be_woken).
+    pub(super) fn set_idle(&self) {
+        if self.idle_since.load(Ordering::Relaxed) == 0 {
+            self.must_be_woken.store(false, Ordering::SeqCst);
+            self.idle_since.store(self.clock.now() + 1, Ordering::SeqCst);
             self.clock.reset();
         }
+    }
+
+    /// Notes that the connection is not idle. If it was evicted, more connections are active than fit.
+    pub(super) fn set_busy(&self) {
+        self.idle_since.store(0, Ordering::SeqCst);
+        if self.is_evicted() {
+            self.clock.set_crowded();
+        }
+    }
+
+    /// Notes that the thread of an idle connection waits until it is woken. To be called before a check of
+    /// [`is_evicted`](Self::is_evicted).
+    pub(super) fn must_be_woken(&self) {
+        self.must_be_woken.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the next answer is to say `Connection: close`: the connection was evicted, or a short time ago more
+    /// connections were active than fit.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_evicted() || self.clock.is_crowded()
     }
 
     /// Notes that bytes have been received.
@@ -146,7 +196,9 @@ impl ConnectionSlot {
         if self.idle_since.load(Ordering::SeqCst) != since || self.evicted.swap(true, Ordering::SeqCst) {
             return false;
         }
-        self.close_reading(stream);
+        if self.must_be_woken.load(Ordering::SeqCst) {
+            self.close_reading(stream);
+        }
         true
     }
 
@@ -227,16 +279,43 @@ mod tests {
         clock.begin_search();
         clock.found_none(u64::MAX);
         assert!(!clock.can_evict());
-        slot.set_idle(true);
+        slot.set_idle();
         assert!(clock.can_evict());
         // A connection that becomes idle during a search counts.
+        slot.set_busy();
         clock.begin_search();
-        slot.set_idle(true);
+        slot.set_idle();
         clock.found_none(u64::MAX);
         assert!(clock.can_evict());
         // Time alone makes a silent connection evictable.
         clock.begin_search();
         clock.found_none(clock.now());
         assert!(clock.can_evict());
+    }
+
+    /// Such a connection was closed at once, and its client's next request met the end of the connection. Other answers did
+    /// not say that the connection closes.
+    #[test]
+    fn an_eviction_of_an_active_connection_is_announced_by_all() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let _clients = [(); 2].map(|()| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let clock = Arc::new(IdleClock::new());
+        let slots = [(); 2].map(|()| ConnectionSlot::new(Arc::clone(&clock)));
+        for slot in &slots {
+            slot.attach(listener.accept().unwrap().0);
+            slot.set_received();
+        }
+        let evict = || evict_longest_idle(&clock, || slots.iter(), Duration::ZERO);
+        let [first, second] = &slots;
+        first.set_idle();
+        assert!(evict());
+        assert!(first.is_wanted() && !first.is_read_closed(), "its thread looks for the eviction");
+        assert!(!second.is_wanted());
+        first.set_busy();
+        assert!(second.is_wanted());
+        second.set_idle();
+        second.must_be_woken();
+        assert!(evict());
+        assert!(second.is_read_closed(), "its thread waits until it is woken");
     }
 }

@@ -17,8 +17,13 @@
 //! one. If none is idle, the new one is answered 503. An eviction costs a walk over all threads. A rejection costs that
 //! only if a connection has become idle since the last walk.
 //!
-//! To wake a thread that waits for a request, another thread closes the reading side of its socket. An eviction does so,
-//! and a drain. Bytes that have arrived are still read, so no request that has arrived is lost.
+//! An evicted connection closes once it has been idle for 50 ms. A request that comes before is answered with
+//! `Connection: close`. If that happens, or a connection is answered 503, all answers say so in the next 100 ms, so that active
+//! clients take turns. A connection that lingers after its last answer does not count, and holds no thread.
+//!
+//! To wake a thread that waits for a request, another thread closes the reading side of its socket. A drain does so, and an
+//! eviction of a connection that has been idle for 50 ms. Bytes that have arrived are still read, so no request that has
+//! arrived is lost.
 //!
 //! # Which thread accepts
 //!

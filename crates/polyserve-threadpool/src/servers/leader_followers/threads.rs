@@ -46,7 +46,7 @@ pub(super) struct RunState {
     pub(super) listener: RwLock<Option<TcpListener>>,
     /// Readable once the shutdown has begun.
     wake: PipeReader,
-    /// The rejected connections, until their clients have read the 503.
+    /// The connections that linger until their clients have read the last answer. They do not count as open.
     pub(super) lingering: Mutex<LingeringSet>,
     log_throttle: LogThrottle,
     /// The number of connections accepted since the start.
@@ -221,6 +221,7 @@ impl RunState {
         if is_below_max || self.evict() {
             return Some(stream);
         }
+        self.clock.set_crowded();
         self.reject(stream);
         None
     }
@@ -297,9 +298,13 @@ impl ConnectionThread {
     fn serve(&self, stream: TcpStream, buffers: &mut ThreadBuffers) {
         let (shared, slot) = (&self.shared, &self.thread_slot.connection);
         let stream = slot.attach(stream);
-        BlockingIo::new(self, &shared.leader, &shared.server, slot, &stream).run(buffers);
+        let lingers = BlockingIo::new(self, &shared.leader, &shared.server, slot, &stream).run(buffers);
         let counts_as_open = slot.detach();
-        drop(stream); // the last handle: the socket closes
+        // The last handle: the socket closes here if the connection does not linger.
+        if let Some(stream) = Arc::into_inner(stream).filter(|_| lingers) {
+            lock(&shared.lingering).add(stream);
+            shared.wake_supervisor();
+        }
         if counts_as_open {
             shared.count_closed();
         }
