@@ -28,7 +28,8 @@ pub const EXTENSION: &str = "jsonl";
 /// |---|---|
 /// | 1 | records without a `format` field |
 /// | 2 | the server named `thread_per_connection` in format 1 is named `leader_followers`; the name now belongs to the textbook server |
-pub const FORMAT: u32 = 2;
+/// | 3 | every absence is a line of kind `failure` with a `reason`; a run that ended has a line of kind `end` |
+pub const FORMAT: u32 = 3;
 
 fn first_format() -> u32 {
     1

@@ -15,6 +15,7 @@
 //!
 //! * `commands`: one module a command; each reads its arguments, runs, and prints.
 //! * [`check`]: histories of concurrent clients, checked for linearizability.
+//! * [`experiment`]: the framework that every measurement is written in.
 //! * [`crowd`]: a server beside many connections that do nothing useful.
 //! * [`data`]: the entities that all of them use.
 //! * [`compare`]: strategies side by side, with an interval for every ratio.
@@ -45,6 +46,7 @@ pub mod compare;
 pub mod config_args;
 pub mod crowd;
 pub mod delayed;
+pub mod experiment;
 pub mod journal;
 pub mod ladder;
 pub mod launch;

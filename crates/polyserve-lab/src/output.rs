@@ -81,7 +81,7 @@ pub fn or_nothing(figure: Option<String>) -> String {
 }
 
 /// A table with aligned columns.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
     numbers: bool,

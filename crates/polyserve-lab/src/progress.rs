@@ -65,6 +65,16 @@ impl Progress {
         self.bar.inc(1);
     }
 
+    /// Adds steps to those that were known.
+    pub fn grow(&self, steps: usize) {
+        self.bar.inc_length(steps as u64);
+    }
+
+    /// This number of steps is over.
+    pub fn advance(&self, steps: usize) {
+        self.bar.inc(steps as u64);
+    }
+
     /// So many steps were over before this run; they tell nothing of how long the others take.
     pub fn were_over(&self, steps: usize) {
         self.bar.inc(steps as u64);

@@ -1,0 +1,90 @@
+//! How a command runs an experiment: the flags that all experiments share, the record, what is printed, the exit code.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use polyserve::Shutdown;
+use serde::Serialize;
+
+use super::record::End;
+use super::{Experiment, run};
+use crate::journal::{Header, Journal, file_name};
+use crate::machine::Environment;
+use crate::output::{print, print_json};
+
+/// The flags of a command that records what it measures.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct RecordArgs {
+    /// A directory to record every measurement in, as JSON lines, with the CSV files. A run that was ended early, or
+    /// failed, is resumed there: what is recorded is not measured again.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The record's name: one directory can hold several, as NAME.jsonl. [default: the command's name]
+    #[arg(long, value_name = "NAME", value_parser = file_name, requires = "out")]
+    pub name: Option<String>,
+}
+
+/// What a command needs beside its experiment.
+#[derive(Debug)]
+pub struct Execution<'a> {
+    /// Where and with what it is measured.
+    pub environment: Environment,
+    /// Where it is recorded.
+    pub record: &'a RecordArgs,
+    /// The record's name if none was given.
+    pub name: &'a str,
+    /// Whether JSON is printed.
+    pub json: bool,
+    /// Begun by the first signal.
+    pub stop: &'a Shutdown,
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Printed<'a, R> {
+    environment: &'a Environment,
+    #[serde(flatten)]
+    report: &'a R,
+}
+
+impl Execution<'_> {
+    /// Runs the experiment, records it, prints its report.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Misuse`](crate::Misuse) if the record holds another experiment; returns an error if the record cannot be
+    /// written, or the experiment cannot be done at all.
+    pub fn run<E: Experiment>(self, experiment: &mut E) -> anyhow::Result<ExitCode> {
+        let Self { environment, record, name, json, stop } = self;
+        let header = Header::new(E::NAME, experiment.describe(), environment);
+        let name = record.name.as_deref().unwrap_or(name);
+        let mut journal = Journal::named(record.out.as_deref(), name, &header)?;
+        let records = run(experiment, &header, &mut journal, stop)?;
+        let report = E::report(&records)?;
+        if let Some(dir) = &record.out {
+            for (suffix, text) in E::summarize(&report)?.csv {
+                let path = dir.join(format!("{name}{suffix}.csv"));
+                fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))?;
+            }
+        }
+        if json {
+            print_json(&Printed { environment: &header.environment, report: &report })?;
+        } else {
+            print(&format!("{report}{}", ending(records.end)))?;
+        }
+        let is_good = !records.is_failed() && (records.is_interrupted() || E::is_passed(&report));
+        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// The last line of a run that is not complete.
+fn ending(end: Option<End>) -> String {
+    match end {
+        Some(End { missing, planned, .. }) if missing > 0 => format!(
+            "ended early: {missing} of {planned} measurements are missing; with --out a later run resumes with them\n"
+        ),
+        _ => String::new(),
+    }
+}

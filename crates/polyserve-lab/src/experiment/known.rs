@@ -1,0 +1,70 @@
+//! Experiments without their types: what a report of recorded files needs.
+
+use serde_json::Value;
+
+use super::record::End;
+use super::{Experiment, Records};
+use crate::claims::Claim;
+use crate::output::Table;
+
+/// What an experiment tells, ready to be drawn.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Tables by their names.
+    pub tables: Vec<(String, Table)>,
+    /// Verdicts on published claims.
+    pub claims: Vec<Claim>,
+    /// CSV files: what follows the record's name in the file's name, and the content.
+    pub csv: Vec<(String, String)>,
+}
+
+/// A recorded file, summarized.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Tables, claims and CSV files.
+    pub summary: Summary,
+    /// The report, as the command prints it as JSON.
+    pub report: Value,
+    /// Why the record is not complete; `None` if it is, or if its format does not say.
+    pub incomplete: Option<String>,
+}
+
+/// An experiment that reports know.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Its name.
+    pub name: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// The published comparison that it reproduces; `None` for ours.
+    pub article: Option<&'static str>,
+    read: fn(&[Value]) -> anyhow::Result<Recorded>,
+}
+
+impl Known {
+    /// An experiment under its title.
+    pub const fn new<E: Experiment>(title: &'static str, article: Option<&'static str>) -> Self {
+        Self { name: E::NAME, title, article, read: recorded::<E> }
+    }
+
+    /// Summarizes the lines of a record.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the record is not of this experiment, or a line does not have the fields of its kind.
+    pub fn read(&self, lines: &[Value]) -> anyhow::Result<Recorded> {
+        (self.read)(lines)
+    }
+}
+
+fn recorded<E: Experiment>(lines: &[Value]) -> anyhow::Result<Recorded> {
+    let records = Records::<E>::of(lines)?;
+    let report = E::report(&records)?;
+    let incomplete = match records.end {
+        Some(End { missing: 0, .. }) => None,
+        Some(End { missing, planned, .. }) => Some(format!("{missing} of {planned} planned measurements are missing")),
+        None if records.header.format < 3 => None,
+        None => Some("the run has not ended, or it was killed".to_owned()),
+    };
+    Ok(Recorded { summary: E::summarize(&report)?, report: serde_json::to_value(&report)?, incomplete })
+}

@@ -1,0 +1,151 @@
+//! The experiment framework. An experiment is data, one `measure` function and one `report` function; everything else is here.
+//!
+//! ```text
+//!   describe ──> header of the record        (an old record with another header is not overwritten)
+//!   prepare  ──> facts: builds, calibrations
+//!   plan     ──> batches of cells, and the cells that cannot be measured here
+//!   measure  ──> a sample or an absence for each cell that the record does not have yet
+//!   report   ──> the result; the same from a run and from a recorded file
+//! ```
+//!
+//! The framework owns resume, Ctrl-C, progress, the order of contestants, the A/A control's name, disqualification, exit
+//! codes, JSON, the record and completeness (planned cells minus recorded cells).
+//!
+//! Invariants: a cell is recorded once it is whole, and never measured again; a wrong answer is never measured again
+//! either, in this run or a later one; every other absence is measured again by the next run. Cost: one line of JSON a cell.
+//!
+//! # Layout
+//!
+//! * [`plan`]: cells, batches and their order. [`absence`]: why a cell has no sample. [`record`]: what is recorded.
+//! * [`runner`]: the one measuring loop. [`command`]: the shared flags, and how a command runs an experiment.
+//! * [`known`]: experiments without their types, for reports of recorded files.
+
+pub mod absence;
+pub mod command;
+pub mod known;
+pub mod plan;
+pub mod record;
+pub mod runner;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use absence::{Absence, Reason};
+pub use command::{Execution, RecordArgs};
+pub use known::{Known, Summary};
+pub use plan::{Batch, Plan, again, interleaved, order};
+pub use record::Records;
+pub use runner::{Notebook, run};
+
+/// A measurement: cells that are measured one by one or together, and what they tell.
+///
+/// A cell's key identifies it: the contestant, where it is measured, and the round. Its sample is what one measurement
+/// gave. Both are the fields of one line of the record, so a key and a sample must not share a field's name.
+pub trait Experiment: Sized {
+    /// The name of the experiment, of its command and, by default, of its record.
+    const NAME: &'static str;
+    /// The `kind` of a sample's line in the record.
+    const SAMPLE: &'static str = "cell";
+    /// Plural of what [`weight`](Self::weight) counts, for the progress bar.
+    const UNITS: &'static str = "cells";
+    /// Identifies a cell. `Display` names the cell in progress and errors.
+    type Key: Clone + Eq + Hash + Debug + Display + Serialize + DeserializeOwned;
+    /// One observation of a cell.
+    type Sample: Clone + Debug + Serialize + DeserializeOwned;
+    /// The result. `Serialize` is the command's JSON, `Display` is what the command prints.
+    type Report: Serialize + Display;
+
+    /// What is to be measured, for the record's header. A record is resumed only under an equal description.
+    fn describe(&self) -> Value;
+
+    /// Does what must precede the plan: builds contestants, calibrates. The results that a resumed run needs again are
+    /// [facts](Notebook::fact) of the record. By default nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the experiment cannot be done at all.
+    fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        let _ = notebook;
+        Ok(())
+    }
+
+    /// The cells and their order.
+    fn plan(&self) -> Plan<Self::Key>;
+
+    /// Measures one cell. A result that arrives after the stop signal is discarded.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the cell has no sample.
+    fn measure(&mut self, key: &Self::Key, notebook: &mut Notebook<'_, Self>) -> Result<Self::Sample, Absence>;
+
+    /// Measures the cells of a [`Batch::together`]; one result for each key, in the order of the keys. By default one after
+    /// the other.
+    fn measure_together(
+        &mut self,
+        keys: &[Self::Key],
+        notebook: &mut Notebook<'_, Self>,
+    ) -> Vec<Result<Self::Sample, Absence>> {
+        keys.iter().map(|key| self.measure(key, notebook)).collect()
+    }
+
+    /// Does what follows the last cell: facts about the whole run. By default nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the record cannot be written.
+    fn finish(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        let _ = notebook;
+        Ok(())
+    }
+
+    /// Returns true if the absence of cell `of` leaves `key` without a sample too: a contestant that gave a wrong answer is
+    /// disqualified from all rounds. By default a cell excludes itself only.
+    fn excludes(absence: &Absence, of: &Self::Key, key: &Self::Key) -> bool {
+        let _ = absence;
+        of == key
+    }
+
+    /// Returns true if nothing can be compared without this cell: its absence ends the run with an error. By default false.
+    fn is_essential(&self, key: &Self::Key) -> bool {
+        let _ = key;
+        false
+    }
+
+    /// The share of the run's time that a cell takes, in [`UNITS`](Self::UNITS). By default 1.
+    fn weight(&self, key: &Self::Key) -> usize {
+        let _ = key;
+        1
+    }
+
+    /// Converts a line of an older record format to the current one. By default a line is kept as it is.
+    fn upgrade(line: Value) -> Value {
+        line
+    }
+
+    /// The result of what is recorded.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the record is not of this experiment.
+    fn report(records: &Records<Self>) -> anyhow::Result<Self::Report>;
+
+    /// Tables, claims and CSV files of a result.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a table cannot be made of it.
+    fn summarize(report: &Self::Report) -> anyhow::Result<Summary>;
+
+    /// Returns false if the command must fail although every cell was measured. By default true.
+    fn is_passed(report: &Self::Report) -> bool {
+        let _ = report;
+        true
+    }
+}

@@ -1,0 +1,211 @@
+//! What an experiment has recorded: samples, absences and facts.
+//!
+//! | line's kind | content |
+//! |---|---|
+//! | `environment` | the [`Header`]; one more for each time that the run was resumed |
+//! | [`SAMPLE`](super::Experiment::SAMPLE) | the fields of a key and of its sample |
+//! | `failure` | the fields of a key and of its [`Absence`] |
+//! | `end` | how a run ended: the cells that are missing, whether a signal ended it |
+//! | any other | a fact |
+//!
+//! Invariant: of two lines about one cell the later one counts, but a wrong answer stays. Cost: all lines in memory.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use anyhow::Context as _;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Absence, Experiment, Reason};
+use crate::journal::{FORMAT, Header, first_header, of_kind};
+
+/// The kind of an absence's line.
+pub const FAILURE: &str = "failure";
+/// The kind of an [`End`]'s line.
+pub const END: &str = "end";
+/// Kinds of absences in records of format 2 and earlier.
+const OLD_ABSENCES: [(&str, Reason); 3] =
+    [("not_run", Reason::NotAvailable), ("refusal", Reason::NotAvailable), ("unfinished", Reason::TimedOut)];
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Cells that have neither a sample nor an absence.
+    pub missing: usize,
+    /// All cells.
+    pub planned: usize,
+    /// Whether a signal ended it.
+    pub interrupted: bool,
+}
+
+/// What an experiment has recorded.
+pub struct Records<E: Experiment> {
+    /// Where and with what it was measured first.
+    pub header: Header,
+    /// How the last run ended; `None` if it did not, or if the record has format 2 or earlier.
+    pub end: Option<End>,
+    samples: Vec<(E::Key, E::Sample)>,
+    places: HashMap<E::Key, usize>,
+    absences: Vec<(E::Key, Absence)>,
+    pub(super) excused: HashSet<E::Key>,
+    facts: Vec<Value>,
+}
+
+/// A line of a sample or an absence.
+#[derive(Serialize)]
+pub(super) struct CellLine<'a, K, V> {
+    #[serde(flatten)]
+    pub(super) key: &'a K,
+    #[serde(flatten)]
+    pub(super) value: &'a V,
+}
+
+impl<E: Experiment> Records<E> {
+    /// The record of a run that begins.
+    pub fn new(header: Header) -> Self {
+        let (samples, places, absences) = (Vec::new(), HashMap::new(), Vec::new());
+        Self { header, end: None, samples, places, absences, excused: HashSet::new(), facts: Vec::new() }
+    }
+
+    /// Reads the lines of a record. Lines of an older format are converted.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the first line is not a header, or a line does not have the fields of its kind.
+    pub fn of(lines: &[Value]) -> anyhow::Result<Self> {
+        let header = first_header(lines)?;
+        let is_old = header.format < FORMAT;
+        let mut records = Self::new(header);
+        for line in lines {
+            let line = if is_old { E::upgrade(line.clone()) } else { line.clone() };
+            let kind = line["kind"].as_str().unwrap_or_default().to_owned();
+            let within = || format!("a line of kind {kind:?}");
+            let old = OLD_ABSENCES.iter().find(|(old, _)| is_old && *old == kind);
+            if kind == Header::KIND {
+                records.end = None;
+            } else if kind == END {
+                records.end = Some(serde_json::from_value(line).with_context(within)?);
+            } else if kind == E::SAMPLE {
+                let key = serde_json::from_value(line.clone()).with_context(within)?;
+                records.add(key, serde_json::from_value(line).with_context(within)?);
+            } else if kind == FAILURE || old.is_some() {
+                let key = serde_json::from_value(line.clone()).with_context(within)?;
+                let mut absence: Absence = serde_json::from_value(line).with_context(within)?;
+                if let Some((_, reason)) = old {
+                    absence.reason = *reason;
+                }
+                records.leave_out(key, absence);
+            } else {
+                records.facts.push(line);
+            }
+        }
+        Ok(records)
+    }
+
+    /// The samples, in the order in which their cells were measured first.
+    pub fn samples(&self) -> impl Iterator<Item = (&E::Key, &E::Sample)> {
+        self.samples.iter().map(|(key, sample)| (key, sample))
+    }
+
+    /// The sample of a cell.
+    pub fn sample(&self, key: &E::Key) -> Option<&E::Sample> {
+        self.places.get(key).and_then(|place| self.samples.get(*place)).map(|(_, sample)| sample)
+    }
+
+    /// The absences, in the order in which they were recorded.
+    pub fn absences(&self) -> impl Iterator<Item = (&E::Key, &Absence)> {
+        self.absences.iter().map(|(key, absence)| (key, absence))
+    }
+
+    /// The absence that leaves this cell without a sample.
+    pub fn absence(&self, key: &E::Key) -> Option<&Absence> {
+        self.absences().find(|(of, absence)| E::excludes(absence, of, key)).map(|(_, absence)| absence)
+    }
+
+    /// The facts of this kind.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if one of them is not a `T`.
+    pub fn facts<T: DeserializeOwned>(&self, kind: &str) -> anyhow::Result<Vec<T>> {
+        of_kind(&self.facts, kind)
+    }
+
+    /// Returns true if a signal ended the run.
+    pub fn is_interrupted(&self) -> bool {
+        self.end.is_some_and(|end| end.interrupted)
+    }
+
+    /// Returns true if nothing is left to measure: a cell has a sample or an absence.
+    pub fn has(&self, key: &E::Key) -> bool {
+        self.places.contains_key(key) || self.absence(key).is_some()
+    }
+
+    /// Returns true if the command must fail: a cell was wrong, or a run that was not interrupted has a failure or lacks a
+    /// contestant that was asked for by name.
+    pub fn is_failed(&self) -> bool {
+        let counts = |(key, absence): (&E::Key, &Absence)| match absence.reason {
+            Reason::Wrong => true,
+            Reason::TimedOut => false,
+            Reason::Failed | Reason::NotAvailable => !self.is_interrupted() && !self.excused.contains(key),
+        };
+        self.absences().any(counts)
+    }
+
+    /// Adds a sample. It replaces an earlier sample and an earlier absence of its cell, but not a wrong answer.
+    pub(super) fn add(&mut self, key: E::Key, sample: E::Sample) {
+        if self.absences().any(|(of, absence)| *of == key && absence.is_wrong()) {
+            return;
+        }
+        self.absences.retain(|(of, _)| *of != key);
+        match self.places.get(&key) {
+            Some(place) => self.samples[*place].1 = sample,
+            None => {
+                self.places.insert(key.clone(), self.samples.len());
+                self.samples.push((key, sample));
+            }
+        }
+    }
+
+    /// Adds an absence. It replaces an earlier absence of its cell, but not a wrong answer.
+    pub(super) fn leave_out(&mut self, key: E::Key, absence: Absence) {
+        if self.absences().any(|(of, absence)| *of == key && absence.is_wrong()) {
+            return;
+        }
+        self.absences.retain(|(of, _)| *of != key);
+        self.absences.push((key, absence));
+    }
+
+    /// Removes the absences that this run measures again.
+    pub(super) fn retry(&mut self) {
+        self.absences.retain(|(_, absence)| absence.is_final());
+    }
+
+    pub(super) fn add_fact(&mut self, line: Value) {
+        self.facts.push(line);
+    }
+}
+
+impl<E: Experiment> Clone for Records<E> {
+    fn clone(&self) -> Self {
+        let Self { header, end, samples, places, absences, excused, facts } = self;
+        Self {
+            header: header.clone(),
+            end: *end,
+            samples: samples.clone(),
+            places: places.clone(),
+            absences: absences.clone(),
+            excused: excused.clone(),
+            facts: facts.clone(),
+        }
+    }
+}
+
+impl<E: Experiment> fmt::Debug for Records<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (samples, absences) = (self.samples.len(), &self.absences);
+        f.debug_struct("Records").field("samples", &samples).field("absences", absences).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,321 @@
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Instant;
+
+use polyserve::Shutdown;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::plan::Absent;
+use super::*;
+use crate::journal::{Header, Journal, read};
+use crate::machine::{Cores, Environment};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Key {
+    name: String,
+    round: usize,
+}
+
+impl Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, round {}", self.name, self.round)
+    }
+}
+
+fn key(name: &str, round: usize) -> Key {
+    Key { name: name.into(), round }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Sample {
+    per_s: f64,
+}
+
+/// Two contestants, three rounds. What is asked is noted; a key can be told to fail.
+#[derive(Default)]
+struct Fake {
+    asked: Rc<RefCell<Vec<Key>>>,
+    fails: HashMap<Key, Absence>,
+    absent: Vec<Absent<Key>>,
+    together: bool,
+    stop_after: Option<usize>,
+    stop: Shutdown,
+}
+
+#[derive(Serialize)]
+struct FakeReport {
+    samples: usize,
+    calibrations: Vec<u32>,
+}
+
+impl Display for FakeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} samples", self.samples)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Calibration {
+    steps: u32,
+}
+
+impl Experiment for Fake {
+    const NAME: &'static str = "fake";
+    type Key = Key;
+    type Sample = Sample;
+    type Report = FakeReport;
+
+    fn describe(&self) -> Value {
+        json!({"rounds": 3})
+    }
+
+    fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        if notebook.records().facts::<Calibration>("calibration")?.is_empty() {
+            notebook.fact("calibration", &Calibration { steps: 7 })?;
+        }
+        Ok(())
+    }
+
+    fn plan(&self) -> Plan<Key> {
+        let rounds = (1..=3).map(|round| interleaved(round - 1, &["a", "b"].map(|name| key(name, round))));
+        let batch = |keys| Batch { keys, together: self.together };
+        Plan { absent: self.absent.clone(), ..Plan::new(rounds.map(batch).collect()) }
+    }
+
+    fn measure(&mut self, key: &Key, _: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
+        self.asked.borrow_mut().push(key.clone());
+        if Some(self.asked.borrow().len()) == self.stop_after {
+            self.stop.begin(Instant::now());
+        }
+        self.fails.get(key).map_or(Ok(Sample { per_s: 1.0 }), |absence| Err(absence.clone()))
+    }
+
+    fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
+        of.name == key.name
+    }
+
+    fn is_essential(&self, key: &Key) -> bool {
+        key.name == "essential"
+    }
+
+    fn upgrade(mut line: Value) -> Value {
+        if line["kind"] == "sample" {
+            line["kind"] = Self::SAMPLE.into();
+        }
+        line
+    }
+
+    fn report(records: &Records<Self>) -> anyhow::Result<FakeReport> {
+        let calibrations: Vec<Calibration> = records.facts("calibration")?;
+        let calibrations = calibrations.iter().map(|calibration| calibration.steps).collect();
+        Ok(FakeReport { samples: records.samples().count(), calibrations })
+    }
+
+    fn summarize(_: &FakeReport) -> anyhow::Result<Summary> {
+        Ok(Summary::default())
+    }
+}
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("polyserve-experiment-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        Self(dir)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn header() -> Header {
+    let one = Cores::from(0);
+    Header::new("fake", json!({"rounds": 3}), Environment::of(&one, [&one; 2], 1, "any"))
+}
+
+/// Runs it with its record in `dir`; everything recorded, and the cells that were asked.
+fn run_in(dir: &Path, mut fake: Fake) -> anyhow::Result<(Records<Fake>, Vec<Key>)> {
+    let (header, stop, asked) = (header(), fake.stop.clone(), fake.asked.clone());
+    let mut journal = Journal::open(Some(dir), &header)?;
+    let records = run(&mut fake, &header, &mut journal, &stop)?;
+    let asked = asked.borrow().clone();
+    Ok((records, asked))
+}
+
+fn fails(at: Key, absence: Absence) -> Fake {
+    Fake { fails: HashMap::from([(at, absence)]), ..Fake::default() }
+}
+
+/// The record on the disk says the same as the record in memory, facts too.
+fn check_recorded(dir: &Path, records: &Records<Fake>) {
+    let lines = read(&dir.join("fake.jsonl")).unwrap();
+    let read = Records::<Fake>::of(&lines).unwrap();
+    assert_eq!(read.samples().collect::<Vec<_>>(), records.samples().collect::<Vec<_>>());
+    assert_eq!(read.end, records.end);
+    assert_eq!(Fake::report(&read).unwrap().calibrations, [7]);
+}
+
+#[test]
+fn a_later_run_measures_what_is_missing() {
+    let dir = Dir::new("resume");
+    let (records, asked) = run_in(&dir.0, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
+    assert_eq!((asked.len(), records.samples().count()), (3, 2), "the cell under way is discarded");
+    assert!(records.is_interrupted() && !records.is_failed());
+    assert_eq!(records.end.unwrap().missing, 4);
+    check_recorded(&dir.0, &records);
+    let (records, asked) = run_in(&dir.0, Fake::default()).unwrap();
+    assert_eq!((asked.len(), records.samples().count()), (4, 6));
+    assert_eq!(records.end.unwrap().missing, 0);
+    check_recorded(&dir.0, &records);
+    let (_, asked) = run_in(&dir.0, Fake::default()).unwrap();
+    assert_eq!(asked, []);
+}
+
+#[test]
+fn contestants_take_turns() {
+    let dir = Dir::new("turns");
+    let (_, asked) = run_in(&dir.0, Fake::default()).unwrap();
+    let expected = ["a", "b", "b", "a", "b", "a"];
+    assert_eq!(asked.iter().map(|key| &*key.name).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_failure_excludes_its_contestant_until_the_next_run() {
+    let dir = Dir::new("failure");
+    let (records, asked) = run_in(&dir.0, fails(key("b", 2), Absence::failed("no memory"))).unwrap();
+    assert_eq!(asked.iter().filter(|key| key.name == "b").count(), 2, "{asked:?}");
+    assert_eq!(records.end.unwrap().missing, 0, "a cell with a reason is not missing");
+    assert!(records.is_failed());
+    let (records, asked) = run_in(&dir.0, Fake::default()).unwrap();
+    assert_eq!(asked, [key("b", 2), key("b", 3)]);
+    assert!(!records.is_failed() && records.samples().count() == 6);
+    check_recorded(&dir.0, &records);
+}
+
+#[test]
+fn a_wrong_answer_is_never_measured_again() {
+    for absence in [Absence::wrong("status 500"), Absence::timed_out("60 s")] {
+        let dir = Dir::new("wrong");
+        let fake = fails(key("b", 2), absence.clone());
+        let (records, _) = run_in(&dir.0, fake).unwrap();
+        assert_eq!(records.is_failed(), absence.is_wrong());
+        let (records, asked) = run_in(&dir.0, Fake::default()).unwrap();
+        assert_eq!(asked, []);
+        assert_eq!(records.absence(&key("b", 3)), Some(&absence));
+        assert_eq!((records.is_failed(), records.end.unwrap().missing), (absence.is_wrong(), 0));
+    }
+}
+
+/// A wrong answer counts also if a signal ends the run after it.
+#[test]
+fn an_interrupted_run_fails_by_a_wrong_answer_only() {
+    for (absence, is_failed) in [(Absence::wrong("status 500"), true), (Absence::failed("no memory"), false)] {
+        let dir = Dir::new("interrupted");
+        let (records, _) = run_in(&dir.0, Fake { stop_after: Some(3), ..fails(key("a", 1), absence) }).unwrap();
+        assert!(records.is_interrupted());
+        assert_eq!(records.is_failed(), is_failed);
+    }
+}
+
+#[test]
+fn an_absent_contestant_fails_the_run_if_it_was_asked_for() {
+    for excused in [true, false] {
+        let dir = Dir::new("absent");
+        let absence = Absence::not_available("go is not installed");
+        let absent = || vec![Absent { key: key("b", 1), absence: absence.clone(), excused }];
+        let (records, asked) = run_in(&dir.0, Fake { absent: absent(), ..Fake::default() }).unwrap();
+        assert_eq!(asked, ["a"; 3].into_iter().zip(1..).map(|(name, round)| key(name, round)).collect::<Vec<_>>());
+        assert_eq!((records.is_failed(), records.end.unwrap().missing), (!excused, 0));
+        let (records, asked) = run_in(&dir.0, Fake::default()).unwrap();
+        assert_eq!((asked.len(), records.samples().count()), (3, 6), "it is available now");
+    }
+}
+
+/// Samples of one round are compared with each other only: a round with a gap is measured again as a whole.
+#[test]
+fn cells_of_a_round_stay_together() {
+    let dir = Dir::new("together");
+    let fake = || Fake { together: true, ..Fake::default() };
+    let (records, _) = run_in(&dir.0, Fake { stop_after: Some(3), ..fake() }).unwrap();
+    assert_eq!(records.samples().count(), 2, "the round that was cut short is discarded");
+    let failing = Fake { together: true, ..fails(key("b", 3), Absence::failed("no memory")) };
+    let (_, asked) = run_in(&dir.0, failing).unwrap();
+    assert_eq!(asked.len(), 4);
+    let (records, asked) = run_in(&dir.0, fake()).unwrap();
+    assert_eq!((asked.len(), records.samples().count()), (2, 6), "{asked:?}");
+}
+
+#[test]
+fn an_essential_failure_ends_the_run() {
+    struct Essential(Fake);
+    let dir = Dir::new("essential");
+    let header = header();
+    let mut journal = Journal::open(Some(&dir.0), &header).unwrap();
+    let fake = Essential(fails(key("essential", 1), Absence::failed("no memory")));
+    impl Experiment for Essential {
+        const NAME: &'static str = "fake";
+        type Key = Key;
+        type Sample = Sample;
+        type Report = FakeReport;
+        fn describe(&self) -> Value {
+            json!({"rounds": 3})
+        }
+        fn plan(&self) -> Plan<Key> {
+            Plan::series([key("essential", 1), key("a", 1)])
+        }
+        fn measure(&mut self, key: &Key, _: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
+            self.0.fails.get(key).map_or(Ok(Sample { per_s: 1.0 }), |absence| Err(absence.clone()))
+        }
+        fn is_essential(&self, key: &Key) -> bool {
+            self.0.is_essential(key)
+        }
+        fn report(_: &Records<Self>) -> anyhow::Result<FakeReport> {
+            anyhow::bail!("nothing to report")
+        }
+        fn summarize(_: &FakeReport) -> anyhow::Result<Summary> {
+            Ok(Summary::default())
+        }
+    }
+    let mut fake = fake;
+    let error = run(&mut fake, &header, &mut journal, &Shutdown::new()).unwrap_err();
+    assert!(error.to_string().contains("essential, round 1 failed"), "{error}");
+}
+
+#[test]
+fn an_old_record_is_converted() {
+    let mut header = serde_json::to_value(header()).unwrap();
+    (header["kind"], header["format"]) = ("environment".into(), 2.into());
+    let lines = [
+        header,
+        json!({"kind": "sample", "name": "a", "round": 1, "per_s": 2.0}),
+        json!({"kind": "failure", "name": "b", "round": 1, "why": "status 500", "wrong": true}),
+        json!({"kind": "not_run", "name": "c", "round": 1, "why": "not installed"}),
+        json!({"kind": "calibration", "steps": 3}),
+    ];
+    let records = Records::<Fake>::of(&lines).unwrap();
+    assert_eq!(records.sample(&key("a", 1)), Some(&Sample { per_s: 2.0 }));
+    assert_eq!(records.absence(&key("b", 9)), Some(&Absence::wrong("status 500")));
+    assert_eq!(records.absence(&key("c", 1)).unwrap().reason, Reason::NotAvailable);
+    let recorded = Known::new::<Fake>("A fake", None).read(&lines).unwrap();
+    assert_eq!((recorded.report["samples"].clone(), recorded.incomplete), (1.into(), None));
+}
+
+#[test]
+fn an_incomplete_record_says_what_is_missing() {
+    let dir = Dir::new("incomplete");
+    let read = || Known::new::<Fake>("A fake", None).read(&read(&dir.0.join("fake.jsonl")).unwrap()).unwrap();
+    run_in(&dir.0, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
+    assert_eq!(read().incomplete.unwrap(), "4 of 6 planned measurements are missing");
+    drop(Journal::open(Some(&dir.0), &header()).unwrap()); // a run that was killed at once
+    assert_eq!(read().incomplete.unwrap(), "the run has not ended, or it was killed");
+    run_in(&dir.0, Fake::default()).unwrap();
+    assert_eq!(read().incomplete, None);
+}
