@@ -58,6 +58,9 @@
 //! | `signals` | yes | [`signals`] (Unix) |
 #![forbid(unsafe_code)]
 
+// The catalog's constructors are also printed as code for other crates, so they use this crate's name.
+extern crate self as polyserve;
+
 pub mod catalog;
 #[cfg(feature = "env")]
 pub mod env;

@@ -5,16 +5,13 @@
 #![cfg(feature = "memory")]
 
 use allocation_counter::measure;
-use polyserve::catalog::Catalog;
+use polyserve::catalog::{Catalog, Promise};
 use polyserve::http1::{Env, Phase, Scratch, Session, Want};
 use polyserve::service::EntityService;
 use polyserve::{Answer, Entity, EntityRepo, Lookup, ServerConfig};
 
 /// The number of counted requests and of ids.
 const REQUESTS: i64 = 100;
-
-/// The promise of a repo without deferred answers.
-const NOW: &str = "answers now";
 
 fn get(id: i64) -> String {
     format!("GET /{id} HTTP/1.1\r\nHost: localhost:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n")
@@ -40,7 +37,7 @@ fn allocations(env: &Env, requests: &[String], status: &[u8]) -> u64 {
 fn no_repo_allocates_for_a_get() {
     let (mut promised, mut held) = (Vec::new(), Vec::new());
     for entry in Catalog::builtin().repos() {
-        if entry.promises.iter().any(|promise| promise == NOW) {
+        if entry.promises(Promise::AnswersNow) {
             promised.push(entry.name.clone());
         }
         let name = &entry.name;

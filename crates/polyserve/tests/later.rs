@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve::catalog::{Catalog, HOLDS_A_WORKER, HOLDS_NO_THREAD};
+use polyserve::catalog::{Catalog, Promise};
 use polyserve::sync::lock;
 use polyserve::{Answer, Completer, Reply, Request, ServerConfig, Service, Status, promise};
 
@@ -104,16 +104,16 @@ fn with_workers(workers: usize) -> ServerConfig {
 }
 
 /// Returns the names of the built-in servers that promise `what` and take this number of workers.
-fn servers_that(what: &str, workers: usize) -> Vec<String> {
+fn servers_that(what: Promise, workers: usize) -> Vec<String> {
     let catalog = Catalog::builtin();
-    let promising = catalog.servers().iter().filter(|entry| entry.promises.iter().any(|promise| promise == what));
+    let promising = catalog.servers().iter().filter(|entry| entry.promises(what));
     let taking = promising.filter(|entry| (entry.make)(&with_workers(workers)).is_ok());
     taking.map(|entry| entry.name.clone()).collect()
 }
 
 #[test]
 fn a_later_answer_holds_no_thread() {
-    let servers = servers_that(HOLDS_NO_THREAD, 2);
+    let servers = servers_that(Promise::LaterHoldsNoThread, 2);
     assert!(servers.iter().any(|name| name == "tokio_tcp"), "{servers:?}");
     for server in servers {
         let most = most_pending(&server, 2, |held| {
@@ -127,7 +127,7 @@ fn a_later_answer_holds_no_thread() {
 #[test]
 fn a_later_answer_holds_a_worker_of_a_pool() {
     const WORKERS: usize = 8;
-    let servers = servers_that(HOLDS_A_WORKER, WORKERS);
+    let servers = servers_that(Promise::LaterHoldsWorker, WORKERS);
     assert!(servers.iter().any(|name| name == "pool_server/mpsc_pool"), "{servers:?}");
     for server in servers {
         let most = most_pending(&server, WORKERS, |held| {

@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use polyserve::ConfigError;
-use polyserve::catalog::Entry;
+use polyserve::catalog::{Entry, Promise};
 use polyserve::prelude::*;
 use polyserve::serving::{Bound, Incoming, OpenConnections, ServerState, bind, blocking};
 use polyserve_conformance::property;
@@ -136,7 +136,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// The strategies of polyserve, and this server.
 fn catalog() -> Catalog {
-    let promises = &["a thread for each connection", "drains"];
+    let promises = &[Promise::Connections(Connections::OnePerThread), Promise::Drains];
     Catalog::builtin().with_server(Entry::server("custom", "a thread for each connection", promises, |config| {
         Ok(Box::new(PerThread::new(config.clone())?))
     }))

@@ -21,13 +21,32 @@ struct Line<'a> {
     name: &'a str,
     summary: &'a str,
     promises: String,
+    tags: Vec<String>,
+    code: Option<Code<'a>>,
+}
+
+/// The Rust code that builds a strategy.
+#[derive(Serialize)]
+struct Code<'a> {
+    feature: Option<&'a str>,
+    expression: &'a str,
 }
 
 fn lines<M>(entries: &[Entry<M>]) -> Vec<Line<'_>> {
     entries
         .iter()
-        .map(|Entry { name, summary, promises, .. }| Line { name, summary, promises: promises.join(", ") })
+        .map(|Entry { name, summary, promises, tags, code, .. }| Line {
+            name,
+            summary,
+            promises: words(promises).join(", "),
+            tags: words(tags),
+            code: code.as_ref().map(|code| Code { feature: code.feature, expression: &code.expression }),
+        })
         .collect()
+}
+
+fn words(values: &[impl ToString]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
 }
 
 /// Lists the catalog.
@@ -52,7 +71,7 @@ fn table(listing: &Listing<'_>) -> Table {
         ("service", &listing.services),
         ("reference", &listing.references),
     ] {
-        for Line { name, summary, promises } in lines {
+        for Line { name, summary, promises, .. } in lines {
             table.row(vec![kind.to_owned(), (*name).to_owned(), (*summary).to_owned(), promises.clone()]);
         }
     }

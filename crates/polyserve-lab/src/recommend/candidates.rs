@@ -2,7 +2,7 @@
 //!
 //! Cost: a server or two are made to ask for their shape.
 
-use polyserve::catalog::{Catalog, HOLDS_A_WORKER, ServerEntry};
+use polyserve::catalog::{Catalog, Promise, ServerEntry};
 use polyserve::{Connections, ServerConfig};
 use serde::{Deserialize, Serialize};
 
@@ -116,7 +116,7 @@ impl Field {
 
     /// A pool whose workers sit through waits has as many of them as requests can be under way.
     fn workers(&mut self, entry: &ServerEntry, workload: &Workload) -> anyhow::Result<Option<usize>> {
-        let holds = entry.promises.iter().any(|promise| promise == HOLDS_A_WORKER);
+        let holds = entry.promises(Promise::LaterHoldsWorker);
         if workload.wait_ms == 0.0 || !holds {
             return Ok(None);
         }

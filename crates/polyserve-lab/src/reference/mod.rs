@@ -20,8 +20,8 @@ mod heads;
 mod null_accept;
 mod null_epoll;
 
-use polyserve::catalog::{Catalog, Entry, ServerEntry};
-use polyserve::{ConfigError, ServerConfig};
+use polyserve::catalog::{Catalog, Entry, Promise, ServerEntry};
+use polyserve::{ConfigError, Connections, ServerConfig};
 
 pub use null_accept::NullAccept;
 pub use null_epoll::NullEpoll;
@@ -43,13 +43,13 @@ fn entries() -> [ServerEntry; 2] {
         Entry::server(
             "null_epoll",
             "one edge-triggered epoll loop, one recv and one send a readiness, no parsing: the limit of an event loop",
-            &["multiplexed connections", "a fixed answer"],
+            &[Promise::Connections(Connections::Multiplexed), Promise::FixedAnswer],
             |config| Ok(Box::new(NullEpoll::new(config.clone())?)),
         ),
         Entry::server(
             "null_accept",
             "blocking accept, recv, send, close: the limit of a connection for each request",
-            &["one connection at a time", "a fixed answer", "closes after it"],
+            &[Promise::Connections(Connections::One), Promise::FixedAnswer, Promise::ClosesAfterAnswer],
             |config| Ok(Box::new(NullAccept::new(config.clone())?)),
         ),
     ]

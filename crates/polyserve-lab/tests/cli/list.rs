@@ -10,8 +10,14 @@ fn as_json() {
     assert_eq!(kinds, wanted);
     for entry in listing.as_object().unwrap().values().flat_map(|entries| entries.as_array().unwrap()) {
         let entry = entry.as_object().unwrap();
-        assert_eq!(entry.len(), 3, "{entry:?}");
+        assert_eq!(entry.len(), 5, "{entry:?}");
         assert!(["name", "summary", "promises"].iter().all(|field| entry[*field].is_string()), "{entry:?}");
+        assert!(entry["tags"].is_array(), "{entry:?}");
+    }
+    for kind in ["servers", "repos", "executors"] {
+        for entry in listing[kind].as_array().unwrap() {
+            assert!(entry["code"]["expression"].is_string(), "{entry:?}");
+        }
     }
     let names = |kind: &str| -> Vec<String> {
         let entries = listing[kind].as_array().unwrap().iter();

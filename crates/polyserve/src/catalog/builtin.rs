@@ -1,12 +1,43 @@
 //! The built-in entries, one for each strategy of this project.
+//!
+//! Invariant: the printed code is the compiled code. A macro makes the constructor and its text from the same tokens. The
+//! tokens stand in a scope with the prelude, and this file imports no strategy.
 
-use std::sync::Arc;
+use polyserve::prelude::*;
+use polyserve_core::service::{Echo, Page, Welcome};
 
-use polyserve_core::service::{Echo, EntityService, Page, Welcome};
-
-use super::{Catalog, Entry};
+#[cfg(any(feature = "threadpool", feature = "memory", feature = "tokio", feature = "smol"))]
+use super::{BuildCode, Tag};
+use super::{Entry, Promise};
 #[cfg(feature = "threadpool")]
-use super::{ExecutorEntry, HOLDS_A_WORKER, ServerEntry};
+use super::{ExecutorEntry, ServerEntry};
+
+/// Creates the entry of a server that is built from a configuration alone.
+#[cfg(any(feature = "threadpool", feature = "tokio", feature = "smol"))]
+macro_rules! server {
+    ($name:literal, $summary:literal, $promises:expr, $feature:expr, $server:ty) => {
+        Entry::server($name, $summary, $promises, |config| Ok(Box::new(<$server>::new(config.clone())?)))
+            .with_code(BuildCode::new($feature, format!("{}::new({})?", stringify!($server), BuildCode::CONFIG)))
+    };
+}
+
+/// Creates the entry of an executor that is built from a configuration alone.
+#[cfg(any(feature = "threadpool", feature = "tokio", feature = "smol"))]
+macro_rules! executor {
+    ($name:literal, $summary:literal, $promises:expr, $feature:expr, $executor:ty) => {
+        Entry::executor($name, $summary, $promises, |c| Ok(std::sync::Arc::new(<$executor>::new(c.into())?)))
+            .with_code(BuildCode::new($feature, concat!(stringify!($executor), "::new(c.into())?")))
+    };
+}
+
+/// Creates the entry of a repo, which an expression makes. The default features have every repo.
+#[cfg(feature = "memory")]
+macro_rules! repo {
+    ($name:literal, $summary:literal, $promises:expr, $repo:expr) => {
+        Entry::repo($name, $summary, $promises, || Ok(std::sync::Arc::new($repo)))
+            .with_code(BuildCode::new(None, stringify!($repo)))
+    };
+}
 
 pub(super) fn catalog() -> Catalog {
     let catalog = Catalog::new();
@@ -27,233 +58,291 @@ pub(super) fn catalog() -> Catalog {
 
 #[cfg(feature = "threadpool")]
 fn threadpool(catalog: Catalog) -> Catalog {
-    use polyserve_threadpool::{
-        CrossbeamPool, LeaderFollowers, MpscPool, Sequential, StealingPool, ThreadPerConnection,
-    };
+    const CONNECTION_PER_THREAD: &[Promise] =
+        &[Promise::Connections(Connections::OnePerThread), Promise::LaterHoldsWorker, Promise::Drains];
 
     catalog
-        .with_server(Entry::server(
+        .with_server(server!(
             "sequential",
             "one thread, one connection at a time: the baseline",
-            &["one connection at a time", HOLDS_A_WORKER, "drains"],
-            |config| Ok(Box::new(Sequential::new(config.clone())?)),
+            &[Promise::Connections(Connections::One), Promise::LaterHoldsWorker, Promise::Drains],
+            None,
+            polyserve::threadpool::Sequential
         ))
-        .with_server(Entry::server(
+        .with_server(server!(
             "thread_per_connection",
             "a new thread for each connection: the textbook server",
-            &["one connection a thread", HOLDS_A_WORKER, "drains"],
-            |config| Ok(Box::new(ThreadPerConnection::new(config.clone())?)),
+            CONNECTION_PER_THREAD,
+            None,
+            polyserve::threadpool::ThreadPerConnection
         ))
-        .with_server(Entry::server(
-            "leader_followers",
-            "a thread for each connection; the thread that accepts also serves it (Leader/Followers)",
-            &["one connection a thread", HOLDS_A_WORKER, "drains"],
-            |config| Ok(Box::new(LeaderFollowers::new(config.clone())?)),
-        ))
-        .with_executor(Entry::executor(
-            "mpsc_pool",
-            "threads behind one std channel: the textbook pool",
-            &["bounded queue", "runs in order", "survives panics"],
-            |config| Ok(Arc::new(MpscPool::new(config.into())?)),
-        ))
-        .with_executor(Entry::executor(
+        .with_server(
+            server!(
+                "leader_followers",
+                "a thread for each connection; the thread that accepts also serves it (Leader/Followers)",
+                CONNECTION_PER_THREAD,
+                None,
+                polyserve::threadpool::LeaderFollowers
+            )
+            .with_tags(&[Tag::Quick, Tag::Scale, Tag::Recommended]),
+        )
+        .with_executor(
+            executor!(
+                "mpsc_pool",
+                "threads behind one std channel: the textbook pool",
+                &[Promise::BoundedQueue, Promise::RunsInOrder, Promise::SurvivesPanics],
+                None,
+                MpscPool
+            )
+            .with_tags(&[Tag::Quick, Tag::QuickMatrix, Tag::Scale, Tag::QuickScale, Tag::Recommended, Tag::LadderRung])
+            .with_tags(&[Tag::PublishedTwin("thread-pool-100")]),
+        )
+        .with_executor(executor!(
             "crossbeam_pool",
             "threads that receive from one crossbeam channel",
-            &["bounded queue", "runs in order", "survives panics"],
-            |config| Ok(Arc::new(CrossbeamPool::new(config.into())?)),
+            &[Promise::BoundedQueue, Promise::RunsInOrder, Promise::SurvivesPanics],
+            None,
+            polyserve::threadpool::CrossbeamPool
         ))
-        .with_executor(Entry::executor(
-            "stealing_pool",
-            "threads with a queue each, which steal from each other",
-            &["bounded queue", "survives panics"],
-            |config| Ok(Arc::new(StealingPool::new(config.into())?)),
-        ))
+        .with_executor(
+            executor!(
+                "stealing_pool",
+                "threads with a queue each, which steal from each other",
+                &[Promise::BoundedQueue, Promise::SurvivesPanics],
+                None,
+                polyserve::threadpool::StealingPool
+            )
+            .with_tags(&[Tag::QuickMatrix]),
+        )
 }
 
 /// The promises of every server on an async runtime.
 #[cfg(any(feature = "tokio", feature = "smol"))]
-const ASYNC: &[&str] = &["multiplexed connections", super::HOLDS_NO_THREAD, "drains"];
+const ASYNC: &[Promise] =
+    &[Promise::Connections(Connections::Multiplexed), Promise::LaterHoldsNoThread, Promise::Drains];
 
 #[cfg(feature = "tokio")]
 fn tokio(catalog: Catalog) -> Catalog {
-    use polyserve_async::executors::{TokioBlocking, TokioTasks};
-    use polyserve_async::servers::{TokioPerCore, TokioTcp};
-
+    let feature = Some("tokio");
     catalog
-        .with_server(Entry::server(
-            "tokio_tcp",
-            "tasks on tokio's multi-thread runtime, with this project's codec",
-            ASYNC,
-            |config| Ok(Box::new(TokioTcp::new(config.clone())?)),
-        ))
-        .with_server(Entry::server(
-            "tokio_per_core",
-            "a single-threaded tokio runtime for each core, with its own listener",
-            ASYNC,
-            |config| Ok(Box::new(TokioPerCore::new(config.clone())?)),
-        ))
-        .with_executor(Entry::executor(
+        .with_server(
+            server!(
+                "tokio_tcp",
+                "tasks on tokio's multi-thread runtime, with this project's codec",
+                ASYNC,
+                feature,
+                TokioTcp
+            )
+            .with_tags(&[Tag::Quick, Tag::QuickMatrix, Tag::Scale, Tag::QuickScale, Tag::Recommended])
+            .with_tags(&[Tag::PublishedTwin("tokio")]),
+        )
+        .with_server(
+            server!(
+                "tokio_per_core",
+                "a single-threaded tokio runtime for each core, with its own listener",
+                ASYNC,
+                feature,
+                TokioPerCore
+            )
+            .with_tags(&[Tag::Quick, Tag::Scale, Tag::Recommended, Tag::LadderRung]),
+        )
+        .with_executor(executor!(
             "tokio_tasks",
             "tasks that do not yield, on a multi-thread tokio runtime",
-            &["bounded queue", "survives panics"],
-            |config| Ok(Arc::new(TokioTasks::new(config.into())?)),
+            &[Promise::BoundedQueue, Promise::SurvivesPanics],
+            feature,
+            polyserve::runtimes::executors::TokioTasks
         ))
-        .with_executor(Entry::executor(
+        .with_executor(executor!(
             "tokio_blocking",
             "tokio's blocking pool, which tokio recommends for blocking work",
-            &["bounded queue", "runs in order", "survives panics"],
-            |config| Ok(Arc::new(TokioBlocking::new(config.into())?)),
+            &[Promise::BoundedQueue, Promise::RunsInOrder, Promise::SurvivesPanics],
+            feature,
+            polyserve::runtimes::executors::TokioBlocking
         ))
 }
 
 #[cfg(feature = "hyper")]
 fn hyper(catalog: Catalog) -> Catalog {
-    catalog.with_server(Entry::server(
+    catalog.with_server(server!(
         "tokio_hyper",
         "hyper's codec on tokio's multi-thread runtime, with this project's limits",
         ASYNC,
-        |config| Ok(Box::new(polyserve_async::servers::TokioHyper::new(config.clone())?)),
+        Some("hyper"),
+        TokioHyper
     ))
 }
 
 #[cfg(feature = "smol")]
 fn smol(catalog: Catalog) -> Catalog {
-    use polyserve_async::executors::SmolTasks;
-    use polyserve_async::servers::Smol;
-
     catalog
-        .with_server(Entry::server(
-            "smol",
-            "tasks on async-executor and async-io, the parts of smol",
-            ASYNC,
-            |config| Ok(Box::new(Smol::new(config.clone())?)),
-        ))
-        .with_executor(Entry::executor(
+        .with_server(
+            server!("smol", "tasks on async-executor and async-io, the parts of smol", ASYNC, Some("smol"), Smol)
+                .with_tags(&[Tag::PublishedTwin("async-std")]), // async-std is discontinued; smol is its named successor
+        )
+        .with_executor(executor!(
             "smol_tasks",
             "tasks that do not yield, on smol's async-executor",
-            &["bounded queue", "survives panics"],
-            |config| Ok(Arc::new(SmolTasks::new(config.into())?)),
+            &[Promise::BoundedQueue, Promise::SurvivesPanics],
+            Some("smol"),
+            polyserve::runtimes::executors::SmolTasks
         ))
 }
 
 #[cfg(feature = "futures")]
 fn futures(catalog: Catalog) -> Catalog {
-    use polyserve_async::executors::FuturesTasks;
-
-    use crate::futures_pool::FuturesPool;
-
     catalog
-        .with_server(Entry::server(
-            "futures_pool",
-            "tasks that block, on the thread pool of the futures crate: as published",
-            &["one connection a thread", super::HOLDS_A_WORKER, "bounded queue", "drains"],
-            |config| Ok(Box::new(FuturesPool::new(config.clone())?)),
-        ))
-        .with_executor(Entry::executor(
+        .with_server(
+            server!(
+                "futures_pool",
+                "tasks that block, on the thread pool of the futures crate: as published",
+                CLASSIC,
+                Some("futures"),
+                FuturesPool
+            )
+            .with_tags(&[Tag::PublishedTwin("futures-thread-pool-100")]),
+        )
+        .with_executor(executor!(
             "futures_tasks",
             "tasks that do not yield, on the thread pool of the futures crate",
-            &["bounded queue", "runs in order", "survives panics"],
-            |config| Ok(Arc::new(FuturesTasks::new(config.into())?)),
+            &[Promise::BoundedQueue, Promise::RunsInOrder, Promise::SurvivesPanics],
+            Some("futures"),
+            polyserve::runtimes::executors::FuturesTasks
         ))
 }
+
+/// The promises of a server that runs each connection as one job of a pool.
+#[cfg(feature = "threadpool")]
+const CLASSIC: &[Promise] = &[
+    Promise::Connections(Connections::OnePerThread),
+    Promise::LaterHoldsWorker,
+    Promise::BoundedQueue,
+    Promise::Drains,
+];
 
 /// Returns the classic pool server over an executor of the catalog.
 #[cfg(feature = "threadpool")]
 pub(super) fn pool_classic(executor: &ExecutorEntry) -> ServerEntry {
-    let make = Arc::clone(&executor.make);
-    Entry::server(
+    let make = std::sync::Arc::clone(&executor.make);
+    let entry = Entry::server(
         &format!("pool_classic/{}", executor.name),
         &format!("each connection is one job of {} until it closes: as published", executor.name),
-        &["one connection a thread", HOLDS_A_WORKER, "bounded queue", "drains"],
+        CLASSIC,
         move |config| {
-            let make = Arc::clone(&make);
-            Ok(Box::new(polyserve_threadpool::PoolClassic::new(config.clone(), move |config| make(config))?))
+            let make = std::sync::Arc::clone(&make);
+            Ok(Box::new(polyserve::threadpool::PoolClassic::new(config.clone(), move |config| make(config))?))
         },
-    )
+    );
+    let code = executor.code.as_ref().map(|code| code.over("polyserve::threadpool::PoolClassic"));
+    ServerEntry { code, ..entry }
 }
 
 /// Returns the pool server over an executor of the catalog.
 #[cfg(feature = "threadpool")]
 pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
-    let make = Arc::clone(&executor.make);
-    Entry::server(
+    let make = std::sync::Arc::clone(&executor.make);
+    let entry = Entry::server(
         &format!("pool_server/{}", executor.name),
         &format!("workers of {} share the connections; an idle connection holds no worker", executor.name),
-        &["multiplexed connections", HOLDS_A_WORKER, "bounded queue", "drains"],
+        &[
+            Promise::Connections(Connections::Multiplexed),
+            Promise::LaterHoldsWorker,
+            Promise::BoundedQueue,
+            Promise::Drains,
+        ],
         move |config| {
-            let make = Arc::clone(&make);
-            Ok(Box::new(polyserve_threadpool::PoolServer::new(config.clone(), move |config| make(config))?))
+            let make = std::sync::Arc::clone(&make);
+            Ok(Box::new(PoolServer::new(config.clone(), move |config| make(config))?))
         },
-    )
+    );
+    let code = executor.code.as_ref().map(|code| code.over("PoolServer"));
+    ServerEntry { code, tags: executor.tags.clone(), ..entry }
 }
 
 #[cfg(feature = "memory")]
 fn memory(catalog: Catalog) -> Catalog {
-    use polyserve_memory::{Actor, CopyOnWrite, Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
-
     let catalog = catalog
-        .with_repo(Entry::repo("std_mutex", "one map behind one mutex: the baseline", REPO, || {
-            Ok(Arc::new(StdMutex::default()))
-        }))
-        .with_repo(Entry::repo("std_rwlock", "one map behind one readers-writer lock", REPO, || {
-            Ok(Arc::new(StdRwlock::default()))
-        }))
-        .with_repo(Entry::repo(
-            "two_level",
-            "a lock for the map, and a lock for each entity: as published",
+        .with_repo(
+            repo!("std_mutex", "one map behind one mutex: the baseline", REPO, StdMutex::default())
+                .with_tags(&[Tag::RecommendedOnOneCore]),
+        )
+        .with_repo(repo!("std_rwlock", "one map behind one readers-writer lock", REPO, StdRwlock::default()))
+        .with_repo(
+            repo!(
+                "two_level",
+                "a lock for the map, and a lock for each entity: as published",
+                REPO,
+                TwoLevel::default()
+            )
+            .with_tags(&[Tag::Quick, Tag::Scale, Tag::RecommendedWithWaits, Tag::RecommendedOnManyCores]),
+        )
+        .with_repo(
+            repo!(
+                "sharded",
+                "tables in shards, each behind a readers-writer lock",
+                REPO,
+                polyserve::memory::Sharded::default()
+            )
+            .with_tags(&[Tag::NextToMap("dashmap"), Tag::NextToMap("papaya")]),
+        )
+        .with_repo(repo!(
+            "packed",
+            "entities packed in pages, in shards: the smallest",
             REPO,
-            || Ok(Arc::new(TwoLevel::default())),
+            polyserve::memory::Packed::default()
         ))
-        .with_repo(Entry::repo("sharded", "tables in shards, each behind a readers-writer lock", REPO, || {
-            Ok(Arc::new(Sharded::default()))
-        }))
-        .with_repo(Entry::repo("packed", "entities packed in pages, in shards: the smallest", REPO, || {
-            Ok(Arc::new(Packed::default()))
-        }))
-        .with_repo(Entry::repo("copy_on_write", "immutable chunks behind pointers: readers never wait", REPO, || {
-            Ok(Arc::new(CopyOnWrite::default()))
-        }))
-        .with_repo(Entry::repo("actor", "a thread for each shard, messages instead of locks", MESSAGES, || {
-            Ok(Arc::new(Actor::start()?))
-        }));
+        .with_repo(repo!(
+            "copy_on_write",
+            "immutable chunks behind pointers: readers never wait",
+            REPO,
+            polyserve::memory::CopyOnWrite::default()
+        ))
+        .with_repo(repo!(
+            "actor",
+            "a thread for each shard, messages instead of locks",
+            &[Promise::Linearizable, Promise::AnswersLater, Promise::BoundedMailboxes, Promise::Volatile],
+            polyserve::memory::Actor::start()?
+        ));
     #[cfg(feature = "dashmap")]
-    let catalog = catalog.with_repo(Entry::repo("dashmap", "the sharded map of the dashmap crate", REPO, || {
-        Ok(Arc::new(polyserve_memory::Dashmap::default()))
-    }));
+    let catalog = catalog.with_repo(
+        repo!("dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap::default())
+            .with_tags(&[
+                Tag::Quick,
+                Tag::RecommendedOnOneCore,
+                Tag::RecommendedOnManyCores,
+                Tag::NextToMap("dashmap"),
+            ]),
+    );
     #[cfg(feature = "papaya")]
-    let catalog = catalog.with_repo(Entry::repo("papaya", "the lock-free map of the papaya crate", REPO, || {
-        Ok(Arc::new(polyserve_memory::Papaya::default()))
-    }));
+    let catalog = catalog.with_repo(
+        repo!("papaya", "the lock-free map of the papaya crate", REPO, polyserve::memory::Papaya::default())
+            .with_tags(&[Tag::NextToMap("papaya")]),
+    );
     #[cfg(feature = "scc")]
-    let catalog =
-        catalog.with_repo(Entry::repo("scc", "the map of the scc crate, a lock for each bucket", REPO, || {
-            Ok(Arc::new(polyserve_memory::Scc::default()))
-        }));
+    let catalog = catalog.with_repo(
+        repo!("scc", "the map of the scc crate, a lock for each bucket", REPO, polyserve::memory::Scc::default())
+            .with_tags(&[Tag::NextToMap("scc")]),
+    );
     catalog
 }
 
 /// The promises of a repo that works on the caller's thread.
 #[cfg(feature = "memory")]
-const REPO: &[&str] = &["linearizable", "answers now", "volatile"];
-
-/// The promises of a repo that sends operations to its own threads.
-#[cfg(feature = "memory")]
-const MESSAGES: &[&str] = &["linearizable", "answers later", "bounded mailboxes", "volatile"];
+const REPO: &[Promise] = &[Promise::Linearizable, Promise::AnswersNow, Promise::Volatile];
 
 fn services(catalog: Catalog) -> Catalog {
     catalog
-        .with_service(Entry::service(
-            "entity",
-            "the entity store",
-            &["answers as its repo does"],
-            EntityService::shared,
-        ))
-        .with_service(Entry::service("echo", "the request's body", &["answers now"], |_| Arc::new(Echo)))
+        .with_service(Entry::service("entity", "the entity store", &[Promise::AnswersAsRepo], EntityService::shared))
+        .with_service(Entry::service("echo", "the request's body", &[Promise::AnswersNow], |_| {
+            std::sync::Arc::new(Echo)
+        }))
         .with_service(Entry::service(
             "page",
             "GET / is a small page; every 10th request waits 2 s first",
-            &["answers now, or later"],
-            |_| Arc::new(Page::default()),
+            &[Promise::AnswersNowOrLater],
+            |_| std::sync::Arc::new(Page::default()),
         ))
-        .with_service(Entry::service("welcome", "GET /welcome is Welcome!", &["answers now"], |_| Arc::new(Welcome)))
+        .with_service(Entry::service("welcome", "GET /welcome is Welcome!", &[Promise::AnswersNow], |_| {
+            std::sync::Arc::new(Welcome)
+        }))
 }

@@ -1,10 +1,11 @@
-//! The catalog of strategies: name, summary, promises, constructor.
+//! The catalog of strategies: name, summary, promises, tags, constructor, and the Rust code that builds it. It is the only
+//! list of the strategies of this project: commands and tests read their lists from it.
 //!
 //! The commands measure and check the entries that a program adds, as they do the built-in ones:
 //!
 //! ```
 //! use std::sync::Arc;
-//! use polyserve::catalog::{Catalog, Entry};
+//! use polyserve::catalog::{Catalog, Entry, Promise};
 //! # use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 //! # #[derive(Debug, Default)] struct MyRepo;
 //! # impl EntityRepo for MyRepo {
@@ -14,7 +15,7 @@
 //! #     fn len(&self) -> Answer<Result<u64, RepoError>> { Answer::Now(Ok(0)) }
 //! # }
 //!
-//! let mine = Entry::repo("my_repo", "my own map", &["linearizable"], || Ok(Arc::new(MyRepo::default())));
+//! let mine = Entry::repo("my_repo", "my own map", &[Promise::Linearizable], || Ok(Arc::new(MyRepo::default())));
 //! let catalog = Catalog::builtin().with_repo(mine);
 //! assert!(catalog.repo("my_repo").is_ok());
 //! assert!(catalog.repo("my_rpo").unwrap_err().to_string().contains("did you mean \"my_repo\"?"));
@@ -23,8 +24,11 @@
 //! Invariant: a name is in a list once. An entry that is added under a known name replaces the old entry. Cost: a look-up is
 //! a linear search through a few dozen names.
 
+mod build_code;
 mod builtin;
 mod name;
+mod promise;
+mod tag;
 
 use std::fmt;
 use std::io;
@@ -32,7 +36,10 @@ use std::sync::Arc;
 
 use polyserve_core::{ConfigError, EntityRepo, Executor, Server, ServerConfig, Service};
 
+pub use build_code::BuildCode;
 pub use name::UnknownName;
+pub use promise::Promise;
+pub use tag::Tag;
 
 /// Makes a server with a configuration. Returns an error if the server cannot honour a setting.
 pub type MakeServer = Arc<dyn Fn(&ServerConfig) -> Result<Box<dyn Server>, ConfigError> + Send + Sync>;
@@ -54,8 +61,12 @@ pub struct Entry<M> {
     pub name: String,
     /// A description in one line.
     pub summary: String,
-    /// The promises, a few words each.
-    pub promises: Vec<String>,
+    /// The promises.
+    pub promises: Vec<Promise>,
+    /// The commands and experiments that take it by default.
+    pub tags: Vec<Tag>,
+    /// The Rust code that builds it. A strategy without code is built by its name from the program's catalog.
+    pub code: Option<BuildCode>,
     /// The constructor.
     pub make: M,
 }
@@ -70,9 +81,33 @@ pub type ExecutorEntry = Entry<MakeExecutor>;
 pub type ServiceEntry = Entry<MakeService>;
 
 impl<M> Entry<M> {
-    fn new(name: &str, summary: &str, promises: &[&str], make: M) -> Self {
-        let promises = promises.iter().map(ToString::to_string).collect();
-        Self { name: name.to_owned(), summary: summary.to_owned(), promises, make }
+    fn new(name: &str, summary: &str, promises: &[Promise], make: M) -> Self {
+        let (name, summary, promises) = (name.to_owned(), summary.to_owned(), promises.to_vec());
+        Self { name, summary, promises, tags: Vec::new(), code: None, make }
+    }
+
+    /// Adds tags. A new entry has none.
+    #[must_use]
+    pub fn with_tags(mut self, tags: &[Tag]) -> Self {
+        self.tags.extend_from_slice(tags);
+        self
+    }
+
+    /// Sets the Rust code that builds the strategy. A new entry has none.
+    #[must_use]
+    pub fn with_code(mut self, code: BuildCode) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// Returns whether the strategy makes this promise.
+    pub fn promises(&self, promise: Promise) -> bool {
+        self.promises.contains(&promise)
+    }
+
+    /// Returns whether the entry has this tag.
+    pub fn has(&self, tag: Tag) -> bool {
+        self.tags.contains(&tag)
     }
 }
 
@@ -81,7 +116,7 @@ impl Entry<MakeServer> {
     pub fn server(
         name: &str,
         summary: &str,
-        promises: &[&str],
+        promises: &[Promise],
         make: impl Fn(&ServerConfig) -> Result<Box<dyn Server>, ConfigError> + Send + Sync + 'static,
     ) -> Self {
         Self::new(name, summary, promises, Arc::new(make))
@@ -112,7 +147,7 @@ impl Entry<MakeRepo> {
     pub fn repo(
         name: &str,
         summary: &str,
-        promises: &[&str],
+        promises: &[Promise],
         make: impl Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync + 'static,
     ) -> Self {
         Self::new(name, summary, promises, Arc::new(make))
@@ -124,7 +159,7 @@ impl Entry<MakeExecutor> {
     pub fn executor(
         name: &str,
         summary: &str,
-        promises: &[&str],
+        promises: &[Promise],
         make: impl Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync + 'static,
     ) -> Self {
         Self::new(name, summary, promises, Arc::new(make))
@@ -136,7 +171,7 @@ impl Entry<MakeService> {
     pub fn service(
         name: &str,
         summary: &str,
-        promises: &[&str],
+        promises: &[Promise],
         make: impl Fn(Arc<dyn EntityRepo>) -> Arc<dyn Service> + Send + Sync + 'static,
     ) -> Self {
         Self::new(name, summary, promises, Arc::new(make))
@@ -282,13 +317,6 @@ impl Catalog {
         find("reference", &self.references, name)
     }
 }
-
-/// The promise of a server that blocks a worker for each deferred answer: at most as many deferred answers are pending as
-/// there are workers.
-pub const HOLDS_A_WORKER: &str = "later answers hold a worker";
-
-/// The promise of a server that blocks no thread for a deferred answer.
-pub const HOLDS_NO_THREAD: &str = "later answers hold no thread";
 
 /// A short name, and the full name of the server.
 const ALIAS: (&str, &str) = ("pool_server", "pool_server/mpsc_pool");

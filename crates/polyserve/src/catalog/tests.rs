@@ -78,12 +78,7 @@ mod threadpool {
     fn the_first_promise_is_the_servers_shape() {
         for entry in Catalog::builtin().servers() {
             let server = (entry.make)(&ServerConfig::default()).unwrap();
-            let shape = match server.connections() {
-                Connections::Multiplexed => "multiplexed connections",
-                Connections::OnePerThread => "one connection a thread",
-                Connections::One => "one connection at a time",
-            };
-            assert_eq!(entry.promises[0], shape, "{}", entry.name);
+            assert_eq!(entry.promises[0], Promise::Connections(server.connections()), "{}", entry.name);
             let bounded = server.connections() != Connections::Multiplexed;
             assert_eq!(server.max_concurrent().is_some(), bounded, "{}", entry.name);
         }
@@ -95,7 +90,7 @@ mod threadpool {
         let config = ServerConfig::default().with(|config| config.queue = Some(1));
         for entry in Catalog::builtin().servers() {
             let refused = (entry.make)(&config).err().map(|error| error.unsupported_setting());
-            let promised = entry.promises.iter().any(|promise| promise == "bounded queue");
+            let promised = entry.promises(Promise::BoundedQueue);
             assert_eq!(refused, (!promised).then_some(Some("queue")), "{}: {:?}", entry.name, entry.promises);
         }
     }
@@ -104,8 +99,9 @@ mod threadpool {
     #[test]
     fn every_server_declares_what_later_answers_hold() {
         for entry in Catalog::builtin().servers() {
-            let said = entry.promises.iter().filter(|said| [HOLDS_A_WORKER, HOLDS_NO_THREAD].contains(&said.as_str()));
-            assert_eq!(said.count(), 1, "{}: {:?}", entry.name, entry.promises);
+            let promises = [Promise::LaterHoldsWorker, Promise::LaterHoldsNoThread];
+            let made = promises.into_iter().filter(|promise| entry.promises(*promise));
+            assert_eq!(made.count(), 1, "{}: {:?}", entry.name, entry.promises);
         }
     }
 
@@ -132,4 +128,83 @@ fn a_runtimes_executors_come_with_its_feature() {
     ] {
         assert_eq!(catalog.executor(name).is_ok(), is_built, "{name}");
     }
+}
+
+#[test]
+fn every_builtin_strategy_has_code() {
+    let catalog = Catalog::builtin();
+    let servers = catalog.servers().iter().map(|entry| (&entry.name, &entry.code, 1));
+    let repos = catalog.repos().iter().map(|entry| (&entry.name, &entry.code, 0));
+    let executors = catalog.executors().iter().map(|entry| (&entry.name, &entry.code, 0));
+    for (name, code, configs) in servers.chain(repos).chain(executors) {
+        let expression = &code.as_ref().expect(name).expression;
+        assert_eq!(expression.matches(BuildCode::CONFIG).count(), configs, "{name}: {expression}");
+        assert!(!expression.contains(" :: ") && !expression.contains('\n'), "{name}: {expression}");
+    }
+}
+
+#[cfg(all(feature = "memory", feature = "threadpool"))]
+#[test]
+fn code_as_people_write_it() {
+    let catalog = Catalog::builtin();
+    let expression = |code: &Option<BuildCode>| code.clone().expect("it has code").expression;
+    assert_eq!(expression(&catalog.repo("two_level").unwrap().code), "TwoLevel::default()");
+    assert_eq!(expression(&catalog.repo("actor").unwrap().code), "polyserve::memory::Actor::start()?");
+    assert_eq!(
+        expression(&catalog.server("sequential").unwrap().code),
+        "polyserve::threadpool::Sequential::new(ServerConfig::default())?"
+    );
+    let over =
+        stringify!(PoolServer::new(ServerConfig::default(), |c| Ok(std::sync::Arc::new(MpscPool::new(c.into())?)))?);
+    let plain = |text: &str| text.split_whitespace().collect::<String>();
+    assert_eq!(plain(&expression(&catalog.server("pool_server").unwrap().code)), plain(over));
+}
+
+/// The text that the test above compares with code.
+#[cfg(all(feature = "memory", feature = "threadpool"))]
+#[test]
+fn the_code_of_a_pool_server_compiles() {
+    use polyserve::prelude::*;
+    let build = || -> Result<PoolServer, Box<dyn std::error::Error>> {
+        Ok(PoolServer::new(ServerConfig::default(), |c| Ok(std::sync::Arc::new(MpscPool::new(c.into())?)))?)
+    };
+    assert_eq!(build().unwrap().connections(), Connections::Multiplexed);
+}
+
+#[cfg(all(
+    feature = "dashmap",
+    feature = "papaya",
+    feature = "scc",
+    feature = "tokio",
+    feature = "smol",
+    feature = "futures"
+))]
+#[test]
+fn every_tag_is_on_an_entry() {
+    let catalog = Catalog::builtin();
+    let servers = |tag| catalog.servers().iter().filter(|entry| entry.has(tag)).count();
+    let repos = |tag| catalog.repos().iter().filter(|entry| entry.has(tag)).count();
+    assert_eq!((servers(Tag::Quick), repos(Tag::Quick)), (4, 2));
+    assert_eq!((servers(Tag::Scale), repos(Tag::Scale)), (4, 1));
+    for tag in [Tag::QuickMatrix, Tag::QuickScale, Tag::Recommended, Tag::LadderRung] {
+        assert_ne!(servers(tag), 0, "{tag}");
+    }
+    for name in ["thread-pool-100", "async-std", "futures-thread-pool-100", "tokio"] {
+        assert_eq!(servers(Tag::PublishedTwin(name)), 1, "{name}");
+    }
+    let repo_tags = [Tag::RecommendedWithWaits, Tag::RecommendedOnOneCore, Tag::RecommendedOnManyCores];
+    for tag in repo_tags.into_iter().chain(["dashmap", "papaya", "scc"].map(Tag::NextToMap)) {
+        assert_ne!(repos(tag), 0, "{tag}");
+    }
+}
+
+#[test]
+fn a_programs_own_entry_has_no_tags_and_no_code() {
+    use polyserve_core::service::Echo;
+    let mine = Entry::service("mine", "my own", &[Promise::Other("my own words")], |_| Arc::new(Echo));
+    assert!(mine.tags.is_empty() && mine.code.is_none());
+    assert!(mine.promises(Promise::Other("my own words")) && !mine.promises(Promise::AnswersNow));
+    assert_eq!(mine.promises[0].to_string(), "my own words");
+    let tagged = mine.with_tags(&[Tag::Quick]).with_code(BuildCode::new(None, "Mine"));
+    assert!(tagged.has(Tag::Quick) && !tagged.has(Tag::Scale) && tagged.code.is_some());
 }

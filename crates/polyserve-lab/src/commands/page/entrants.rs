@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::Connections;
-use polyserve::catalog::{Catalog, HOLDS_A_WORKER, ServerEntry};
+use polyserve::catalog::{Catalog, Promise, ServerEntry};
 use polyserve::env::Settings;
 
 use crate::commands::entrants::serve;
@@ -137,7 +137,7 @@ impl Field<'_> {
         let (server, config) = room::fitted(entry, &config, workers)?;
         let shape = server.connections();
         let waiting = match shape {
-            _ if !entry.promises.iter().any(|promise| promise == HOLDS_A_WORKER) => None,
+            _ if !entry.promises(Promise::LaterHoldsWorker) => None,
             Connections::Multiplexed => config.workers,
             Connections::OnePerThread | Connections::One => {
                 Some(server.max_concurrent().map_or(*connections, |at_once| at_once.min(*connections)))

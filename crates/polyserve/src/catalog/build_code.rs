@@ -1,0 +1,33 @@
+//! The Rust code that builds a strategy.
+
+/// The Rust code that builds a strategy, in a scope with [`IMPORT`](Self::IMPORT).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildCode {
+    /// The feature of this crate that the code needs in addition to the default features.
+    pub feature: Option<&'static str>,
+    /// An expression of the strategy's type. It may end with `?`, and then stands in a function that returns an error of any
+    /// kind. A server's expression contains [`CONFIG`](Self::CONFIG) once. An executor's expression reads the configuration
+    /// from the variable `c`.
+    pub expression: String,
+}
+
+impl BuildCode {
+    /// The names that an expression needs in scope.
+    pub const IMPORT: &str = "use polyserve::prelude::*;";
+
+    /// The configuration in a server's expression.
+    pub const CONFIG: &str = "ServerConfig::default()";
+
+    /// Creates the code of a strategy.
+    pub fn new(feature: Option<&'static str>, expression: impl Into<String>) -> Self {
+        Self { feature, expression: expression.into() }
+    }
+
+    /// Returns the code of the server `path` over the executor with this code.
+    #[cfg(feature = "threadpool")]
+    pub(super) fn over(&self, path: &str) -> Self {
+        let Self { feature, expression } = self;
+        let config = Self::CONFIG;
+        Self::new(*feature, format!("{path}::new({config}, |c| Ok(std::sync::Arc::new({expression})))?"))
+    }
+}

@@ -1,0 +1,71 @@
+//! The promises of strategies, as values.
+
+use std::fmt;
+
+use polyserve_core::Connections;
+
+/// A promise of a strategy. Its text is the one that `polyserve list` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Promise {
+    /// A server's shape.
+    Connections(Connections),
+    /// A server blocks a worker for each deferred answer: at most as many deferred answers are pending as there are workers.
+    LaterHoldsWorker,
+    /// A server blocks no thread for a deferred answer.
+    LaterHoldsNoThread,
+    /// The queue of a server or an executor has a limit, which the configuration sets.
+    BoundedQueue,
+    /// A server answers every request that has begun before it stops.
+    Drains,
+    /// An executor starts jobs in the order in which it received them.
+    RunsInOrder,
+    /// An executor runs the next job after a job that panics.
+    SurvivesPanics,
+    /// The operations of a repo are linearizable.
+    Linearizable,
+    /// A repo or a service defers no answer.
+    AnswersNow,
+    /// A repo defers every answer.
+    AnswersLater,
+    /// A service defers the answers that its repo defers.
+    AnswersAsRepo,
+    /// A service defers some answers.
+    AnswersNowOrLater,
+    /// The mailboxes of a repo have limits. A full mailbox refuses an operation.
+    BoundedMailboxes,
+    /// A repo loses its entities when the process ends.
+    Volatile,
+    /// A reference sends the same answer to every request.
+    FixedAnswer,
+    /// A reference closes the connection after an answer.
+    ClosesAfterAnswer,
+    /// A promise of a program's own strategy, in a few words. No command depends on it.
+    Other(&'static str),
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connections(Connections::Multiplexed) => "multiplexed connections",
+            Self::Connections(Connections::OnePerThread) => "one connection a thread",
+            Self::Connections(Connections::One) => "one connection at a time",
+            Self::LaterHoldsWorker => "later answers hold a worker",
+            Self::LaterHoldsNoThread => "later answers hold no thread",
+            Self::BoundedQueue => "bounded queue",
+            Self::Drains => "drains",
+            Self::RunsInOrder => "runs in order",
+            Self::SurvivesPanics => "survives panics",
+            Self::Linearizable => "linearizable",
+            Self::AnswersNow => "answers now",
+            Self::AnswersLater => "answers later",
+            Self::AnswersAsRepo => "answers as its repo does",
+            Self::AnswersNowOrLater => "answers now, or later",
+            Self::BoundedMailboxes => "bounded mailboxes",
+            Self::Volatile => "volatile",
+            Self::FixedAnswer => "a fixed answer",
+            Self::ClosesAfterAnswer => "closes after it",
+            Self::Other(words) => words,
+        })
+    }
+}

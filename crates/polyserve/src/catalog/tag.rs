@@ -1,0 +1,50 @@
+//! The tags of strategies: which commands take them by default.
+
+use std::fmt;
+
+/// A tag of a strategy: a command or an experiment that takes it by default. An executor passes its tags on to the server
+/// `pool_server/X` that runs on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Tag {
+    /// `compare --quick` takes it: a server of each kind, and the repos that differ most.
+    Quick,
+    /// `matrix --quick` takes this server.
+    QuickMatrix,
+    /// `scale` takes it.
+    Scale,
+    /// `scale --quick` takes this server.
+    QuickScale,
+    /// `recommend` measures this server.
+    Recommended,
+    /// `recommend` measures this repo if requests wait. Then they do not wait for a lock.
+    RecommendedWithWaits,
+    /// `recommend` measures this repo on one core, on which threads seldom wait for a lock.
+    RecommendedOnOneCore,
+    /// `recommend` measures this repo on several cores, on which threads wait for locks.
+    RecommendedOnManyCores,
+    /// `ladder` measures this server with one optimisation after the other.
+    LadderRung,
+    /// This server is the counterpart of the published contestant with this name.
+    PublishedTwin(&'static str),
+    /// `seam` measures this repo next to the bare map with this name.
+    NextToMap(&'static str),
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quick => f.write_str("quick"),
+            Self::QuickMatrix => f.write_str("quick matrix"),
+            Self::Scale => f.write_str("scale"),
+            Self::QuickScale => f.write_str("quick scale"),
+            Self::Recommended => f.write_str("recommended"),
+            Self::RecommendedWithWaits => f.write_str("recommended with waits"),
+            Self::RecommendedOnOneCore => f.write_str("recommended on one core"),
+            Self::RecommendedOnManyCores => f.write_str("recommended on many cores"),
+            Self::LadderRung => f.write_str("ladder rung"),
+            Self::PublishedTwin(name) => write!(f, "published twin of {name}"),
+            Self::NextToMap(map) => write!(f, "next to {map}"),
+        }
+    }
+}
