@@ -50,13 +50,15 @@ impl SlotState {
         Self(AtomicU8::new(FREE))
     }
 
+    /// The state. Sequentially consistent, as [`set`](Self::set) is.
     pub(super) fn get(&self) -> u8 {
-        self.0.load(Ordering::Acquire)
+        self.0.load(Ordering::SeqCst)
     }
 
-    /// Moves the state to `to`. For the owner of the connection.
+    /// Moves the state to `to`. For the owner of the connection. Sequentially consistent, so that a sweep overlooks no new
+    /// connection: see `set_deadline` in `worker.rs`.
     pub(super) fn set(&self, to: u8) {
-        self.0.store(to, Ordering::Release);
+        self.0.store(to, Ordering::SeqCst);
     }
 
     /// Moves the state from `from` to `to`. Returns false if it was not `from`.

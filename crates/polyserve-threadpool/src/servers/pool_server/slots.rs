@@ -145,7 +145,7 @@ impl Slots {
         *lock(&slot.connection) = Some(Connection::new(stream));
         slot.ended.store(false, Ordering::Relaxed);
         slot.queued_at.store(now, Ordering::Relaxed);
-        slot.deadline.store(deadline, Ordering::Relaxed);
+        slot.deadline.store(deadline, Ordering::Relaxed); // the state publishes it
         slot.state.set(QUEUED);
         Ok(id)
     }
