@@ -4,7 +4,7 @@
 # by every column both ways, nothing is wider than the window, nothing went wrong. Here that is asked for and judged, and
 # that the charts of the tests' records are all there; and pages that were broken on purpose are judged too, for a test that
 # cannot fail shows nothing.
-# ci/browser.sh [RECORDS...]: of these directories; by default the recorded runs of the lab's tests.
+# ci/browser.sh [RECORDS...]: of these directories; by default the recorded runs of the command's tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -18,13 +18,13 @@ if [ -z "$browser" ] && apt_install --no-install-recommends chromium; then brows
 
 given=$#
 records=("$@")
-[ $# -gt 0 ] || records=(crates/polyserve-lab/tests/fixtures/records)
+[ $# -gt 0 ] || records=(crates/polyserve-cli/tests/fixtures/records)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 # Names are their users' to choose, and another program's experiment may be any.
 mkdir "$tmp/odd"
 name='<\/script><img src=x onerror=nobody()><script>nobody()<\/script>|\u2028'
-sed -e "s#\"server\":\"tokio_tcp\"#\"server\":\"$name\"#" crates/polyserve-lab/tests/fixtures/records/page.jsonl >"$tmp/odd/page.jsonl"
+sed -e "s#\"server\":\"tokio_tcp\"#\"server\":\"$name\"#" crates/polyserve-cli/tests/fixtures/records/page.jsonl >"$tmp/odd/page.jsonl"
 printf '%s\n' "{\"kind\":\"environment\",\"experiment\":\"$name\",\"command\":[\"$name\"]}" "{\"kind\":\"$name\",\"$name\":1}" >"$tmp/odd/another.jsonl"
 grep -qF onerror "$tmp/odd/page.jsonl"
 
@@ -60,7 +60,7 @@ failed=
 has() { grep -qF -- "$1" <<<"$said"; }
 number() { grep -oE "\"$1\":[0-9]+" <<<"$said" | head -n 1 | cut -d: -f2; }
 
-# What the recorded runs of the lab's tests are drawn as: the experiment, the chart, and parts that it must not lose.
+# What the recorded runs of the command's tests are drawn as: the experiment, the chart, and parts that it must not lose.
 charts=$(cat <<'END'
 compare: CPU and memory
 compare: Latency by percentile

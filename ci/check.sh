@@ -20,7 +20,7 @@ for features in "" tokio hyper http2 tower smol futures; do
     step cargo clippy -q -p polyserve-async --no-default-features --features "$features" -- -D warnings
 done
 # With all features jemalloc is taken.
-step cargo check -q -p polyserve-lab --features mimalloc
+step cargo check -q -p polyserve-cli --features mimalloc
 
 # depends CRATE: every crate that it is built from, one a line.
 depends() { cargo tree -q -e normal --prefix none --format '{p}' "$@" | awk '{print $1}' | sort -u; }

@@ -13,7 +13,7 @@ random() {
     POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-conformance --lib brute
 }
 
-drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-lab --test cli drain; }
+drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-cli --test cli drain; }
 
 ab() { ci/ab.sh 100000; }
 

@@ -99,7 +99,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`Misuse`](crate) where it holds anything else, which is not written over; or where it cannot be read or made.
+    /// [`Misuse`] where it holds anything else, which is not written over; or where it cannot be read or made.
     pub fn open(dir: Option<&Path>, header: &Header) -> anyhow::Result<Self> {
         Self::named(dir, &header.experiment, header)
     }

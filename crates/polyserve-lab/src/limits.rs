@@ -43,8 +43,12 @@ pub fn ports() -> u64 {
     last.saturating_sub(first) / 10 * 9
 }
 
-/// That `--connections` asks for no more than there are.
-pub(crate) fn enough(asked: usize, room: u64) -> Result<(), Misuse> {
+/// Checks that `--connections` asks for no more than `room`.
+///
+/// # Errors
+///
+/// [`Misuse`] if it asks for more.
+pub fn enough(asked: usize, room: u64) -> Result<(), Misuse> {
     if asked as u64 <= room {
         return Ok(());
     }

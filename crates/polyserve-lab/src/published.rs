@@ -3,16 +3,16 @@
 //! Invariant: nothing of ours stands in them. Who shows some beside our own reads the columns that it needs.
 
 /// The matrix of pool sizes and connections, asked to GET.
-pub(crate) const MATRIX_GET: &str = include_str!("../published/paper_matrix_get.csv");
+pub const MATRIX_GET: &str = include_str!("../published/paper_matrix_get.csv");
 /// The same, asked to PUT.
-pub(crate) const MATRIX_PUT: &str = include_str!("../published/paper_matrix_put.csv");
+pub const MATRIX_PUT: &str = include_str!("../published/paper_matrix_put.csv");
 /// The stress scenario, in Rust and in Go.
-pub(crate) const STRESS: &str = include_str!("../published/stress.csv");
+pub const STRESS: &str = include_str!("../published/stress.csv");
 /// CPU tasks at once, in Go.
-pub(crate) const TASKS_GO: &str = include_str!("../published/conctest_go.csv");
+pub const TASKS_GO: &str = include_str!("../published/conctest_go.csv");
 /// The same in Rust.
-pub(crate) const TASKS_RUST: &str = include_str!("../published/conctest_rust.csv");
+pub const TASKS_RUST: &str = include_str!("../published/conctest_rust.csv");
 /// The page that sometimes waits.
-pub(crate) const PAGE: &str = include_str!("../published/page_delay.csv");
+pub const PAGE: &str = include_str!("../published/page_delay.csv");
 /// The ladder of optimisations.
-pub(crate) const LADDER: &str = include_str!("../published/welcome_ladder.csv");
+pub const LADDER: &str = include_str!("../published/welcome_ladder.csv");

@@ -1,6 +1,7 @@
 //! A service that costs more than it has to: the positive control of a comparison. An instrument that does not find what
 //! is slowed on purpose finds nothing.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,15 +9,21 @@ use polyserve::{Answer, Head, Reply, Request, Service};
 
 /// Another service, and so much time of the CPU burnt before each of its answers. Cost: that time, and at most one
 /// reading of the clock more; nothing is taken from a thread that is not running, so on a full core it is about CPU time.
-pub(crate) struct Spin {
+pub struct Spin {
     service: Arc<dyn Service>,
     time: Duration,
 }
 
 impl Spin {
     /// `service`, slowed by `time` a request.
-    pub(crate) fn new(service: Arc<dyn Service>, time: Duration) -> Self {
+    pub fn new(service: Arc<dyn Service>, time: Duration) -> Self {
         Self { service, time }
+    }
+}
+
+impl fmt::Debug for Spin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spin").field("time", &self.time).finish_non_exhaustive()
     }
 }
 

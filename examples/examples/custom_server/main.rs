@@ -119,7 +119,7 @@ impl Run {
 
 fn main() -> anyhow::Result<ExitCode> {
     if std::env::args_os().len() > 1 {
-        return Ok(polyserve_lab::main(catalog()));
+        return Ok(polyserve_cli::main(catalog()));
     }
     // Some properties make a service panic on purpose, so panics are not printed. The report describes the failures.
     std::panic::set_hook(Box::new(|_| {}));

@@ -86,8 +86,8 @@ impl Step {
 ///
 /// # Errors
 ///
-/// [`Misuse`](crate) for a name that none has.
-pub(crate) fn steps(names: &[String]) -> Result<Vec<Step>, Misuse> {
+/// [`Misuse`] for a name that none has.
+pub fn steps(names: &[String]) -> Result<Vec<Step>, Misuse> {
     if let Some(unknown) = names.iter().find(|name| !STEPS.iter().any(|step| step.name() == name.as_str())) {
         let all = STEPS.map(Step::name).join(", ");
         return Err(Misuse(format!("--rungs: there is no rung {unknown:?}: they are {all}")));

@@ -33,8 +33,8 @@ fn time(us: Option<f64>) -> String {
     }
 }
 
-/// Operations a second.
-pub(crate) fn rate(per_s: f64) -> String {
+/// Operations a second, for a table.
+pub fn rate(per_s: f64) -> String {
     match per_s {
         per_s if per_s >= 1e5 => format!("{:.2} M", per_s / 1e6),
         per_s => format!("{:.1} k", per_s / 1e3),

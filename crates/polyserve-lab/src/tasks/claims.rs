@@ -38,7 +38,12 @@ pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
     judge(&Measured::read(lines)?)
 }
 
-pub(crate) fn judge(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
+/// The claims, with what is `measured` of them.
+///
+/// # Errors
+///
+/// If a published file cannot be read.
+pub fn judge(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
     let judge = Judge {
         measured,
         cores: measured.plan.as_ref().map_or(1, |plan| plan.core_count),

@@ -1,0 +1,148 @@
+//! `polyserve check`: whether what concurrent clients see of a server over a repo has an order.
+
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use polyserve::catalog::{Catalog, RepoEntry};
+use polyserve_conformance::history::MAX_OPERATIONS;
+use polyserve_lab::Misuse;
+use polyserve_lab::check::{Plan, Report, Subject, check_file, run as record};
+use polyserve_lab::output::{print, print_json};
+use polyserve_lab::progress::Progress;
+
+use super::entrants::serve;
+use super::load::url::Url;
+use super::room;
+use super::stop;
+use crate::config_args::ConfigArgs;
+
+/// What `polyserve check` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// The servers, with commas between them, or all.
+    #[arg(long, visible_alias = "servers", value_name = "S,...", value_delimiter = ',', default_value = "pool_server")]
+    server: Vec<String>,
+    /// The repos, with commas between them, or all: every server runs over each.
+    #[arg(long, visible_alias = "repos", value_name = "R,...", value_delimiter = ',', default_value = "two_level")]
+    repo: Vec<String>,
+    /// Operations of all clients together: half gets, three in ten puts, the rest removes.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=MAX_OPERATIONS as u64))]
+    ops: u64,
+    /// Clients at once, each with a connection.
+    #[arg(long, value_name = "C", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100))]
+    clients: u32,
+    /// Keys, evenly drawn: the fewer, the more often clients meet.
+    #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    keys: u64,
+    /// What operations and keys are drawn from.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Ask the repos in this process, without a server.
+    #[arg(long, conflicts_with = "server")]
+    in_process: bool,
+    /// Ask whoever listens there instead, http://HOST:PORT; what they have under keys from -9000 on is removed.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["server", "repo", "in_process"])]
+    url: Option<Url>,
+    /// Check what is in this file, one line of JSON an operation, and record nothing.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "repo", "in_process", "url", "ops", "clients", "keys", "seed", "out"])]
+    history: Option<PathBuf>,
+    /// Write what was recorded to this file, as --history takes it. Of one server over one repo.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Records and checks.
+pub(crate) fn run(catalog: &Catalog, args: &CheckArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let report = match &args.history {
+        Some(path) => {
+            args.takes_no_settings("--history")?;
+            let run = check_file(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
+            Report::new(vec![run], false)
+        }
+        None => args.record(catalog)?,
+    };
+    if json { print_json(&report) } else { print(&report.to_string()) }?;
+    Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl CheckArgs {
+    fn record(&self, catalog: &Catalog) -> anyhow::Result<Report> {
+        let subjects = self.subjects(catalog)?;
+        if self.out.is_some() && subjects.len() > 1 {
+            return Err(Misuse(format!("--out takes one history, and {} would be recorded", subjects.len())).into());
+        }
+        if let Some(path) = &self.out {
+            // Before the recording, which may take minutes. What is there stays until then.
+            let opened = OpenOptions::new().append(true).create(true).open(path);
+            opened.map_err(|error| Misuse(format!("--out {}: the file cannot be written: {error}", path.display())))?;
+        }
+        let plan = Plan { operations: self.ops, clients: self.clients, keys: self.keys, seed: self.seed };
+        let stop = stop::on_signal()?;
+        let mut progress = Progress::counting(self.ops as usize * subjects.len(), "operations");
+        let mut runs = Vec::new();
+        for (subject, before) in subjects.iter().zip((0..).step_by(self.ops as usize)) {
+            if stop.is_begun() {
+                break;
+            }
+            runs.push(record(subject, &plan, self.out.as_deref(), &stop, &mut progress, before)?);
+        }
+        progress.finish();
+        let early = runs.len() < subjects.len();
+        Ok(Report::new(runs, early))
+    }
+
+    fn subjects(&self, catalog: &Catalog) -> anyhow::Result<Vec<Subject>> {
+        if let Some(url) = &self.url {
+            self.takes_no_settings("--url")?;
+            if url.path() != "/" {
+                return Err(Misuse(format!("{url}: the entity service is asked, which has no path of its own")).into());
+            }
+            let addr = polyserve::net::resolve(&url.address());
+            let addr = addr.map_err(|error| Misuse(format!("{url} cannot be reached: {error}")))?;
+            return Ok(vec![Subject::Somebody { name: url.to_string(), addr }]);
+        }
+        let repos = self.repos(catalog)?;
+        if self.in_process {
+            self.takes_no_settings("--in-process")?;
+            return Ok(repos.into_iter().map(Subject::Repo).collect());
+        }
+        let settings = self.config.settings(None)?;
+        let mut subjects = Vec::new();
+        let servers = self.servers(catalog)?;
+        settings.check(&servers)?;
+        for server in servers {
+            let (_, config) = server.fit(&settings.with_pool_size())?;
+            let flags = room::honoured(&config, &self.config.flags());
+            subjects.extend(repos.iter().map(|repo| {
+                let launch = serve(&server.name, &repo.name, &flags, Vec::new());
+                Subject::Server { server: server.name.clone(), repo: repo.name.clone(), launch }
+            }));
+        }
+        Ok(subjects)
+    }
+
+    fn servers(&self, catalog: &Catalog) -> anyhow::Result<Vec<polyserve::catalog::ServerEntry>> {
+        if self.server == ["all"] {
+            return Ok(catalog.servers().to_vec());
+        }
+        Ok(self.server.iter().map(|name| catalog.server(name).cloned()).collect::<Result<_, _>>()?)
+    }
+
+    fn repos(&self, catalog: &Catalog) -> anyhow::Result<Vec<RepoEntry>> {
+        if self.repo == ["all"] {
+            return Ok(catalog.repos().to_vec());
+        }
+        Ok(self.repo.iter().map(|name| catalog.repo(name).cloned()).collect::<Result<_, _>>()?)
+    }
+
+    /// A setting of a server makes no sense where none is started.
+    fn takes_no_settings(&self, with: &str) -> Result<(), Misuse> {
+        match self.config.flags().first() {
+            None => Ok(()),
+            Some(flag) => Err(Misuse(format!("{flag}: with {with} no server is started"))),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Which cores servers and their clients have: the flags of every command that measures.
+
+use anyhow::Context as _;
+use polyserve_lab::Misuse;
+use polyserve_lab::machine::cores::Cores;
+
+/// Whose cores are whose.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CoresArgs {
+    /// The servers' cores: 0, or 0-3,6. [default: the first]
+    #[arg(long, value_name = "CORES")]
+    server_cores: Option<Cores>,
+    /// The cores of the load generator, and of any other client. [default: the next]
+    #[arg(long, value_name = "CORES")]
+    client_cores: Option<Cores>,
+}
+
+impl CoresArgs {
+    /// The servers', and the clients': as asked for, or one of `available` each, where there are two.
+    pub(crate) fn of(&self, available: &Cores) -> anyhow::Result<[Cores; 2]> {
+        let (own, others) = (self.server_cores.as_ref(), self.client_cores.as_ref());
+        let servers = chosen("--server-cores", own, others, available)?;
+        let clients = chosen("--client-cores", others, Some(&servers), available)?;
+        Ok([servers, clients])
+    }
+}
+
+/// The cores that were given; otherwise the first that the other side has not, if there is one.
+pub(crate) fn chosen(
+    flag: &str,
+    given: Option<&Cores>,
+    others: Option<&Cores>,
+    available: &Cores,
+) -> anyhow::Result<Cores> {
+    let Some(given) = given else {
+        let numbers = available.numbers();
+        let free = numbers.iter().find(|core| others.is_none_or(|others| !others.numbers().contains(core)));
+        return free.or(numbers.first()).copied().map(Cores::from).context("this process has no core");
+    };
+    match given.missing_in(available) {
+        None => Ok(given.clone()),
+        Some(missing) => Err(Misuse(format!("{flag} {given}: there is no core {missing}, only {available}")).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_and_server_have_a_core_each_where_there_are_two() {
+        let cores = |text: &str| text.parse::<Cores>().unwrap();
+        let (one, two) = (cores("3"), cores("0,2"));
+        let usual = |others: Option<&str>, available: &Cores| {
+            chosen("--any", None, others.map(cores).as_ref(), available).unwrap().to_string()
+        };
+        assert_eq!(
+            (usual(None, &two), usual(Some("0"), &two), usual(Some("2"), &two)),
+            ("0".into(), "2".into(), "0".into())
+        );
+        assert_eq!((usual(Some("3"), &one), usual(Some("0,2"), &two)), ("3".into(), "0".into()));
+        let error = chosen("--any", Some(&cores("1")), None, &two).unwrap_err().to_string();
+        assert!(error.contains("--any 1: there is no core 1, only 0,2"), "{error}");
+    }
+}

@@ -1,0 +1,323 @@
+//! `polyserve crowd`: what many idle or slow connections cost a server, and a good client beside them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polyserve::ServerConfig;
+use polyserve::catalog::Catalog;
+use polyserve::env::Settings;
+use polyserve_lab::Misuse;
+use polyserve_lab::compare::contestant::{Contestant, Role, bound};
+use polyserve_lab::crowd::bench::Guests;
+use polyserve_lab::crowd::report::{NAME, ROW, RowLine, SLICE, SliceLine, rows_of};
+use polyserve_lab::crowd::{Bench, Kind, Outcome, Report, Row};
+use polyserve_lab::journal::{Header, Journal, file_name};
+use polyserve_lab::launch::process::Failure;
+use polyserve_lab::limits;
+use polyserve_lab::machine::Environment;
+use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::output::print_report;
+use polyserve_lab::progress::Progress;
+use serde_json::{Value, json};
+
+use super::cores::CoresArgs;
+use super::entrants::serve;
+use super::room::{self, roomy};
+use super::stop;
+use super::times::{SLICES, WAITS, within};
+use crate::config_args::ConfigArgs;
+
+/// What `polyserve crowd` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CrowdArgs {
+    /// The servers, with commas between them. [default: all]
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    servers: Vec<String>,
+    /// The repos, with commas between them.
+    #[arg(long, value_name = "R,...", value_delimiter = ',', default_value = "two_level")]
+    repos: Vec<String>,
+    /// What the crowd does, with commas between. [default: all]
+    #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
+    kind: Vec<Kind>,
+    /// How many the crowd are; fewer where the descriptors do not reach. [default: 10000 idle, 500 slow; quick: 1000, 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: Option<u32>,
+    /// The good client's connections.
+    #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    good: u16,
+    /// The good client's requests a second beside a slow crowd.
+    #[arg(long, value_name = "R", default_value_t = 1000.0)]
+    rate: f64,
+    /// How long the good client is measured before, beside and after a slow crowd. [default: 12s, quick: 2s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    time: Option<Duration>,
+    /// The time between two bytes of a slow connection, or two sips of a slow reader.
+    /// [default: a twentieth of the server's timeout for it, from 10ms to 1s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    interval: Option<Duration>,
+    /// Rounds beside an idle crowd; fewer than 10 decide nothing. [default: 20, quick: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rounds: Option<u32>,
+    /// How long a slice of a round is. [default: 200ms, quick: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    slice: Option<Duration>,
+    /// How long a server is verified and warmed up before.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "200ms")]
+    warm_up: Duration,
+    /// Smaller crowds and shorter times.
+    #[arg(long)]
+    quick: bool,
+    /// The seed of data, draws and resamples.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    cores: CoresArgs,
+    /// A directory to record every slice and row in, as JSON lines. What was recorded there in part goes on.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// What the record is called: a directory can hold several, as NAME.jsonl.
+    #[arg(long, value_name = "NAME", default_value = NAME, value_parser = file_name, requires = "out")]
+    name: String,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Bytes of the description that slow readers ask for, unless the body's limit is less.
+const DESCRIPTION: usize = 64 * 1024;
+/// An idle crowd is to be there to the end, unless the idle timeout is given.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// Measures.
+pub(crate) fn run(
+    catalog: &Catalog,
+    args: &CrowdArgs,
+    json: bool,
+    allocator: &'static str,
+) -> anyhow::Result<ExitCode> {
+    let stop = stop::on_signal()?;
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    let settings = args.config.settings(None)?;
+    let bench = args.bench(&available, &settings, stop)?;
+    let crowds = args.crowds(&settings)?;
+    let servers = args.servers(catalog)?;
+    room::check_flags(&settings, catalog, servers.iter().map(|(server, _)| server.as_str()))?;
+    let environment = Environment::of(&available, [&bench.server_cores, &bench.client_cores], args.seed, allocator);
+    let header = Header::new(NAME, args.plan(&bench, &crowds, &servers)?, environment);
+    let journal = Journal::named(args.out.as_deref(), &args.name, &header)?;
+    let progress = Progress::counting(crowds.len() * servers.len(), "rows");
+    let mut measuring = Measuring { args, catalog, settings: &settings, bench: &bench, progress, journal };
+    let before = rows_of(measuring.journal.lines_before())?;
+    let mut rows = Vec::new();
+    for guests in &crowds {
+        for (server, repo) in &servers {
+            let name = name(server, repo);
+            let before = before.iter().find(|row| row.name == name && row.kind == guests.kind).cloned();
+            if before.as_ref().is_some_and(|row| !row.outcome.is_failure()) {
+                measuring.progress.were_over(1);
+                rows.extend(before);
+            } else if !bench.stop.is_begun() {
+                // A failure is tried again.
+                rows.extend(measuring.row(server, repo, *guests)?.or(before));
+            } else {
+                rows.extend(before);
+            }
+        }
+    }
+    measuring.progress.finish();
+    let interrupted = bench.stop.is_begun();
+    let report = Report { rate: bench.rate, connections: bench.connections, rows, interrupted };
+    print_report(json, &header.environment, &report)?;
+    let failed = report.rows.iter().filter(|row| row.outcome.is_failure());
+    // Whoever has figures all the same did not serve the good client.
+    Ok(stop::exit_code(interrupted, failed.map(|row| !matches!(row.outcome, Outcome::Failed { .. }))))
+}
+
+fn name(server: &str, repo: &str) -> String {
+    format!("{server}/{repo}")
+}
+
+/// A run under way.
+struct Measuring<'a> {
+    args: &'a CrowdArgs,
+    catalog: &'a Catalog,
+    settings: &'a Settings,
+    bench: &'a Bench,
+    progress: Progress,
+    journal: Journal,
+}
+
+impl Measuring<'_> {
+    /// A server beside a crowd; `None` where it was stopped meanwhile.
+    fn row(&mut self, server: &str, repo: &str, guests: Guests) -> anyhow::Result<Option<Row>> {
+        let name = name(server, repo);
+        let (contestant, bound) = match self.contestant(&name, server, repo, guests) {
+            Ok(entered) => entered,
+            Err(error) if !self.args.servers.is_empty() => return Err(error),
+            Err(error) => {
+                let outcome = Outcome::Failed { why: error.to_string() };
+                return self.done(name, guests, outcome).map(Some);
+            }
+        };
+        let progress = &mut self.progress;
+        let mut say = |text: &str| progress.begin(format!("{name}: {text}"));
+        let outcome = match (bound, guests.kind) {
+            (Some(bound), _) => Ok(Outcome::Bound { bound }),
+            (None, Kind::Idle) => {
+                self.bench.idle(&contestant, guests, &mut say).map(|idle| Outcome::Idle(Box::new(idle)))
+            }
+            (None, _) => self.bench.slow(&contestant, guests, &mut say).map(|slow| Outcome::Slow(Box::new(slow))),
+        };
+        if self.bench.stop.is_begun() {
+            return Ok(None);
+        }
+        let outcome = outcome.unwrap_or_else(|Failure(why)| Outcome::Failed { why });
+        self.done(name, guests, outcome).map(Some)
+    }
+
+    fn done(&mut self, name: String, guests: Guests, outcome: Outcome) -> anyhow::Result<Row> {
+        if let Outcome::Idle(idle) = &outcome {
+            for slice in &idle.slices {
+                self.journal.line(SLICE, &SliceLine { name: name.clone(), slice: *slice })?;
+            }
+        }
+        let row = Row { name, kind: guests.kind, crowd_of: guests.connections, outcome };
+        self.journal.line(ROW, &RowLine { row: row.clone() })?;
+        self.progress.turn_over();
+        Ok(row)
+    }
+
+    /// The server, with settings under which the crowd can stay; and what stands in place of figures, by its shape.
+    fn contestant(
+        &self,
+        name: &str,
+        server: &str,
+        repo: &str,
+        guests: Guests,
+    ) -> anyhow::Result<(Contestant, Option<String>)> {
+        let together = guests.connections + self.bench.connections;
+        let entry = self.catalog.server(server)?;
+        let config = roomy(self.settings, &self.settings.with_pool_size(), together).with(|config| {
+            if guests.kind == Kind::Idle && !self.settings.is_given("idle_timeout") {
+                config.idle_timeout = config.idle_timeout.max(IDLE);
+            }
+        });
+        let (made, config) = entry.fit(&config)?;
+        let flags = room::flags(&config, &self.args.config.flags(), &["idle_timeout"]);
+        let shape = made.connections();
+        let bound = bound(&made, &config, together);
+        let contestant = Contestant::new(name, Role::Ranked, serve(server, repo, &flags, Vec::new()));
+        Ok((contestant.with(|one| one.shape = Some(shape)), bound))
+    }
+}
+
+impl CrowdArgs {
+    fn bench(&self, available: &Cores, settings: &Settings, stop: polyserve::Shutdown) -> anyhow::Result<Bench> {
+        let or_quick = |quick: u64, full: u64| Duration::from_millis(if self.quick { quick } else { full });
+        let slice = self.slice.unwrap_or_else(|| or_quick(100, 200));
+        let phase = self.time.unwrap_or_else(|| or_quick(2000, 12_000));
+        for (flag, time) in [("--slice", slice), ("--warm-up", self.warm_up), ("--time", phase)] {
+            within(flag, time, SLICES)?;
+        }
+        if !(1.0..=1e6).contains(&self.rate) {
+            return Err(Misuse(format!("--rate {} is not from 1 to 1000000 requests a second", self.rate)).into());
+        }
+        let [server_cores, client_cores] = self.cores.of(available)?;
+        Ok(Bench {
+            server_cores,
+            client_cores,
+            connections: self.good.into(),
+            slice,
+            warm_up: self.warm_up,
+            rounds: self.rounds.unwrap_or(if self.quick { 10 } else { 20 }) as usize,
+            rate: self.rate,
+            phase,
+            description: DESCRIPTION.min(settings.config.max_body / 2),
+            seed: self.seed,
+            ports: usize::try_from(limits::ports()).unwrap_or(usize::MAX),
+            stop,
+        })
+    }
+
+    /// What is to be measured, for the record's header.
+    fn plan(&self, bench: &Bench, crowds: &[Guests], servers: &[(String, String)]) -> anyhow::Result<Value> {
+        let seconds = |time: Duration| time.as_secs_f64();
+        let crowd = |guests: &Guests| {
+            let Guests { kind, connections, interval, stay } = guests;
+            let (interval_s, stay_s) = (seconds(*interval), stay.map(seconds));
+            json!({"kind": kind, "connections": connections, "interval_s": interval_s, "stay_s": stay_s})
+        };
+        Ok(json!({
+            "servers": servers.iter().map(|(server, repo)| name(server, repo)).collect::<Vec<_>>(),
+            "crowds": crowds.iter().map(crowd).collect::<Vec<_>>(),
+            "connections": bench.connections,
+            "rate": bench.rate,
+            "rounds": bench.rounds,
+            "warm_up_s": seconds(bench.warm_up),
+            "slice_s": seconds(bench.slice),
+            "phase_s": seconds(bench.phase),
+            "description_bytes": bench.description,
+            "settings": self.config.given()?,
+        }))
+    }
+
+    /// The crowds that are asked for, as many of them as there are descriptors for. Says where they are fewer.
+    fn crowds(&self, settings: &Settings) -> anyhow::Result<Vec<Guests>> {
+        // The servers' ends are in other processes, each with a limit that it inherits.
+        let room = limits::connections(2 * u64::from(self.good), 1);
+        let kinds = if self.kind.is_empty() { &Kind::ALL[..] } else { &self.kind };
+        let mut crowds = Vec::new();
+        for kind in kinds {
+            let usual = match (kind, self.quick) {
+                (Kind::Idle, false) => 10_000,
+                (Kind::Idle, true) => 1000,
+                (_, false) => 500,
+                (_, true) => 100,
+            };
+            let asked = self.connections.unwrap_or(usual);
+            let connections = usize::try_from(u64::from(asked).min(room)).unwrap_or(usize::MAX);
+            if connections == 0 {
+                return Err(Misuse("the limit on open descriptors allows no crowd".into()).into());
+            }
+            if connections < asked as usize {
+                let why = "the limit on open descriptors allows no more";
+                tracing::warn!("{}: {connections} connections in place of {asked}: {why}", kind.name());
+            }
+            let interval = self.interval(*kind, &settings.config)?;
+            // Whoever reads slowly cannot tell that it was cut off: it takes the server at its word.
+            let stay = (*kind == Kind::SlowReaders).then(|| settings.config.write_timeout.saturating_mul(11) / 10);
+            crowds.push(Guests { kind: *kind, connections, interval, stay });
+        }
+        Ok(crowds)
+    }
+
+    /// The time between two turns: so that it is the server's timeout that ends a connection, not a silence.
+    fn interval(&self, kind: Kind, config: &ServerConfig) -> Result<Duration, Misuse> {
+        if let Some(interval) = self.interval {
+            within("--interval", interval, WAITS)?;
+            return Ok(interval);
+        }
+        let timeout = match kind {
+            Kind::Idle | Kind::SlowHeads => config.head_timeout,
+            Kind::SlowBodies => config.body_timeout,
+            Kind::SlowReaders => config.write_timeout,
+        };
+        Ok((timeout / 20).clamp(Duration::from_millis(10), Duration::from_secs(1)))
+    }
+
+    /// Servers and repos, by their full names.
+    fn servers(&self, catalog: &Catalog) -> anyhow::Result<Vec<(String, String)>> {
+        let mut servers: Vec<&str> = self.servers.iter().map(String::as_str).collect();
+        if servers.is_empty() {
+            servers = catalog.servers().iter().map(|entry| entry.name.as_str()).collect();
+        }
+        let mut pairs = Vec::new();
+        for server in servers {
+            for repo in &self.repos {
+                pairs.push((catalog.server(server)?.name.clone(), catalog.repo(repo)?.name.clone()));
+            }
+        }
+        Ok(pairs)
+    }
+}

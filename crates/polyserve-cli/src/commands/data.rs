@@ -1,0 +1,66 @@
+//! `polyserve data`: entity test data, as CSV or as JSON lines.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use polyserve_lab::Misuse;
+use polyserve_lab::data::{Data, Draw, Row};
+use polyserve_lab::output::quiet;
+
+/// What `polyserve data` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DataArgs {
+    /// How many ids.
+    #[arg(long, value_name = "N")]
+    count: u64,
+    /// The same seed gives the same data.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// The first id; the others follow.
+    #[arg(long, value_name = "ID", default_value_t = 0, allow_negative_numbers = true)]
+    first_id: i64,
+    /// The updates in place of the new entities: two lines an id.
+    #[arg(long)]
+    updates: bool,
+    /// Leave the line `id,description,value` out.
+    #[arg(long)]
+    no_header: bool,
+    /// A file to write in place of standard output.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Writes the data.
+pub(crate) fn run(args: &DataArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let last = i64::try_from(args.count).ok().and_then(|count| args.first_id.checked_add(count));
+    let end = last.ok_or_else(|| Misuse("--count ids from --first-id on go past the largest id".into()))?;
+    match &args.out {
+        None => {
+            // A reader that has seen enough, such as `head`, ends this quietly.
+            quiet(write(args, end, json, &mut BufWriter::new(io::stdout().lock())))?;
+        }
+        Some(path) => {
+            let named = || format!("{} cannot be written", path.display());
+            let file = File::create(path).with_context(named)?;
+            write(args, end, json, &mut BufWriter::new(file)).with_context(named)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(args: &DataArgs, end: i64, json: bool, out: &mut impl Write) -> io::Result<()> {
+    let (data, line): (_, fn(&Row) -> String) = (Data::new(args.seed), if json { Row::to_json } else { Row::to_csv });
+    let draws: &[Draw] = if args.updates { &[Draw::FirstUpdate, Draw::SecondUpdate] } else { &[Draw::New] };
+    if !json && !args.no_header {
+        out.write_all(b"id,description,value\n")?;
+    }
+    for id in args.first_id..end {
+        for draw in draws {
+            writeln!(out, "{}", line(&data.row(id, *draw)))?;
+        }
+    }
+    out.flush()
+}

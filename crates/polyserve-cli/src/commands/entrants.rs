@@ -1,0 +1,332 @@
+//! Who enters a comparison: pairs of a catalog's servers and repos, the baseline once more, and the limits.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::anyhow;
+use polyserve::catalog::{Catalog, Entry};
+use polyserve::env::{SETTINGS, Settings};
+use polyserve_lab::Misuse;
+use polyserve_lab::compare::contestant::{Contestant, Role, bound, bound_of};
+use polyserve_lab::compare::ranking::Failed;
+use polyserve_lab::launch::foreign::{Foreign, Guest};
+use polyserve_lab::launch::go;
+use polyserve_lab::launch::peers::PREFIX;
+use polyserve_lab::launch::{AddressFrom, Launch};
+use polyserve_load::{Mix, Usage};
+use serde::Serialize;
+
+use super::room;
+
+/// A server and a repo: `pool_server/mpsc_pool/two_level`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    /// The server's name, which may have a slash.
+    pub(crate) server: String,
+    /// The repo's name.
+    pub(crate) repo: String,
+}
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.rsplit_once('/') {
+            Some((server, repo)) => Ok(Self { server: server.to_owned(), repo: repo.to_owned() }),
+            None => Err(format!("{text:?} is not SERVER/REPO such as leader_followers/two_level")),
+        }
+    }
+}
+
+/// What others are compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Baseline {
+    /// A server and a repo.
+    Pair(Pair),
+    /// Somebody else's server: `peer/hyper`, `go/nethttp`.
+    Foreign(Foreign),
+    /// A reference, by its name, which has no slash.
+    Reference(String),
+}
+
+impl FromStr for Baseline {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(foreign) = Foreign::named(text).filter(|foreign| text == foreign.title()) {
+            return Ok(Self::Foreign(foreign));
+        }
+        if text.starts_with(PREFIX) || text.starts_with(go::PREFIX) {
+            return Err(unknown(text));
+        }
+        Ok(text.parse().map_or_else(|_: String| Self::Reference(text.to_owned()), Self::Pair))
+    }
+}
+
+/// What is said where nobody has the name.
+pub(crate) fn unknown(name: &str) -> String {
+    let names: Vec<_> = Foreign::all().into_iter().map(Foreign::name).collect();
+    format!("there is no peer {name:?}: they are {}, or {ALL}", names.join(", "))
+}
+
+/// All peers.
+pub(crate) const ALL: &str = "all";
+
+impl Pair {
+    fn name(&self) -> String {
+        format!("{}/{}", self.server, self.repo)
+    }
+}
+
+/// Who is asked to take part.
+#[derive(Debug)]
+pub(crate) struct Entrants<'a> {
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) servers: &'a [String],
+    pub(crate) repos: &'a [String],
+    /// Those of other people, the baseline among them where it is one.
+    pub(crate) guests: &'a [Guest],
+    pub(crate) baseline: Option<&'a Baseline>,
+    pub(crate) quick: bool,
+    pub(crate) slowed: Option<f64>,
+    pub(crate) settings: &'a Settings,
+    pub(crate) flags: Vec<String>,
+    pub(crate) connections: usize,
+    pub(crate) usage: Usage,
+    pub(crate) mix: Mix,
+}
+
+/// Servers and repos of a quick comparison.
+const QUICK: (usize, usize) = (4, 2);
+/// The built-in repos and servers that a quick comparison takes first.
+const QUICK_REPOS: [&str; 2] = ["two_level", "dashmap"];
+const QUICK_SERVERS: [&str; 4] = ["leader_followers", "pool_server/mpsc_pool", "tokio_tcp", "tokio_per_core"];
+
+/// The limits of kept connections, and of a connection a request. A reference that the catalog lacks is left out.
+const LIMIT: &str = "null_epoll";
+const ACCEPT_LIMIT: &str = "null_accept";
+
+impl Entrants<'_> {
+    /// The contestants, the baseline first, and those who refuse the settings. One that was asked for by its name must
+    /// not refuse them.
+    pub(crate) fn enter(&self) -> anyhow::Result<(Vec<Contestant>, Vec<Failed>)> {
+        let pairs = self.pairs()?;
+        room::check_flags(self.settings, self.catalog, pairs.iter().map(|pair| pair.server.as_str()))?;
+        let named = !self.servers.is_empty();
+        let mut contestants: Vec<Contestant> = self.reference()?.into_iter().chain(self.foreign_baseline()?).collect();
+        let mut refused = Vec::new();
+        for (place, pair) in pairs.iter().enumerate() {
+            match self.catalog.server(&pair.server)?.fit(&self.settings.with_pool_size()) {
+                Ok((server, config)) => {
+                    let shape = Some(server.connections());
+                    let bound = bound(&server, &config, self.connections);
+                    let launch = serve(&pair.server, &pair.repo, &room::honoured(&config, &self.flags), Vec::new());
+                    let contestant = Contestant::new(&pair.name(), Role::Ranked, launch);
+                    contestants.push(contestant.with(|one| (one.shape, one.bound) = (shape, bound)));
+                }
+                Err(error) if named || (place == 0 && matches!(self.baseline, Some(Baseline::Pair(_)))) => {
+                    return Err(error.into());
+                }
+                Err(error) => refused.push(Failed { name: pair.name(), round: 0, why: error.to_string() }),
+            }
+        }
+        for guest in self.guests.iter().filter(|guest| !self.is_baseline(guest)) {
+            match self.foreign(guest) {
+                Ok(contestant) => contestants.push(contestant),
+                Err(why) => refused.push(Failed { name: guest.who.title(), round: 0, why }),
+            }
+        }
+        let Some(baseline) = contestants.first_mut() else {
+            return Err(Misuse(String::from("no server takes these settings, so there is nothing to compare")).into());
+        };
+        baseline.role = Role::Baseline;
+        let baseline = baseline.clone();
+        let again =
+            |what: &str, role| Contestant { name: format!("{} {what}", baseline.name), role, ..baseline.clone() };
+        contestants.insert(1, again("(again)", Role::Same));
+        if let Some(percent) = self.slowed {
+            contestants.push(again(&format!("(slowed {percent} %)"), Role::Slowed(percent)));
+        }
+        contestants.extend(self.limits().into_iter().filter(|limit| limit.name != baseline.name));
+        Ok((contestants, refused))
+    }
+
+    /// Server by server, repo by repo; the baseline first.
+    fn pairs(&self) -> anyhow::Result<Vec<Pair>> {
+        let (mut servers, mut repos) = (Vec::new(), Vec::new());
+        for name in self.servers {
+            servers.push(self.catalog.server(name)?.name.clone());
+        }
+        for name in self.repos {
+            repos.push(self.catalog.repo(name)?.name.clone());
+        }
+        let builtin = Catalog::builtin();
+        if servers.is_empty() {
+            let is_own = |name: &str| builtin.server(name).is_err();
+            let later = |name: &str| !QUICK_SERVERS.contains(&name);
+            servers = chosen(self.catalog.servers(), self.quick.then_some(QUICK.0), is_own, later);
+        }
+        if repos.is_empty() {
+            let is_own = |name: &str| builtin.repo(name).is_err();
+            let later = |name: &str| !QUICK_REPOS.contains(&name);
+            repos = chosen(self.catalog.repos(), self.quick.then_some(QUICK.1), is_own, later);
+        }
+        let mut pairs: Vec<Pair> = Vec::new();
+        if let Some(Baseline::Pair(Pair { server, repo })) = self.baseline {
+            let (server, repo) = (self.catalog.server(server)?.name.clone(), self.catalog.repo(repo)?.name.clone());
+            pairs.push(Pair { server, repo });
+        }
+        for server in &servers {
+            for repo in &repos {
+                let pair = Pair { server: server.clone(), repo: repo.clone() };
+                if !pairs.contains(&pair) {
+                    pairs.push(pair);
+                }
+            }
+        }
+        Ok(pairs)
+    }
+
+    fn is_baseline(&self, guest: &Guest) -> bool {
+        self.baseline == Some(&Baseline::Foreign(guest.who))
+    }
+
+    /// A guest as a contestant; or why it is none.
+    fn foreign(&self, guest: &Guest) -> Result<Contestant, String> {
+        let (who, workers) = (guest.who, self.settings.config.workers);
+        if self.mix.put > 0 && !who.keeps_entities() {
+            return Err(format!("not run: {} has a fixed answer, and keeps nothing that is put", who.title()));
+        }
+        let launch = guest.launch(workers)?;
+        let bound = match who {
+            Foreign::Go(server) => {
+                server.at_once(workers).and_then(|at_once| bound_of(at_once, go::HEAD_TIMEOUT, self.connections))
+            }
+            Foreign::Peer(_) | Foreign::Nginx => None,
+        };
+        Ok(Contestant::new(&who.title(), Role::Ranked, launch).with(|one| {
+            // What a fixed answer keeps of the contract says nothing.
+            (one.is_foreign, one.keeps_entities) = (who.keeps_entities(), who.keeps_entities());
+            (one.shape, one.bound) = (Some(who.shape()), bound);
+        }))
+    }
+
+    /// The baseline where it is somebody else's.
+    fn foreign_baseline(&self) -> anyhow::Result<Option<Contestant>> {
+        let Some(Baseline::Foreign(who)) = self.baseline else { return Ok(None) };
+        let title = who.title();
+        if !who.keeps_entities() {
+            let why = "runs once at a time, for its port is chosen beforehand, and a baseline runs twice";
+            return Err(Misuse(format!("--baseline {title}: it {why}")).into());
+        }
+        let Some(guest) = self.guests.iter().find(|guest| self.is_baseline(guest)) else {
+            return Err(Misuse(format!("--baseline {title}: only compare has peers")).into());
+        };
+        if self.slowed.is_some() {
+            return Err(Misuse(format!("--slowed needs a server of ours for a baseline: {title} is none")).into());
+        }
+        let contestant = self.foreign(guest).map_err(|why| anyhow!("the baseline {title}: {why}"))?;
+        Ok(Some(contestant))
+    }
+
+    /// The baseline where it is a reference.
+    fn reference(&self) -> anyhow::Result<Option<Contestant>> {
+        let Some(Baseline::Reference(name)) = self.baseline else { return Ok(None) };
+        let Ok(Entry { name, .. }) = self.catalog.reference(name) else {
+            let what = "is neither SERVER/REPO such as leader_followers/two_level nor a reference such as";
+            return Err(Misuse(format!("--baseline {name:?} {what} {LIMIT}")).into());
+        };
+        if self.slowed.is_some() {
+            return Err(
+                Misuse(format!("--slowed needs a server for a baseline: {name} asks no service to do more")).into()
+            );
+        }
+        Ok(Some(limit(name)))
+    }
+
+    fn limits(&self) -> Vec<Contestant> {
+        let names: &[&str] = match self.usage {
+            Usage::KeepAlive { .. } => &[LIMIT],
+            Usage::Close => &[LIMIT, ACCEPT_LIMIT],
+        };
+        let entries = names.iter().filter_map(|name| self.catalog.reference(name).ok());
+        entries.map(|Entry { name, .. }| limit(name)).collect()
+    }
+}
+
+/// A reference as it is. Settings are for servers; it takes none, from the environment neither.
+fn limit(name: &str) -> Contestant {
+    let none = SETTINGS.iter().map(|setting| (setting.variable().into(), OsString::new())).collect();
+    Contestant::new(name, Role::Limit, serve(name, QUICK_REPOS[0], &[], none))
+}
+
+/// All of `entries`, or the `most` that matter most: those of the program's own, the last added first, then the built-in
+/// ones, but `later` ones last. In the order of the catalog.
+pub(crate) fn chosen<M>(
+    entries: &[Entry<M>],
+    most: Option<usize>,
+    is_own: impl Fn(&str) -> bool,
+    later: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut places: Vec<usize> = (0..entries.len()).collect();
+    if let Some(most) = most {
+        places.sort_by_key(|place| {
+            let name = entries[*place].name.as_str();
+            if is_own(name) { (0, entries.len() - place) } else { (1 + usize::from(later(name)), *place) }
+        });
+        places.truncate(most);
+        places.sort_unstable();
+    }
+    places.into_iter().map(|place| entries[place].name.clone()).collect()
+}
+
+/// This very program, as it was when it started: a later build of it takes no part.
+pub(crate) fn this_program() -> PathBuf {
+    let running = PathBuf::from("/proc/self/exe");
+    if running.exists() { running } else { std::env::current_exe().unwrap_or(running) }
+}
+
+/// This program, told one thing: `polyserve COMMAND --FLAG=TOLD`, with TOLD as JSON.
+pub(crate) fn part_of(command: &str, flag: &str, told: &impl Serialize) -> serde_json::Result<Launch> {
+    let told = format!("--{flag}={}", serde_json::to_string(told)?);
+    let args = [command.into(), told].map(OsString::from).into();
+    Ok(Launch { program: this_program(), args, env: Vec::new(), address: AddressFrom::Json })
+}
+
+pub(crate) fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsString, OsString)>) -> Launch {
+    let fixed = ["serve", "--json", "--until-stdin-ends", "--listen=127.0.0.1:0"];
+    let chosen = [format!("--server={server}"), format!("--repo={repo}")];
+    let args = fixed.iter().map(OsString::from).chain(chosen.iter().chain(flags).map(OsString::from));
+    Launch { program: this_program(), args: args.collect(), env, address: AddressFrom::Json }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_of_names() {
+        let pair: Pair = "pool_server/mpsc_pool/two_level".parse().unwrap();
+        assert_eq!((pair.server.as_str(), pair.repo.as_str()), ("pool_server/mpsc_pool", "two_level"));
+        assert!("two_level".parse::<Pair>().unwrap_err().contains("SERVER/REPO"));
+        assert_eq!("peer/hyper".parse(), Ok(Baseline::Foreign(Foreign::Peer("hyper"))));
+        assert_eq!("nginx".parse(), Ok(Baseline::Foreign(Foreign::Nginx)));
+        assert!("go/none".parse::<Baseline>().unwrap_err().contains("go/nethttp"));
+        assert_eq!("null_epoll".parse(), Ok(Baseline::Reference("null_epoll".into())));
+        assert_eq!("pool_server/mpsc_pool/two_level".parse(), Ok(Baseline::Pair(pair)));
+    }
+
+    #[test]
+    fn a_quick_comparison_takes_the_programs_own_first() {
+        let entry = |name: &str| Entry::service(name, "", &[], |_| std::sync::Arc::new(polyserve::service::Echo));
+        let entries = ["sequential", "a", "b", "c", "own1", "own2"].map(entry);
+        let is_own = |name: &str| name.starts_with("own");
+        let later = |name: &str| name == "sequential";
+        assert_eq!(chosen(&entries, None, is_own, later).len(), 6);
+        assert_eq!(chosen(&entries, Some(4), is_own, later), ["a", "b", "own1", "own2"]);
+        assert_eq!(chosen(&entries, Some(1), is_own, later), ["own2"]);
+        assert_eq!(chosen(&entries[..4], Some(4), is_own, later), ["sequential", "a", "b", "c"]);
+        assert_eq!(chosen(&entries[..4], Some(3), is_own, later), ["a", "b", "c"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! `polyserve list`: what the catalog has.
+
+use std::process::ExitCode;
+
+use polyserve::catalog::{Catalog, Entry};
+use polyserve_lab::output::{Table, print, print_json};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Listing<'a> {
+    servers: Vec<Line<'a>>,
+    repos: Vec<Line<'a>>,
+    executors: Vec<Line<'a>>,
+    services: Vec<Line<'a>>,
+    references: Vec<Line<'a>>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    name: &'a str,
+    summary: &'a str,
+    promises: String,
+    tags: Vec<String>,
+    code: Option<Code<'a>>,
+}
+
+/// The Rust code that builds a strategy.
+#[derive(Serialize)]
+struct Code<'a> {
+    feature: Option<&'a str>,
+    expression: &'a str,
+}
+
+fn lines<M>(entries: &[Entry<M>]) -> Vec<Line<'_>> {
+    entries
+        .iter()
+        .map(|Entry { name, summary, promises, tags, code, .. }| Line {
+            name,
+            summary,
+            promises: words(promises).join(", "),
+            tags: words(tags),
+            code: code.as_ref().map(|code| Code { feature: code.feature, expression: &code.expression }),
+        })
+        .collect()
+}
+
+fn words(values: &[impl ToString]) -> Vec<String> {
+    values.iter().map(ToString::to_string).collect()
+}
+
+/// Lists the catalog.
+pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
+    let listing = Listing {
+        servers: lines(catalog.servers()),
+        repos: lines(catalog.repos()),
+        executors: lines(catalog.executors()),
+        services: lines(catalog.services()),
+        references: lines(catalog.references()),
+    };
+    if json { print_json(&listing) } else { print(&table(&listing).to_string()) }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(listing: &Listing<'_>) -> Table {
+    let mut table = Table::of_texts(&["KIND", "NAME", "WHAT IT IS", "WHAT IT PROMISES"]);
+    for (kind, lines) in [
+        ("server", &listing.servers),
+        ("repo", &listing.repos),
+        ("executor", &listing.executors),
+        ("service", &listing.services),
+        ("reference", &listing.references),
+    ] {
+        for Line { name, summary, promises, .. } in lines {
+            table.row(vec![kind.to_owned(), (*name).to_owned(), (*summary).to_owned(), promises.clone()]);
+        }
+    }
+    table
+}

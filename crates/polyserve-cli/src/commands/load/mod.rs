@@ -1,0 +1,149 @@
+//! `polyserve load`: requests to any HTTP/1.1 server, every answer verified.
+
+mod report;
+pub(crate) mod url;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use polyserve_load::{CpuOf, Load, Mix, Pace, Progress, Span, Traffic, prefill_for, run as run_load};
+
+use super::stop;
+use super::workload::{WorkloadArgs, misuse};
+use polyserve_lab::Misuse;
+use polyserve_lab::limits;
+use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::output::{print, print_json};
+use report::Shown;
+use url::Url;
+
+/// What `polyserve load` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LoadArgs {
+    /// What is asked for: http://HOST:PORT/PATH. With --keys or --mix, the entity server.
+    url: Url,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// Client threads.
+    #[arg(long, short, value_name = "T", default_value_t = 1)]
+    threads: usize,
+    /// Open loop: so many requests a second, evenly spaced, whatever the server does; latencies count from when a
+    /// request was due. [default: closed loop]
+    #[arg(long, value_name = "R")]
+    rate: Option<f64>,
+    /// PUT this file as JSON.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["mix", "keys"])]
+    put: Option<PathBuf>,
+    /// How long is measured. [default: 10s]
+    #[arg(long, short, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "requests")]
+    duration: Option<Duration>,
+    /// How many requests are measured.
+    #[arg(long, short = 'n', value_name = "N")]
+    requests: Option<u64>,
+    /// How long the same load runs before it counts.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "0s")]
+    warm_up: Duration,
+    /// How long an answer or a connection may take; then it has failed.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "10s")]
+    timeout: Duration,
+    /// The cores that client threads are pinned to, in turn: 1, or 0-3,6. [default: none]
+    #[arg(long, value_name = "CORES")]
+    cores: Option<Cores>,
+    /// The server's process, whose processor time is reported.
+    #[arg(long, value_name = "PID")]
+    server_pid: Option<u32>,
+}
+
+/// Puts the load on the server.
+pub(crate) fn run(args: &LoadArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let mut load = load(args)?;
+    load.validate().map_err(misuse)?;
+    enough_descriptors(args)?;
+    load.stop = stop::on_signal()?;
+    prefill_for(&load).map_err(misuse)?;
+    let line = Line::new(&load);
+    let report = run_load(&load, &mut |progress| line.show(progress)).map_err(misuse)?;
+    line.bar.finish_and_clear();
+    let shown = Shown::new(args.url.to_string(), &load, &report);
+    if json { print_json(&shown) } else { print(&shown.to_string()) }?;
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn load(args: &LoadArgs) -> anyhow::Result<Load> {
+    let target = polyserve::net::resolve(&args.url.address())
+        .map_err(|error| Misuse(format!("{} cannot be reached: {error}", args.url)))?;
+    let mut load = Load::new(target, traffic(args)?);
+    load.host = args.url.host().to_owned();
+    (load.connections, load.threads) = (args.workload.connections, args.threads);
+    load.cores = args.cores.as_ref().map_or_else(Vec::new, |cores| cores.numbers().to_vec());
+    load.pace = args.rate.map_or(Pace::Closed, Pace::Rate);
+    load.usage = args.workload.usage();
+    load.span = match (args.requests, args.duration) {
+        (Some(requests), _) => Span::Requests(requests),
+        (None, time) => Span::Time(time.unwrap_or(Duration::from_secs(10))),
+    };
+    (load.warm_up, load.patience) = (args.warm_up, args.timeout);
+    load.cpu = args.server_pid.map_or(CpuOf::Unknown, CpuOf::Process);
+    Ok(load)
+}
+
+fn traffic(args: &LoadArgs) -> anyhow::Result<Traffic> {
+    let WorkloadArgs { mix, keys, dist, .. } = &args.workload;
+    if mix.is_none() && keys.is_none() {
+        if dist.is_some() {
+            return Err(Misuse("--dist says which of --keys are asked for".into()).into());
+        }
+        let traffic = match &args.put {
+            None => Traffic::one("GET", args.url.path(), None, None),
+            Some(file) => {
+                let body = std::fs::read(file).map_err(|error| Misuse(format!("{}: {error}", file.display())))?;
+                Traffic::one("PUT", args.url.path(), Some(&body), Some("application/json"))
+            }
+        };
+        return traffic.map_err(misuse);
+    }
+    if args.url.path() != "/" {
+        let path = args.url.path();
+        return Err(Misuse(format!("--keys and --mix ask for entities, at /{{id}}: the path {path} has no use")).into());
+    }
+    args.workload.entities(10_000, Mix { get: 1, put: 0 }).map_err(misuse)
+}
+
+fn enough_descriptors(args: &LoadArgs) -> Result<(), Misuse> {
+    limits::enough(args.workload.connections, limits::connections(2 * args.threads as u64, 1))
+}
+
+/// The line that shows how far it is. Where standard error is no terminal, nothing is drawn.
+struct Line {
+    bar: ProgressBar,
+    total: Option<Duration>,
+    last: std::cell::Cell<(Duration, u64)>,
+}
+
+impl Line {
+    fn new(load: &Load) -> Self {
+        let style = ProgressStyle::with_template("{prefix:8} {wide_bar} {msg}");
+        let bar = ProgressBar::new(1000).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let total = match load.span {
+            Span::Time(time) => Some(load.warm_up + time),
+            Span::Requests(_) => None,
+        };
+        Self { bar, total, last: std::cell::Cell::new((Duration::ZERO, 0)) }
+    }
+
+    fn show(&self, progress: &Progress) {
+        let (before, answered) = self.last.replace((progress.elapsed, progress.answered));
+        let seconds = progress.elapsed.saturating_sub(before).as_secs_f64();
+        let rate = progress.answered.saturating_sub(answered) as f64 / seconds.max(1e-9);
+        let left = match self.total {
+            Some(total) => total.saturating_sub(progress.elapsed),
+            None => progress.elapsed.mul_f64((1.0 / progress.share.max(1e-6) - 1.0).min(1e6)),
+        };
+        self.bar.set_prefix(if progress.warming { "warm-up" } else { "load" });
+        self.bar.set_position((progress.share * 1000.0) as u64);
+        let left = HumanDuration(left);
+        self.bar.set_message(format!("{rate:.0} requests/s, {} failed, {left} left", progress.failed));
+    }
+}

@@ -1,0 +1,162 @@
+//! What a load has measured, for people and as JSON.
+
+use std::fmt;
+
+use polyserve_lab::output::Table;
+use polyserve_load::{Load, Pace, Report, Usage};
+use serde::Serialize;
+
+/// A report, and what it is of.
+#[derive(Serialize)]
+pub(crate) struct Shown<'a> {
+    url: String,
+    connections: usize,
+    threads: usize,
+    /// Requests a second, in open loop.
+    rate: Option<f64>,
+    /// Requests that are sent at once; `null` where every request has its own connection.
+    pipeline: Option<usize>,
+    requests_per_s: f64,
+    requests_per_server_cpu_s: Option<f64>,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// The share of its time from which the client counts as saturated.
+const SATURATED: f64 = 0.95;
+/// The lateness of one request in a hundred, in nanoseconds, from which it is worth a warning.
+const LATE: u64 = 1_000_000;
+
+impl<'a> Shown<'a> {
+    pub(crate) fn new(url: String, load: &Load, report: &'a Report) -> Self {
+        let rate = match load.pace {
+            Pace::Rate(rate) => Some(rate),
+            Pace::Closed => None,
+        };
+        let pipeline = match load.usage {
+            Usage::KeepAlive { pipeline } => Some(pipeline),
+            Usage::Close => None,
+        };
+        Self {
+            url,
+            connections: load.connections,
+            threads: load.threads,
+            rate,
+            pipeline,
+            requests_per_s: report.per_second(),
+            requests_per_server_cpu_s: report.per_server_cpu_second(),
+            report,
+        }
+    }
+
+    fn failures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let failed = &self.report.failed;
+        let kinds = [
+            ("wrong", failed.wrong),
+            ("timeouts", failed.timeouts),
+            ("connect", failed.connect),
+            ("broken", failed.broken),
+        ];
+        let kinds = kinds.into_iter().map(|(name, count)| (name.to_owned(), count));
+        let statuses = failed.status.iter().map(|(status, count)| (format!("status {status}"), *count));
+        let named: Vec<String> =
+            kinds.chain(statuses).filter(|kind| kind.1 > 0).map(|(name, count)| format!("{name} {count}")).collect();
+        if !named.is_empty() {
+            writeln!(f, "FAILED: {}", named.join(", "))?;
+        }
+        match &self.report.first_failure {
+            Some(first) => writeln!(f, "first failure: {first}"),
+            None => Ok(()),
+        }
+    }
+
+    fn latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = format!("latency ({})", self.report.latency_kind);
+        let mut table = Table::of_numbers(&[named.as_str(), "p50", "p90", "p99", "p99.9", "max", "mean"]);
+        let mut row = |name: &str, of: &hdrhistogram::Histogram<u64>| {
+            let quantiles = [0.5, 0.9, 0.99, 0.999].map(|quantile| of.value_at_quantile(quantile));
+            let values = quantiles.into_iter().chain([of.max(), of.mean() as u64]).map(time);
+            table.row(std::iter::once(name.to_owned()).chain(values).collect());
+        };
+        if !self.report.latency.is_empty() {
+            row("  answers", &self.report.latency);
+        }
+        if let Some(parts) = self.report.parts.as_ref().filter(|parts| !parts.connect.is_empty()) {
+            row("  of it connecting", &parts.connect);
+            row("  of it from then on", &parts.processing);
+        }
+        if let Some(lateness) = self.report.lateness.as_ref().filter(|lateness| !lateness.is_empty()) {
+            row("  of it the client's lateness", lateness);
+        }
+        write!(f, "{table}")
+    }
+
+    fn warnings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let report = self.report;
+        // What it was only awake for, in an open loop, is no work.
+        if report.client_busy >= SATURATED {
+            writeln!(f, "warning: the client was saturated: the server may be able to do more")?;
+        }
+        let late = report.lateness.as_ref().map_or(0, |lateness| lateness.value_at_quantile(0.99));
+        if late >= LATE {
+            writeln!(f, "warning: the client was late by {} for one request in a hundred", time(late))?;
+        }
+        if report.unsent > 0 {
+            writeln!(f, "warning: {} requests were due and never found a free connection", report.unsent)?;
+        }
+        if report.unfinished > 0 {
+            writeln!(f, "warning: {} requests had no answer when the load was stopped", report.unfinished)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url, connections, threads, requests_per_s, report, .. } = self;
+        let usage = match self.pipeline {
+            None => "a connection for each request".to_owned(),
+            Some(1) => "kept".to_owned(),
+            Some(depth) => format!("kept, {depth} requests at once"),
+        };
+        let pace = self.rate.map_or_else(|| "closed loop".to_owned(), |rate| format!("{rate} requests/s"));
+        writeln!(f, "{url}: {connections} connections ({usage}), threads {threads}, {pace}")?;
+        let (seconds, answered) = (report.elapsed.as_secs_f64(), report.answered);
+        writeln!(f, "{requests_per_s:.1} requests/s: {answered} right answers in {seconds:.3} s")?;
+        self.failures(f)?;
+        self.latencies(f)?;
+        let per_second = |bytes: u64| if seconds > 0.0 { bytes as f64 / 1024.0 / seconds } else { 0.0 };
+        let (received, sent) = (per_second(report.bytes_received), per_second(report.bytes_sent));
+        writeln!(f, "received {received:.1} kB/s, sent {sent:.1} kB/s")?;
+        let (opened, reconnects, retried) = (report.connections_opened, report.reconnects, report.retried);
+        writeln!(f, "connections: {opened} opened, {reconnects} reconnects, {retried} requests sent again")?;
+        writeln!(f, "client: {:.1} % busy", report.client_busy * 100.0)?;
+        if let (Some(busy), Some(per_second)) = (report.server_busy, self.requests_per_server_cpu_s) {
+            writeln!(f, "server: {busy:.2} cores, {per_second:.0} requests for each second of its processor time")?;
+        }
+        self.warnings(f)
+    }
+}
+
+/// Nanoseconds, for people.
+fn time(nanoseconds: u64) -> String {
+    let value = nanoseconds as f64;
+    match nanoseconds {
+        0..1_000_000 => format!("{:.1} us", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.2} ms", value / 1e6),
+        _ => format!("{:.2} s", value / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_for_people() {
+        assert_eq!(
+            [0, 1_500, 999_999, 1_000_000, 2_500_000_000].map(time),
+            ["0.0 us", "1.5 us", "1000.0 us", "1.00 ms", "2.50 s"]
+        );
+    }
+}

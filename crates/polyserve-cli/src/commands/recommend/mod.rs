@@ -1,0 +1,268 @@
+//! `polyserve recommend`: which server and repo for a workload, by measurement, and how to use them.
+
+mod ask;
+mod deadline;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polyserve::catalog::Catalog;
+use polyserve::env::Settings;
+use polyserve::{ConfigError, Shutdown};
+use polyserve_lab::Misuse;
+use polyserve_lab::compare::contestant::bound;
+use polyserve_lab::compare::ranking::Failed;
+use polyserve_lab::compare::{Comparison, Contestant, Instrument, Record, Role};
+use polyserve_lab::journal::{Header, Journal};
+use polyserve_lab::limits;
+use polyserve_lab::machine::Environment;
+use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::output::print_report;
+use polyserve_lab::progress::Progress;
+use polyserve_lab::recommend::choice::Asked;
+use polyserve_lab::recommend::workload::LONGEST_WAIT;
+use polyserve_lab::recommend::{Budget, Candidate, Field, Recommendation, Workload};
+use polyserve_load::{Load, Mix};
+use serde_json::json;
+
+use self::deadline::Deadline;
+use super::cores::chosen;
+use super::entrants::serve;
+use super::room::{self, roomy};
+use super::stop;
+use super::times::within;
+use super::workload::{misuse, of_one};
+use crate::config_args::ConfigArgs;
+
+/// What `polyserve recommend` is told. What is not, it asks for at a terminal; elsewhere the defaults are taken.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RecommendArgs {
+    /// How many of a hundred requests read; the others write. [default: 90]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
+    reads: Option<u32>,
+    /// Connections at a time. [default: 64]
+    #[arg(long, short, value_name = "C")]
+    connections: Option<usize>,
+    /// Whether connections are kept, or one is opened for each request. [default: true]
+    #[arg(long, value_name = "true|false")]
+    keep_alive: Option<bool>,
+    /// How long a request waits for something else, such as another server. [default: 0s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    wait: Option<Duration>,
+    /// Characters of an entity's description. [default: 15]
+    #[arg(long, value_name = "BYTES")]
+    payload: Option<usize>,
+    /// How many entities there are. [default: 1000]
+    #[arg(long, value_name = "N")]
+    keys: Option<u64>,
+    /// The server's cores. [default: all but one]
+    #[arg(long, value_name = "N")]
+    cores: Option<usize>,
+    /// What 99 % of the requests should take at most. [default: no goal]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    p99: Option<Duration>,
+    /// How long all may take.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
+    time: Duration,
+    /// Rounds; fewer than 10 decide nothing. [default: as many as the time allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// These servers, with commas between them. [default: a few that the workload makes sensible]
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    servers: Vec<String>,
+    /// These repos, with commas between them. [default: one or two that the workload makes sensible]
+    #[arg(long, value_name = "R,...", value_delimiter = ',')]
+    repos: Vec<String>,
+    /// The seed of the data and its order.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Ask for nothing: take the defaults.
+    #[arg(long)]
+    defaults: bool,
+    /// A directory to record in, and to go on from: recommend.jsonl, and recommend-compare.jsonl with every turn.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// The experiment's name, and that of its comparison's record.
+const EXPERIMENT: &str = "recommend";
+const COMPARISON: &str = "recommend-compare";
+/// Times that make sense.
+const LEAST_TIME: Duration = Duration::from_secs(1);
+const MOST_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Recommends.
+pub(crate) fn run(
+    catalog: &Catalog,
+    args: &RecommendArgs,
+    json: bool,
+    allocator: &'static str,
+) -> anyhow::Result<ExitCode> {
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    within("--time", args.time, LEAST_TIME..=MOST_TIME)?;
+    let (workload, defaulted) = ask::workload(args, &available, json)?;
+    possible(&workload, &available)?;
+    let field = Field::of(catalog, &workload, &args.servers, &args.repos)?;
+    // Asked for at a prompt, a Ctrl-C is the prompt's; from here on it is ours.
+    let stop = stop::on_signal()?;
+    let deadline = Deadline::start(args.time, &stop)?;
+    let comparison = args.comparison(catalog, &workload, &field, &available, &stop)?;
+    let Instrument { server_cores, client_cores, .. } = &comparison.instrument;
+    let environment = Environment::of(&available, [server_cores, client_cores], args.seed, allocator);
+    let mut plan = comparison.plan();
+    plan["settings"] = ConfigArgs::default().given()?;
+    plan["workload"] = serde_json::to_value(&workload)?;
+    plan["workers"] = json!(field.candidates.iter().map(|one| one.workers).collect::<Vec<_>>());
+    let header = Header::new(EXPERIMENT, plan, environment);
+    let mut journal = Journal::open(args.out.as_deref(), &header)?;
+    let of_comparison = Header { experiment: polyserve_lab::compare::record::NAME.to_owned(), ..header.clone() };
+    let mut record = Record::open(args.out.as_deref(), COMPARISON, &of_comparison)?;
+    let mut progress = Progress::of(comparison.turns());
+    if server_cores.share_one_with(client_cores) {
+        progress.say("client and server share a core: what one takes the other has not");
+    }
+    let result = comparison.run_in_turns(&mut record, &mut progress);
+    progress.finish();
+    let (ranking, entries) = result?;
+    let asked = Asked {
+        workload: &workload,
+        defaulted: &defaulted,
+        candidates: &field.candidates,
+        because: &field.because,
+        seed: args.seed,
+        time_was_up: deadline.was_first(),
+    };
+    let recommendation = Recommendation::of(&asked, &ranking, &entries);
+    journal.line(Recommendation::KIND, &recommendation)?;
+    print_report(json, &header.environment, &recommendation)?;
+    let failed = recommendation.failed.iter();
+    Ok(stop::exit_code(recommendation.interrupted, failed.map(Failed::stays_out)))
+}
+
+/// What no server can do, and what this machine cannot.
+fn possible(workload: &Workload, available: &Cores) -> anyhow::Result<()> {
+    let Workload { connections, cores, p99_goal_ms, .. } = *workload;
+    let (wait, all) = (workload.wait(), available.count());
+    let misuse = |why: String| Err(Misuse(why).into());
+    if connections == 0 {
+        return misuse("--connections 0 asks for nothing".into());
+    }
+    limits::enough(connections, limits::connections(0, 1))?;
+    if cores == 0 || cores > all {
+        let there = if all == 1 { "is 1".to_owned() } else { format!("are {all}") };
+        return misuse(format!(
+            "--cores {cores}: there {there} here; measure on a machine like the one that will serve"
+        ));
+    }
+    if wait > LONGEST_WAIT {
+        return misuse(format!("--wait {wait:?} is more than {LONGEST_WAIT:?}"));
+    }
+    match p99_goal_ms {
+        Some(goal) if goal <= 0.0 => misuse("--p99 must be above 0".into()),
+        Some(goal) if goal <= workload.wait_ms && workload.wait_ms > 0.0 => {
+            misuse(format!("--p99 {goal}ms: no server can, for every request waits {} ms by itself", workload.wait_ms))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl RecommendArgs {
+    fn comparison(
+        &self,
+        catalog: &Catalog,
+        workload: &Workload,
+        field: &Field,
+        available: &Cores,
+        stop: &Shutdown,
+    ) -> anyhow::Result<Comparison> {
+        let settings = ConfigArgs::default().settings(None)?;
+        let (mut contestants, mut refused) = (Vec::new(), Vec::new());
+        for candidate in &field.candidates {
+            match contestant(catalog, workload, &settings, candidate) {
+                Ok(contestant) => contestants.push(contestant),
+                Err(error) if error.is::<ConfigError>() && self.servers.is_empty() => {
+                    refused.push(Failed { name: candidate.name(), round: 0, why: error.to_string() });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(baseline) = contestants.first_mut() else {
+            return Err(Misuse(String::from("there is no server and repo for this workload")).into());
+        };
+        baseline.role = Role::Baseline;
+        let again = Contestant { name: format!("{} (again)", baseline.name), role: Role::Same, ..baseline.clone() };
+        contestants.insert(1, again);
+        let budget = Budget::of(self.time, contestants.len(), workload, self.rounds.map(|rounds| rounds as usize))
+            .map_err(|needed| {
+                let needed = humantime::format_duration(needed);
+                Misuse(format!(
+                    "--time {:?} is too little for {} candidates: it takes {needed}",
+                    self.time,
+                    field.candidates.len()
+                ))
+            })?;
+        let instrument = self.instrument(workload, &budget, available, stop)?;
+        let rounds = budget.rounds;
+        Ok(Comparison { contestants, instrument, rounds, latency: true, seed: self.seed, refused })
+    }
+
+    fn instrument(
+        &self,
+        workload: &Workload,
+        budget: &Budget,
+        available: &Cores,
+        stop: &Shutdown,
+    ) -> anyhow::Result<Instrument> {
+        let numbers = available.numbers();
+        let server_cores = Cores::from(&numbers[..workload.cores]);
+        let rest = &numbers[workload.cores..];
+        let client_cores =
+            if rest.is_empty() { chosen("--cores", None, Some(&server_cores), available)? } else { Cores::from(rest) };
+        let traffic = workload.traffic(self.seed).map_err(misuse)?;
+        let mix = Mix { get: workload.reads_pct, put: 100 - workload.reads_pct };
+        let (connections, usage) = (workload.connections, workload.usage());
+        let load = Load::new(([127, 0, 0, 1], 0).into(), traffic.clone()).with(|load| {
+            load.connections = connections;
+            load.usage = usage;
+        });
+        load.validate().map_err(misuse)?;
+        Ok(Instrument {
+            server_cores,
+            client_cores,
+            connections,
+            usage,
+            traffic,
+            limit_traffic: of_one(workload.keys, mix).map_err(misuse)?,
+            asked: workload.to_string(),
+            warm_up: budget.warm_up,
+            slice: budget.slice,
+            latency_slice: budget.latency_slice,
+            stop: stop.clone(),
+        })
+    }
+}
+
+/// A candidate, with settings under which nobody is refused for having waited.
+fn contestant(
+    catalog: &Catalog,
+    workload: &Workload,
+    settings: &Settings,
+    candidate: &Candidate,
+) -> anyhow::Result<Contestant> {
+    let Workload { connections, wait_ms, .. } = *workload;
+    let room = roomy(settings, &settings.config, connections);
+    let (server, config) = room::fitted(catalog.server(&candidate.server)?, &room, candidate.workers)?;
+    let mut flags = room::flags(&config, &[], &[]);
+    flags.extend(candidate.workers.map(|workers| format!("--workers={workers}")));
+    if wait_ms > 0.0 {
+        flags.push(format!("--repo-delay={}", humantime::format_duration(workload.wait())));
+    }
+    let launch = serve(&candidate.server, &candidate.repo, &flags, Vec::new());
+    Ok(Contestant::new(&candidate.name(), Role::Ranked, launch).with(|one| {
+        one.shape = Some(server.connections());
+        one.bound = bound(server.as_ref(), &config, connections);
+        one.wait = workload.wait();
+    }))
+}

@@ -1,0 +1,140 @@
+//! `polyserve report`: a page of recorded runs, and tables and charts of them in Markdown pages.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use polyserve_lab::claims::Claim;
+use polyserve_lab::output::{print, print_json};
+use serde::Serialize;
+
+use crate::report::chart::Chart;
+use crate::report::splice::{self, Page};
+use crate::report::{self, Record, html};
+
+/// What `polyserve report` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportArgs {
+    /// Directories of recorded runs, or single records.
+    #[arg(value_name = "DIR", required_unless_present = "splice")]
+    records: Vec<PathBuf>,
+    /// Where the page goes; what is there is written over. [default: report.html]
+    #[arg(long, value_name = "FILE", requires = "records")]
+    html: Option<PathBuf>,
+    /// Markdown pages: whatever stands between `<!-- table NAME of PATH -->`, `<!-- claims of PATH... -->` or
+    /// `<!-- chart AXIS WORKLOAD [DIST] of PATH -->` and `<!-- end -->` is rewritten from the records. Charts are files in
+    /// `charts` beside the page; what else is there stays.
+    #[arg(long, value_name = "PAGE", num_args = 1..)]
+    splice: Vec<PathBuf>,
+    /// Write no page or chart over: say where one differs from its records, and end with 1.
+    #[arg(long, requires = "splice")]
+    check: bool,
+}
+
+/// What is printed as JSON.
+#[derive(Debug, Default, Serialize)]
+struct Printed {
+    /// The page that was written.
+    html: Option<String>,
+    records: Vec<Said>,
+    pages: Vec<Spliced>,
+}
+
+#[derive(Debug, Serialize)]
+struct Said {
+    file: String,
+    experiment: String,
+    lines: usize,
+    short_of: Option<String>,
+    claims: Vec<Claim>,
+    tables: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Spliced {
+    page: String,
+    /// How many tables it has from records.
+    tables: usize,
+    /// The files of the charts that it shows.
+    charts: Vec<String>,
+    /// What was not as its record says.
+    differences: Vec<String>,
+}
+
+/// Makes what was asked for.
+pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let mut printed = Printed::default();
+    let mut text = String::new();
+    if !args.records.is_empty() {
+        let path = args.html.clone().unwrap_or_else(|| PathBuf::from("report.html"));
+        let records = report::read(&args.records)?;
+        printed.records = records.iter().map(Said::of).collect();
+        fs::write(&path, html::page(&records)?).with_context(|| format!("{} cannot be written", path.display()))?;
+        for record in &printed.records {
+            text.push_str(&record.to_string());
+        }
+        text.push_str(&format!("{}\n", path.display()));
+        printed.html = Some(path.display().to_string());
+    }
+    // All of them are read before one is written.
+    let pages = splice::spliced(&args.splice)?;
+    let mut code = ExitCode::SUCCESS;
+    for page in &pages {
+        let named = page.path.display();
+        for difference in &page.differences {
+            let verb = if args.check { "differs from its record" } else { "rewritten" };
+            text.push_str(&format!("{named}: {}: {verb}\n", difference.what));
+            if args.check {
+                text.push_str(&difference.to_string());
+                code = ExitCode::FAILURE;
+            }
+        }
+        text.push_str(&format!("{named}: {}\n", counted(page)));
+        if !args.check {
+            page.write()?;
+        }
+        let differences = page.differences.iter().map(|difference| difference.what.clone()).collect();
+        let charts = page.charts.iter().map(Chart::link).collect();
+        printed.pages.push(Spliced { page: named.to_string(), tables: page.tables, charts, differences });
+    }
+    if json { print_json(&printed) } else { print(&text) }?;
+    Ok(code)
+}
+
+/// How many tables and charts were looked at: a page without any is as its records say whatever they say.
+fn counted(page: &Page) -> String {
+    let what = if page.charts.is_empty() { "tables" } else { "tables and charts" };
+    let all = page.tables + page.charts.len();
+    match (all, all - page.differences.len()) {
+        (0, _) => "no table of a record".into(),
+        (all, good) if all == good => format!("{what} as their records say: {all}"),
+        (all, good) => format!("{what} as their records said: {good} of {all}"),
+    }
+}
+
+impl Said {
+    fn of(record: &Record) -> Self {
+        Self {
+            file: record.path.display().to_string(),
+            experiment: record.name.clone(),
+            lines: record.lines.len(),
+            short_of: record.is_short_of(),
+            // What cannot be made of a record stands in the page.
+            claims: record.claims().unwrap_or_default(),
+            tables: record.tables().unwrap_or_default().into_iter().map(|(name, _)| name).collect(),
+        }
+    }
+}
+
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { file, experiment, lines, short_of, claims, .. } = self;
+        write!(f, "{file}: {experiment}, {lines} lines")?;
+        if let Some(why) = short_of {
+            write!(f, ", not complete: {why}")?;
+        }
+        writeln!(f)?;
+        claims.iter().try_for_each(|claim| writeln!(f, "  {}: {}: {}", claim.verdict, claim.claim, claim.figure))
+    }
+}

@@ -1,0 +1,224 @@
+//! `polyserve scale`: how what servers can do, and what they take, grows along four axes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polyserve::catalog::Catalog;
+use polyserve_lab::Misuse;
+use polyserve_lab::journal::{Header, Journal, file_name};
+use polyserve_lab::machine::Environment;
+use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::output::print_report;
+use polyserve_lab::progress::Progress;
+use polyserve_lab::scale::bench::Bench;
+use polyserve_lab::scale::report::Lines;
+use polyserve_lab::scale::run::Experiment;
+use polyserve_lab::scale::{Axis, NAME, Place, Report, table};
+use polyserve_lab::stores::Workload;
+use polyserve_load::{Dist, Mix};
+use serde_json::{Value, json};
+
+use super::cores::CoresArgs;
+use super::stop;
+use super::times::{SLICES, within};
+use crate::config_args::ConfigArgs;
+
+mod alone;
+mod field;
+
+pub(super) use alone::named;
+
+use field::Field;
+
+/// What `polyserve scale` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScaleArgs {
+    /// What grows, with commas between. [default: all; in process all but connections]
+    #[arg(long, value_enum, value_name = "AXIS,...", value_delimiter = ',')]
+    axis: Vec<Axis>,
+    /// The points of the only axis, with commas between them.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    points: Vec<u64>,
+    /// The servers, with commas between them. [default: pool_server, leader_followers, tokio_tcp, tokio_per_core; quick:
+    /// pool_server, tokio_tcp; and a catalog's own]
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    servers: Vec<String>,
+    /// The repos, with commas between them; in process also bare maps, such as bare/dashmap, and repos of a type that the
+    /// compiler knows, such as typed/dashmap. [default: two_level and a
+    /// catalog's own; in process all repos and all bare maps]
+    #[arg(long, value_name = "R,...", value_delimiter = ',')]
+    repos: Vec<String>,
+    /// No HTTP: threads get, put and remove, straight on the repos and on bare maps.
+    #[arg(long, conflicts_with_all = ["servers", "mix", "server_cores", "client_cores"])]
+    in_process: bool,
+    /// In process: what is asked, with commas between. [default: all; quick: read, 50/50 and memory]
+    #[arg(long, value_enum, value_name = "W,...", value_delimiter = ',', requires = "in_process")]
+    workload: Vec<Workload>,
+    /// In process: which ids are read and written, uniform, zipf:0.99 or hot, with commas between. [default: uniform]
+    #[arg(long, value_name = "DIST,...", value_delimiter = ',', requires = "in_process")]
+    dist: Vec<Dist>,
+    /// In process: how long a store may take to be filled, an hour at most; one that takes longer is shown as such.
+    #[arg(long, value_name = "TIME", default_value = "60s", requires = "in_process")]
+    limit: humantime::Duration,
+    /// In process: beside whom all stores stand; entered twice. [default: bare/dashmap, or the first that is named]
+    #[arg(long, value_name = "R", requires = "in_process")]
+    baseline: Option<String>,
+    /// Connections at a time, on the other axes.
+    #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    connections: u32,
+    /// Entities that are stored, on the other axes. [default: 1000; in process 100000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    keys: Option<u64>,
+    /// Bytes of an entity's description, on the other axes.
+    #[arg(long, value_name = "BYTES", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    payload: u32,
+    /// Weights of reading and writing. [default: get=1]
+    #[arg(long, value_name = "get=95,put=5")]
+    mix: Option<Mix>,
+    /// Rounds; the intervals of fewer than 10 are too narrow. [default: 10, quick: 5; in process 10, quick: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rounds: Option<u32>,
+    /// How long a point is measured in closed loop, and half as long again at a fixed rate; in process, each workload, and
+    /// half as long again for latencies. [default: 500ms, quick: 250ms; in process 100ms, quick: 60ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    slice: Option<Duration>,
+    /// Fewer contestants, points and rounds, and shorter slices: less than three minutes.
+    #[arg(long)]
+    quick: bool,
+    /// The seed of data, draws and resamples.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    cores: CoresArgs,
+    /// A directory to record every point in, as JSON lines, and as CSV in the end. What was recorded there in part goes on.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// What the record is called: a directory can hold several, as NAME.jsonl. [default: scale; in process
+    /// scale-in-process]
+    #[arg(long, value_name = "NAME", value_parser = file_name, requires = "out")]
+    name: Option<String>,
+    /// One point of a repo, told as JSON, in this very process.
+    #[arg(long, value_name = "JSON", hide = true)]
+    cell: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Entities that are stored on the other axes.
+const KEYS: u64 = 1000;
+
+/// Measures.
+pub(crate) fn run(
+    catalog: &Catalog,
+    args: &ScaleArgs,
+    json: bool,
+    allocator: &'static str,
+) -> anyhow::Result<ExitCode> {
+    if let Some(cell) = &args.cell {
+        return alone::one_cell(catalog, cell);
+    }
+    if args.in_process {
+        return alone::run(catalog, args, json, allocator);
+    }
+    let stop = stop::on_signal()?;
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    let cores = args.cores.of(&available)?;
+    let (mix, slice) = (args.mix(), args.slice()?);
+    let settings = args.config.settings(None)?;
+    let field = Field { args, catalog, settings: &settings, cores: available.count() };
+    let axes = field.axes()?;
+    let (jobs, not_run) = field.jobs(&axes)?;
+    let experiment = Experiment { jobs, not_run, rounds: args.rounds(), stop: stop.clone() };
+    let [server, client] = &cores;
+    let environment = Environment::of(&available, [server, client], args.seed, allocator);
+    let header = Header::new(NAME, args.plan(&experiment, &axes, mix, slice)?, environment);
+    let name = args.name.clone().unwrap_or_else(|| NAME.into());
+    let mut journal = Journal::named(args.out.as_deref(), &name, &header)?;
+    client.pin()?;
+    let mut instrument = Bench::new(cores, [slice / 2, slice, slice / 2], mix, args.seed, stop.clone());
+    let mut progress = Progress::counting(experiment.steps(&instrument), "points");
+    let result = experiment.run(&mut instrument, &mut journal, &mut progress);
+    progress.finish();
+    let lines = result?;
+    let report = Report::of(&lines, args.seed, stop.is_begun());
+    if let Some(dir) = &args.out {
+        write_csv(dir, &name, &lines, &report)?;
+    }
+    print_report(json, &header.environment, &report)?;
+    Ok(stop::exit_code(report.interrupted, report.failed.iter().map(|failed| failed.wrong)))
+}
+
+/// Writes the cells and the curves beside the record, over those of the last run.
+fn write_csv(dir: &Path, name: &str, lines: &Lines, report: &Report) -> anyhow::Result<()> {
+    let create = |name: String| {
+        let path = dir.join(name);
+        File::create(&path).with_context(|| format!("{} cannot be made", path.display()))
+    };
+    table::write_cells(lines, create(format!("{name}.csv"))?)?;
+    table::write_growth(&report.growth, create(format!("{name}-growth.csv"))?)?;
+    Ok(())
+}
+
+impl ScaleArgs {
+    fn mix(&self) -> Mix {
+        self.mix.unwrap_or(Mix { get: 1, put: 0 })
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 5 } else { 10 }) as usize
+    }
+
+    fn slice(&self) -> Result<Duration, Misuse> {
+        self.slice_or(Duration::from_millis(if self.quick { 250 } else { 500 }))
+    }
+
+    /// The slice, `usual` where none was given.
+    fn slice_or(&self, usual: Duration) -> Result<Duration, Misuse> {
+        let slice = self.slice.unwrap_or(usual);
+        within("--slice", slice, SLICES).map(|()| slice)
+    }
+
+    /// Threads in process, where the workers are given.
+    fn threads(&self) -> anyhow::Result<Option<usize>> {
+        Ok(self.config.settings(None)?.config.workers)
+    }
+
+    /// Where the other axes are while one grows.
+    fn base(&self, workers: Option<usize>) -> Place {
+        Place {
+            connections: self.connections as usize,
+            keys: self.keys.unwrap_or(KEYS),
+            workers,
+            payload_bytes: self.payload as usize,
+        }
+    }
+
+    /// What is to be measured, for the record's header.
+    fn plan(
+        &self,
+        experiment: &Experiment,
+        axes: &[(Axis, Vec<u64>)],
+        mix: Mix,
+        slice: Duration,
+    ) -> anyhow::Result<Value> {
+        let mut names: Vec<&str> = Vec::new();
+        for job in &experiment.jobs {
+            if !names.contains(&job.name.as_str()) {
+                names.push(&job.name);
+            }
+        }
+        let axes = axes.iter().map(|(axis, points)| json!({"axis": axis, "points": points}));
+        Ok(json!({
+            "contestants": names,
+            "axes": axes.collect::<Vec<_>>(),
+            "base": self.base(None),
+            "mix": mix.to_string(),
+            "rounds": experiment.rounds,
+            "slice_s": slice.as_secs_f64(),
+            "settings": self.config.given()?,
+        }))
+    }
+}

@@ -1,0 +1,306 @@
+//! `polyserve scale --in-process`: stores without a server.
+
+use std::fs::File;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polyserve::catalog::Catalog;
+use polyserve::config::MAX_WORKERS;
+use polyserve_lab::Misuse;
+use polyserve_lab::journal::{Header, Journal};
+use polyserve_lab::launch::Launch;
+use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::machine::{Environment, proc};
+use polyserve_lab::output::{print_json, print_report};
+use polyserve_lab::progress::Progress;
+use polyserve_lab::scale::Axis;
+use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
+use polyserve_lab::stores::cell::{Visit, needs};
+use polyserve_lab::stores::process::Processes;
+use polyserve_lab::stores::record::{NotRun, Place};
+use polyserve_lab::stores::report::{Report, again};
+use polyserve_lab::stores::run::{Experiment, Job};
+use polyserve_lab::stores::{Load, NAME, Workload, table};
+use polyserve_load::Dist;
+use serde_json::{Value, json};
+
+use super::super::entrants::part_of;
+use super::super::stop;
+use super::super::times::{WAITS, within};
+use super::ScaleArgs;
+
+/// The baseline where none is named and it takes part.
+const BASELINE: &str = "bare/dashmap";
+/// The record's name where none is given.
+const FILE: &str = "scale-in-process";
+const QUICK_WORKLOADS: [Workload; 3] = [Workload::Read, Workload::Half, Workload::Memory];
+/// Stored entities on the other axes: far beyond a core's own caches.
+const KEYS: u64 = 100_000;
+/// Of the machine's memory, what a store may be estimated to need.
+const OF_MEMORY: f64 = 0.8;
+/// What a process may take beside its slices and the limits of filling.
+const SPARE: Duration = Duration::from_secs(60);
+
+/// Measures.
+pub(super) fn run(
+    catalog: &Catalog,
+    args: &ScaleArgs,
+    json: bool,
+    allocator: &'static str,
+) -> anyhow::Result<ExitCode> {
+    within("--limit", *args.limit, WAITS)?;
+    let stop = stop::on_signal()?;
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    let threads = args.threads()?.unwrap_or(available.count());
+    let field = Field { args, catalog, threads, slice: slice(args)?, memory: proc::memory().ok() };
+    let stores = field.stores()?;
+    let baseline = field.baseline(&stores)?;
+    let axes = field.axes()?;
+    let loads = field.loads();
+    let (jobs, not_run) = field.jobs(&stores, &baseline, &axes, &loads)?;
+    if jobs.is_empty() {
+        let why = not_run.first().map_or("no store was named", |not_run| not_run.why.as_str());
+        return Err(Misuse(format!("there is nothing to measure: {why}")).into());
+    }
+    let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 10 }) as usize;
+    let experiment = Experiment { jobs, not_run, rounds, stop: stop.clone() };
+    let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
+    let plan = field.plan(&stores, &baseline, &axes, &loads, rounds);
+    let header = Header::new(NAME, plan, environment);
+    let name = args.name.clone().unwrap_or_else(|| FILE.into());
+    let mut journal = Journal::named(args.out.as_deref(), &name, &header)?;
+    let patience = field.slice * 6 * u32::try_from(loads.len())? + *args.limit * 4 + SPARE;
+    let mut progress = Progress::counting(experiment.steps(), "points");
+    let result = experiment.run(&mut Processes { stop: stop.clone(), patience }, &mut journal, &mut progress);
+    progress.finish();
+    let lines = result?;
+    let report = Report::of(&lines, &baseline, args.seed, stop.is_begun());
+    if let Some(dir) = &args.out {
+        let path = dir.join(format!("{name}.csv"));
+        let file = File::create(&path).with_context(|| format!("{} cannot be made", path.display()))?;
+        table::write_cells(&lines, file)?;
+    }
+    print_report(json, &header.environment, &report)?;
+    Ok(stop::exit_code(report.interrupted, report.failed.iter().map(|failed| failed.wrong)))
+}
+
+/// A point of a store, here: the process was started for it.
+pub(super) fn one_cell(catalog: &Catalog, cell: &str) -> anyhow::Result<ExitCode> {
+    let visit: Visit =
+        serde_json::from_str(cell).map_err(|error| Misuse(format!("--cell {cell:?} is no point: {error}")))?;
+    print_json(&visit.run(catalog)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn slice(args: &ScaleArgs) -> Result<Duration, Misuse> {
+    args.slice_or(Duration::from_millis(if args.quick { 60 } else { 100 }))
+}
+
+/// The stores of these names, each once; all of the catalog and all bare maps where none is named.
+///
+/// # Errors
+///
+/// Where there is no such store.
+pub(in crate::commands) fn named(catalog: &Catalog, names: &[String]) -> anyhow::Result<Vec<String>> {
+    if names.is_empty() {
+        let repos = catalog.repos().iter().map(|entry| entry.name.clone());
+        return Ok(repos.chain(NAMES.map(String::from)).collect());
+    }
+    let mut stores = Vec::new();
+    for name in names {
+        let known = NAMES.iter().chain(&TYPED).any(|known| known == name);
+        let name = if known { name.clone() } else { repo(catalog, name)? };
+        if !stores.contains(&name) {
+            stores.push(name);
+        }
+    }
+    Ok(stores)
+}
+
+fn repo(catalog: &Catalog, name: &str) -> anyhow::Result<String> {
+    if name.starts_with(PREFIX) {
+        return Err(Misuse(format!("there is no bare map {name:?}; there are {}", NAMES.join(", "))).into());
+    }
+    if name.starts_with(TYPED_PREFIX) {
+        return Err(Misuse(format!("there is no {name:?}; there are {}", TYPED.join(", "))).into());
+    }
+    Ok(catalog.repo(name)?.name.clone())
+}
+
+/// Who takes part, and where.
+struct Field<'a> {
+    args: &'a ScaleArgs,
+    catalog: &'a Catalog,
+    /// Threads on the other axes.
+    threads: usize,
+    slice: Duration,
+    /// The machine's, in bytes, where it is known.
+    memory: Option<u64>,
+}
+
+impl Field<'_> {
+    fn stores(&self) -> anyhow::Result<Vec<String>> {
+        let mut stores = named(self.catalog, &self.args.repos)?;
+        if let Some(baseline) = &self.args.baseline {
+            let [baseline] = &named(self.catalog, std::slice::from_ref(baseline))?[..] else { return Ok(stores) };
+            if !stores.contains(baseline) {
+                stores.push(baseline.clone());
+            }
+        }
+        Ok(stores)
+    }
+
+    fn baseline(&self, stores: &[String]) -> anyhow::Result<String> {
+        if let Some(baseline) = &self.args.baseline {
+            return Ok(named(self.catalog, std::slice::from_ref(baseline))?.remove(0));
+        }
+        let usual = stores.iter().find(|name| *name == BASELINE).or(stores.first());
+        Ok(usual.context("the catalog has no repo")?.clone())
+    }
+
+    fn axes(&self) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
+        let args = self.args;
+        let mut axes = args.axis.clone();
+        if axes.is_empty() {
+            axes = Axis::ALL.into_iter().filter(|axis| *axis != Axis::Connections).collect();
+        }
+        axes.sort_unstable();
+        axes.dedup();
+        if axes.contains(&Axis::Connections) {
+            return Err(Misuse("--axis connections: in process there are none".into()));
+        }
+        if !args.points.is_empty() && axes.len() != 1 {
+            return Err(Misuse("--points needs one --axis: they are of that".into()));
+        }
+        axes.into_iter().map(|axis| Ok((axis, self.points(axis)?))).collect()
+    }
+
+    fn points(&self, axis: Axis) -> Result<Vec<u64>, Misuse> {
+        let quick = self.args.quick;
+        let usual: &[u64] = match axis {
+            Axis::Connections => &[],
+            Axis::Keys if quick => &[1000, 100_000],
+            Axis::Keys => &[1000, 10_000, 100_000, 1_000_000],
+            Axis::Workers if quick => &[1, 2],
+            Axis::Workers => &[1, 2, 4, 8],
+            Axis::Payload if quick => &[15, 4096],
+            Axis::Payload => &[15, 256, 4096, 16_384],
+        };
+        let mut points = if self.args.points.is_empty() { usual.to_vec() } else { self.args.points.clone() };
+        if let Some(many) = points.iter().find(|threads| axis == Axis::Workers && **threads > MAX_WORKERS as u64) {
+            return Err(Misuse(format!("--points {many}: workers are {MAX_WORKERS} at most")));
+        }
+        points.sort_unstable();
+        points.dedup();
+        Ok(points)
+    }
+
+    fn loads(&self) -> Vec<Load> {
+        let usual = if self.args.quick { &QUICK_WORKLOADS[..] } else { &Workload::ALL[..] };
+        let workloads = if self.args.workload.is_empty() { usual } else { &self.args.workload };
+        let dists = if self.args.dist.is_empty() { &[Dist::Uniform][..] } else { &self.args.dist };
+        Load::all(workloads, dists)
+    }
+
+    fn place(&self, axis: Axis, x: u64) -> Place {
+        let (keys, payload_bytes) = (self.args.keys.unwrap_or(KEYS), self.args.payload as usize);
+        let place = Place { keys, threads: self.threads, payload_bytes };
+        let count = usize::try_from(x).unwrap_or(usize::MAX);
+        match axis {
+            Axis::Connections => place,
+            Axis::Keys => Place { keys: x, ..place },
+            Axis::Workers => Place { threads: count, ..place },
+            Axis::Payload => Place { payload_bytes: count, ..place },
+        }
+    }
+
+    /// Every store at every point, the baseline twice; and who is left out.
+    fn jobs(
+        &self,
+        stores: &[String],
+        baseline: &str,
+        axes: &[(Axis, Vec<u64>)],
+        loads: &[Load],
+    ) -> anyhow::Result<(Vec<Job>, Vec<NotRun>)> {
+        let (mut jobs, mut not_run) = (Vec::new(), Vec::new());
+        for (axis, x) in axes.iter().flat_map(|(axis, points)| points.iter().map(|x| (*axis, *x))) {
+            let place = self.place(axis, x);
+            // Threads are nothing to memory: on their axis it would be the same figure again and again.
+            let here: Vec<Load> = loads
+                .iter()
+                .filter(|load| axis != Axis::Workers || load.workload != Workload::Memory)
+                .cloned()
+                .collect();
+            let entries = stores.iter().map(|store| (store.clone(), store.clone()));
+            for (name, store) in entries.chain([(again(baseline), baseline.to_owned())]) {
+                let mut leave_out = |why: String| not_run.push(NotRun { axis, x, name: name.clone(), why });
+                if let Err(why) = self.fits(&place) {
+                    leave_out(why);
+                    continue;
+                }
+                let is_alone = store == HASH_MAP && place.threads > 1;
+                if is_alone {
+                    leave_out(format!("it is for one thread, of {}: its memory alone is measured", place.threads));
+                }
+                let own: Vec<Load> =
+                    here.iter().filter(|load| !is_alone || load.workload == Workload::Memory).cloned().collect();
+                if !own.is_empty() {
+                    let figures = own.len();
+                    let launch = self.launch(&store, &place, own)?;
+                    jobs.push(Job { axis, x, name, place, figures, launch });
+                }
+            }
+        }
+        Ok((jobs, not_run))
+    }
+
+    /// That there is memory for it, by an estimate that is the same for all stores.
+    fn fits(&self, place: &Place) -> Result<(), String> {
+        let Some(memory) = self.memory else { return Ok(()) };
+        let (needs, room) = (needs(place), memory as f64 * OF_MEMORY);
+        if needs as f64 <= room {
+            return Ok(());
+        }
+        let giga = |bytes: f64| bytes / 1e9;
+        Err(format!("it may need {:.1} GB, and there are {:.1} GB for it", giga(needs as f64), giga(room)))
+    }
+
+    fn launch(&self, store: &str, place: &Place, loads: Vec<Load>) -> anyhow::Result<Launch> {
+        let slice = self.slice.as_secs_f64();
+        let visit = Visit {
+            store: store.to_owned(),
+            threads: place.threads,
+            keys: place.keys,
+            payload_bytes: place.payload_bytes,
+            loads,
+            seed: self.args.seed,
+            warm_up_s: slice / 4.0,
+            time_s: slice,
+            limit_s: self.args.limit.as_secs_f64(),
+        };
+        Ok(part_of("scale", "cell", &visit)?)
+    }
+
+    /// What is to be measured, for the record's header.
+    fn plan(
+        &self,
+        stores: &[String],
+        baseline: &str,
+        axes: &[(Axis, Vec<u64>)],
+        loads: &[Load],
+        rounds: usize,
+    ) -> Value {
+        let axes = axes.iter().map(|(axis, points)| json!({"axis": axis, "points": points}));
+        json!({
+            "contestants": stores,
+            "baseline": baseline,
+            "axes": axes.collect::<Vec<_>>(),
+            "base": self.place(Axis::Connections, 0),
+            "loads": loads,
+            "rounds": rounds,
+            "slice_s": self.slice.as_secs_f64(),
+            "limit_s": self.args.limit.as_secs_f64(),
+        })
+    }
+}

@@ -1,0 +1,189 @@
+//! `polyserve seam`: what the seam costs, and stores beside each other, turn by turn in one process.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow};
+use polyserve::catalog::Catalog;
+use polyserve_lab::Misuse;
+use polyserve_lab::journal::{Header, Journal, file_name};
+use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::machine::{Environment, proc};
+use polyserve_lab::output::{print_json, print_report};
+use polyserve_lab::progress::Progress;
+use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
+use polyserve_lab::stores::cell::needs;
+use polyserve_lab::stores::process::Processes;
+use polyserve_lab::stores::record::Place;
+use polyserve_lab::stores::seam::{Experiment, Group, NAME, Report, Turn, Visit};
+use polyserve_lab::stores::twins::Lookups;
+use serde_json::json;
+
+use super::entrants::part_of;
+use super::scale::named;
+use super::stop;
+
+/// What `polyserve seam` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SeamArgs {
+    /// Beside whom all stores take their turns, in one process: a repo, or a bare map. [default: each repo beside the map that
+    /// it is made of, and sharded beside bare/dashmap and bare/papaya; each as a trait object, and as its own type]
+    #[arg(long, value_name = "S")]
+    baseline: Option<String>,
+    /// The stores, with commas between them: repos, repos of a type that the compiler knows (typed/sharded), and bare maps.
+    /// [default: dashmap, papaya, scc and sharded, each typed too; with --baseline all]
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    stores: Vec<String>,
+    /// Numbers of threads, with commas between them.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Vec<u32>,
+    /// Whether a get waits for the one before it, as in a request, or not, as in a loop over known ids: one, or both with a
+    /// comma between them.
+    #[arg(long, value_name = "HOW,...", value_delimiter = ',', value_enum, default_value = "dependent,independent")]
+    lookups: Vec<Lookups>,
+    /// Stored entities.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    keys: u64,
+    /// Bytes of an entity's description.
+    #[arg(long, value_name = "BYTES", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    payload: u32,
+    /// Gets of each thread in a turn. [default: as many as entities]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    gets: Option<u64>,
+    /// Rounds; the stores are filled anew, in a new process, after each three.
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rounds: u32,
+    /// Fail where a ratio's 95 % interval reaches above this.
+    #[arg(long, value_name = "RATIO")]
+    at_most: Option<f64>,
+    /// Some rounds on one filling, as JSON: what a run starts its processes with.
+    #[arg(long, value_name = "JSON", hide = true)]
+    visit: Option<String>,
+    /// The seed of draws and resamples.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// A directory to record every turn in, as JSON lines. What was recorded there in part goes on.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// What the record is called: a directory can hold several, as NAME.jsonl. [default: seam]
+    #[arg(long, value_name = "NAME", value_parser = file_name, requires = "out")]
+    name: Option<String>,
+}
+
+/// Repos that are a map behind the seam, and nothing else.
+const TWINS: [&str; 3] = ["dashmap", "papaya", "scc"];
+/// The repo of our own that the maps are the measure of.
+const OWN: &str = "sharded";
+const MEASURES: [&str; 2] = ["bare/dashmap", "bare/papaya"];
+/// Bytes of an id that is drawn before the clock starts.
+const DRAW: u64 = size_of::<u32>() as u64;
+/// Of the machine's memory, what a field may be estimated to need.
+const OF_MEMORY: f64 = 0.8;
+
+/// Measures.
+pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'static str) -> anyhow::Result<ExitCode> {
+    if let Some(visit) = &args.visit {
+        let visit: Visit =
+            serde_json::from_str(visit).map_err(|error| Misuse(format!("--visit {visit:?} is none: {error}")))?;
+        print_json(&visit.run(catalog)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.at_most.is_some_and(|most| !(most.is_finite() && most > 0.0)) {
+        return Err(Misuse("--at-most is not a ratio".into()).into());
+    }
+    let stop = stop::on_signal()?;
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    let experiment = Experiment {
+        groups: args.groups(catalog)?,
+        threads: args.threads.iter().map(|threads| *threads as usize).collect(),
+        lookups: args.lookups.clone(),
+        rounds: args.rounds as usize,
+        keys: args.keys,
+        payload_bytes: args.payload as usize,
+        gets: args.gets.unwrap_or(args.keys),
+        seed: args.seed,
+        stop: stop.clone(),
+    };
+    args.fits(&experiment)?;
+    let plan = json!({
+        "groups": experiment.groups, "threads": experiment.threads, "lookups": experiment.lookups, "rounds": experiment.rounds, "keys": experiment.keys,
+        "payload_bytes": experiment.payload_bytes, "gets": experiment.gets, "at_most": args.at_most,
+    });
+    let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
+    let header = Header::new(NAME, plan, environment);
+    let mut journal = Journal::named(args.out.as_deref(), args.name.as_deref().unwrap_or(NAME), &header)?;
+    let mut progress = Progress::counting(experiment.steps(), "fillings");
+    let processes = Processes { stop: stop.clone(), patience: experiment.patience() };
+    let result = experiment.run(&mut |visit| elsewhere(&processes, visit), &mut journal, &mut progress);
+    progress.finish();
+    let report = Report::of(&result?, args.seed, args.at_most, stop.is_begun());
+    print_report(json, &header.environment, &report)?;
+    Ok(if report.above().next().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The turns of `visit`, made by a process of its own.
+fn elsewhere(processes: &Processes, visit: &Visit) -> anyhow::Result<Vec<Turn>> {
+    let launch = part_of("seam", "visit", visit)?;
+    processes.told(&launch).map_err(|unfit| anyhow!("{visit}: {}", unfit.why))
+}
+
+impl SeamArgs {
+    fn groups(&self, catalog: &Catalog) -> anyhow::Result<Vec<Group>> {
+        let given = if self.stores.is_empty() { Vec::new() } else { named(catalog, &self.stores)? };
+        let Some(baseline) = &self.baseline else { return Ok(beside_their_own(catalog, &given)?) };
+        let baseline = named(catalog, std::slice::from_ref(baseline))?.remove(0);
+        let all = if given.is_empty() { named(catalog, &[])? } else { given };
+        let is_possible = |name: &String| self.threads.iter().all(|threads| *threads == 1) || name != HASH_MAP;
+        if !is_possible(&baseline) || (!self.stores.is_empty() && !all.iter().all(is_possible)) {
+            return Err(Misuse(format!("{HASH_MAP} is for one thread: --threads 1")).into());
+        }
+        let stores: Vec<String> = all.into_iter().filter(|name| *name != baseline && is_possible(name)).collect();
+        Ok(vec![Group { baseline, stores }])
+    }
+
+    /// That there is memory for the largest field.
+    fn fits(&self, experiment: &Experiment) -> Result<(), Misuse> {
+        let Ok(memory) = proc::memory() else { return Ok(()) };
+        let stores = experiment.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
+        let place = Place { keys: self.keys, threads: 0, payload_bytes: self.payload as usize };
+        let most = experiment.threads.iter().max().map_or(0, |threads| *threads as u64);
+        let draws = experiment.gets.saturating_mul(most).saturating_mul(DRAW);
+        let (needs, room) = ((needs(&place) * stores).saturating_add(draws) as f64, memory as f64 * OF_MEMORY);
+        if needs <= room {
+            return Ok(());
+        }
+        let (needs, room) = (needs / 1e9, room / 1e9);
+        Err(Misuse(format!(
+            "{stores} stores and what is asked of them may need {needs:.1} GB at once, and there are {room:.1} GB for them"
+        )))
+    }
+}
+
+/// Each repo beside the map it is made of, and our own beside the maps; of those that are named, if any are. Who stands beside
+/// the same map does so in the same turns.
+fn beside_their_own(catalog: &Catalog, given: &[String]) -> Result<Vec<Group>, Misuse> {
+    let there = |name: &str| TYPED.contains(&name) || catalog.repo(name).is_ok();
+    let both = |name: &str| [name.to_owned(), format!("{TYPED_PREFIX}{name}")];
+    let names = if given.is_empty() {
+        TWINS.iter().chain([&OWN]).flat_map(|name| both(name)).collect()
+    } else {
+        given.to_vec()
+    };
+    let mut groups: Vec<Group> = Vec::new();
+    for name in names.into_iter().filter(|name| there(name)) {
+        let repo = name.strip_prefix(TYPED_PREFIX).unwrap_or(&name);
+        let map = format!("{PREFIX}{repo}");
+        let beside = if repo == OWN { MEASURES.map(String::from).to_vec() } else { vec![map] };
+        for baseline in beside.into_iter().filter(|map| NAMES.contains(&&**map)) {
+            match groups.iter_mut().find(|group| group.baseline == baseline) {
+                Some(group) => group.stores.push(name.clone()),
+                None => groups.push(Group { baseline, stores: vec![name.clone()] }),
+            }
+        }
+    }
+    let is_there = |name: &&String| groups.iter().any(|group| group.stores.contains(name));
+    match given.iter().find(|name| !is_there(name)) {
+        Some(name) => Err(Misuse(format!("{name} is made of no map that is used bare: name a --baseline"))),
+        None => Ok(groups),
+    }
+}

@@ -1,0 +1,151 @@
+//! `polyserve serve`: one server over one repo, until SIGINT or SIGTERM.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polyserve::catalog::{Catalog, Entry};
+use polyserve::env::{STRICT_MEDIA_TYPE, switch};
+use polyserve::service::{EntityService, Page};
+use polyserve::signals::Signals;
+use polyserve::{Drain, ServerConfig, Service};
+use polyserve_lab::Misuse;
+use polyserve_lab::delayed::Delayed;
+use polyserve_lab::limits::raise_descriptors;
+use polyserve_lab::output::{print, print_json};
+use polyserve_lab::spin::Spin;
+use rustix::process::{Signal, getpid, kill_process};
+use serde_json::json;
+
+use crate::config_args::ConfigArgs;
+
+/// What `polyserve serve` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// The server: how connections become work; or a reference. See `polyserve list`.
+    #[arg(long, value_name = "S", default_value = "pool_server")]
+    server: String,
+    /// The repo: how data is shared.
+    #[arg(long, value_name = "R", default_value = "two_level")]
+    repo: String,
+    /// The service: what is answered.
+    #[arg(long, value_name = "NAME", default_value = "entity")]
+    service: String,
+    /// Where to listen, HOST:PORT; port 0 picks a free one.
+    /// [env: POLYSERVE_LISTEN, then TCP_ADDRESS] [default: 127.0.0.1:8001]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Every how many requests the page waits; 0 is never. With `--service page`. [default: 10]
+    #[arg(long, value_name = "N")]
+    page_every: Option<u64>,
+    /// How long the page waits. With `--service page`. [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    page_wait: Option<Duration>,
+    /// Answer 415 to a PUT with a Content-Type other than JSON. With `--service entity`.
+    /// [env: POLYSERVE_STRICT_MEDIA_TYPE] [default: false]
+    #[arg(long)]
+    strict_media_type: bool,
+    /// How long the repo takes over each answer: a store that has to ask somebody else. A new entity is stored at once.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    repo_delay: Option<Duration>,
+    /// Burn so many nanoseconds of CPU time a request: a comparison's positive control.
+    #[arg(long, value_name = "NS", hide = true)]
+    spin: Option<u64>,
+    /// Drain when standard input ends too: so ends with whoever started it, however that one ends.
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// A repo that takes longer makes no sense.
+const LONGEST_DELAY: Duration = Duration::from_secs(3600);
+
+/// Serves.
+pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let signals = Signals::register().context("the signals cannot be taken over")?;
+    let catalog = with_media_type(with_page(catalog, args)?, args)?;
+    let settings = args.config.settings(args.listen.as_deref())?;
+    // The error for a name that nobody has is the one that lists the servers.
+    let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
+    let server = settings.make(|config| (entry.make)(config))?;
+    let mut repo =
+        (catalog.repo(&args.repo)?.make)().with_context(|| format!("the repo {} cannot be made", args.repo))?;
+    if let Some(delay) = args.repo_delay {
+        if delay > LONGEST_DELAY {
+            return Err(Misuse(format!("--repo-delay {delay:?} is more than an hour")).into());
+        }
+        repo = Arc::new(Delayed::new(repo, delay));
+    }
+    let mut service = (catalog.service(&args.service)?.make)(repo);
+    if let Some(nanoseconds) = args.spin {
+        service = Arc::new(Spin::new(service, Duration::from_nanos(nanoseconds)));
+    }
+    warn_of_descriptors(&settings.config);
+    if args.until_stdin_ends {
+        end_with_stdin()?;
+    }
+
+    let running =
+        server.serve(settings.listen, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
+    let url = format!("http://{}", running.local_addr());
+    if json { print_json(&json!({ "listening": url })) } else { print(&format!("listening on {url}\n")) }?;
+
+    let drain = signals.drain(running)?;
+    let Drain { answered, cut, stuck } = drain;
+    let counts = json!({ "answered": answered, "cut": cut, "stuck": stuck });
+    if json { print_json(&counts) } else { print(&format!("{drain}\n")) }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sends this process a SIGTERM when standard input has ended.
+fn end_with_stdin() -> anyhow::Result<()> {
+    let wait = || {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink()); // an error is an end
+        let _ = kill_process(getpid(), Signal::TERM);
+    };
+    thread::Builder::new().name("stdin".into()).spawn(wait).context("no thread to wait for the end of input")?;
+    Ok(())
+}
+
+/// The catalog, its page as the arguments want it.
+fn with_page(catalog: &Catalog, args: &ServeArgs) -> Result<Catalog, Misuse> {
+    const PAGE: &str = "page";
+    if args.page_every.is_none() && args.page_wait.is_none() {
+        return Ok(catalog.clone());
+    }
+    if args.service != PAGE {
+        return Err(Misuse("--page-every and --page-wait are for --service page".into()));
+    }
+    let (every, wait) = (args.page_every.unwrap_or(10), args.page_wait.unwrap_or(Duration::from_secs(2)));
+    let page = Entry::service(PAGE, "GET / is a small page", &[], move |_| Arc::new(Page::new(every, wait)));
+    Ok(catalog.clone().with_service(page))
+}
+
+/// The catalog, with an entity service that is as strict as the arguments and the environment want it.
+fn with_media_type(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Catalog> {
+    const ENTITY: &str = "entity";
+    if args.strict_media_type && args.service != ENTITY {
+        return Err(Misuse("--strict-media-type is for --service entity".into()).into());
+    }
+    if !args.strict_media_type && !switch(STRICT_MEDIA_TYPE, std::env::var_os(STRICT_MEDIA_TYPE))? {
+        return Ok(catalog);
+    }
+    if args.service != ENTITY {
+        let why = format!("the service {} does not judge media types", args.service);
+        tracing::warn!(variable = STRICT_MEDIA_TYPE, why, "a setting from the environment is left out");
+        return Ok(catalog);
+    }
+    let strict = |repo| Arc::new(EntityService::new(repo).strict_media_type(true)) as Arc<dyn Service>;
+    Ok(catalog.with_service(Entry::service(ENTITY, "the entity store, JSON only", &[], strict)))
+}
+
+fn warn_of_descriptors(config: &ServerConfig) {
+    let (limit, wanted) = (raise_descriptors(), config.max_connections as u64);
+    if limit <= wanted {
+        tracing::warn!(limit, wanted, "fewer descriptors may be open than connections are allowed");
+    }
+}

@@ -1,0 +1,173 @@
+//! `polyserve stress`: the stress scenario against one server over one repo, or against somebody else's server.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, anyhow};
+use polyserve::Shutdown;
+use polyserve::catalog::Catalog;
+use polyserve::env::Settings;
+use polyserve_lab::Misuse;
+use polyserve_lab::data::Data;
+use polyserve_lab::journal::{Header, file_name};
+use polyserve_lab::launch::foreign::{Foreign, Sources, build};
+use polyserve_lab::limits;
+use polyserve_lab::machine::{Cores, Environment};
+use polyserve_lab::output::{print, print_json};
+use polyserve_lab::stress::record::NAME;
+use polyserve_lab::stress::{self, Contestant, Mode, Record, Scenario, Subject, Use, table};
+use serde_json::{Value, json};
+
+use super::room::roomy;
+use super::stop;
+use crate::config_args::ConfigArgs;
+
+/// What `polyserve stress` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StressArgs {
+    /// The server: see `polyserve list`; or somebody else's, such as go/twin-rwmutex, which is built first.
+    #[arg(long, value_name = "S", default_value = "pool_server")]
+    server: String,
+    /// The repo. [default: two_level; somebody else's server has a store of its own]
+    #[arg(long, value_name = "R")]
+    repo: Option<String>,
+    /// So many times the published 40 000 requests; below 1 too.
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    scale: f64,
+    /// Connections of each of the three groups.
+    #[arg(long, value_name = "C", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// How connections are used: a round each.
+    #[arg(long, value_enum, default_value_t = Rounds::Both)]
+    mode: Rounds,
+    /// Open as many connections as descriptors allow, all at once; a 503 with a Retry-After is a right answer then.
+    #[arg(long, conflicts_with = "mode")]
+    burst: bool,
+    /// The data's seed.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// A directory to record the rounds in, as JSON lines, and those of all servers that were recorded there as CSV. A round
+    /// that is there, and in which nothing was wrong, is not run again.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// What the record is called: a directory can hold several, as NAME.jsonl.
+    #[arg(long, value_name = "NAME", default_value = NAME, value_parser = file_name, requires = "out")]
+    name: String,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Rounds {
+    /// Every request on a connection of its own, then kept connections.
+    Both,
+    /// Every request on a connection of its own, as published.
+    Close,
+    /// Kept connections.
+    KeepAlive,
+}
+
+const LARGEST_SCALE: f64 = 10_000.0;
+
+/// The repo where none is named.
+const REPO: &str = "two_level";
+
+/// Runs the scenario.
+pub(crate) fn run(
+    catalog: &Catalog,
+    args: &StressArgs,
+    json: bool,
+    allocator: &'static str,
+) -> anyhow::Result<ExitCode> {
+    if !(args.scale > 0.0 && args.scale <= LARGEST_SCALE) {
+        return Err(Misuse(format!("--scale {} is not above 0 and at most {LARGEST_SCALE}", args.scale)).into());
+    }
+    let settings = args.config.settings(None)?;
+    let stop = stop::on_signal()?;
+    let foreign = Foreign::named(&args.server).filter(|foreign| args.server == foreign.title());
+    // What cannot be done is said before anything is built.
+    let modes = modes(args, if foreign.is_some() { 1 } else { 2 })?;
+    let subject = match foreign {
+        Some(foreign) => self::foreign(args, foreign, &settings, allocator, &stop)?,
+        None => own(catalog, args, &settings)?,
+    };
+    let scenario = Scenario::new(args.scale, Data::new(args.seed));
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
+    let header = Header::new(NAME, args.plan(&scenario)?, environment);
+    let mut record = Record::open(args.out.as_deref(), &args.name, &header)?;
+    let report = stress::run_recorded(&subject, &scenario, &modes, &mut record, &stop)?;
+    if let Some(dir) = &args.out {
+        let path = dir.join(format!("{}.csv", args.name));
+        let csv = File::create(&path).with_context(|| format!("{} cannot be made", path.display()))?;
+        table::write_csv(record.rounds(), csv)?;
+    }
+    if json { print_json(&report) } else { print(&report.to_string()) }?;
+    Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl StressArgs {
+    /// What every round of a record has in common: not the server, the repo and the mode, which are in its line.
+    fn plan(&self, scenario: &Scenario) -> anyhow::Result<Value> {
+        let (requests, connections) = (scenario.total(), self.connections);
+        Ok(json!({"requests": requests, "connections": connections, "settings": self.config.given()?}))
+    }
+}
+
+/// A server of ours.
+fn own(catalog: &Catalog, args: &StressArgs, settings: &Settings) -> anyhow::Result<Subject> {
+    let (server, repo) = (catalog.server(&args.server)?, catalog.repo(args.repo.as_deref().unwrap_or(REPO))?);
+    let groups = usize::from(args.connections) * 3;
+    settings.make(|config| (server.make)(config).map(drop))?;
+    let config = settings.with_pool_size();
+    let config = if args.burst { config } else { roomy(settings, &config, groups) };
+    let (_, config) = server.fit(&config)?;
+    Ok(Contestant { server: server.clone(), repo: repo.clone(), config }.into())
+}
+
+/// Somebody else's, built.
+fn foreign(
+    args: &StressArgs,
+    foreign: Foreign,
+    settings: &Settings,
+    allocator: &'static str,
+    stop: &Shutdown,
+) -> anyhow::Result<Subject> {
+    let name = foreign.title();
+    if !foreign.keeps_entities() {
+        return Err(Misuse(format!("--server {name}: it has a fixed answer, and keeps nothing that is put")).into());
+    }
+    if let Some(repo) = &args.repo {
+        return Err(Misuse(format!("--repo {repo}: {name} has a store of its own")).into());
+    }
+    if let Some(flag) = args.config.flags().iter().find(|flag| !flag.starts_with("--workers=")) {
+        return Err(Misuse(format!("{flag}: {name} takes --workers, and no other setting")).into());
+    }
+    let guests = build(&[foreign], Sources::default(), allocator, stop);
+    let guest = guests.first().with_context(|| format!("{name} was not built"))?;
+    let launch = guest.launch(settings.config.workers).map_err(|why| anyhow!("{name}: {why}"))?;
+    Ok(Subject::Apart { name, launch })
+}
+
+/// Descriptors of a server in this process, beside its connections: those of its threads.
+const OF_SERVER: u64 = 192;
+
+/// The rounds; so many ends of each connection are in this process.
+fn modes(args: &StressArgs, ends: u64) -> Result<Vec<Mode>, Misuse> {
+    let room = limits::connections(OF_SERVER, ends);
+    let clients = usize::from(args.connections);
+    if args.burst {
+        let size = room.min(limits::ports());
+        if size == 0 {
+            return Err(Misuse("the limit on open descriptors allows no connection".into()));
+        }
+        return Ok(vec![Mode::Burst(size, clients * 3)]);
+    }
+    limits::enough(clients, room / 3)?;
+    Ok(match args.mode {
+        Rounds::Both => vec![Mode::Groups(Use::Close, clients), Mode::Groups(Use::KeepAlive, clients)],
+        Rounds::Close => vec![Mode::Groups(Use::Close, clients)],
+        Rounds::KeepAlive => vec![Mode::Groups(Use::KeepAlive, clients)],
+    })
+}

@@ -1,0 +1,215 @@
+//! `polyserve tasks`: CPU tasks at once, on every executor, on scoped threads, on rayon and in Go. And the process that
+//! runs them for it.
+
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use polyserve::Shutdown;
+use polyserve::catalog::Catalog;
+use polyserve::config::{MAX_CONNECTIONS, MAX_WORKERS};
+use polyserve_lab::Misuse;
+use polyserve_lab::claims::Claim;
+use polyserve_lab::journal::{Header, Journal};
+use polyserve_lab::launch::go::{self, Module};
+use polyserve_lab::launch::{AddressFrom, Launch};
+use polyserve_lab::machine::{Cores, Environment};
+use polyserve_lab::output::{print, print_json};
+use polyserve_lab::tasks::claims::judge;
+use polyserve_lab::tasks::experiment::{self, Contestant};
+use polyserve_lab::tasks::files::write_csv;
+use polyserve_lab::tasks::record::{EXPERIMENT, Failed, Measured, Plan};
+use polyserve_lab::tasks::runner::{self, OTHERS, Runner};
+use polyserve_lab::tasks::sequence::Order;
+use polyserve_lab::tasks::table::{GO, GO_LOCKED};
+use serde::Serialize;
+
+use super::entrants::this_program;
+use super::stop;
+use super::times::within;
+
+/// What `polyserve tasks` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TasksArgs {
+    /// Who takes part, with commas between them: executors, scoped_threads/std, scoped_threads/crossbeam, rayon,
+    /// go/goroutines, go/goroutines_locked. [default: all but the last, which locks each goroutine to a thread so that the
+    /// kernel can say what it takes, and so schedules otherwise]
+    #[arg(long, value_name = "C,...", value_delimiter = ',')]
+    contestants: Vec<String>,
+    /// About how long a task takes. [default: 1s, quick: 25ms]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    task: Option<Duration>,
+    /// Up to so many tasks at once. [default: each number up to 40; quick: each up to 20, then 24, 32 and 40]
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=MOST))]
+    most: Option<u16>,
+    /// At its multiples also batches of so many, each when the last one has ended; 0 for none.
+    #[arg(long, value_name = "K", default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=MOST))]
+    series: u16,
+    /// The recurrence in the order of the published code, A(n-3) + A(n-2) - A(n-1), not of its text.
+    #[arg(long)]
+    as_published: bool,
+    /// The starting terms' seed.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Short tasks, and not every number of them: less than 3 minutes.
+    #[arg(long)]
+    quick: bool,
+    /// The contestants' cores: 0, or 0-3,6. [default: all]
+    #[arg(long, value_name = "CORES")]
+    cores: Option<Cores>,
+    /// Workers of those that have some. [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_WORKERS as i64))]
+    workers: Option<u16>,
+    /// Where to leave what is measured: tasks.jsonl, which a rerun goes on from, tasks.csv and tasks_schedule.csv.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// The most tasks at once: a thread each.
+const MOST: i64 = 1000;
+/// Tasks that make sense.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Printed<'a> {
+    environment: &'a Environment,
+    #[serde(flatten)]
+    measured: &'a Measured,
+    claims: Vec<Claim>,
+}
+
+/// Measures.
+pub(crate) fn run(
+    catalog: &Catalog,
+    args: &TasksArgs,
+    json: bool,
+    allocator: &'static str,
+) -> anyhow::Result<ExitCode> {
+    let stop = stop::on_signal()?;
+    let available = Cores::available().context("the cores of this machine are not known")?;
+    let cores = args.cores.clone().unwrap_or_else(|| available.clone());
+    if let Some(missing) = cores.missing_in(&available) {
+        return Err(Misuse(format!("--cores {cores}: there is no core {missing}, only {available}")).into());
+    }
+    let plan = args.plan(catalog, &cores)?;
+    let environment = Environment::of(&available, [&cores, &cores], args.seed, allocator);
+    let header = Header::new(EXPERIMENT, serde_json::to_value(&plan)?, environment.clone());
+    let mut journal = Journal::open(args.out.as_deref(), &header)?;
+    let contestants = contestants(&plan, &stop);
+    let measured = experiment::run(&plan, &contestants, &cores, &mut journal, &stop)?;
+    if let Some(dir) = &args.out {
+        write_csv(&measured.cells, dir)?;
+    }
+    if json {
+        print_json(&Printed { environment: &environment, measured: &measured, claims: judge(&measured)? })
+    } else {
+        print(&measured.to_string())
+    }?;
+    let failed = measured.failed.iter().filter(|failed| !args.is_excused(failed));
+    Ok(stop::exit_code(measured.interrupted, failed.map(|failed| failed.wrong)))
+}
+
+impl TasksArgs {
+    fn plan(&self, catalog: &Catalog, cores: &Cores) -> anyhow::Result<Plan> {
+        let usual = if self.quick { Duration::from_millis(25) } else { Duration::from_secs(1) };
+        let task = self.task.unwrap_or(usual);
+        within("--task", task, SHORTEST..=LONGEST)?;
+        let most = usize::from(self.most.unwrap_or(40));
+        let counts = (1..=most).filter(|tasks| !self.quick || *tasks <= 20 || tasks % 8 == 0).collect();
+        let order = if self.as_published { Order::AsPublished } else { Order::AsDescribed };
+        Ok(Plan {
+            contestants: self.names(catalog)?,
+            task_ms: task.as_secs_f64() * 1000.0,
+            counts,
+            series: usize::from(self.series),
+            seed: self.seed,
+            order,
+            cores: cores.to_string(),
+            core_count: cores.count(),
+            workers: self.workers.map_or(cores.count(), usize::from),
+        })
+    }
+
+    fn names(&self, catalog: &Catalog) -> Result<Vec<String>, Misuse> {
+        let executors = catalog.executors().iter().map(|entry| entry.name.clone());
+        // A catalog's executor goes before ours of the same name.
+        let others = OTHERS.into_iter().chain([GO]).filter(|name| catalog.executor(name).is_err());
+        let all: Vec<String> = executors.chain(others.map(String::from)).collect();
+        if self.contestants.is_empty() {
+            return Ok(all);
+        }
+        let mut names: Vec<String> = Vec::new();
+        for name in &self.contestants {
+            if !all.contains(name) && name != GO_LOCKED {
+                let all = all.join(", ");
+                return Err(Misuse(format!("there is no contestant {name:?}; there are {all}, {GO_LOCKED}")));
+            }
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        Ok(names)
+    }
+
+    /// That Go's program cannot be had here is no failure, unless it was asked for by its name.
+    fn is_excused(&self, failed: &Failed) -> bool {
+        failed.why.starts_with("not run: ") && !self.contestants.contains(&failed.contestant)
+    }
+}
+
+/// How each is started; Go's is built first, where it takes part.
+fn contestants(plan: &Plan, stop: &Shutdown) -> Vec<Contestant> {
+    let is_go = |name: &str| name == GO || name == GO_LOCKED;
+    let program = match plan.contestants.iter().any(|name| is_go(name)) {
+        true => Module::new(None).build(&[go::TASKS], stop).pop().map(|(_, program)| program),
+        false => None,
+    };
+    let program = program.unwrap_or_else(|| Err(String::from("not run: nobody built it")));
+    let launch = |name: &str| {
+        if is_go(name) {
+            let program = program.clone()?;
+            let locked = (name == GO_LOCKED).then(|| String::from("-cpu"));
+            let args = [format!("-workers={}", plan.workers)].into_iter().chain(locked);
+            return Ok(launch(&program, args));
+        }
+        let most = plan.counts.iter().max().copied().unwrap_or(1);
+        let args = ["task-runner".into(), format!("--contestant={name}"), format!("--workers={}", plan.workers)];
+        Ok(launch(&this_program(), args.into_iter().chain([format!("--queue={most}")])))
+    };
+    plan.contestants.iter().map(|name| Contestant { name: name.clone(), launch: launch(name) }).collect()
+}
+
+fn launch(program: &Path, args: impl Iterator<Item = String>) -> Launch {
+    // It listens nowhere.
+    Launch {
+        program: program.to_owned(),
+        args: args.map(Into::into).collect(),
+        env: Vec::new(),
+        address: AddressFrom::Json,
+    }
+}
+
+/// What `polyserve task-runner` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunnerArgs {
+    /// Who runs the tasks.
+    #[arg(long)]
+    contestant: String,
+    /// Its workers.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=MAX_WORKERS as i64))]
+    workers: u16,
+    /// Tasks that may wait.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
+    queue: u32,
+}
+
+/// Runs tasks as standard input asks for them, until it ends.
+pub(crate) fn run_tasks(catalog: &Catalog, args: &RunnerArgs) -> anyhow::Result<ExitCode> {
+    let runner = Runner::new(catalog, &args.contestant, usize::from(args.workers), args.queue as usize)?;
+    runner::serve(&runner, BufReader::new(io::stdin()), io::stdout())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,34 @@
+//! Times that make sense: the bounds of flags.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use polyserve_lab::Misuse;
+
+/// Of a slice that is measured, or of what comes before it.
+pub(crate) const SLICES: RangeInclusive<Duration> = Duration::from_millis(10)..=HOUR;
+/// Of a wait, or between two of anything.
+pub(crate) const WAITS: RangeInclusive<Duration> = Duration::from_millis(1)..=HOUR;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// That what `flag` asks for is in `range`.
+pub(crate) fn within(flag: &str, time: Duration, range: RangeInclusive<Duration>) -> Result<(), Misuse> {
+    if range.contains(&time) {
+        return Ok(());
+    }
+    let [from, to] = [range.start(), range.end()].map(|end| humantime::format_duration(*end));
+    Err(Misuse(format!("{flag} {time:?} is not from {from} to {to}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_another_time_is_told_which_make_sense() {
+        assert!(within("--slice", Duration::from_millis(10), SLICES).is_ok() && within("--wait", HOUR, WAITS).is_ok());
+        let Misuse(why) = within("--slice", Duration::from_millis(9), SLICES).unwrap_err();
+        assert_eq!(why, "--slice 9ms is not from 10ms to 1h");
+        assert!(within("--slice", HOUR + Duration::from_nanos(1), SLICES).is_err());
+    }
+}

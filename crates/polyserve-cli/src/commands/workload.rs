@@ -1,0 +1,127 @@
+//! What is asked, as flags: how connections are used, and the entities. `load` and `compare` share them.
+
+use std::iter::repeat_n;
+
+use polyserve_lab::Misuse;
+use polyserve_lab::reference::BODY;
+use polyserve_load::data::Data;
+use polyserve_load::{Dist, Exchange, LoadError, Mix, Traffic, Usage};
+
+/// A workload.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct WorkloadArgs {
+    /// Connections at a time.
+    #[arg(long, short, value_name = "C", default_value_t = 64)]
+    pub(crate) connections: usize,
+    /// Requests that are sent at once on a connection.
+    #[arg(long, value_name = "D", default_value_t = 1)]
+    pipeline: usize,
+    /// Every request on a connection of its own.
+    #[arg(long, conflicts_with = "pipeline")]
+    no_keepalive: bool,
+    /// Entities: weights of reading and writing. [default: get=1]
+    #[arg(long, value_name = "get=95,put=5")]
+    pub(crate) mix: Option<Mix>,
+    /// Entities: how many there are; all are stored first. [default: 10000, in a comparison 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) keys: Option<u64>,
+    /// Entities: which are asked for, uniform, zipf:0.99 or hot: one alone. [default: uniform]
+    #[arg(long, value_name = "DIST")]
+    pub(crate) dist: Option<Dist>,
+    /// Entities: the seed of their data and their order.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+impl WorkloadArgs {
+    /// How connections are used.
+    pub(crate) fn usage(&self) -> Usage {
+        if self.no_keepalive { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline } }
+    }
+
+    /// The keys and the mix, `keys` and `mix` where nothing else was said.
+    pub(crate) fn asked(&self, keys: u64, mix: Mix) -> (u64, Mix) {
+        (self.keys.unwrap_or(keys), self.mix.unwrap_or(mix))
+    }
+
+    /// What is asked and how, in words.
+    pub(crate) fn in_words(&self, keys: u64, mix: Mix) -> String {
+        let (keys, Mix { get, put }) = self.asked(keys, mix);
+        let what = match (get, put) {
+            (_, 0) => String::from("GET"),
+            (0, _) => String::from("PUT"),
+            _ => format!("{get} GET to {put} PUT"),
+        };
+        let dist = self.dist.unwrap_or_default();
+        let of = if keys == 1 { String::from("one entity") } else { format!("{keys} entities, {dist}") };
+        let how = match self.usage() {
+            Usage::Close => String::from("a connection for each request"),
+            Usage::KeepAlive { pipeline: 1 } => String::from("kept alive"),
+            Usage::KeepAlive { pipeline } => format!("kept alive, {pipeline} requests at once"),
+        };
+        format!("{what} of {of}; {} connections, {how}", self.connections)
+    }
+
+    /// The entities' traffic, `keys` and `mix` where nothing else was said.
+    ///
+    /// # Errors
+    ///
+    /// Where there are no keys, too many, or no weight.
+    pub(crate) fn entities(&self, keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
+        let (keys, mix) = self.asked(keys, mix);
+        Traffic::entities(&Data::new(self.seed), keys, self.dist.unwrap_or_default(), mix, self.seed)
+    }
+}
+
+/// What references are asked in place of the entities: as many reads and writes, as long ones, all of one id. A reference
+/// has one answer for all of them.
+///
+/// # Errors
+///
+/// None for a mix that [`WorkloadArgs::entities`] takes.
+pub(crate) fn of_one(keys: u64, mix: Mix) -> Result<Traffic, LoadError> {
+    let target = format!("/{}", keys.saturating_sub(1));
+    if mix.put == 0 {
+        return Traffic::one("GET", &target, None, None);
+    }
+    let get = Exchange::new("GET", &target).with(|exchange| exchange.answers = vec![BODY.into()]);
+    let put = Exchange::new("PUT", "/").with(|exchange| {
+        exchange.headers = vec![("Content-Type".into(), "application/json".into())];
+        exchange.body = Some(BODY.into());
+        exchange.answers = vec![BODY.into()];
+    });
+    let (gets, puts) = in_few(mix);
+    Traffic::expecting(repeat_n(get, gets).chain(repeat_n(put, puts)).collect())
+}
+
+/// A mix in at most a thousand requests, each kind that it has at least once.
+fn in_few(Mix { get, put }: Mix) -> (usize, usize) {
+    const MOST: u64 = 1000;
+    let sum = u64::from(get) + u64::from(put);
+    let part = |weight: u32| match u64::from(weight) {
+        weight if sum <= MOST => weight as usize,
+        0 => 0,
+        weight => (weight * MOST / sum).max(1) as usize,
+    };
+    (part(get), part(put))
+}
+
+/// What was asked for and cannot be done, as opposed to what failed.
+pub(crate) fn misuse(error: LoadError) -> anyhow::Error {
+    match error {
+        LoadError::Setting(why) => Misuse(why).into(),
+        error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mix_is_asked_in_few_requests() {
+        let few = |get, put| in_few(Mix { get, put });
+        assert_eq!((few(95, 5), few(0, 3), few(1000, 0)), ((95, 5), (0, 3), (1000, 0)));
+        assert_eq!((few(u32::MAX, 1), few(0, u32::MAX)), ((999, 1), (0, 1000)));
+    }
+}

@@ -1,0 +1,174 @@
+//! The `polyserve` command as a library: a program with strategies of its own adds them to the catalog, calls [`main`],
+//! and has every command for them too.
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use polyserve::catalog::Catalog;
+//!
+//! fn main() -> ExitCode {
+//!     polyserve_cli::main(Catalog::builtin()) // .with_repo(...), .with_server(...)
+//! }
+//! ```
+//!
+//! # Layout
+//!
+//! * `commands`: one module a command; each reads its arguments, runs, and prints.
+//! * [`config_args`]: the flags of the server settings.
+//! * [`report`]: a page of recorded runs, and their tables and charts in Markdown.
+//!
+//! Every command prints for people, and JSON with `--json`. It ends with 0 where all is well, 1 where something failed,
+//! 2 where it was asked for something that it cannot do. To be ended early by a signal is no failure, unless somebody was
+//! seen to do wrong; but a trial passes only if it is whole.
+#![forbid(unsafe_code)]
+
+mod commands;
+pub mod config_args;
+pub mod report;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser;
+use polyserve::ConfigError;
+use polyserve::catalog::{Catalog, UnknownName};
+use polyserve::env::{SettingError, check_variables};
+use polyserve_lab::Misuse;
+#[cfg(target_os = "linux")]
+use polyserve_lab::reference;
+use tracing_subscriber::filter::LevelFilter;
+
+use commands::{
+    check::CheckArgs, compare::CompareArgs, crowd::CrowdArgs, data::DataArgs, ladder::LadderArgs, load::LoadArgs,
+    matrix::MatrixArgs, page::PageArgs, recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, seam::SeamArgs,
+    serve::ServeArgs, stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
+};
+
+/// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
+#[derive(Debug, Parser)]
+#[command(name = "polyserve", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    json: bool,
+    /// What is logged on standard error: off, error, warn, info, debug or trace. [env: POLYSERVE_LOG] [default: warn]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log: Option<LevelFilter>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List every server, repo, executor, service and reference, and what each promises.
+    List,
+    /// Run a server until SIGINT or SIGTERM, then drain it.
+    Serve(ServeArgs),
+    /// Write entity test data as CSV.
+    Data(DataArgs),
+    /// Ask an HTTP/1.1 server for as much as it can or should do, verify every answer, and show what it took.
+    Load(LoadArgs),
+    /// Record what concurrent clients see of servers over repos, and check that it has an order: linearizability.
+    Check(CheckArgs),
+    /// Rank servers and repos on this machine, with an interval for every ratio.
+    Compare(CompareArgs),
+    /// Try out whether comparisons can be believed: the same beside itself, and something slowed on purpose.
+    Trial(TrialArgs),
+    /// Measure what many idle or slow connections cost servers and a good client beside them.
+    Crowd(CrowdArgs),
+    /// Measure the published matrix: pools of every size against connections, GET and PUT, beside the twins in Go.
+    Matrix(MatrixArgs),
+    /// Load the published page that sometimes waits: what a pool's size means where its workers wait.
+    Page(PageArgs),
+    /// Ask for a workload, measure it here, and say which server and repo to use for it, and how.
+    Recommend(RecommendArgs),
+    /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers and payload.
+    Scale(ScaleArgs),
+    /// Measure what the seam costs: bare maps and repos take turns at the same gets in one process.
+    Seam(SeamArgs),
+    /// Add one optimisation after the other, and measure what each gives: the published ladder, on our servers and on warp.
+    Ladder(LadderArgs),
+    /// Run CPU tasks at once on every executor, on scoped threads and in Go: what that costs and gains.
+    Tasks(TasksArgs),
+    /// Run tasks as standard input asks for them: a contestant of `tasks`.
+    #[command(hide = true)]
+    TaskRunner(RunnerArgs),
+    /// Put a server and a repo under the published stress scenario, and verify every answer and the final state.
+    Stress(StressArgs),
+    /// Make one HTML page of recorded runs, or splice tables of them into Markdown pages.
+    Report(ReportArgs),
+}
+
+/// Runs the command that this process's arguments ask for, over `catalog` and the references of [`polyserve_lab`].
+pub fn main(catalog: Catalog) -> ExitCode {
+    main_with_allocator(catalog, "as built")
+}
+
+/// [`main`], for a program that says what its allocator is, by one of the names in [`polyserve_lab::allocator`] or another: records of
+/// measurements note it.
+#[allow(clippy::needless_pass_by_value)] // it is a program's only act
+pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to standard output; that their reader has gone away is no error.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    #[cfg(target_os = "linux")]
+    let catalog = reference::with_references(catalog);
+    match run(&cli, &catalog, allocator) {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::from(if is_misuse(&error) { 2 } else { 1 })
+        }
+    }
+}
+
+fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<ExitCode> {
+    start_log(cli.log)?;
+    check_variables(std::env::vars_os(), &[])?;
+    match &cli.command {
+        Command::List => commands::list::run(catalog, cli.json),
+        Command::Serve(args) => commands::serve::run(catalog, args, cli.json),
+        Command::Data(args) => commands::data::run(args, cli.json),
+        Command::Load(args) => commands::load::run(args, cli.json),
+        Command::Check(args) => commands::check::run(catalog, args, cli.json),
+        Command::Compare(args) => commands::compare::run(catalog, args, cli.json, allocator),
+        Command::Trial(args) => commands::trial::run(catalog, args, cli.json),
+        Command::Crowd(args) => commands::crowd::run(catalog, args, cli.json, allocator),
+        Command::Matrix(args) => commands::matrix::run(catalog, args, cli.json, allocator),
+        Command::Page(args) => commands::page::run(catalog, args, cli.json, allocator),
+        Command::Recommend(args) => commands::recommend::run(catalog, args, cli.json, allocator),
+        Command::Scale(args) => commands::scale::run(catalog, args, cli.json, allocator),
+        Command::Seam(args) => commands::seam::run(catalog, args, cli.json, allocator),
+        Command::Ladder(args) => commands::ladder::run(catalog, args, cli.json, allocator),
+        Command::Tasks(args) => commands::tasks::run(catalog, args, cli.json, allocator),
+        Command::TaskRunner(args) => commands::tasks::run_tasks(catalog, args),
+        Command::Stress(args) => commands::stress::run(catalog, args, cli.json, allocator),
+        Command::Report(args) => commands::report::run(args, cli.json),
+    }
+}
+
+fn is_misuse(error: &anyhow::Error) -> bool {
+    error.is::<Misuse>() || error.is::<SettingError>() || error.is::<UnknownName>() || error.is::<ConfigError>()
+}
+
+const LOG: &str = "POLYSERVE_LOG";
+
+fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
+    let level = match (flag, std::env::var(LOG)) {
+        (Some(level), _) => level,
+        (None, Ok(text)) if !text.is_empty() => {
+            let levels = "off, error, warn, info, debug or trace";
+            text.parse().map_err(|_| Misuse(format!("the environment variable {LOG}={text:?} is not {levels}")))?
+        }
+        (None, _) => LevelFilter::WARN,
+    };
+    // A program of its own may have started its own log before it called `main`; then that one stays.
+    let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(std::io::stderr().is_terminal());
+    let _ = log.with_writer(std::io::stderr).try_init();
+    Ok(())
+}

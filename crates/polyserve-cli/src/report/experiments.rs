@@ -1,0 +1,190 @@
+//! The experiments that a report knows, in the order in which it tells them. A new one is one entry here, and a drawing in
+//! `assets/report`.
+//!
+//! Invariant: a name is there once; every function takes any lines and says what it misses.
+
+use polyserve_lab::claims::Claim;
+use polyserve_lab::output::Table;
+use serde_json::Value;
+
+use super::whole;
+use polyserve_lab::{compare, crowd, ladder, matrix, page, recommend, scale, stores, stress, tasks};
+
+/// Tables by their names.
+pub type Tables = Vec<(String, Table)>;
+
+/// What a report knows of an experiment.
+#[derive(Debug)]
+pub struct Experiment {
+    /// The name in its records and of its command.
+    pub name: &'static str,
+    /// What it is about.
+    pub title: &'static str,
+    /// Where it was published: the letter and the title of its section in the list of the experiments; `None` for ours.
+    pub article: Option<&'static str>,
+    /// What it says of the published claims.
+    pub claims: fn(&[Value]) -> anyhow::Result<Vec<Claim>>,
+    /// Its own tables, by their names.
+    pub tables: fn(&[Value]) -> anyhow::Result<Tables>,
+    /// What its drawing needs that does not stand in the lines: ratios with intervals, fitted curves.
+    pub derived: fn(&[Value]) -> anyhow::Result<Value>,
+    /// Why its lines are not all that there was to be, if they are not.
+    pub is_short_of: fn(&[Value]) -> Option<String>,
+}
+
+/// Sections A to D of the published comparisons.
+const A: Option<&str> = Some("A. Entity server: pool size x connections");
+const B: Option<&str> = Some("B. CPU tasks: cost and profit of concurrency");
+const C: Option<&str> = Some("C. A page that sometimes waits");
+const D: Option<&str> = Some("D. Welcome!, one optimisation at a time");
+
+/// One that claims nothing, and whose tables are those of its lines.
+const fn plain(name: &'static str, title: &'static str, article: Option<&'static str>) -> Experiment {
+    Experiment {
+        name,
+        title,
+        article,
+        claims: no_claims,
+        tables: no_tables,
+        derived: nothing,
+        is_short_of: misses_nothing,
+    }
+}
+
+/// All of them.
+pub static ALL: &[Experiment] = &[
+    Experiment {
+        claims: matrix::claims::claims,
+        tables: matrix::table::tables,
+        is_short_of: whole::matrix,
+        ..plain("matrix", "Pool size x connections", A)
+    },
+    Experiment {
+        claims: stress::claims::claims,
+        tables: stress::table::tables,
+        ..plain("stress", "The stress scenario: 40 000 requests in three groups", A)
+    },
+    Experiment {
+        claims: tasks::claims::claims,
+        tables: tasks::table::tables,
+        is_short_of: whole::tasks,
+        ..plain("tasks", "CPU tasks at once", B)
+    },
+    Experiment {
+        claims: page::claims::claims,
+        tables: page::table::tables,
+        is_short_of: whole::page,
+        ..plain("page", "A page that sometimes waits", C)
+    },
+    Experiment {
+        claims: ladder::claims::claims,
+        tables: ladder::table::tables,
+        derived: rungs,
+        is_short_of: whole::ladder,
+        ..plain("ladder", "Welcome!, one optimisation at a time", D)
+    },
+    Experiment {
+        tables: scale::table::tables,
+        derived: growth,
+        is_short_of: whole::scale,
+        ..plain("scale", "How cost grows", None)
+    },
+    Experiment {
+        tables: stores::table::tables,
+        derived: stores_report,
+        is_short_of: whole::stores,
+        ..plain("stores", "Stores without a server", None)
+    },
+    Experiment {
+        tables: stores::seam::tables,
+        derived: seam_report,
+        is_short_of: whole::seam,
+        ..plain("seam", "What the seam costs", None)
+    },
+    Experiment {
+        tables: compare::table::tables,
+        is_short_of: whole::compare,
+        ..plain("compare", "Strategies side by side", None)
+    },
+    Experiment {
+        tables: crowd::table::tables,
+        is_short_of: whole::crowd,
+        ..plain("crowd", "Beside idle and slow crowds", None)
+    },
+    Experiment { tables: recommend::table::tables, ..plain("recommend", "Recommended for a workload", None) },
+];
+
+/// What is known of an experiment that is not known.
+static UNKNOWN: Experiment = plain("", "Another experiment", None);
+
+/// The one of this name, or one that knows nothing.
+pub fn named(name: &str) -> &'static Experiment {
+    ALL.iter().find(|experiment| experiment.name == name).unwrap_or(&UNKNOWN)
+}
+
+impl Experiment {
+    /// Where it stands among all; those that are not known stand last.
+    pub fn place(&self) -> usize {
+        ALL.iter().position(|experiment| experiment.name == self.name).unwrap_or(ALL.len())
+    }
+}
+
+/// The rungs, which a run that was ended early has not recorded.
+fn rungs(lines: &[Value]) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(ladder::table::rows(&ladder::Recorded::of(lines)?))?)
+}
+
+/// The points and the curves through them.
+fn growth(lines: &[Value]) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(scale::table::report(lines)?)?)
+}
+
+/// Medians, ratios and curves.
+fn stores_report(lines: &[Value]) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(stores::report::report(lines)?)?)
+}
+
+/// Ratios.
+fn seam_report(lines: &[Value]) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(stores::seam::report(lines)?)?)
+}
+
+fn no_claims(_: &[Value]) -> anyhow::Result<Vec<Claim>> {
+    Ok(Vec::new())
+}
+
+fn no_tables(_: &[Value]) -> anyhow::Result<Tables> {
+    Ok(Vec::new())
+}
+
+fn nothing(_: &[Value]) -> anyhow::Result<Value> {
+    Ok(Value::Null)
+}
+
+fn misses_nothing(_: &[Value]) -> Option<String> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_there_once_and_another_is_last() {
+        for (place, experiment) in ALL.iter().enumerate() {
+            assert_eq!(named(experiment.name).place(), place, "{}", experiment.name);
+        }
+        assert_eq!(named("another").place(), ALL.len());
+    }
+
+    /// They are shown for whatever was recorded.
+    #[test]
+    fn no_lines_are_no_reason_to_panic() {
+        for experiment in ALL {
+            let _ = (experiment.claims)(&[]);
+            let _ = (experiment.tables)(&[]);
+            let _ = (experiment.derived)(&[]);
+            let _ = (experiment.is_short_of)(&[]);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The page: records, tables, claims and the published figures as JSON within it, and the scripts that draw them.
+//!
+//! Invariant: it asks for nothing outside itself, and its policy lets it ask for nothing; no text of a record becomes a
+//! part of the page but as text. Cost: the vendored libraries, half a megabyte, and the records.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use polyserve_lab::claims::Claim;
+use polyserve_lab::journal::Header;
+use polyserve_lab::published;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::{Record, shown_command};
+
+/// The libraries, with the licences that they are used under; `assets/vendor`.
+const LICENCES: &str = include_str!("../../assets/vendor/LICENSES.txt");
+const LIBRARIES: [&str; 2] =
+    [include_str!("../../assets/vendor/d3.min.js"), include_str!("../../assets/vendor/plot.umd.min.js")];
+const STYLE: &str = include_str!("../../assets/report/report.css");
+/// What draws the page, in the order in which it is run.
+const SCRIPTS: [&str; 17] = [
+    include_str!("../../assets/report/dom.js"),
+    include_str!("../../assets/report/figures.js"),
+    include_str!("../../assets/report/tables.js"),
+    include_str!("../../assets/report/charts.js"),
+    include_str!("../../assets/report/compare.js"),
+    include_str!("../../assets/report/matrix.js"),
+    include_str!("../../assets/report/tasks.js"),
+    include_str!("../../assets/report/gantt.js"),
+    include_str!("../../assets/report/waits.js"),
+    include_str!("../../assets/report/ladder.js"),
+    include_str!("../../assets/report/scale.js"),
+    include_str!("../../assets/report/stores.js"),
+    include_str!("../../assets/report/crowd.js"),
+    include_str!("../../assets/report/recommend.js"),
+    include_str!("../../assets/report/stress.js"),
+    include_str!("../../assets/report/page.js"),
+    include_str!("../../assets/report/selftest.js"),
+];
+
+/// The figures of others, by the names that the scripts have for them.
+const PUBLISHED: [(&str, &str); 7] = [
+    ("matrix_get", published::MATRIX_GET),
+    ("matrix_put", published::MATRIX_PUT),
+    ("stress", published::STRESS),
+    ("tasks_go", published::TASKS_GO),
+    ("tasks_rust", published::TASKS_RUST),
+    ("page", published::PAGE),
+    ("ladder", published::LADDER),
+];
+
+/// A record as the scripts find it.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    experiment: &'a str,
+    title: &'a str,
+    article: Option<&'a str>,
+    file: String,
+    /// Where and with what, once for each time that it was gone on with.
+    environments: Vec<Value>,
+    /// Why it is not all that there was to be.
+    short_of: Option<String>,
+    claims: Vec<Claim>,
+    tables: Vec<Value>,
+    /// What its drawing needs beside the lines.
+    derived: Value,
+    /// What this program could not make of it.
+    not_shown: Vec<String>,
+    /// The lines by their kinds.
+    lines: BTreeMap<&'a str, Vec<&'a Value>>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(record: &'a Record) -> Self {
+        let mut not_shown = Vec::new();
+        let mut or_said = |what: &str, error: &anyhow::Error| not_shown.push(format!("{what}: {error:#}"));
+        let claims = record.claims().inspect_err(|error| or_said("no claims", error)).unwrap_or_default();
+        let own = record.own_tables().inspect_err(|error| or_said("no tables of its own", error)).unwrap_or_default();
+        let own_count = own.len();
+        let tables = super::plain::beside(own, &record.lines).into_iter().enumerate();
+        let derived = record.derived().inspect_err(|error| or_said("nothing derived", error)).unwrap_or_default();
+        let mut lines: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+        for line in record.lines.iter().filter(|line| line["kind"] != Header::KIND) {
+            lines.entry(line["kind"].as_str().unwrap_or_default()).or_default().push(line);
+        }
+        let environment = |header: &Value| {
+            let mut header = header.clone();
+            header["command"] = Value::String(shown_command(&header));
+            header
+        };
+        let title = if record.experiment.name.is_empty() { &record.name } else { record.experiment.title };
+        Self {
+            experiment: &record.name,
+            title,
+            article: record.experiment.article,
+            file: record.path.display().to_string(),
+            environments: record.headers().map(environment).collect(),
+            short_of: record.is_short_of(),
+            claims,
+            tables: tables
+                .map(|(place, (name, table))| json!({"name": name, "recorded": place >= own_count, "rows": table.rows()}))
+                .collect(),
+            derived,
+            not_shown,
+            lines,
+        }
+    }
+}
+
+/// The page of these records.
+///
+/// # Errors
+///
+/// Where a published file is none, which a test sees.
+pub fn page(records: &[Record]) -> anyhow::Result<String> {
+    let published: BTreeMap<&str, Vec<Value>> =
+        PUBLISHED.iter().map(|(name, text)| Ok((*name, rows(text)?))).collect::<anyhow::Result<_>>()?;
+    let records: Vec<Shown<'_>> = records.iter().map(Shown::of).collect();
+    let data = within_script(&serde_json::to_string(&json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "records": records,
+        "published": published,
+    }))?);
+    Ok(written(&data))
+}
+
+fn written(data: &str) -> String {
+    // Only scripts with this word are run. It depends on all that is on the page, so that nothing on it can name it.
+    let mut hasher = DefaultHasher::new();
+    data.hash(&mut hasher);
+    let nonce = format!("{:016x}", hasher.finish());
+    let policy = format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
+         form-action 'none'"
+    );
+    let mut page = String::with_capacity(data.len() + (1 << 20));
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>polyserve: what was measured</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <noscript>This page draws what it holds by a script of its own, and scripts are not run here.</noscript>\n\
+         <script type=\"application/json\" id=\"data\">{data}</script>\n<!--\n{LICENCES}-->\n"
+    ); // a string takes all
+    for library in LIBRARIES {
+        let _ = writeln!(page, "<script nonce=\"{nonce}\">{library}</script>");
+    }
+    let _ =
+        writeln!(page, "<script nonce=\"{nonce}\">\n(() => {{\n\"use strict\";\n{}}})();\n</script>", SCRIPTS.concat());
+    page.push_str("</body>\n</html>\n");
+    page
+}
+
+/// JSON that a script element can hold: nothing in it begins or ends an element or a comment.
+fn within_script(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}
+
+/// The rows of a CSV file, a column's name to each; what is a number becomes one.
+fn rows(text: &str) -> anyhow::Result<Vec<Value>> {
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let header = reader.headers()?.clone();
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let mut row = Map::new();
+        for (name, cell) in header.iter().zip(&record?) {
+            let value = cell.parse::<f64>().map_or_else(|_| Value::from(cell), Value::from);
+            row.insert(name.to_owned(), value);
+        }
+        rows.push(Value::Object(row));
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    use crate::report::experiments;
+
+    fn record(name: &str, lines: Vec<Value>) -> Record {
+        let experiment = experiments::named(name);
+        Record { path: PathBuf::from("dir/file.jsonl"), name: name.into(), experiment, lines }
+    }
+
+    /// What the scripts read, from the page.
+    fn data(page: &str) -> Value {
+        let (_, rest) = page.split_once("id=\"data\">").unwrap();
+        serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+    }
+
+    /// A server's name is its user's to choose.
+    #[test]
+    fn a_name_cannot_break_the_page() {
+        let name = "</script><script>alert(1)</script><!-- \u{2028} &\"'";
+        let lines = vec![
+            json!({"kind": "environment", "command": [name], "cpu": name}),
+            json!({"kind": name, "server": name, "n": 1}),
+        ];
+        let page = page(&[record(name, lines)]).unwrap();
+        assert_eq!(page.matches("<script").count(), 2 + LIBRARIES.len(), "the data, the libraries, our own");
+        assert_eq!(page.matches("</script").count(), 2 + LIBRARIES.len());
+        let data = data(&page);
+        let shown = &data["records"][0];
+        assert_eq!((&shown["experiment"], &shown["environments"][0]["cpu"]), (&json!(name), &json!(name)));
+        assert_eq!(shown["lines"][name][0]["server"], name);
+        assert_eq!(shown["tables"][0]["rows"][1][1], "1");
+    }
+
+    #[test]
+    fn what_is_vendored_or_ours_ends_no_element() {
+        for script in LIBRARIES.iter().chain(&SCRIPTS) {
+            let low = script.to_lowercase();
+            assert!(!low.contains("</script") && !low.contains("<!--"), "{}", &script[..80]);
+        }
+        assert!(!LICENCES.contains("-->") && !STYLE.to_lowercase().contains("</style"));
+    }
+
+    #[test]
+    fn the_same_records_give_the_same_page_which_asks_for_nothing() {
+        let one = || record("page", vec![json!({"kind": "environment"}), json!({"kind": "cell", "server": "a"})]);
+        let page = page(&[one()]).unwrap();
+        assert_eq!(page, super::page(&[one()]).unwrap());
+        for asking in [" src=", "<link", "@import", "url("] {
+            let ours = page.replace(LIBRARIES[0], "").replace(LIBRARIES[1], "");
+            assert!(!ours.contains(asking), "{asking}");
+        }
+        assert!(page.contains("default-src 'none'"));
+    }
+
+    #[test]
+    fn every_published_figure_is_there() {
+        let page = page(&[]).unwrap();
+        let data = data(&page);
+        for (name, text) in PUBLISHED {
+            let rows = data["published"][name].as_array().unwrap();
+            assert_eq!(rows.len(), text.lines().count() - 1, "{name}");
+        }
+        assert_eq!(data["published"]["page"][0]["requests_per_s"], 495.72);
+        assert_eq!(data["published"]["matrix_get"][0]["lang"], "go");
+    }
+
+    #[test]
+    fn what_cannot_be_made_of_a_record_is_said() {
+        let shown = page(&[record("compare", vec![json!({"kind": "environment"})])]).unwrap();
+        assert_eq!(data(&shown)["records"][0]["short_of"], "nothing was recorded");
+    }
+}

@@ -1,0 +1,183 @@
+//! What recorded runs say, for people: one page with charts, and tables and charts spliced into Markdown.
+//!
+//! A record is read with tolerance, for it may be of an older program, of a run that was ended early, or of an experiment
+//! that this program does not know: what is not known is shown as plain tables, what is missing as a gap. What a record
+//! says is text wherever it is shown, never a part of the page.
+//!
+//! Invariant: nothing is measured here and no figure is made up; the same records give the same page, byte for byte.
+//! Cost: all records in memory, read from [`MOST_BYTES`] at most.
+
+pub mod chart;
+pub mod experiments;
+pub mod html;
+pub mod plain;
+pub mod splice;
+pub mod svg;
+pub mod whole;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use experiments::{Experiment, Tables};
+use polyserve_lab::Misuse;
+use polyserve_lab::claims::Claim;
+use polyserve_lab::journal::{self, EXTENSION, Header};
+
+/// Records of more bytes together are refused. This bounds what is read, not the page: that has the tables beside the lines,
+/// and the libraries, and is larger.
+pub const MOST_BYTES: u64 = 64 << 20;
+
+/// One file of a recorded run.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Where it is, as it was asked for.
+    pub path: PathBuf,
+    /// The experiment's name, known or not.
+    pub name: String,
+    /// What is known of the experiment.
+    pub experiment: &'static Experiment,
+    /// Its lines, the first of them where and with what it was measured.
+    pub lines: Vec<Value>,
+}
+
+impl Record {
+    /// Reads one. Its experiment is what its first line says, or else what its file is called.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be read, or a line is no JSON.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let lines = journal::read(path)?;
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let said = lines.first().and_then(|line| line["experiment"].as_str());
+        let name = said.unwrap_or_else(|| stem.split(['-', '.']).next().unwrap_or(&stem)).to_owned();
+        let experiment = experiments::named(&name);
+        Ok(Self { path: path.to_owned(), name, experiment, lines })
+    }
+
+    /// Where and with what it was measured: a line for each time that the run was begun or gone on with.
+    pub fn headers(&self) -> impl Iterator<Item = &Value> {
+        self.lines.iter().filter(|line| line["kind"] == Header::KIND)
+    }
+
+    /// Why this is not all that there was to be, if it is not.
+    pub fn is_short_of(&self) -> Option<String> {
+        if self.headers().next().is_none() {
+            return Some("nothing says where and with what it was measured".into());
+        }
+        let results = self.lines.iter().filter(|line| line["kind"] != Header::KIND);
+        if results.clone().next().is_none() {
+            return Some("nothing was recorded".into());
+        }
+        if self.lines.last().is_some_and(|last| last["interrupted"] == true) {
+            return Some("the run was ended early".into());
+        }
+        (self.experiment.is_short_of)(&self.lines)
+    }
+
+    /// What is to be said of the published claims.
+    ///
+    /// # Errors
+    ///
+    /// Where the lines are not as this program records them.
+    pub fn claims(&self) -> anyhow::Result<Vec<Claim>> {
+        (self.experiment.claims)(&self.lines).with_context(|| self.path.display().to_string())
+    }
+
+    /// What the drawings need that does not stand in the lines.
+    ///
+    /// # Errors
+    ///
+    /// Where the lines are not as this program records them.
+    pub fn derived(&self) -> anyhow::Result<Value> {
+        (self.experiment.derived)(&self.lines).with_context(|| self.path.display().to_string())
+    }
+
+    /// The experiment's own tables, by their names.
+    ///
+    /// # Errors
+    ///
+    /// Where the lines are not as this program records them.
+    pub fn own_tables(&self) -> anyhow::Result<Tables> {
+        (self.experiment.tables)(&self.lines).with_context(|| self.path.display().to_string())
+    }
+
+    /// All tables, by their names: the experiment's own, then one for each kind of line.
+    ///
+    /// # Errors
+    ///
+    /// As [`own_tables`](Self::own_tables).
+    pub fn tables(&self) -> anyhow::Result<Tables> {
+        Ok(plain::beside(self.own_tables()?, &self.lines))
+    }
+}
+
+/// All records under these paths: files, and directories' files that end as a record's does, in the order of their names.
+///
+/// # Errors
+///
+/// [`Misuse`] where there is none, or more than [`MOST_BYTES`]; or where one cannot be read.
+pub fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<Record>> {
+    let mut files = Vec::new();
+    for path in paths {
+        let within = || path.display().to_string();
+        let metadata = fs::metadata(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
+        if !metadata.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).with_context(within)? {
+            let file = entry.with_context(within)?.path();
+            if file.extension().is_some_and(|extension| extension == EXTENSION) {
+                found.push(file);
+            }
+        }
+        if found.is_empty() {
+            return Err(Misuse(format!("there is no record in {}: no file *.{EXTENSION}", path.display())).into());
+        }
+        found.sort();
+        files.append(&mut found);
+    }
+    let mut bytes = 0;
+    for file in &files {
+        bytes += fs::metadata(file).with_context(|| file.display().to_string())?.len();
+    }
+    if bytes > MOST_BYTES {
+        let most = MOST_BYTES >> 20;
+        return Err(Misuse(format!("these records have {} MiB; a page is made of {most} at most", bytes >> 20)).into());
+    }
+    let mut records = files.iter().map(|file| Record::read(file)).collect::<anyhow::Result<Vec<_>>>()?;
+    // As the articles are told; those of one experiment in the order in which they were found.
+    records.sort_by_key(|record| record.experiment.place());
+    Ok(records)
+}
+
+/// A command line as people type it: the program by its name alone, and not where it was to record.
+pub fn shown_command(header: &Value) -> String {
+    let mut words = header["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let program = words.next().map(|program| program.rsplit('/').next().unwrap_or(program)).unwrap_or("unknown");
+    let mut shown = String::from(program);
+    while let Some(word) = words.next() {
+        if word == "--out" {
+            let _ = words.next();
+            continue;
+        }
+        if word.starts_with("--out=") {
+            continue;
+        }
+        shown.push(' ');
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=.,/:%+@".contains(&byte);
+        match !word.is_empty() && word.bytes().all(is_plain) {
+            true => shown.push_str(word),
+            false => shown.push_str(&format!("'{}'", word.replace('\'', r"'\''"))),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,363 @@
+//! Tables and charts in Markdown pages, written there by the program that has the records: nobody copies a figure by hand.
+//!
+//! A page names what stands in it, on lines of their own, and everything between them is rewritten:
+//!
+//! ```text
+//! <!-- table NAME of PATH.jsonl -->
+//! <!-- end -->
+//! <!-- claims of PATH.jsonl PATH.jsonl -->
+//! <!-- end -->
+//! <!-- chart AXIS WORKLOAD DIST of PATH.jsonl -->
+//! <!-- end -->
+//! ```
+//!
+//! Paths begin at the page's own directory and have no white space. What stands in a fenced block of code is text. A chart
+//! is a file in [`DIRECTORY`](super::chart::DIRECTORY) beside the page, which shows it; files there that no page shows are
+//! left alone.
+//!
+//! Invariant: what stands outside such a pair stays as it is, byte for byte, its line ends too; splicing twice changes
+//! nothing more. Cost: the page, its records and its charts in memory.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use polyserve_lab::Misuse;
+use polyserve_lab::output::{Table, in_markdown};
+use serde_json::Value;
+
+use super::chart::Chart;
+use super::{Record, shown_command};
+
+/// A page as it is, and as its records say that it should be.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Where it is.
+    pub path: PathBuf,
+    /// As it is.
+    pub text: String,
+    /// As it should be.
+    pub spliced: String,
+    /// How many tables it has from records.
+    pub tables: usize,
+    /// The charts that it shows.
+    pub charts: Vec<Chart>,
+    /// What stands in it that is not as it should be.
+    pub differences: Vec<Difference>,
+}
+
+/// A table or a chart that is not as its record says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// What the page names it.
+    pub what: String,
+    /// The lines that stand there, or in the chart's file, and should not.
+    pub stale: Vec<String>,
+    /// The lines that should stand there.
+    pub due: Vec<String>,
+}
+
+/// What is to stand between two markers, and what differs in the file that it shows.
+#[derive(Debug)]
+struct Due {
+    text: String,
+    beside: Option<Difference>,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.stale.iter().try_for_each(|line| writeln!(f, "-{line}"))?;
+        self.due.iter().try_for_each(|line| writeln!(f, "+{line}"))
+    }
+}
+
+const BEGIN: &str = "<!-- ";
+const END: &str = "<!-- end -->";
+
+/// What is to stand between two markers.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted<'a> {
+    Table { name: &'a str, path: &'a str },
+    Chart { name: &'a str, path: &'a str },
+    Claims { paths: Vec<&'a str> },
+}
+
+/// What a line asks for; `None` where it is no marker.
+fn wanted(line: &str) -> Result<Option<Wanted<'_>>, String> {
+    let Some(text) = line.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix("-->")).map(str::trim) else {
+        return Ok(None);
+    };
+    if let Some(rest) = text.strip_prefix("table ") {
+        let table = named(rest).map(|(name, path)| Some(Wanted::Table { name, path }));
+        return table.ok_or_else(|| format!("{line:?} is not <!-- table NAME of PATH -->"));
+    }
+    if let Some(rest) = text.strip_prefix("chart ") {
+        let chart = named(rest).map(|(name, path)| Some(Wanted::Chart { name, path }));
+        return chart.ok_or_else(|| format!("{line:?} is not <!-- chart AXIS WORKLOAD [DIST] of PATH -->"));
+    }
+    match text.strip_prefix("claims of ") {
+        Some(paths) => Ok(Some(Wanted::Claims { paths: paths.split_whitespace().collect() })),
+        None if text.starts_with("claims") => Err(format!("{line:?} is not <!-- claims of PATH... -->")),
+        None => Ok(None),
+    }
+}
+
+/// `NAME of PATH`.
+fn named(rest: &str) -> Option<(&str, &str)> {
+    let (name, path) = rest.rsplit_once(" of ")?;
+    Some((name.trim(), path.trim())).filter(|(name, path)| !name.is_empty() && !path.contains(char::is_whitespace))
+}
+
+/// Reads pages and what their records say.
+///
+/// # Errors
+///
+/// [`Misuse`] where a marker makes no sense, or names a record, a table or a chart that is not there, or where two
+/// charts would be one file; or where anything cannot be read.
+pub fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<Page>> {
+    let pages = paths.iter().map(|path| page(path)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut files: BTreeMap<PathBuf, &Chart> = BTreeMap::new();
+    for page in &pages {
+        for chart in &page.charts {
+            let file = chart.path(page.within());
+            let shown = file.display().to_string();
+            if files.insert(file, chart).is_some_and(|other| other != chart) {
+                return Err(Misuse(format!("{}: two charts would be {shown}", page.path.display())).into());
+            }
+        }
+    }
+    Ok(pages)
+}
+
+fn page(path: &Path) -> anyhow::Result<Page> {
+    let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
+    let mut page = Page { path: path.to_owned(), ..Page::default() };
+    let (mut tables, mut charts) = (0, Vec::new());
+    let mut content = |wanted: &Wanted<'_>| {
+        let (text, chart) = content(page.within(), wanted)?;
+        let beside = chart.as_ref().map(|chart| beside(page.within(), chart)).transpose()?.flatten();
+        match chart {
+            Some(chart) => charts.push(chart),
+            None => tables += 1,
+        }
+        Ok(Due { text, beside })
+    };
+    let (spliced, differences) = splice(&text, &mut content).map_err(|error| {
+        let said = format!("{}: {error:#}", path.display());
+        if error.is::<Misuse>() { Misuse(said).into() } else { anyhow::Error::msg(said) }
+    })?;
+    (page.text, page.spliced, page.differences) = (text, spliced, differences);
+    (page.tables, page.charts) = (tables, charts);
+    Ok(page)
+}
+
+impl Page {
+    /// Its directory, where its paths begin.
+    fn within(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
+    }
+
+    /// Writes it as it should be, where it is not so, and its charts before it.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written, or one of them.
+    pub fn write(&self) -> anyhow::Result<()> {
+        self.charts.iter().try_for_each(|chart| chart.write(self.within()))?;
+        if self.text == self.spliced {
+            return Ok(());
+        }
+        fs::write(&self.path, &self.spliced).with_context(|| self.path.display().to_string())
+    }
+}
+
+type Content<'a> = &'a mut dyn FnMut(&Wanted<'_>) -> anyhow::Result<Due>;
+
+/// The text with what `content` gives between its markers.
+fn splice(text: &str, content: Content<'_>) -> anyhow::Result<(String, Vec<Difference>)> {
+    let (mut spliced, mut differences) = (String::with_capacity(text.len()), Vec::new());
+    let mut lines = text.split_inclusive('\n').zip(1..);
+    let mut fence: Option<&str> = None;
+    while let Some((whole, number)) = lines.next() {
+        spliced.push_str(whole);
+        let line = whole.trim();
+        fence = fenced(fence, line);
+        if fence.is_some() {
+            continue;
+        }
+        let at = |said: String| Misuse(format!("line {number}: {said}"));
+        if line == END {
+            return Err(at(format!("{END} ends nothing")).into());
+        }
+        let Some(asked) = wanted(line).map_err(at)? else { continue };
+        let mut stands = String::new();
+        loop {
+            let Some((inner, place)) = lines.next() else {
+                return Err(at(format!("{line} has no {END}")).into());
+            };
+            if inner.trim() == END {
+                let end = if whole.ends_with("\r\n") { "\r\n" } else { "\n" };
+                let Due { text, beside } = content(&asked).with_context(|| format!("line {number}"))?;
+                let due = text.replace('\n', end);
+                if stands != due || beside.is_some() {
+                    let what = line.strip_prefix(BEGIN).unwrap_or(line).trim_end_matches("-->").trim().to_owned();
+                    differences.push(difference(what, &stands, &due).and(beside));
+                }
+                spliced.push_str(&due);
+                spliced.push_str(inner);
+                break;
+            }
+            if wanted(inner.trim()).map_err(at)?.is_some() {
+                let inner = inner.trim();
+                return Err(Misuse(format!("line {place}: {inner} stands within {line} of line {number}")).into());
+            }
+            stands.push_str(inner);
+        }
+    }
+    Ok((spliced, differences))
+}
+
+/// The fence of the block of code that goes on after this line, if one does.
+fn fenced<'a>(fence: Option<&'a str>, line: &'a str) -> Option<&'a str> {
+    let ticks = line.bytes().take_while(|byte| *byte == b'`').count();
+    let tildes = line.bytes().take_while(|byte| *byte == b'~').count();
+    let mark = &line[..ticks.max(tildes)];
+    match fence {
+        None if mark.len() >= 3 => Some(mark),
+        Some(fence) if mark.starts_with(fence) && mark == line => None,
+        fence => fence,
+    }
+}
+
+/// The lines that differ: those that both begin or end with are left out.
+fn difference(what: String, stands: &str, due: &str) -> Difference {
+    let (mut stale, mut due): (Vec<&str>, Vec<&str>) = (stands.lines().collect(), due.lines().collect());
+    let common = stale.iter().zip(&due).take_while(|(one, other)| one == other).count();
+    stale.drain(..common);
+    due.drain(..common);
+    while !stale.is_empty() && stale.last() == due.last() {
+        stale.pop();
+        due.pop();
+    }
+    let owned = |lines: Vec<&str>| lines.into_iter().map(str::to_owned).collect();
+    Difference { what, stale: owned(stale), due: owned(due) }
+}
+
+impl Difference {
+    /// Both, as one of the first name.
+    fn and(mut self, other: Option<Self>) -> Self {
+        if let Some(other) = other {
+            self.stale.extend(other.stale);
+            self.due.extend(other.due);
+        }
+        self
+    }
+}
+
+/// What differs in a chart's file, if anything does.
+fn beside(within: &Path, chart: &Chart) -> anyhow::Result<Option<Difference>> {
+    let stands = match chart.stands(within)? {
+        Some(bytes) if bytes == chart.svg.as_bytes() => return Ok(None),
+        Some(bytes) => bytes,
+        None => {
+            let due = format!("{}, {} lines", chart.link(), chart.svg.lines().count());
+            return Ok(Some(Difference { what: chart.link(), stale: Vec::new(), due: vec![due] }));
+        }
+    };
+    Ok(Some(difference(chart.link(), &String::from_utf8_lossy(&stands), &chart.svg)))
+}
+
+/// What stands between two markers: the table or the chart, and below it what made it; and the chart, if it is one.
+fn content(within: &Path, wanted: &Wanted<'_>) -> anyhow::Result<(String, Option<Chart>)> {
+    let (mut text, records, chart) = match wanted {
+        Wanted::Table { name, path } => {
+            let record = record(within, path)?;
+            (table(&record, name)?.markdown(), vec![record], None)
+        }
+        Wanted::Chart { name, path } => {
+            let record = record(within, path)?;
+            let chart = Chart::of(&record, Path::new(path), name)?;
+            (format!("{}\n", chart.markdown()), vec![record], Some(chart))
+        }
+        Wanted::Claims { paths } => {
+            let records = paths.iter().map(|path| record(within, path)).collect::<anyhow::Result<Vec<_>>>()?;
+            (claims(&records)?.markdown(), records, None)
+        }
+    };
+    text = format!("\n{text}\n");
+    for record in &records {
+        let _ = writeln!(text, "{}\n", origin(record)); // a string takes all
+    }
+    Ok((text, chart))
+}
+
+fn record(within: &Path, path: &str) -> anyhow::Result<Record> {
+    let path = within.join(path);
+    if !path.is_file() {
+        return Err(Misuse(format!("there is no record {}", path.display())).into());
+    }
+    Record::read(&path)
+}
+
+fn table(record: &Record, name: &str) -> anyhow::Result<Table> {
+    let tables = record.tables()?;
+    let names: Vec<String> = tables.iter().map(|(name, _)| name.clone()).collect();
+    let found = tables.into_iter().find(|(other, _)| other == name);
+    found.map(|(_, table)| table).ok_or_else(|| {
+        let path = record.path.display();
+        Misuse(format!("there is no table {name:?} of {path}; there are: {}", names.join(", "))).into()
+    })
+}
+
+/// The claims of these records, each with its verdict and figure.
+///
+/// # Errors
+///
+/// [`Misuse`] where one of them claims nothing; or where the lines are not as this program records them.
+pub fn claims(records: &[Record]) -> anyhow::Result<Table> {
+    let mut table = Table::of_texts(&["claim", "verdict", "figure"]);
+    for record in records {
+        let claims = record.claims()?;
+        if claims.is_empty() {
+            let path = record.path.display();
+            return Err(Misuse(format!("nothing was published that {path} could confirm or refute")).into());
+        }
+        for claim in claims {
+            table.row(vec![claim.claim, claim.verdict.to_string(), claim.figure]);
+        }
+    }
+    Ok(table)
+}
+
+/// What made a record, when, where, from which commit; and whether it is all that there was to be.
+fn origin(record: &Record) -> String {
+    let header = record.headers().next().unwrap_or(&Value::Null);
+    let said = |name: &str| header[name].as_str().map_or("unknown".into(), in_markdown);
+    let cores = match header["cores"].as_u64() {
+        Some(1) => "1 core".to_owned(),
+        Some(cores) => format!("{cores} cores"),
+        None => "unknown cores".to_owned(),
+    };
+    let date = said("date");
+    let day = date.split('T').next().unwrap_or(&date);
+    let (cpu, kernel, commit) = (said("cpu"), said("kernel"), said("commit"));
+    let command = in_code(&shown_command(header));
+    let mut text = format!("{command}, {day}, {cpu}, {cores}, Linux {kernel}, commit {commit}");
+    if let Some(why) = record.is_short_of() {
+        let _ = write!(text, "; not complete: {}", in_markdown(&why)); // a string takes all
+    }
+    text
+}
+
+/// A text as code in Markdown, whatever it says.
+fn in_code(text: &str) -> String {
+    let longest = text.split(|char| char != '`').map(str::len).max().unwrap_or(0);
+    let ticks = "`".repeat(longest + 1);
+    let space = if longest > 0 { " " } else { "" };
+    format!("{ticks}{space}{}{space}{ticks}", text.replace(['\n', '\r'], " "))
+}
+
+#[cfg(test)]
+mod tests;

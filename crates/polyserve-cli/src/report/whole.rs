@@ -1,0 +1,379 @@
+//! Whether a record holds all that its plan asked for: a run that was ended early, or goes on while it is read, does not.
+//!
+//! Invariant: what has failed and what cannot run here is there, with its reason; only what nothing is said of is
+//! missing. Of a failure that a rerun tries again nothing is said once there was one: it counts where it is of the last
+//! run. That somebody takes no part is written once, and counts until there is a figure of it. A plan that is not
+//! understood misses nothing. Cost: a few passes over the lines and a place for each planned cell.
+
+use std::collections::HashSet;
+
+use polyserve_lab::journal::Header;
+use polyserve_lab::matrix::claims::CLASSIC;
+use polyserve_lab::tasks::experiment::SINGLES;
+use serde_json::{Value, json};
+
+/// What one cell is of: some fields of its line.
+type Place = String;
+
+/// The kinds of lines that a cell may have come to, beside itself.
+const ENDS: [&str; 4] = ["cell", "failure", "not_run", "refusal"];
+const FAILURE: &str = "failure";
+
+/// What cells came to. Failures of runs before the last one do not count, but for those that no rerun tries again.
+fn ends(lines: &[Value]) -> impl Iterator<Item = &Value> {
+    let last = lines.iter().rposition(|line| line["kind"] == Header::KIND).unwrap_or(0);
+    let counts = move |(at, line): &(usize, &Value)| {
+        let is_end = ENDS.iter().any(|kind| line["kind"] == *kind);
+        is_end && (line["kind"] != FAILURE || *at > last || line["wrong"] == true)
+    };
+    lines.iter().enumerate().filter(counts).map(|(_, line)| line)
+}
+
+/// Those of them that are failures.
+fn failures(lines: &[Value]) -> impl Iterator<Item = &Value> {
+    ends(lines).filter(|line| line["kind"] == FAILURE)
+}
+
+/// Failures that say that a contestant takes no part, for the fields that say where it failed are empty: as long as there
+/// is no figure of it.
+fn absences<'a>(lines: &'a [Value], places: &'a [&str]) -> impl Iterator<Item = &'a Value> {
+    let is_figure = |line: &Value| line["kind"] == "cell" || line["kind"] == "single";
+    let has_figures = move |who: &Value| lines.iter().any(|line| is_figure(line) && line["contestant"] == *who);
+    let of_none = lines.iter().filter(|line| line["kind"] == FAILURE && places.iter().all(|name| line[name].is_null()));
+    of_none.filter(move |line| !has_figures(&line["contestant"]))
+}
+
+/// A field of a line; for a failure it may stand in a field `cell` of it.
+fn field<'a>(line: &'a Value, name: &str) -> &'a Value {
+    if line[name].is_null() && line["cell"].is_object() { &line["cell"][name] } else { &line[name] }
+}
+
+/// The places that have a line, by these fields.
+fn there(lines: &[Value], fields: &[&str]) -> HashSet<Place> {
+    ends(lines).map(|line| place(fields.iter().map(|name| field(line, name)))).collect()
+}
+
+fn place<'a>(values: impl IntoIterator<Item = &'a Value>) -> Place {
+    values.into_iter().map(Value::to_string).collect::<Vec<_>>().join("\u{1f}")
+}
+
+/// How many of the planned places have none of the lines that would do.
+fn missing(planned: &[Vec<Place>], there: &HashSet<Place>) -> Option<String> {
+    let missing = planned.iter().filter(|any| !any.iter().any(|place| there.contains(place))).count();
+    (missing > 0).then(|| format!("{missing} of {} planned measurements are not there", planned.len()))
+}
+
+fn plan(lines: &[Value]) -> &Value {
+    lines.iter().find(|line| line["kind"] == Header::KIND).map_or(&Value::Null, |header| &header["plan"])
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A comparison's last line is its ranking, which says itself where it was ended early.
+pub fn compare(lines: &[Value]) -> Option<String> {
+    let ranking = lines.iter().any(|line| line["kind"] == "ranking");
+    (!ranking).then(|| String::from("the run has no ranking: it was ended before one was made"))
+}
+
+/// Contestants x pools x connections x methods x rounds; one pool for who has none; and the control's.
+pub fn matrix(lines: &[Value]) -> Option<String> {
+    let plan = plan(lines);
+    let mut there = there(lines, &["contestant", "control", "pool_size", "connections", "method", "round"]);
+    let out = |who: &Value, control: &Value| place([who, control].into_iter().chain([&Value::Null; 4]));
+    there.extend(absences(lines, &["cell"]).map(|line| out(&line["contestant"], &line["control"])));
+    let contestants = list(&plan["contestants"]);
+    let control = control(lines, contestants);
+    let entrants = contestants.iter().map(|who| (who, json!(false))).chain(control.map(|who| (who, json!(true))));
+    let mut planned = Vec::new();
+    for (who, control) in entrants {
+        let has_pool = |line: &Value| line["contestant"] == *who && !field(line, "pool_size").is_null();
+        let none = [Value::Null];
+        let pools = if ends(lines).any(has_pool) { list(&plan["pools"]) } else { &none };
+        let out = out(who, &control);
+        for pool in pools {
+            for connections in list(&plan["connections"]) {
+                for method in list(&plan["methods"]) {
+                    for round in 1..=plan["rounds"].as_u64().unwrap_or(1) {
+                        let cell = place([who, &control, pool, connections, method, &json!(round)]);
+                        planned.push(vec![cell, out.clone()]);
+                    }
+                }
+            }
+        }
+    }
+    missing(&planned, &there)
+}
+
+/// Who takes part once more: whoever has a line as that; otherwise, as the command chooses, the classic pool or the first
+/// of those who take part.
+fn control<'a>(lines: &'a [Value], contestants: &'a [Value]) -> Option<&'a Value> {
+    let named = lines.iter().find(|line| line["control"] == true).map(|line| &line["contestant"]);
+    let takes_part = |who: &&Value| lines.iter().any(|line| line["kind"] == "cell" && line["contestant"] == **who);
+    let is_classic = |who: &&Value| who.as_str().is_some_and(|name| name.starts_with(CLASSIC));
+    let of_all = || contestants.iter().filter(takes_part);
+    named.or_else(|| of_all().find(is_classic)).or_else(|| of_all().next())
+}
+
+/// The published servers and the sweep.
+pub fn page(lines: &[Value]) -> Option<String> {
+    let plan = plan(lines);
+    let there = there(lines, &["part", "server", "workers"]);
+    let of = |part: &'static str| {
+        list(&plan[part]).iter().map(move |one| {
+            let any = json!(part);
+            vec![place([&any, &one[0], &one[1]]), place([&any, &one[0], &Value::Null])]
+        })
+    };
+    missing(&of("published").chain(of("sweep")).collect::<Vec<_>>(), &there)
+}
+
+/// Contestants x single runs, before and after; and x numbers of tasks, at once, and in series where a number is of whole
+/// batches. One that has failed is out of its run.
+pub fn tasks(lines: &[Value]) -> Option<String> {
+    let plan = plan(lines);
+    let failed = failures(lines).chain(absences(lines, &["tasks", "single"]));
+    let out: HashSet<Place> = failed.map(|line| place([&line["contestant"]])).collect();
+    let mut there = there(lines, &["contestant", "tasks", "series"]);
+    let singles = lines.iter().filter(|line| line["kind"] == "single");
+    there.extend(singles.map(|line| place([&line["contestant"], &line["when"], &line["run"]])));
+    let batch = plan["series"].as_u64().unwrap_or(0);
+    let mut planned = Vec::new();
+    for who in list(&plan["contestants"]).iter().filter(|who| !out.contains(&place([*who]))) {
+        for count in list(&plan["counts"]) {
+            let in_series = count.as_u64().is_some_and(|count| batch > 0 && count > batch && count % batch == 0);
+            for series in if in_series { vec![0, batch] } else { vec![0] } {
+                planned.push(vec![place([who, count, &json!(series)])]);
+            }
+        }
+        for when in ["before", "after"] {
+            planned.extend((1..=SINGLES).map(|run| vec![place([who, &json!(when), &json!(run)])]));
+        }
+    }
+    missing(&planned, &there)
+}
+
+/// Everybody who takes part x rounds. One that has failed is out of its run.
+pub fn ladder(lines: &[Value]) -> Option<String> {
+    let out: HashSet<Place> = failures(lines).map(|line| place([&line["name"]])).collect();
+    let there = there(lines, &["name", "round"]);
+    let mut planned = Vec::new();
+    for who in lines.iter().filter(|line| line["kind"] == "contestant").map(|line| &line["name"]) {
+        for round in 1..=plan(lines)["rounds"].as_u64().unwrap_or(0) {
+            if !out.contains(&place([who])) {
+                planned.push(vec![place([who, &json!(round)])]);
+            }
+        }
+    }
+    missing(&planned, &there)
+}
+
+/// Every place of every axis, of everybody who is at one of them, x rounds. A place at which somebody has failed is out of
+/// its run.
+pub fn scale(lines: &[Value]) -> Option<String> {
+    let plan = plan(lines);
+    let mut there = there(lines, &["axis", "x", "name", "round"]);
+    there.extend(failures(lines).map(|line| place([&line["axis"], &line["x"], &line["name"], &Value::Null])));
+    let mut planned = Vec::new();
+    for axis in list(&plan["axes"]) {
+        let own = ends(lines).filter(|line| line["axis"] == axis["axis"]);
+        let names: HashSet<&str> = own.filter_map(|line| line["name"].as_str()).collect();
+        if names.is_empty() {
+            planned.push(vec![place([&axis["axis"]])]);
+        }
+        for name in names.iter().map(|name| json!(name)) {
+            for x in list(&axis["points"]) {
+                let ends = |round: &Value| place([&axis["axis"], x, &name, round]);
+                let always = [ends(&Value::Null), place([&axis["axis"], &Value::Null, &name, &Value::Null])];
+                for round in 1..=plan["rounds"].as_u64().unwrap_or(1) {
+                    planned.push([ends(&json!(round))].into_iter().chain(always.clone()).collect());
+                }
+            }
+        }
+    }
+    missing(&planned, &there)
+}
+
+/// Every store that is at one of an axis' places at all of them, x rounds. One that has failed, ran out of time or is not run
+/// there is out.
+pub fn stores(lines: &[Value]) -> Option<String> {
+    let plan = plan(lines);
+    let of = |line: &Value| place([&line["axis"], &line["x"], &line["name"], &line["round"]]);
+    let is_figure = |line: &&Value| line["kind"] == "cell" || line["kind"] == "memory";
+    let there: HashSet<Place> = lines.iter().filter(is_figure).map(of).collect();
+    let at = |line: &Value| place([&line["axis"], &line["x"], &line["name"]]);
+    let is_out = |line: &&Value| line["kind"] == "unfinished" || line["kind"] == "not_run";
+    let out: HashSet<Place> = failures(lines).chain(lines.iter().filter(is_out)).map(at).collect();
+    let mut planned = Vec::new();
+    for axis in list(&plan["axes"]) {
+        for (x, name) in
+            list(&axis["points"]).iter().flat_map(|x| list(&plan["contestants"]).iter().map(move |name| (x, name)))
+        {
+            if !out.contains(&place([&axis["axis"], x, name])) {
+                let rounds = 1..=plan["rounds"].as_u64().unwrap_or(1);
+                planned.extend(rounds.map(|round| vec![place([&axis["axis"], x, name, &json!(round)])]));
+            }
+        }
+    }
+    missing(&planned, &there)
+}
+
+/// Every group's stores x threads x lookups x rounds.
+pub fn seam(lines: &[Value]) -> Option<String> {
+    let plan = plan(lines);
+    let there = turns(lines, &["baseline", "name", "threads", "lookups", "round"]);
+    let mut planned = Vec::new();
+    let how = |threads| list(&plan["lookups"]).iter().map(move |lookups| (threads, lookups));
+    for group in list(&plan["groups"]) {
+        for name in list(&group["stores"]).iter().chain([&group["baseline"]]) {
+            for (threads, lookups) in list(&plan["threads"]).iter().flat_map(how) {
+                let rounds = 1..=plan["rounds"].as_u64().unwrap_or(1);
+                let turn = |round| vec![place([&group["baseline"], name, threads, lookups, &json!(round)])];
+                planned.extend(rounds.map(turn));
+            }
+        }
+    }
+    missing(&planned, &there)
+}
+
+/// The places of turns, by these fields.
+fn turns(lines: &[Value], fields: &[&str]) -> HashSet<Place> {
+    let turns = lines.iter().filter(|line| line["kind"] == "turn");
+    turns.map(|line| place(fields.iter().map(|name| &line[*name]))).collect()
+}
+
+/// Servers x kinds of crowds.
+pub fn crowd(lines: &[Value]) -> Option<String> {
+    let plan = plan(lines);
+    let rows = lines.iter().filter(|line| line["kind"] == "row").map(|line| &line["row"]);
+    let there: HashSet<Place> = rows.map(|row| place([&row["name"], &row["kind"]])).collect();
+    let crowds = list(&plan["crowds"]).iter().map(|crowd| &crowd["kind"]);
+    let planned = crowds.flat_map(|kind| list(&plan["servers"]).iter().map(move |server| vec![place([server, kind])]));
+    missing(&planned.collect::<Vec<_>>(), &there)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::needless_pass_by_value)] // as json! makes it
+    fn header(plan: Value) -> Value {
+        json!({"kind": "environment", "plan": plan})
+    }
+
+    #[test]
+    fn a_matrix() {
+        let plan = json!({"contestants": ["a", "b", "go"], "pools": [2, 4], "connections": [10], "methods": ["get"], "rounds": 1});
+        let cell = |who: &str, control: bool, pool: Value| json!({"kind": "cell", "contestant": who, "control": control, "pool_size": pool, "connections": 10, "method": "get", "round": 1});
+        let out = json!({"kind": "failure", "contestant": "go", "control": false, "cell": null, "why": "not run: go is not installed"});
+        let mut lines = vec![header(plan), cell("a", false, json!(2)), cell("b", false, Value::Null), out];
+        // The first one's other pool, and both of the control, which is nobody else's cell.
+        assert_eq!(matrix(&lines).unwrap(), "3 of 6 planned measurements are not there");
+        lines.extend([2, 4].map(|pool| cell("a", true, json!(pool))));
+        assert_eq!(matrix(&lines).unwrap(), "1 of 6 planned measurements are not there");
+        let of = json!({"method": "get", "connections": 10, "pool_size": 4, "round": 1});
+        let failed = |wrong: bool| json!({"kind": "failure", "contestant": "a", "control": false, "cell": of, "why": "any", "wrong": wrong});
+        lines.push(failed(false));
+        assert_eq!(matrix(&lines), None);
+        // What is tried again counts no more; who was not there still does, and so does what is not tried again.
+        lines.push(lines[0].clone());
+        assert_eq!(matrix(&lines).unwrap(), "1 of 6 planned measurements are not there");
+        lines.insert(1, failed(true));
+        assert_eq!(matrix(&lines), None);
+        // It was there then, and the run was ended early.
+        lines.push(cell("go", false, json!(2)));
+        assert_eq!(matrix(&lines).unwrap(), "1 of 7 planned measurements are not there");
+    }
+
+    #[test]
+    fn a_control_is_the_classic_pool_or_the_first_there_is() {
+        let cell = |who: &str, control: bool| json!({"kind": "cell", "contestant": who, "control": control});
+        let classic = format!("{CLASSIC}/any");
+        let names = [json!("absent"), json!("a"), json!(classic), json!("b")];
+        let of = |lines: &[Value]| control(lines, &names).cloned();
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[cell("b", false), cell("a", false)]), Some(json!("a")));
+        assert_eq!(of(&[cell("a", false), cell(&classic, false)]), Some(json!(classic)));
+        assert_eq!(of(&[cell(&classic, false), cell("b", true)]), Some(json!("b")));
+    }
+
+    #[test]
+    fn tasks_and_their_series() {
+        let plan = json!({"contestants": ["a", "b"], "counts": [1, 2, 4], "series": 2});
+        let cell =
+            |count: u64, series: u64| json!({"kind": "cell", "contestant": "a", "tasks": count, "series": series});
+        let out = json!({"kind": "failure", "contestant": "b", "tasks": null, "series": 0});
+        let mut lines = vec![header(plan), cell(1, 0), cell(2, 0), cell(4, 0), out];
+        assert_eq!(tasks(&lines).unwrap(), "11 of 14 planned measurements are not there");
+        lines.push(cell(4, 2));
+        for when in ["before", "after"] {
+            assert!(tasks(&lines).is_some(), "the single runs are missing");
+            let single = |run| json!({"kind": "single", "contestant": "a", "when": when, "run": run});
+            lines.extend((1..=SINGLES).map(single));
+        }
+        assert_eq!(tasks(&lines), None);
+        // It was gone on with: that the other one cannot be had is not said again.
+        lines.push(lines[0].clone());
+        assert_eq!(tasks(&lines), None);
+        // It could be had then, and the run was ended early.
+        lines.push(json!({"kind": "single", "contestant": "b", "when": "before", "run": 1}));
+        assert_eq!(tasks(&lines).unwrap(), "13 of 28 planned measurements are not there");
+        // It failed as it was measured.
+        lines.push(json!({"kind": "failure", "contestant": "b", "tasks": 2, "series": 0}));
+        assert_eq!(tasks(&lines), None);
+    }
+
+    #[test]
+    fn pages_rungs_axes_and_crowds() {
+        let plan = json!({"published": [["a", 100, 10]], "sweep": [["a", 1, 10], ["b", null, 10]]});
+        let cell = |part: &str, who: &str, workers: Value| json!({"kind": "cell", "part": part, "server": who, "workers": workers});
+        let lines = [header(plan), cell("published", "a", json!(100)), cell("sweep", "b", Value::Null)];
+        assert!(page(&lines).unwrap().starts_with("1 of 3"));
+
+        let one = json!({"kind": "contestant", "name": "a"});
+        let turn = json!({"kind": "cell", "name": "a", "round": 1});
+        let lines = [header(json!({"rounds": 2})), one, turn];
+        assert!(ladder(&lines).unwrap().starts_with("1 of 2"));
+        let failed = |wrong: bool| json!({"kind": "failure", "name": "a", "round": 2, "wrong": wrong});
+        assert_eq!(ladder(&[&lines[..], &[failed(false)]].concat()), None);
+        let again = |wrong: bool| [&lines[..], &[failed(wrong)], &lines[..1]].concat();
+        assert!(ladder(&again(false)).unwrap().starts_with("1 of 2"), "it is tried again");
+        assert_eq!(ladder(&again(true)), None, "it is not");
+
+        let plan =
+            json!({"axes": [{"axis": "keys", "points": [1, 10]}, {"axis": "workers", "points": [1]}], "rounds": 1});
+        let lines = [header(plan), json!({"kind": "cell", "axis": "keys", "x": 1, "name": "a", "round": 1})];
+        assert!(scale(&lines).unwrap().starts_with("2 of 3"));
+        let failed = [("keys", 10, 0), ("workers", 1, 1)]
+            .map(|(axis, x, round)| json!({"kind": "failure", "axis": axis, "x": x, "name": "a", "round": round}));
+        assert_eq!(scale(&[&lines[..], &failed[..]].concat()), None);
+
+        let plan = json!({"axes": [{"axis": "keys", "points": [1, 10]}], "contestants": ["a", "b"], "rounds": 2});
+        let cell =
+            |kind: &str, x: u64, name: &str| json!({"kind": kind, "axis": "keys", "x": x, "name": name, "round": 1});
+        let lines = [header(plan), cell("cell", 1, "a"), cell("memory", 10, "a"), cell("unfinished", 10, "b")];
+        assert!(stores(&lines).unwrap().starts_with("4 of 6"), "{:?}", stores(&lines));
+
+        let plan = json!({"groups": [{"baseline": "a", "stores": ["b"]}], "threads": [1], "lookups": ["dependent", "independent"], "rounds": 1});
+        let turn = |name: &str| json!({"kind": "turn", "baseline": "a", "name": name, "threads": 1, "lookups": "dependent", "round": 1});
+        assert!(seam(&[header(plan), turn("a"), turn("b")]).unwrap().starts_with("2 of 4"));
+
+        let plan = json!({"servers": ["a", "b"], "crowds": [{"kind": "idle"}]});
+        let lines = [header(plan), json!({"kind": "row", "row": {"name": "a", "kind": "idle"}})];
+        assert!(crowd(&lines).unwrap().starts_with("1 of 2"));
+    }
+
+    #[test]
+    fn a_comparison_without_a_ranking() {
+        assert!(compare(&[json!({"kind": "turn"})]).is_some());
+        assert!(compare(&[json!({"kind": "ranking"})]).is_none());
+    }
+
+    #[test]
+    fn a_plan_of_another_kind_misses_nothing() {
+        for whole in [matrix, page, tasks, ladder, scale, stores, seam, crowd] {
+            assert_eq!(whole(&[header(json!("any")), json!({"kind": "cell"})]), None);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! SIGINT under load: what the server says it answered is what its clients have, whole.
+//!
+//! `POLYSERVE_DRAIN_ROUNDS=50 cargo test --release -p polyserve-cli --test cli drain` is the long form.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{PATIENCE, Serving, polyserve, printed};
+
+/// How a client goes on after an answer.
+#[derive(Clone, Copy)]
+enum Habit {
+    Keep,
+    /// So many requests at once.
+    Pipeline(usize),
+    /// A connection for each request.
+    Reconnect,
+}
+
+const CLIENTS: [Habit; 6] =
+    [Habit::Keep, Habit::Keep, Habit::Pipeline(4), Habit::Pipeline(16), Habit::Reconnect, Habit::Reconnect];
+
+#[test]
+fn no_answer_is_lost_torn_or_miscounted() {
+    let rounds: u64 = std::env::var("POLYSERVE_DRAIN_ROUNDS").map_or(3, |rounds| rounds.parse().expect("a number"));
+    let listing: Value = serde_json::from_str(&printed(&["list", "--json"])).unwrap();
+    for server in listing["servers"].as_array().unwrap() {
+        let server = server["name"].as_str().unwrap();
+        for round in 0..rounds {
+            drain(server, 50 + 977 * round % 5000);
+        }
+    }
+}
+
+/// Loads `server`, interrupts it after about so many answers, and compares the counts.
+fn drain(server: &str, answers: u64) {
+    let serving = Serving::start(polyserve(&["serve", "--server", server, "--listen", "127.0.0.1:0"]));
+    let whole = Arc::new(AtomicU64::new(0));
+    let clients = CLIENTS.map(|habit| {
+        let (addr, whole) = (serving.addr, Arc::clone(&whole));
+        thread::spawn(move || while converse(addr, habit, &whole) {})
+    });
+    while whole.load(Ordering::SeqCst) < answers {
+        thread::yield_now();
+        assert!(clients.iter().any(|client| !client.is_finished()), "{server}: every client has ended");
+    }
+    serving.signal(Signal::INT);
+    for client in clients {
+        client.join().expect("every answer is whole");
+    }
+    let (status, said) = serving.end();
+    let whole = whole.load(Ordering::SeqCst);
+    assert_eq!(said.trim_end(), format!("answered {whole}, cut 0, stuck 0"), "{server}");
+    assert_eq!(status.code(), Some(0), "{server}");
+}
+
+/// Has one connection's conversation, counting whole answers; false where nobody listens any more.
+fn converse(addr: SocketAddr, habit: Habit, whole: &AtomicU64) -> bool {
+    let Ok(mut stream) = TcpStream::connect(addr) else { return false };
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (request, count) = match habit {
+        Habit::Keep => ("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 1),
+        Habit::Pipeline(count) => ("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(count), count),
+        Habit::Reconnect => ("GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_owned(), 1),
+    };
+    let mut received = Vec::new();
+    loop {
+        if stream.write_all(request.as_bytes()).is_err() {
+            return true;
+        }
+        for _ in 0..count {
+            match answer(&mut stream, &mut received) {
+                Some(last) => {
+                    whole.fetch_add(1, Ordering::SeqCst);
+                    if last {
+                        assert!(received.is_empty(), "nothing follows the last answer");
+                        return true;
+                    }
+                }
+                None => return true,
+            }
+        }
+    }
+}
+
+/// Reads one answer: whether it is the connection's last; `None` where the connection ended before its first byte.
+fn answer(stream: &mut TcpStream, received: &mut Vec<u8>) -> Option<bool> {
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        let text = std::str::from_utf8(received).expect("answers are text");
+        if let Some((head, rest)) = text.split_once("\r\n\r\n") {
+            assert!(head.starts_with("HTTP/1.1 404 Not Found\r\n"), "{head}");
+            let fields = || head.lines().filter_map(|line| line.split_once(": "));
+            let field = |name: &str| fields().find(|(any, _)| any.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+            let length: usize = field("Content-Length").and_then(|length| length.parse().ok()).expect("a length");
+            if rest.len() >= length {
+                let last = field("Connection") == Some("close");
+                let end = head.len() + 4 + length;
+                received.drain(..end);
+                return Some(last);
+            }
+        }
+        match stream.read(&mut buffer) {
+            Ok(count) if count > 0 => received.extend_from_slice(&buffer[..count]),
+            ended => {
+                assert!(received.is_empty(), "an answer was torn by {ended:?}: {received:?}");
+                return None;
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polyserve::catalog::{Catalog, Entry};
+use polyserve::memory::StdMutex;
+use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig};
+use polyserve_lab::data::Data;
+use polyserve_lab::stress::{self, Contestant, Mode, Report, Scenario, Use};
+use serde_json::Value;
+
+use super::{descriptors, interrupted, misused, printed, text};
+
+#[test]
+fn a_small_one_passes_on_every_shape() {
+    for server in ["pool_server", "sequential", "leader_followers"] {
+        let args = ["stress", "--server", server, "--scale", "0.01", "--connections", "5", "--json"];
+        let report: Value = serde_json::from_str(&printed(&args)).unwrap();
+        assert_eq!(report["passed"], true, "{report}");
+        let rounds = report["rounds"].as_array().unwrap();
+        let modes: Vec<&Value> = rounds.iter().map(|round| &round["mode"]).collect();
+        assert_eq!(modes, ["close", "keep-alive"]);
+        for round in rounds {
+            let samples =
+                |i: usize| (round["groups"][i]["phase"].as_str().unwrap(), round["groups"][i]["samples"].as_u64());
+            let wanted = [("put-new", Some(100)), ("get", Some(100)), ("put-update", Some(200)), ("total", Some(400))];
+            assert_eq!([0, 1, 2, 3].map(samples), wanted);
+            assert_eq!(round["drain"]["answered"], 600, "400 requests, and a look at 200 ids: {round}");
+            assert_eq!((&round["final_state"]["present"], &round["final_state"]["wrong"]), (&200.into(), &0.into()));
+            for column in ["error_pct", "requests_per_s", "received_kB_s", "sent_kB_s"] {
+                assert!(round["groups"][3][column].is_f64(), "{round}");
+            }
+        }
+        assert_eq!((&rounds[0]["connections"], &rounds[1]["error_count"]), (&400.into(), &0.into()));
+    }
+}
+
+/// One record holds the rounds of several servers; one that is there is not run again.
+#[test]
+fn rounds_are_recorded_and_not_run_again() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stress-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    let out = format!("--out={}", dir.display());
+    let args = ["stress", "--scale=0.002", "--connections=3", "--json", &out];
+    let run = |server: &str, mode: &str| -> Value {
+        let report = printed(&[&args[..], &[&format!("--server={server}"), &format!("--mode={mode}")]].concat());
+        serde_json::from_str(&report).unwrap()
+    };
+    let first = run("pool_server", "close");
+    let again = run("pool_server", "both");
+    assert_eq!(
+        (&again["rounds"][0], &again["interrupted"]),
+        (&first["rounds"][0], &false.into()),
+        "it is the same one"
+    );
+    run("sequential", "close");
+    let record = fs::read_to_string(dir.join("stress.jsonl")).unwrap();
+    let lines: Vec<Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rounds: Vec<_> = (lines.iter().filter(|line| line["kind"] == "round"))
+        .map(|line| (line["server"].as_str().unwrap(), line["mode"].as_str().unwrap(), line["requests"].as_u64()))
+        .collect();
+    let (pool, sequential) = ("pool_server/mpsc_pool", "sequential");
+    assert_eq!(rounds, [(pool, "close", Some(80)), (pool, "keep-alive", Some(80)), (sequential, "close", Some(80))]);
+    let csv = fs::read_to_string(dir.join("stress.csv")).unwrap();
+    let published = polyserve_lab::published::STRESS.lines().next().unwrap();
+    assert!(csv.starts_with(published) && csv.lines().count() == 1 + 3 * 4, "{csv}");
+    assert!(csv.contains("rust,put-new,20,0,"), "{csv}");
+    let other = misused(&["stress", "--scale=0.003", "--connections=3", &out]);
+    assert!(other.contains("not written over"), "{other}");
+}
+
+/// A round that was cut short is none.
+#[test]
+fn a_signal_ends_it() {
+    let args = ["stress", "--scale=10", "--connections=20", "--mode=keep-alive", "--json"];
+    // Its signals are taken over before its clients connect: 60 connections with both ends here.
+    let output = interrupted(&args, |pid| descriptors(pid) >= 60);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["interrupted"], &report["rounds"]), (&true.into(), &Value::Array(Vec::new())));
+}
+
+#[test]
+fn for_people_it_is_a_table() {
+    let report = printed(&["stress", "--scale", "0.002", "--mode", "keep-alive", "--repo", "std_rwlock"]);
+    for part in ["pool_server/mpsc_pool over std_rwlock", "put-update", "requests/s", "answered 120, cut 0", "passed"] {
+        assert!(report.contains(part), "{report}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    assert!(misused(&["stress", "--scale", "0"]).contains("--scale"));
+    assert!(misused(&["stress", "--scale", "NaN"]).contains("--scale"));
+    assert!(misused(&["stress", "--server", "nope"]).contains("pool_server/mpsc_pool"));
+    assert!(misused(&["stress", "--connections", "65535"]).contains("--connections"));
+}
+
+fn stressed(repo: impl Fn() -> Broken + Send + Sync + 'static, mode: Mode, config: ServerConfig) -> Report {
+    let contestant = Contestant {
+        server: Catalog::builtin().server("pool_server").unwrap().clone(),
+        repo: Entry::repo("broken", "wrong in one way", &[], move || Ok(Arc::new(repo()))),
+        config,
+    };
+    stress::run(&contestant.into(), &Scenario::new(0.005, Data::new(1)), &[mode]).unwrap()
+}
+
+/// A burst finds a small server full; what it refuses leaves no trace, and that is right.
+#[test]
+fn a_burst_may_be_refused() {
+    let small = ServerConfig::default().with(|config| {
+        config.workers = Some(1);
+        config.queue = Some(1);
+        config.max_connections = 3;
+    });
+    let report = stressed(|| How::Slow.over(), Mode::Burst(200, 10), small);
+    assert!(report.passed, "{report}");
+    assert!(report.rounds[0].groups[3].refused > 0, "{report}");
+}
+
+/// The same refusals are errors where a server is to hold all connections.
+#[test]
+fn a_refusal_is_an_error_outside_a_burst() {
+    let small = ServerConfig::default().with(|config| config.max_connections = 1);
+    let report = stressed(|| How::Not.over(), Mode::Groups(Use::KeepAlive, 4), small);
+    assert!(!report.passed && report.rounds[0].errors[0].contains("503"), "{report}");
+}
+
+/// A stress test that no broken store fails would be worth nothing.
+#[test]
+fn broken_repos_are_found_out() {
+    for (broken, said) in [
+        (How::ForgetsSome, "was lost"),
+        (How::TearsSome, "is nothing that"),
+        (How::AlwaysCreates, "in place of 200"),
+        (How::Miscounts, "the repo counts"),
+    ] {
+        let report = stressed(move || broken.over(), Mode::Groups(Use::Close, 4), ServerConfig::default());
+        assert!(!report.passed, "{broken:?}");
+        assert!(report.rounds[0].errors.iter().any(|error| error.contains(said)), "{broken:?}: {report}");
+    }
+}
+
+/// How a repo is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Not,
+    /// Only slower than a burst comes.
+    Slow,
+    ForgetsSome,
+    TearsSome,
+    AlwaysCreates,
+    Miscounts,
+}
+
+#[derive(Debug)]
+struct Broken {
+    how: How,
+    inner: StdMutex,
+}
+
+impl How {
+    fn over(self) -> Broken {
+        Broken { how: self, inner: StdMutex::default() }
+    }
+}
+
+impl EntityRepo for Broken {
+    fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        let torn = self.how == How::TearsSome && id % 7 == 0;
+        self.inner.get(id, &mut |entity| {
+            let description = if torn { "torn" } else { entity.description };
+            visit(EntityRef { description, ..entity });
+        })
+    }
+
+    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        if self.how == How::Slow {
+            std::thread::sleep(Duration::from_millis(2)); // what it stands for, not a way to wait for something
+        }
+        if self.how == How::ForgetsSome && entity.id >= 50 && entity.id % 7 == 0 {
+            return Answer::Now(Ok(Put::Created));
+        }
+        let always = self.how == How::AlwaysCreates;
+        self.inner.put(entity).map(move |put| if always { Ok(Put::Created) } else { put })
+    }
+
+    fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
+        self.inner.remove(id)
+    }
+
+    fn len(&self) -> Answer<Result<u64, RepoError>> {
+        let more = u64::from(self.how == How::Miscounts);
+        self.inner.len().map(move |len| len.map(|len| len + more))
+    }
+}
