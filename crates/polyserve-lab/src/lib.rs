@@ -7,17 +7,11 @@
 //! * [`crowd`]: a server beside many connections that do nothing useful.
 //! * [`data`]: the entities that all of them use.
 //! * [`compare`]: strategies side by side, with an interval for every ratio.
-//! * [`matrix`]: the experiment of an entity server, pool size against connections.
-//! * [`ladder`]: the experiment of one optimisation at a time.
-//! * [`page`]: the experiment of a page that sometimes waits.
 //! * [`recommend`]: which server and repo for a workload. [`delayed`]: a repo that has to ask somebody else.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`scale`]: how what servers can do, and what they take, grows. [`stores`]: repos and bare maps, without a server.
-//! * [`tasks`]: the experiment of CPU tasks at once.
-//! * [`stress`]: the stress scenario, its client, and how its answers are verified.
 //! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
 //! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios. [`claims`]: of what was published.
-//! * [`published`]: the figures of others, as texts.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: what the commands share.
 #![forbid(unsafe_code)]
 
@@ -29,16 +23,12 @@ pub mod crowd;
 pub mod delayed;
 pub mod experiment;
 pub mod journal;
-pub mod ladder;
 pub mod launch;
 pub mod limits;
 pub mod machine;
-pub mod matrix;
 mod misuse;
 pub mod output;
-pub mod page;
 pub mod progress;
-pub mod published;
 pub mod recommend;
 #[cfg(target_os = "linux")]
 pub mod reference;
@@ -46,8 +36,6 @@ pub mod scale;
 pub mod spin;
 pub mod statistics;
 pub mod stores;
-pub mod stress;
-pub mod tasks;
 
 pub use misuse::Misuse;
 pub use polyserve_load::data;

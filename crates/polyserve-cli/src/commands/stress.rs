@@ -8,6 +8,8 @@ use anyhow::{Context as _, anyhow};
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
+use polyserve_experiments::stress::record::NAME;
+use polyserve_experiments::stress::{self, Contestant, Mode, Record, Scenario, Subject, Use, table};
 use polyserve_lab::Misuse;
 use polyserve_lab::data::Data;
 use polyserve_lab::journal::{Header, file_name};
@@ -15,8 +17,6 @@ use polyserve_lab::launch::foreign::{Foreign, Sources, build};
 use polyserve_lab::limits;
 use polyserve_lab::machine::{Cores, Environment};
 use polyserve_lab::output::{print, print_json};
-use polyserve_lab::stress::record::NAME;
-use polyserve_lab::stress::{self, Contestant, Mode, Record, Scenario, Subject, Use, table};
 use serde_json::{Value, json};
 
 use super::room::roomy;

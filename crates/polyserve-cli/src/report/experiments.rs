@@ -8,7 +8,8 @@ use polyserve_lab::output::Table;
 use serde_json::Value;
 
 use super::whole;
-use polyserve_lab::{compare, crowd, ladder, matrix, page, recommend, scale, stores, stress, tasks};
+use polyserve_experiments::{ladder, matrix, page, stress, tasks};
+use polyserve_lab::{compare, crowd, recommend, scale, stores};
 
 /// Tables by their names.
 pub type Tables = Vec<(String, Table)>;

@@ -7,9 +7,9 @@
 
 use std::collections::HashSet;
 
+use polyserve_experiments::matrix::claims::CLASSIC;
+use polyserve_experiments::tasks::experiment::SINGLES;
 use polyserve_lab::journal::Header;
-use polyserve_lab::matrix::claims::CLASSIC;
-use polyserve_lab::tasks::experiment::SINGLES;
 use serde_json::{Value, json};
 
 /// What one cell is of: some fields of its line.

@@ -52,7 +52,7 @@ fn a_pools_bound_grows_with_it_and_the_published_columns_come_first() {
     let claims = measured["claims"].as_array().unwrap();
     assert!(!claims.is_empty() && claims.iter().all(|claim| claim["verdict"].is_string()), "{claims:?}");
     let text = fs::read_to_string(dir.join("page.csv")).unwrap();
-    let published = polyserve_lab::published::PAGE.lines().next().unwrap();
+    let published = polyserve_experiments::published::PAGE.lines().next().unwrap();
     assert!(text.starts_with(&format!("{published},")) && text.lines().count() == 3, "{text}");
 }
 

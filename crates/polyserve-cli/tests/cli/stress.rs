@@ -6,8 +6,8 @@ use std::time::Duration;
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::memory::StdMutex;
 use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig};
+use polyserve_experiments::stress::{self, Contestant, Mode, Report, Scenario, Use};
 use polyserve_lab::data::Data;
-use polyserve_lab::stress::{self, Contestant, Mode, Report, Scenario, Use};
 use serde_json::Value;
 
 use super::{descriptors, interrupted, misused, printed, text};
@@ -63,7 +63,7 @@ fn rounds_are_recorded_and_not_run_again() {
     let (pool, sequential) = ("pool_server/mpsc_pool", "sequential");
     assert_eq!(rounds, [(pool, "close", Some(80)), (pool, "keep-alive", Some(80)), (sequential, "close", Some(80))]);
     let csv = fs::read_to_string(dir.join("stress.csv")).unwrap();
-    let published = polyserve_lab::published::STRESS.lines().next().unwrap();
+    let published = polyserve_experiments::published::STRESS.lines().next().unwrap();
     assert!(csv.starts_with(published) && csv.lines().count() == 1 + 3 * 4, "{csv}");
     assert!(csv.contains("rust,put-new,20,0,"), "{csv}");
     let other = misused(&["stress", "--scale=0.003", "--connections=3", &out]);

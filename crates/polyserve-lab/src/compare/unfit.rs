@@ -70,7 +70,7 @@ struct Drained {
 /// # Errors
 ///
 /// Where that is not so, which is wrong.
-pub(crate) fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Unfit> {
+pub fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Unfit> {
     match said.map(serde_json::from_str) {
         Some(Ok(Drained { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(answered),
         Some(Ok(Drained { answered, cut, stuck })) => {
@@ -86,7 +86,7 @@ pub(crate) fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Unfit
 /// # Errors
 ///
 /// As there.
-pub(crate) fn check_count(said: Option<&str>, answers: u64) -> Result<(), Unfit> {
+pub fn check_count(said: Option<&str>, answers: u64) -> Result<(), Unfit> {
     match check_drain(said, answers)? {
         given if given == answers => Ok(()),
         given => Err(Unfit::wrong(format!("it says that it gave {given} answers, and the client has had {answers}"))),

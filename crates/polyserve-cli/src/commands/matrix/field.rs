@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use polyserve::catalog::{Catalog, RepoEntry, ServerEntry};
 use polyserve::env::Settings;
 use polyserve::{ConfigError, Shutdown};
+use polyserve_experiments::matrix::claims::{CLASSIC, TWIN};
+use polyserve_experiments::matrix::{Contestant, Entrant, Failed};
 use polyserve_lab::Misuse;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::go::{self, Module, SERVERS};
-use polyserve_lab::matrix::claims::{CLASSIC, TWIN};
-use polyserve_lab::matrix::{Contestant, Entrant, Failed};
 
 use super::MatrixArgs;
 use crate::commands::entrants::{chosen, serve};

@@ -10,6 +10,10 @@ use anyhow::Context as _;
 use polyserve::catalog::Catalog;
 use polyserve::config::MAX_WORKERS;
 use polyserve::env::Settings;
+use polyserve_experiments::matrix::plan::{Grid, Step, steps};
+use polyserve_experiments::matrix::{
+    Cell, Entrant, Experiment, Failed, FailedCell, Key, Method, NAME, claims, table, write_csv,
+};
 use polyserve_lab::Misuse;
 use polyserve_lab::claims::Claim;
 use polyserve_lab::compare::Unfit;
@@ -17,10 +21,6 @@ use polyserve_lab::journal::{Header, Journal, as_line};
 use polyserve_lab::limits;
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::matrix::plan::{Grid, Step, steps};
-use polyserve_lab::matrix::{
-    Cell, Entrant, Experiment, Failed, FailedCell, Key, Method, NAME, claims, table, write_csv,
-};
 use polyserve_lab::output::{print, print_json, shown_claims};
 use polyserve_lab::progress::Progress;
 use serde::Serialize;

@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use polyserve::Connections;
 use polyserve::catalog::{Catalog, Promise, ServerEntry};
 use polyserve::env::Settings;
-use polyserve_lab::page::published::{self, SETUPS, Setup};
-use polyserve_lab::page::{Entrant, Experiment, Failed, Part};
+use polyserve_experiments::page::published::{self, SETUPS, Setup};
+use polyserve_experiments::page::{Entrant, Experiment, Failed, Part};
 
 use crate::commands::entrants::serve;
 use crate::commands::room::{self, roomy};

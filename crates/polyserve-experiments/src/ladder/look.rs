@@ -1,0 +1,99 @@
+//! One look at a contestant before it is measured: whether its answer is the welcome, whole, and how long it is.
+//!
+//! Invariant: who answers anything else takes no part. Cost: a process, one request, a few ms.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use polyserve_lab::compare::Unfit;
+use polyserve_lab::launch::Launch;
+use polyserve_lab::launch::process::{Failure, Process};
+use polyserve_lab::machine::Cores;
+
+/// What is asked.
+pub const TARGET: &str = "/welcome";
+/// What is answered.
+pub const BODY: &[u8] = b"Welcome!";
+
+/// Only matters where something hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// An answer is not longer than this.
+const LONGEST: usize = 64 * 1024;
+
+/// The length of its answer on a kept connection, in bytes.
+///
+/// # Errors
+///
+/// Why it takes no part.
+pub fn look(launch: &Launch, cores: &Cores) -> Result<u64, Unfit> {
+    let mut process = Process::start(launch, cores)?;
+    let answer = ask(process.addr()).map_err(|error| format!("its welcome cannot be read: {error}"));
+    let looked = answer.and_then(|answer| judge(&answer));
+    let length = looked.map_err(|why| Unfit::wrong(why).explained(&mut process))?;
+    process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
+    Ok(length)
+}
+
+/// The first answer on a connection, which stays open.
+fn ask(addr: SocketAddr) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(stream, "GET {TARGET} HTTP/1.1\r\nHost: {addr}\r\n\r\n")?;
+    let (mut answer, mut part) = (Vec::new(), [0; 1024]);
+    while !is_whole(&answer) && answer.len() < LONGEST {
+        match stream.read(&mut part)? {
+            0 => break,
+            count => answer.extend_from_slice(&part[..count]),
+        }
+    }
+    Ok(answer)
+}
+
+/// Whether there is no more to come.
+fn is_whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = field(head, "content-length").and_then(|length| length.parse().ok());
+    length.is_some_and(|length: usize| body.len() >= length)
+}
+
+/// The value of a header field.
+fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+}
+
+/// Its length, where it is the welcome as it should be.
+fn judge(answer: &[u8]) -> Result<u64, String> {
+    let text = String::from_utf8_lossy(answer);
+    let wrong = |why: &str| Err(format!("{why}: {:?}", text.chars().take(200).collect::<String>()));
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return wrong("its answer has no end of a head") };
+    let is_json = field(head, "content-type").is_some_and(|value| value.split(';').next() == Some("application/json"));
+    if !head.starts_with("HTTP/1.1 200 ") || body.as_bytes() != BODY || !is_json {
+        return wrong("its answer is not the welcome as application/json");
+    }
+    if field(head, "date").is_none() || field(head, "content-length") != Some("8") {
+        return wrong("its answer lacks a Date or a Content-Length");
+    }
+    Ok(answer.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_welcome_and_what_is_none() {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nDate: now\r\nContent-Length: 8\r\n\r\n";
+        let whole = format!("{head}Welcome!");
+        assert_eq!(judge(whole.as_bytes()), Ok(whole.len() as u64));
+        for (from, to) in
+            [("200", "404"), ("json", "text"), ("Date", "Day"), ("Length: 8", "Length: 9"), ("Welcome", "Hello")]
+        {
+            assert!(judge(whole.replace(from, to).as_bytes()).is_err(), "{from}");
+        }
+        assert!(is_whole(whole.as_bytes()) && !is_whole(head.as_bytes()) && !is_whole(b"HTTP"));
+        assert!(judge(b"HTTP/1.1 200 OK\r\n").unwrap_err().contains("no end of a head"));
+    }
+}

@@ -1,0 +1,226 @@
+//! The rungs: what each adds to the one below, and what it is built and started with.
+//!
+//! The published rungs come first and have their published names: `warp+lto+jemalloc+pipeline-flush`. One that is tried
+//! aside is compared with what it was added to, and nothing stands on it.
+//!
+//! Invariant: a rung differs from the one below by one setting. Cost: none to speak of.
+
+use std::fmt;
+
+use polyserve_lab::Misuse;
+use serde::{Deserialize, Serialize};
+
+/// An optimisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Optimisation at link time, in parts.
+    ThinLto,
+    /// Optimisation at link time, of all as one.
+    Lto,
+    /// Another allocator, tried aside.
+    Mimalloc,
+    /// The published allocator's successor.
+    Jemalloc,
+    /// Pipelined answers leave together.
+    PipelineFlush,
+    /// One codegen unit a crate, not 16.
+    CodegenUnits,
+    /// The `Date` is formatted once a second, not for each answer.
+    DateCache,
+    /// All instructions of this processor, tried aside.
+    TargetCpu,
+}
+
+/// All of them, the lowest first.
+pub const STEPS: [Step; 8] = [
+    Step::ThinLto,
+    Step::Lto,
+    Step::Mimalloc,
+    Step::Jemalloc,
+    Step::PipelineFlush,
+    Step::CodegenUnits,
+    Step::DateCache,
+    Step::TargetCpu,
+];
+
+/// Those of a quick run.
+pub const QUICK: [Step; 3] = [Step::Lto, Step::Jemalloc, Step::PipelineFlush];
+
+impl Step {
+    /// Its name, in flags and in the names of rungs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ThinLto => "thin-lto",
+            Self::Lto => "lto",
+            Self::Mimalloc => "mimalloc",
+            Self::Jemalloc => "jemalloc",
+            Self::PipelineFlush => "pipeline-flush",
+            Self::CodegenUnits => "codegen-units",
+            Self::DateCache => "date-cache",
+            Self::TargetCpu => "target-cpu",
+        }
+    }
+
+    /// Whether nothing stands on it.
+    pub fn is_aside(self) -> bool {
+        matches!(self, Self::Mimalloc | Self::TargetCpu)
+    }
+
+    fn applied(self, below: &Settings) -> Settings {
+        let mut settings = below.clone();
+        match self {
+            Self::ThinLto => settings.lto = String::from("thin"),
+            Self::Lto => settings.lto = String::from("fat"),
+            Self::Mimalloc | Self::Jemalloc => settings.allocator = self.name().to_owned(),
+            Self::PipelineFlush => settings.pipeline_flush = true,
+            Self::CodegenUnits => settings.codegen_units = 1,
+            Self::DateCache => settings.date_cache = true,
+            Self::TargetCpu => settings.target_cpu = String::from("native"),
+        }
+        settings
+    }
+}
+
+/// The steps of these names, the lowest first, each once.
+///
+/// # Errors
+///
+/// [`Misuse`] for a name that none has.
+pub fn steps(names: &[String]) -> Result<Vec<Step>, Misuse> {
+    if let Some(unknown) = names.iter().find(|name| !STEPS.iter().any(|step| step.name() == name.as_str())) {
+        let all = STEPS.map(Step::name).join(", ");
+        return Err(Misuse(format!("--rungs: there is no rung {unknown:?}: they are {all}")));
+    }
+    Ok(STEPS.into_iter().filter(|step| names.iter().any(|name| name == step.name())).collect())
+}
+
+/// What a rung is built and started with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Settings {
+    /// Optimisation at link time: `false` (cargo's default: within each crate), `thin` or `fat`.
+    pub lto: String,
+    /// Codegen units of each crate.
+    pub codegen_units: u32,
+    /// The allocator: `system`, `jemalloc` or `mimalloc`.
+    pub allocator: String,
+    /// For which processor: `generic` or `native`.
+    pub target_cpu: String,
+    /// Whether pipelined answers leave together.
+    pub pipeline_flush: bool,
+    /// Whether the `Date` is formatted once a second.
+    pub date_cache: bool,
+}
+
+impl Settings {
+    /// Those of the lowest rung: cargo's release profile as it is, and neither of our own.
+    pub fn lowest() -> Self {
+        Self {
+            lto: String::from("false"),
+            codegen_units: 16,
+            allocator: String::from("system"),
+            target_cpu: String::from("generic"),
+            pipeline_flush: false,
+            date_cache: false,
+        }
+    }
+
+    /// What they have that the lowest rung has not, in the order of the rungs.
+    pub fn added(&self) -> Vec<&str> {
+        let lowest = Self::lowest();
+        let lto = if self.lto == "thin" { "thin-lto" } else { "lto" };
+        [
+            (self.lto != lowest.lto, lto),
+            (self.allocator != lowest.allocator, self.allocator.as_str()),
+            (self.pipeline_flush, "pipeline-flush"),
+            (self.codegen_units != lowest.codegen_units, "codegen-units"),
+            (self.date_cache, "date-cache"),
+            (self.target_cpu != lowest.target_cpu, "target-cpu"),
+        ]
+        .into_iter()
+        .filter_map(|(is_added, name)| is_added.then_some(name))
+        .collect()
+    }
+
+    /// The name of a subject's rung with these: `warp+lto`.
+    pub fn name_for(&self, subject: &str) -> String {
+        std::iter::once(subject).chain(self.added()).collect::<Vec<_>>().join("+")
+    }
+}
+
+/// As the name of a directory: `base`, or `lto+jemalloc`.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let added = self.added();
+        f.write_str(&if added.is_empty() { String::from("base") } else { added.join("+") })
+    }
+}
+
+/// A rung.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rung {
+    /// What it adds; nothing for the lowest.
+    pub step: Option<Step>,
+    /// What it has.
+    pub settings: Settings,
+    /// The place of the one below; `None` for the lowest.
+    pub below: Option<usize>,
+}
+
+/// The ladder of these steps, the lowest rung first.
+pub fn rungs(steps: &[Step]) -> Vec<Rung> {
+    let mut rungs = vec![Rung { step: None, settings: Settings::lowest(), below: None }];
+    let mut top = 0;
+    for &step in steps {
+        let settings = step.applied(&rungs[top].settings);
+        rungs.push(Rung { step: Some(step), settings, below: Some(top) });
+        if !step.is_aside() {
+            top = rungs.len() - 1;
+        }
+    }
+    rungs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_rungs_have_their_names() {
+        let names: Vec<String> = rungs(&QUICK).iter().map(|rung| rung.settings.name_for("warp")).collect();
+        let published = crate::published::LADDER;
+        for name in &names {
+            assert!(published.lines().any(|line| line.split(',').next() == Some(name)), "{name}");
+        }
+        assert_eq!(names.len(), 4);
+    }
+
+    #[test]
+    fn one_setting_differs_from_the_rung_below_and_nothing_stands_aside() {
+        let all = rungs(&STEPS);
+        assert_eq!(all.len(), STEPS.len() + 1);
+        for rung in &all[1..] {
+            let below = &all[rung.below.unwrap()];
+            let json = |rung: &Rung| serde_json::to_value(&rung.settings).unwrap().as_object().unwrap().clone();
+            let (own, other) = (json(rung), json(below));
+            assert_eq!(own.iter().filter(|(name, value)| other[*name] != **value).count(), 1, "{rung:?}");
+            assert!(below.step.is_none_or(|step| !step.is_aside()), "{rung:?}");
+        }
+        let at = |step| all.iter().find(|rung| rung.step == Some(step)).unwrap();
+        assert_eq!(at(Step::Mimalloc).below, at(Step::Jemalloc).below);
+        assert_eq!(
+            at(Step::TargetCpu).settings.to_string(),
+            "lto+jemalloc+pipeline-flush+codegen-units+date-cache+target-cpu"
+        );
+        let mut names: Vec<String> = all.iter().map(|rung| rung.settings.to_string()).collect();
+        names.dedup();
+        assert_eq!((names.len(), names[0].as_str()), (all.len(), "base"), "a directory each");
+    }
+
+    #[test]
+    fn steps_by_name() {
+        let named = |names: &[&str]| steps(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(named(&["jemalloc", "lto", "lto"]).unwrap(), [Step::Lto, Step::Jemalloc]);
+        let Misuse(why) = named(&["pgo"]).unwrap_err();
+        assert!(why.contains("\"pgo\"") && why.contains("thin-lto"), "{why}");
+    }
+}

@@ -1,0 +1,218 @@
+//! Building the rungs: one small package, again and again, each time into a directory of its own.
+//!
+//! Invariant: what is built is what the settings say and nothing else: flags for the compiler that the environment has are
+//! not taken. One that cannot be built is named with the reason and keeps no other out. Cost: one to three minutes a
+//! variant the first time on two cores; later what cargo takes to look at the files. None of it is measured.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use polyserve::Shutdown;
+use polyserve_lab::launch::build;
+
+use super::rung::Settings;
+
+/// Servers that the smaller build has.
+const IN_SERVE: [&str; 11] = [
+    "sequential",
+    "thread_per_connection",
+    "leader_followers",
+    "pool_server/mpsc_pool",
+    "pool_server/crossbeam_pool",
+    "pool_server/stealing_pool",
+    "pool_classic/mpsc_pool",
+    "pool_classic/crossbeam_pool",
+    "pool_classic/stealing_pool",
+    "tokio_tcp",
+    "tokio_per_core",
+];
+
+/// A binary of the package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binary {
+    /// The servers of the built-in catalog that stand on threads or on tokio.
+    Serve,
+    /// All servers of the built-in catalog, which takes longer to be built.
+    ServeAll,
+    /// warp.
+    Warp,
+}
+
+impl Binary {
+    /// The one that `server` is in.
+    pub fn with(server: &str) -> Self {
+        if IN_SERVE.contains(&server) { Self::Serve } else { Self::ServeAll }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Serve | Self::ServeAll => "serve",
+            Self::Warp => "warp",
+        }
+    }
+
+    /// The package's feature that it needs.
+    fn feature(self) -> &'static str {
+        match self {
+            Self::Serve => "serve",
+            Self::ServeAll => "all",
+            Self::Warp => "warp",
+        }
+    }
+
+    /// What of these settings it is built with: warp is told the others when it is started.
+    pub fn built_with(self, settings: &Settings) -> Settings {
+        match self {
+            Self::Serve | Self::ServeAll => settings.clone(),
+            Self::Warp => {
+                let Settings { pipeline_flush, date_cache, .. } = Settings::lowest();
+                Settings { pipeline_flush, date_cache, ..settings.clone() }
+            }
+        }
+    }
+}
+
+/// Something to build.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// The binary.
+    pub binary: Binary,
+    /// With what.
+    pub settings: Settings,
+}
+
+/// The package, and where it is built.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    package: PathBuf,
+    target: PathBuf,
+}
+
+impl Sources {
+    /// Those in the directory `root`, or those that this crate was built from.
+    pub fn new(root: Option<&Path>) -> Self {
+        let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let root = root.map_or_else(own, Path::to_owned);
+        let root = root.canonicalize().unwrap_or(root); // cargo is started there
+        Self { package: root.join("benches/ladder"), target: root.join("target/ladder") }
+    }
+
+    /// Builds all of `variants`, and says on standard error that it does: each one's program, or why there is none.
+    pub fn build(&self, variants: &[Variant], stop: &Shutdown) -> Vec<Result<PathBuf, String>> {
+        let all = variants.len();
+        variants.iter().zip(1..).map(|(variant, number)| self.variant(variant, (number, all), stop)).collect()
+    }
+
+    fn variant(&self, variant: &Variant, (number, all): (usize, usize), stop: &Shutdown) -> Result<PathBuf, String> {
+        if !self.package.join("Cargo.toml").is_file() {
+            return Err(format!("{} holds no package", self.package.display()));
+        }
+        if stop.is_begun() {
+            return Err(String::from("it was interrupted before it was built"));
+        }
+        let name = variant.binary.name();
+        let target = self.target.join(variant.settings.to_string());
+        let notice = format!("building {number} of {all}: {name} into {}", target.display());
+        build::run(self.cargo(variant, &target), &notice, stop)?;
+        Ok(target.join("release").join(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
+    }
+
+    fn cargo(&self, Variant { binary, settings }: &Variant, target: &Path) -> Command {
+        let Settings { lto, codegen_units, allocator, .. } = settings;
+        let lto = if lto == "false" { lto.clone() } else { format!("{lto:?}") };
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // There, so that the toolchain is the one that the package asks for.
+        command.current_dir(&self.package).args(["build", "--release", "--locked", "--color=never"]);
+        command.arg("--target-dir").arg(target).args(["--bin", binary.name(), "--features", binary.feature()]);
+        if allocator != "system" {
+            command.args(["--features", allocator]);
+        }
+        command.args(["--config", &format!("profile.release.lto={lto}")]);
+        command.args(["--config", &format!("profile.release.codegen-units={codegen_units}")]);
+        command.env("CARGO_ENCODED_RUSTFLAGS", rustflags(settings).join("\u{1f}"));
+        command
+    }
+}
+
+fn rustflags(settings: &Settings) -> Vec<&'static str> {
+    [
+        (settings.target_cpu == "native", "-Ctarget-cpu=native"),
+        (!settings.pipeline_flush, "--cfg=polyserve_without=\"pipeline_flush\""),
+        (!settings.date_cache, "--cfg=polyserve_without=\"date_cache\""),
+    ]
+    .into_iter()
+    .filter_map(|(is_set, flag)| is_set.then_some(flag))
+    .collect()
+}
+
+/// What tells a program from another: the length of its file in bytes, and a hash of it (FNV-1a).
+///
+/// # Errors
+///
+/// Where it cannot be read.
+pub fn fingerprint(program: &Path) -> io::Result<(u64, String)> {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let bytes = fs::read(program)?;
+    let hash = bytes.iter().fold(BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
+    Ok((bytes.len() as u64, format!("{hash:016x}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ladder::rung::{STEPS, rungs};
+
+    #[test]
+    fn the_package_has_what_is_asked_of_it() {
+        let manifest = fs::read_to_string(Sources::new(None).package.join("Cargo.toml")).unwrap();
+        for feature in ["serve", "all", "warp", "jemalloc", "mimalloc"] {
+            assert!(manifest.lines().any(|line| line.starts_with(&format!("{feature} = ["))), "{feature}");
+        }
+    }
+
+    #[test]
+    fn the_smaller_build_is_of_servers_that_there_are() {
+        let catalog = polyserve::catalog::Catalog::builtin();
+        for name in IN_SERVE {
+            assert_eq!(catalog.server(name).unwrap().name, name);
+        }
+        assert_eq!((Binary::with("tokio_tcp"), Binary::with("smol")), (Binary::Serve, Binary::ServeAll));
+    }
+
+    #[test]
+    fn what_cargo_is_told() {
+        let all = rungs(&STEPS);
+        let told = |settings: &Settings| {
+            let variant = Variant { binary: Binary::Serve, settings: settings.clone() };
+            let command = Sources::new(None).cargo(&variant, Path::new("/t"));
+            let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
+            let flags = command.get_envs().find(|(name, _)| *name == "CARGO_ENCODED_RUSTFLAGS").unwrap().1.unwrap();
+            (args.join(" "), flags.to_string_lossy().into_owned())
+        };
+        let (lowest, flags) = told(&all[0].settings);
+        assert!(lowest.contains("lto=false") && lowest.contains("codegen-units=16"), "{lowest}");
+        assert!(!lowest.contains("malloc") && flags.matches("polyserve_without").count() == 2, "{lowest} {flags}");
+        let (highest, flags) = told(&all[STEPS.len()].settings);
+        assert!(highest.contains("lto=\"fat\"") && highest.contains("--features jemalloc"), "{highest}");
+        assert_eq!(flags, "-Ctarget-cpu=native");
+    }
+
+    #[test]
+    fn warp_is_built_once_for_what_it_is_told_later() {
+        let mut settings = Settings::lowest();
+        settings.pipeline_flush = true;
+        assert_eq!(Binary::Warp.built_with(&settings), Settings::lowest());
+        assert_eq!(Binary::Serve.built_with(&settings), settings);
+    }
+
+    #[test]
+    fn where_there_are_no_sources_nothing_is_built() {
+        let variant = Variant { binary: Binary::Warp, settings: Settings::lowest() };
+        let built = Sources::new(Some(Path::new("/nonexistent"))).build(&[variant], &Shutdown::new());
+        assert!(matches!(&built[..], [Err(why)] if why.contains("/nonexistent/benches/ladder holds no package")));
+    }
+}

@@ -1,0 +1,337 @@
+//! The claims of the first experiment, judged by the classic pool and its twin in Go, as published: [`CLASSIC`] over
+//! [`REPO`], and [`TWIN`].
+//!
+//! Each claim is about ratios of cells that differ in one thing; what may be said of them is `judge`'s. By processor time
+//! is meant its per cent of the run's time, as published; where the servers' cores were full in a fifth of the cells, it
+//! cannot tell, and the processor time of a request stands for it. Where the client was full in a fifth of them, what a
+//! claim on times or bytes may still say is `Client`'s. The same is asked of the published tables, and stands beside as
+//! context; there every difference counts, for they have no control.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context as _;
+use polyserve_lab::claims::{Claim, Verdict};
+use polyserve_lab::journal::{first_header, of_kind};
+use polyserve_lab::machine::Cores;
+use polyserve_lab::statistics::median;
+use serde_json::Value;
+
+use super::judge::{Band, How, LEAST, Votes, trend};
+use super::seen::{Lang, Measure, Seen, Table};
+use super::{Cell, Method, NAME};
+
+/// The published server's strategy.
+pub const CLASSIC: &str = "pool_server/mpsc_pool";
+/// The published store's.
+pub const REPO: &str = "two_level";
+/// The published server in Go.
+pub const TWIN: &str = "go/twin-rwmutex";
+
+/// The share of cells with full cores, the server's or the client's, from which the others say too little.
+const TOO_FULL: f64 = 0.2;
+/// The per cent of its threads' time from which a client has no more to give.
+const CLIENT_FULL: f64 = 95.0;
+/// Connections from which the published ones are many.
+const MANY: usize = 1000;
+
+/// Whether a claim holds, and the figures that say so.
+struct Said(Option<bool>, String);
+
+type Ask = fn(&Table) -> Said;
+
+/// What it does to a claim that the client was full: one that can ask no faster makes all servers alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Client {
+    /// Nothing, for the figure is the server's own.
+    Aside,
+    /// Nothing is refuted, for it hides differences: where it was full in its cells with so many connections or more.
+    Hides(usize),
+    /// Nothing is said, for its own time grows with the connections as well: where it was full in its cells with the two
+    /// largest numbers of them.
+    Grows,
+}
+
+/// Every claim, how it is judged, and what a full client leaves of it.
+const CLAIMS: [(&str, Ask, Client); 11] = [
+    ("CPU grows with the pool", cpu_grows, Client::Aside),
+    ("Rust uses less CPU until the pool exceeds the cores, then Go does", cpu_of_both, Client::Aside),
+    ("CPU falls as connections grow", cpu_falls, Client::Aside),
+    ("Memory grows with the pool", memory_grows, Client::Aside),
+    ("Memory grows with the pool more steeply in Rust", memory_steeper, Client::Aside),
+    ("Rust always uses less memory", memory_less, Client::Aside),
+    ("Rust answers faster", faster, Client::Hides(0)),
+    ("Rust nearly always transfers more", transfers, Client::Hides(0)),
+    ("At 1000 connections latency jumps", jumps, Client::Grows),
+    (
+        "At 1000 connections latency (connecting) is lower in Go, while processing is slower there",
+        apart,
+        Client::Hides(MANY),
+    ),
+    ("PUT costs more than GET", put_costs, Client::Aside),
+];
+
+/// What is to be said of each claim, by the lines of a record.
+///
+/// # Errors
+///
+/// Where the lines are no record of this experiment.
+pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
+    let cores: Cores =
+        first_header(lines)?.environment.server_cores.parse().map_err(anyhow::Error::msg).context("server_cores")?;
+    let cells: Vec<Cell> = of_kind(lines, Cell::KIND)?;
+    let classic = format!("{CLASSIC}/{REPO}");
+    let (ours, published) = (Table::measured(&cells, [&classic, TWIN], cores.count()), Table::published()?);
+    let both = [classic.as_str(), TWIN];
+    let own = cells.iter().filter(|cell| !cell.who.control && both.contains(&cell.who.contestant.as_str()));
+    let client: Vec<(usize, f64)> = own.map(|cell| (cell.connections, cell.client_busy_pct)).collect();
+    let claim = |(claim, ask, full): &(&str, Ask, Client)| {
+        let (Said(holds, figure), Said(then, published)) = (full.leaves(ask(&ours), &client), ask(&published));
+        let then = Claim::new(NAME, claim, then, String::new()).verdict;
+        let said = match then {
+            Verdict::Confirmed => "bear it out",
+            Verdict::Refuted => "say otherwise",
+            Verdict::Undecided => "do not tell",
+        };
+        Claim::new(NAME, claim, holds, format!("{figure}. The published tables {said}: {published}"))
+    };
+    Ok(CLAIMS.iter().map(claim).collect())
+}
+
+impl Client {
+    /// What is left of what was said; `busy` is how many connections each cell had, and the per cent of the client's time.
+    fn leaves(self, Said(holds, figure): Said, busy: &[(usize, f64)]) -> Said {
+        let (least, left) = match self {
+            Self::Aside => return Said(holds, figure),
+            Self::Hides(least) => (least, holds.filter(|holds| *holds)),
+            Self::Grows => {
+                let two = most_two(busy.iter().map(|(connections, _)| *connections));
+                (two.map_or(0, |[fewer, _]| fewer), None)
+            }
+        };
+        let those = || busy.iter().filter(|(connections, _)| *connections >= least);
+        let full = those().filter(|(_, pct)| *pct >= CLIENT_FULL).count();
+        let share = full as f64 / those().count().max(1) as f64;
+        if share < TOO_FULL {
+            return Said(holds, figure);
+        }
+        let why = "of the cells, which may hide what the servers do";
+        Said(left, format!("{figure}; the client was full in {:.0} % {why}", share * 100.0))
+    }
+}
+
+impl Table {
+    /// What stands for processor time, and its name.
+    fn cpu(&self) -> (Measure, String) {
+        let full = self.full();
+        if full < TOO_FULL {
+            return (Measure::CpuPct, "CPU %".into());
+        }
+        (
+            Measure::CpuPerRequest,
+            format!("CPU time of a request, for the cores were full in {:.0} % of the cells", full * 100.0),
+        )
+    }
+
+    /// Judges ratios that are claimed to be above 1.
+    fn ask(&self, ratios: &[(Seen, f64)], measure: Measure, how: How) -> Said {
+        let (Some(band), false) = (self.band(measure), ratios.is_empty()) else { return nothing(ratios.len()) };
+        let votes = Votes::of(ratios.iter().map(|(_, ratio)| *ratio), band);
+        Said(votes.tell(how, band), self.counted(ratios, band))
+    }
+
+    /// In how many cells it is so.
+    fn counted(&self, ratios: &[(Seen, f64)], band: Band) -> String {
+        let of = |method: Option<Method>| {
+            let those = ratios.iter().filter(|(seen, _)| method.is_none_or(|method| seen.method == method));
+            Votes::of(those.map(|(_, ratio)| *ratio), band)
+        };
+        let (all, get, put) = (of(None), of(Some(Method::Get)), of(Some(Method::Put)));
+        let mut figures: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).filter(|ratio| ratio.is_finite()).collect();
+        let mut text = format!("so in {} of {} cells", all.above, all.all());
+        if get.all() > 0 && put.all() > 0 {
+            text.push_str(&format!(" (GET {} of {}, PUT {} of {})", get.above, get.all(), put.above, put.all()));
+        }
+        text.push_str(&format!(", otherwise in {}, median ratio {:.3}", all.below, median(&mut figures)));
+        if band != Band::NONE {
+            text.push_str(&format!("; noise is {:.1} %", band.pct()));
+        }
+        text
+    }
+
+    /// Judges whether both grow over a series, and says by how much; `down` where they are claimed to fall.
+    fn trends(&self, of: impl Fn(Lang) -> Vec<f64>, down: bool) -> Said {
+        let mut holds = Some(true);
+        let mut texts = Vec::new();
+        for (lang, name) in [(Lang::Rust, "Rust"), (Lang::Go, "Go")] {
+            let mut factors = of(lang);
+            let votes = Votes::of(factors.iter().copied(), Band::NONE);
+            let so = if down { votes.below } else { votes.above };
+            holds = both(holds, trend(&factors).map(|up| up != down));
+            let middle = median(&mut factors);
+            texts.push(match votes.all() {
+                0 => format!("{name}: no series of 3"),
+                all => format!("{name}: so in {so} of {all} series, median factor {middle:.3}"),
+            });
+        }
+        Said(holds, texts.join("; "))
+    }
+}
+
+/// Where there is too little to say anything.
+fn nothing(cells: usize) -> Said {
+    Said(None, format!("{cells} pairs of cells, and too few of the control: {LEAST} of each are needed"))
+}
+
+/// Whether both hold; one that does not refutes both.
+fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    }
+}
+
+fn values<K>(factors: std::collections::BTreeMap<K, f64>) -> Vec<f64> {
+    factors.into_values().collect()
+}
+
+fn cpu_grows(table: &Table) -> Said {
+    let (measure, name) = table.cpu();
+    let Said(holds, text) = table.trends(|lang| values(table.over_pools(lang, measure)), false);
+    Said(holds, format!("{name} from the smallest pool to the largest: {text}"))
+}
+
+fn cpu_of_both(table: &Table) -> Said {
+    let (measure, name) = table.cpu();
+    let part = |of, to, is_part: fn(usize, usize) -> bool| {
+        let all = table.ratios(of, to, measure).into_iter();
+        let those: Vec<_> = all.filter(|(seen, _)| is_part(seen.pool, table.cores)).collect();
+        match those.is_empty() {
+            true => Said(None, "no such pool".into()),
+            false => table.ask(&those, measure, How::Mostly),
+        }
+    };
+    let Said(small, first) = part(Lang::Go, Lang::Rust, |pool, cores| pool <= cores);
+    let Said(large, second) = part(Lang::Rust, Lang::Go, |pool, cores| pool > cores);
+    let text =
+        format!("{name}: Go more than Rust up to {} workers: {first}; Rust more than Go beyond: {second}", table.cores);
+    Said(both(small, large), text)
+}
+
+fn cpu_falls(table: &Table) -> Said {
+    let (measure, name) = table.cpu();
+    let Said(holds, text) = table.trends(|lang| values(table.over_connections(lang, measure)), true);
+    Said(holds, format!("{name} from the fewest connections to the most: {text}"))
+}
+
+fn memory_grows(table: &Table) -> Said {
+    let Said(holds, text) = table.trends(|lang| values(table.over_pools(lang, Measure::Memory)), false);
+    Said(holds, format!("resident memory from the smallest pool to the largest: {text}"))
+}
+
+fn memory_steeper(table: &Table) -> Said {
+    let [rust, go] = [Lang::Rust, Lang::Go].map(|lang| table.over_pools(lang, Measure::Memory));
+    let mut ratios: Vec<f64> = rust.iter().filter_map(|(key, rust)| Some(rust / go.get(key)?)).collect();
+    if ratios.is_empty() {
+        return nothing(0);
+    }
+    let Votes { above, .. } = Votes::of(ratios.iter().copied(), Band::NONE);
+    let (holds, all) = (trend(&ratios), ratios.len());
+    let text =
+        format!("so in {above} of {all} series, Rust's factor is {:.3} of Go's in the median", median(&mut ratios));
+    Said(holds, text)
+}
+
+fn memory_less(table: &Table) -> Said {
+    let Said(holds, text) =
+        table.ask(&table.ratios(Lang::Go, Lang::Rust, Measure::Memory), Measure::Memory, How::Always);
+    let of_no_file = table.ratios(Lang::Go, Lang::Rust, Measure::Anonymous).into_iter().map(|(_, ratio)| ratio);
+    let mut of_no_file: Vec<f64> = of_no_file.filter(|ratio| ratio.is_finite()).collect();
+    let beside = match of_no_file.is_empty() {
+        true => String::new(),
+        false => format!("; of what is of no file {:.3}", median(&mut of_no_file)),
+    };
+    Said(holds, format!("resident memory, Go to Rust: {text}{beside}"))
+}
+
+fn faster(table: &Table) -> Said {
+    let ratios = table.ratios(Lang::Go, Lang::Rust, Measure::PerRequest);
+    let Said(holds, text) = table.ask(&ratios, Measure::PerRequest, How::Mostly);
+    Said(holds, format!("time of a request, Go to Rust: {text}"))
+}
+
+fn transfers(table: &Table) -> Said {
+    let ratios = table.ratios(Lang::Rust, Lang::Go, Measure::Received);
+    let Said(holds, text) = table.ask(&ratios, Measure::Received, How::NearlyAlways);
+    Said(holds, format!("kB received a second, Rust to Go: {text}"))
+}
+
+/// The two largest of these numbers, the largest last.
+fn most_two(counts: impl Iterator<Item = usize>) -> Option<[usize; 2]> {
+    let mut downwards = counts.collect::<BTreeSet<usize>>().into_iter().rev();
+    let most = downwards.next()?;
+    Some([downwards.next()?, most])
+}
+
+/// The time of a request with the most connections, where they are as many as published, to that with the next fewer,
+/// beyond what follows from their numbers. A client that keeps c requests under way sees each take c / throughput (Little's
+/// law), so ten times the connections take ten times as long of any server that answers as many a second: that is a queue
+/// and no jump. A ratio counts as a jump where it is above that, and as its opposite where it is below, by more than noise.
+fn jumps(table: &Table) -> Said {
+    let Some([fewer, most]) = most_two(table.seen.iter().map(|seen| seen.connections)) else {
+        return Said(None, "one number of connections".into());
+    };
+    if most < MANY {
+        return Said(None, format!("{most} connections at most were measured"));
+    }
+    let same = |one: &Seen, other: &Seen| {
+        (one.lang, one.method, one.pool, one.round) == (other.lang, other.method, other.pool, other.round)
+    };
+    let with = |connections: usize| table.seen.iter().filter(move |seen| seen.connections == connections);
+    let ratios = |measure| -> Vec<(Seen, f64)> {
+        let pair = |seen: &Seen| {
+            let before = with(fewer).find(|before| same(before, seen))?;
+            Some((*seen, seen.figure(measure) / before.figure(measure)))
+        };
+        with(most).filter_map(pair).collect()
+    };
+    let middle = |measure| {
+        let mut those: Vec<f64> =
+            ratios(measure).into_iter().map(|(_, ratio)| ratio).filter(|one| one.is_finite()).collect();
+        median(&mut those)
+    };
+    let times = most as f64 / fewer as f64;
+    let beyond: Vec<(Seen, f64)> =
+        ratios(Measure::PerRequest).into_iter().map(|(seen, ratio)| (seen, ratio / times)).collect();
+    let Said(holds, text) = table.ask(&beyond, Measure::PerRequest, How::Mostly);
+    let (mean, connect) = (middle(Measure::PerRequest), middle(Measure::Connect));
+    let text = format!(
+        "time of a request at {most} connections to that at {fewer}, beyond the {times:.0} times that follow from their \
+         numbers: {text}; as it is {mean:.1} times, connecting alone {connect:.1}"
+    );
+    Said(holds, text)
+}
+
+fn apart(table: &Table) -> Said {
+    let many = |of, to, measure| {
+        let all = table.ratios(of, to, measure).into_iter();
+        let those: Vec<_> = all.filter(|(seen, _)| seen.connections >= MANY).collect();
+        match those.is_empty() {
+            true => Said(None, format!("nothing was measured at {MANY} connections")),
+            false => table.ask(&those, measure, How::Mostly),
+        }
+    };
+    let Said(connect, first) = many(Lang::Rust, Lang::Go, Measure::Connect);
+    let Said(processing, second) = many(Lang::Go, Lang::Rust, Measure::Processing);
+    Said(both(connect, processing), format!("connecting longer in Rust: {first}; processing longer in Go: {second}"))
+}
+
+fn put_costs(table: &Table) -> Said {
+    let ratios = table.put_to_get(Measure::CpuPerRequest);
+    let Said(holds, text) = table.ask(&ratios, Measure::CpuPerRequest, How::Mostly);
+    let mut times: Vec<f64> = table.put_to_get(Measure::PerRequest).into_iter().map(|(_, ratio)| ratio).collect();
+    Said(holds, format!("CPU time of a request, PUT to GET: {text}; its time {:.3}", median(&mut times)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! Verdicts on records that are made up so that it is known what they must be.
+
+use polyserve_lab::claims::Verdict::{self, Confirmed, Refuted, Undecided};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// What is set of a cell; the rest is the same for all.
+#[derive(Clone, Copy)]
+struct Figures {
+    cpu_pct: f64,
+    cpu_us: f64,
+    memory: f64,
+    request_ms: f64,
+    connect_ms: f64,
+    received: f64,
+}
+
+/// Where a cell is.
+#[derive(Clone, Copy)]
+struct At {
+    is_go: bool,
+    is_put: bool,
+    pool: usize,
+    connections: usize,
+}
+
+/// Every claim of the article is true of these.
+fn as_claimed(at: At) -> Figures {
+    let (pool, connections) = (at.pool as f64, at.connections as f64);
+    let (go, put) = (f64::from(u8::from(at.is_go)), f64::from(u8::from(at.is_put)));
+    let many = if at.connections >= 1000 { 1.0 } else { 0.0 };
+    // Up to 4 cores Rust takes less, beyond Go does.
+    let steep = if at.is_go { 0.05 } else { 0.3 };
+    Figures {
+        cpu_pct: 100.0 * (1.0 + steep * (pool / 5.5).ln()) / connections.powf(0.02),
+        cpu_us: 20.0 + 5.0 * put,
+        memory: (0.1 + 0.2 * go) * pool.powf(if at.is_go { 0.1 } else { 0.3 }),
+        request_ms: connections * (1.0 + 0.2 * go) * (1.0 + 0.5 * many),
+        connect_ms: 1.0 - 0.3 * go * many,
+        received: 1000.0 - 200.0 * go,
+    }
+}
+
+const ROUNDS: u32 = 2;
+
+fn cell(at: At, control: bool, round: u32, figures: Figures) -> Value {
+    // Two measurements of the same differ by a hundredth, to either side.
+    let noise = if control { 1.0 + 0.01 * f64::from(round % 2) } else { 1.0 };
+    let Figures { cpu_pct, cpu_us, memory, request_ms, connect_ms, received } = figures;
+    let (name, lang) = if at.is_go { (TWIN.to_owned(), "go") } else { (format!("{CLASSIC}/{REPO}"), "rust") };
+    json!({
+        "kind": "cell", "contestant": name, "lang": lang, "server": "any", "executor": "any", "repo": "any",
+        "variant": "any", "control": control, "method": if at.is_put { "put" } else { "get" }, "pool_size": at.pool,
+        "requests": 100_000, "connections": at.connections, "round": round, "avg_cpu_pct": cpu_pct * noise,
+        "max_cpu_pct": null, "avg_mem_pct": memory * noise, "max_mem_pct": null, "total_s": 5.0,
+        "per_request_ms": request_ms * noise, "received_kB_s": received * noise, "sent_kB_s": 1.0,
+        "connect_ms": connect_ms * noise, "processing_ms": (request_ms - connect_ms) * noise, "requests_per_s": 1.0,
+        "connect_p50_ms": 1.0, "processing_p50_ms": 1.0, "processing_p99_ms": 1.0,
+        "server_cpu_us_per_request": cpu_us * noise, "client_busy_pct": 50.0, "avg_resident_kB": 5000.0,
+        "max_resident_kB": 5000.0, "avg_anonymous_kB": null, "samples": 9, "server_answered": 105_001,
+    })
+}
+
+fn header() -> Value {
+    json!({
+        "kind": "environment", "experiment": NAME, "plan": {}, "cpu": "any", "cores": 8, "server_cores": "0,1,2,3",
+        "client_cores": "4", "kernel": "any", "rustc": "any", "profile": "release", "allocator": "system",
+        "commit": "any", "seed": 0, "command": ["polyserve"], "date": "2026-01-01T00:00:00Z",
+    })
+}
+
+/// A record of the published matrix.
+fn record(figures: impl Fn(At) -> Figures) -> Vec<Value> {
+    let mut lines = vec![header()];
+    for round in 1..=ROUNDS {
+        for connections in [10, 100, 1000] {
+            for pool in [2, 4, 8, 16, 32, 64] {
+                for is_put in [false, true] {
+                    for (is_go, control) in [(false, false), (true, false), (false, true)] {
+                        let at = At { is_go, is_put, pool, connections };
+                        lines.push(cell(at, control, round, figures(at)));
+                    }
+                }
+            }
+        }
+    }
+    lines
+}
+
+fn verdicts(lines: &[Value]) -> Vec<Verdict> {
+    claims(lines).unwrap().iter().map(|claim| claim.verdict).collect()
+}
+
+#[test]
+fn what_is_so_is_confirmed() {
+    let claims = claims(&record(as_claimed)).unwrap();
+    assert_eq!(claims.len(), 11);
+    for claim in claims {
+        assert_eq!((claim.experiment.as_str(), claim.verdict), (NAME, Confirmed), "{claim:?}");
+        assert!(claim.figure.contains("The published tables"), "{claim:?}");
+    }
+}
+
+/// The opposite of each: what grows falls, and Go and Rust change places.
+#[test]
+fn what_is_the_other_way_round_is_refuted() {
+    let turned = |at: At| {
+        let Figures { cpu_pct, cpu_us, memory, received, .. } =
+            as_claimed(At { is_go: !at.is_go, is_put: !at.is_put, ..at });
+        let request_ms = 10.0 - f64::from(u8::from(at.is_go));
+        let connect_ms = 1.0 + f64::from(u8::from(at.is_go));
+        let (cpu_pct, memory) = (9000.0 / cpu_pct / (at.connections as f64).powf(0.04), 1.0 / memory);
+        Figures {
+            cpu_pct,
+            cpu_us,
+            memory: memory * if at.is_go { 0.001 } else { 1.0 },
+            request_ms,
+            connect_ms,
+            received,
+        }
+    };
+    let lines = record(|at| {
+        let figures = turned(at);
+        // More per cent with more connections.
+        Figures { cpu_pct: figures.cpu_pct * (at.connections as f64).powf(0.1), ..figures }
+    });
+    for claim in claims(&lines).unwrap() {
+        let steeper = claim.claim.contains("steeply");
+        let of_both = claim.claim.contains("until the pool exceeds");
+        // Falling less steeply is steeper; and turned upside down, less is less on the other side of the cores.
+        let wanted = if steeper || of_both { claim.verdict } else { Refuted };
+        assert_eq!(claim.verdict, wanted, "{claim:?}");
+    }
+    let one = |change: fn(At, &mut Figures), name: &str| {
+        let lines = record(|at| {
+            let mut figures = as_claimed(at);
+            change(at, &mut figures);
+            figures
+        });
+        let all = claims(&lines).unwrap();
+        let claim = all.iter().find(|claim| claim.claim.contains(name)).unwrap();
+        assert_eq!(claim.verdict, Refuted, "{claim:?}");
+    };
+    one(|at, figures| figures.memory = (at.pool as f64).powf(if at.is_go { 0.3 } else { 0.1 }), "steeply");
+    one(|at, figures| figures.cpu_pct = if at.is_go { 50.0 } else { 90.0 }, "until the pool exceeds");
+}
+
+#[test]
+fn of_too_little_nothing_is_said() {
+    let all = record(as_claimed);
+    let without = |leave_out: fn(&Value) -> bool| -> Vec<Value> {
+        all.iter().filter(|line| line["kind"] != "cell" || !leave_out(line)).cloned().collect()
+    };
+    let alone = verdicts(&without(|line| line["lang"] == "go"));
+    assert!(alone.iter().take(8).all(|verdict| *verdict == Undecided), "{alone:?}");
+    let few = verdicts(&without(|line| line["round"] != 1 || line["connections"] != 10 || line["pool_size"] != 2));
+    assert_eq!(few, [Undecided; 11]);
+    assert_eq!(verdicts(&[header()]), [Undecided; 11]);
+    assert!(claims(&[]).is_err() && claims(&all[1..]).is_err());
+}
+
+/// Without the control nobody knows what a difference is worth.
+#[test]
+fn without_a_control_no_difference_counts() {
+    let lines: Vec<Value> = record(as_claimed).into_iter().filter(|line| line["control"] != true).collect();
+    for claim in claims(&lines).unwrap() {
+        if ["less memory", "faster", "transfers", "jumps", "PUT"].iter().any(|name| claim.claim.contains(name)) {
+            assert_eq!(claim.verdict, Undecided, "{claim:?}");
+        }
+    }
+}
+
+/// What differs by less than the control does is no difference.
+#[test]
+fn what_is_within_the_noise_is_not_told() {
+    let alike = |at: At| Figures { request_ms: 5.0 + 0.01 * f64::from(u8::from(at.is_go)), ..as_claimed(at) };
+    let mut lines = record(alike);
+    let verdict =
+        |lines: &[Value]| claims(lines).unwrap().into_iter().find(|claim| claim.claim.contains("faster")).unwrap();
+    assert_eq!(verdict(&lines).verdict, Refuted, "they are alike, to a hundredth");
+    for line in lines.iter_mut().filter(|line| line["control"] == true) {
+        line["per_request_ms"] = json!(9.0);
+    }
+    assert_eq!(verdict(&lines).verdict, Undecided, "nobody knows, where noise is so loud");
+}
+
+fn judged(lines: &[Value], name: &str) -> Claim {
+    claims(lines).unwrap().into_iter().find(|claim| claim.claim.contains(name)).unwrap()
+}
+
+/// Ten times the connections take ten times as long of any server: a jump is what is beyond.
+#[test]
+fn a_jump_is_more_than_follows_from_the_numbers() {
+    type By = fn(At) -> f64;
+    let cases: [(By, Verdict); 4] = [
+        (|_| 1.5, Confirmed),
+        (|_| 1.0, Refuted),
+        (|_| 0.2, Refuted),
+        // Some jump, and as many do the opposite.
+        (|at| if at.is_put { 1.5 } else { 0.5 }, Undecided),
+    ];
+    for (by, verdict) in cases {
+        let many = |at: At| if at.connections >= 1000 { by(at) } else { 1.0 };
+        let lines = record(|at| Figures { request_ms: at.connections as f64 * many(at), ..as_claimed(at) });
+        let claim = judged(&lines, "jumps");
+        assert_eq!(claim.verdict, verdict, "{claim:?}");
+        assert!(claim.figure.contains("at 1000 connections to that at 100, beyond the 10 times"), "{claim:?}");
+    }
+}
+
+/// The record, where the client was full with these pools.
+fn with_full_client(mut lines: Vec<Value>, pools: &[usize]) -> Vec<Value> {
+    for line in lines.iter_mut().filter(|line| pools.iter().any(|pool| line["pool_size"] == *pool)) {
+        line["client_busy_pct"] = json!(95.0);
+    }
+    lines
+}
+
+/// A client that can ask no faster makes all servers alike.
+#[test]
+fn a_full_client_refutes_nothing() {
+    let alike =
+        |at: At| Figures { request_ms: at.connections as f64, connect_ms: 1.0, received: 1000.0, ..as_claimed(at) };
+    let concerned = ["faster", "transfers", "jumps", "(connecting)"];
+    let with_room = verdicts(&record(alike));
+    // A sixth of the cells is not enough, a third is.
+    let (seldom, often) = (with_full_client(record(alike), &[2]), with_full_client(record(alike), &[2, 4]));
+    assert_eq!(verdicts(&seldom), with_room);
+    for (claim, with_room) in claims(&often).unwrap().into_iter().zip(with_room) {
+        let is_concerned = concerned.iter().any(|name| claim.claim.contains(name));
+        assert_eq!(claim.figure.contains("the client was full in 33 %"), is_concerned, "{claim:?}");
+        if is_concerned {
+            assert_eq!((with_room, claim.verdict), (Refuted, Undecided), "{claim:?}");
+        } else {
+            assert_eq!(claim.verdict, with_room, "{claim:?}");
+        }
+    }
+    // A difference that is seen all the same is there; but a client has more to do with more connections, too.
+    let different = with_full_client(record(as_claimed), &[2, 4]);
+    for (name, verdict) in concerned.into_iter().zip([Confirmed, Confirmed, Undecided, Confirmed]) {
+        assert_eq!(judged(&different, name).verdict, verdict, "{name}");
+    }
+}
+
+#[test]
+fn a_full_client_counts_where_the_claim_is() {
+    let full_at = |connections: usize| {
+        let mut lines = record(as_claimed);
+        for line in lines.iter_mut().filter(|line| line["connections"] == connections) {
+            line["client_busy_pct"] = json!(99.0);
+            line["processing_ms"] = json!(1.0);
+        }
+        lines
+    };
+    assert_eq!(judged(&full_at(1000), "(connecting)").verdict, Undecided);
+    assert_eq!(judged(&full_at(10), "(connecting)").verdict, Confirmed);
+    assert_eq!(judged(&full_at(10), "jumps").verdict, Confirmed);
+    assert_eq!(judged(&full_at(100), "jumps").verdict, Undecided);
+}
+
+#[test]
+fn where_the_cores_are_full_the_time_of_a_request_stands_for_them() {
+    let full = |at: At| Figures { cpu_pct: 399.0, cpu_us: 10.0 + at.pool as f64, ..as_claimed(at) };
+    let all = claims(&record(full)).unwrap();
+    assert!(all[0].figure.contains("full in 100 %") && all[0].verdict == Confirmed, "{:?}", all[0]);
+}

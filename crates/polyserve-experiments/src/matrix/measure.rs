@@ -1,0 +1,289 @@
+//! One cell: a new process, what it must store, a warm-up, the requests, a look at what it has stored, and its end.
+//!
+//! Invariant: one answer that is not right, or one that the server has not counted, and there is no figure. While the
+//! requests run nobody else of ours is on the server's cores. Cost: about 50 ms beside the requests; a look at the process
+//! every 100 ms, about 30 us each.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use polyserve::Shutdown;
+use polyserve::sync::lock;
+use polyserve_lab::compare::turn::microseconds;
+use polyserve_lab::compare::unfit::{Unfit, check_count};
+use polyserve_lab::launch::Launch;
+use polyserve_lab::launch::process::{Failure, Process};
+use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::machine::proc::{self, Resident};
+use polyserve_load::data::{Data, Draw};
+use polyserve_load::{CpuOf, Exchange, Load, Progress, Report, Span, Traffic, Usage, run};
+
+use super::{Cell, Contestant, Method, Point};
+
+/// What is asked of every server.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The servers' cores.
+    pub server_cores: Cores,
+    /// The client's cores.
+    pub client_cores: Cores,
+    /// Requests of a cell.
+    pub requests: u64,
+    /// Begun where the run is to end now.
+    pub stop: Shutdown,
+}
+
+/// The one id that is asked for.
+const ID: i64 = 1;
+/// The seed of its rows.
+const SEED: u64 = 0;
+/// A maximum of fewer samples says nothing.
+const LEAST_SAMPLES: usize = 5;
+/// The most requests of a warm-up.
+const LONGEST_WARM_UP: u64 = 5000;
+/// How long an answer may take: a thousand may be waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Experiment {
+    /// Measures a cell.
+    ///
+    /// # Errors
+    ///
+    /// Why it has no figures. It means nothing once [`stop`](Self::stop) has begun.
+    pub fn cell(
+        &self,
+        who: &Contestant,
+        (pool_size, launch): (Option<usize>, &Launch),
+        point: Point,
+    ) -> Result<Cell, Unfit> {
+        let mut process = Process::start(launch, &self.server_cores)?;
+        let server = (process.addr(), process.pid());
+        let taken = self.on_client_cores(|| self.take(server, point))?;
+        let taken = taken.map_err(|unfit| unfit.explained(&mut process))?;
+        let said = process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
+        if !self.stop.is_begun() {
+            check_count(said.as_deref(), taken.answers)?;
+        }
+        Ok(taken.cell(who, pool_size, point)?)
+    }
+
+    /// Does it on a thread on the client's cores: the server has its own to itself.
+    fn on_client_cores<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T, Failure> {
+        let pinned = || -> Result<T, Failure> {
+            self.client_cores.pin().map_err(|error| Failure(format!("the client cannot be pinned: {error}")))?;
+            Ok(act())
+        };
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("cell".into()).spawn_scoped(scope, pinned);
+            let thread = thread.map_err(|error| Failure(format!("no thread for the client: {error}")))?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    fn take(&self, server: (SocketAddr, u32), point: Point) -> Result<Taken, Unfit> {
+        let data = Data::new(SEED);
+        let [first, update] = [Draw::New, Draw::FirstUpdate].map(|draw| data.row(ID, draw).to_json());
+        let once = |exchange| clean(&self.load(server, exchange, 1, 1)?);
+        once(put(&first, 201))?;
+        let exchange = match point.method {
+            Method::Get => get(&first),
+            Method::Put => put(&update, 200),
+        };
+        let warm_up = (self.requests / 20).clamp(1, LONGEST_WARM_UP).max(point.connections as u64);
+        let warmed = clean(&self.load(server, exchange.clone(), point.connections, warm_up)?)?;
+        let load = self.load(server, exchange, point.connections, self.requests)?;
+        let (_, pid) = server;
+        let samples = Mutex::new(Samples::default());
+        lock(&samples).look(None, pid);
+        let report = clean_watched(&load, &mut |progress| lock(&samples).look(progress.server_cpu, pid))?;
+        lock(&samples).look(None, pid);
+        let mut answers = 1 + warmed.answered + report.answered;
+        if point.method == Method::Put {
+            once(get(&update))?; // the store has what was put, not what it began with
+            answers += 1;
+        }
+        let samples = samples.into_inner().unwrap_or_default();
+        Ok(Taken { report, samples, answers })
+    }
+
+    fn load(
+        &self,
+        (addr, pid): (SocketAddr, u32),
+        exchange: Exchange,
+        connections: usize,
+        requests: u64,
+    ) -> Result<Load, Unfit> {
+        let traffic = Traffic::expecting(vec![exchange])?;
+        Ok(Load::new(addr, traffic).with(|load| {
+            load.connections = connections;
+            load.threads = self.client_cores.count().min(connections);
+            load.cores = self.client_cores.numbers().to_vec();
+            load.usage = Usage::Close;
+            load.must_close = true;
+            load.span = Span::Requests(requests);
+            load.patience = PATIENCE;
+            load.cpu = CpuOf::Process(pid);
+            load.stop = self.stop.clone();
+        }))
+    }
+}
+
+fn get(row: &str) -> Exchange {
+    Exchange::new("GET", &format!("/{ID}")).with(|get| get.answers = vec![row.into()])
+}
+
+fn put(row: &str, status: u16) -> Exchange {
+    Exchange::new("PUT", "/").with(|put| {
+        put.headers.push(("Content-Type".into(), "application/json".into()));
+        (put.body, put.statuses) = (Some(row.into()), vec![status]);
+    })
+}
+
+fn clean(load: &Load) -> Result<Report, Unfit> {
+    clean_watched(load, &mut |_| {})
+}
+
+/// Runs `load`; a single answer that is not right is a failure.
+fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report, Unfit> {
+    let report = run(load, on_progress)?;
+    let failed = report.failed.total();
+    if failed > 0 {
+        let first = report.first_failure.as_deref().unwrap_or("no reason is known");
+        return Err(Unfit::wrong(format!("{failed} of its answers were not right, the first: {first}")));
+    }
+    match load.span {
+        _ if load.stop.is_begun() => Ok(report),
+        Span::Requests(all) if report.answered != all => {
+            Err(Unfit::wrong(format!("only {} of {all} requests were answered", report.answered)))
+        }
+        _ => Ok(report),
+    }
+}
+
+/// What was seen of a process while it was under load.
+#[derive(Debug, Default)]
+struct Samples {
+    /// Its processor time, when the load generator's clock was at the first.
+    cpu: Vec<(Duration, Duration)>,
+    /// Its resident memory.
+    resident: Vec<Resident>,
+}
+
+impl Samples {
+    fn look(&mut self, cpu: Option<(Duration, Duration)>, pid: u32) {
+        self.cpu.extend(cpu);
+        self.resident.extend(proc::resident(pid).ok());
+    }
+
+    /// The most that it took between two looks, in per cent of a core.
+    fn max_cpu_pct(&self) -> Option<f64> {
+        let between = self.cpu.windows(2).filter_map(|pair| {
+            let [(at, cpu), (later, more)] = pair else { return None };
+            let share = more.saturating_sub(*cpu).as_secs_f64() / later.saturating_sub(*at).as_secs_f64();
+            share.is_finite().then_some(share * 100.0)
+        });
+        let shares: Vec<f64> = between.collect();
+        (shares.len() >= LEAST_SAMPLES).then(|| shares.into_iter().fold(0.0, f64::max))
+    }
+
+    fn mean_resident(&self) -> f64 {
+        mean(self.resident.iter().map(|resident| resident.now)).unwrap_or(0.0)
+    }
+
+    fn max_resident(&self) -> u64 {
+        self.resident.iter().map(|resident| resident.now).max().unwrap_or(0)
+    }
+
+    fn mean_anonymous(&self) -> Option<f64> {
+        mean(self.resident.iter().filter_map(|resident| resident.anonymous))
+    }
+}
+
+fn mean(bytes: impl Iterator<Item = u64>) -> Option<f64> {
+    let (sum, count) = bytes.fold((0, 0), |(sum, count), bytes| (sum + bytes, count + 1));
+    (count > 0).then(|| sum as f64 / f64::from(count))
+}
+
+/// A cell as it comes from the load generator.
+#[derive(Debug)]
+struct Taken {
+    report: Report,
+    samples: Samples,
+    /// All that the client has had.
+    answers: u64,
+}
+
+impl Taken {
+    /// Its figures; the server has counted as many answers.
+    fn cell(&self, who: &Contestant, pool_size: Option<usize>, point: Point) -> Result<Cell, Failure> {
+        let Self { report, samples, answers } = self;
+        let unknown = |what: &str| Failure(format!("{what} is not known"));
+        let parts = report.parts.as_ref().ok_or_else(|| unknown("how long connecting took"))?;
+        let busy = report.server_busy.ok_or_else(|| unknown("the processor time of the server"))?;
+        let cpu = report.server_cpu.ok_or_else(|| unknown("the processor time of the server"))?;
+        let machine = proc::memory().map_err(|error| unknown(&format!("the machine's memory: {error}")))? as f64;
+        let (total_s, requests) = (report.elapsed.as_secs_f64(), report.answered as f64);
+        let kib_s = |bytes: u64| bytes as f64 / 1024.0 / total_s;
+        let is_enough = samples.resident.len() >= LEAST_SAMPLES + 2; // one before the load and one after it
+        let (mean, max) = (samples.mean_resident(), samples.max_resident() as f64);
+        let p50_ms = |of| microseconds(of, 0.5) / 1000.0;
+        Ok(Cell {
+            who: who.clone(),
+            method: point.method,
+            pool_size,
+            requests: report.answered,
+            connections: point.connections,
+            round: point.round,
+            avg_cpu_pct: busy * 100.0,
+            max_cpu_pct: samples.max_cpu_pct(),
+            avg_mem_pct: mean / machine * 100.0,
+            max_mem_pct: is_enough.then_some(max / machine * 100.0),
+            total_s,
+            per_request_ms: total_s * 1000.0 * point.connections as f64 / requests,
+            received_kb_s: kib_s(report.bytes_received),
+            sent_kb_s: kib_s(report.bytes_sent),
+            connect_ms: parts.connect.mean() / 1e6,
+            processing_ms: parts.processing.mean() / 1e6,
+            requests_per_s: requests / total_s,
+            connect_p50_ms: p50_ms(&parts.connect),
+            processing_p50_ms: p50_ms(&parts.processing),
+            processing_p99_ms: microseconds(&parts.processing, 0.99) / 1000.0,
+            server_cpu_us_per_request: cpu.as_secs_f64() * 1e6 / requests,
+            client_busy_pct: report.client_busy * 100.0,
+            avg_resident_kb: mean / 1024.0,
+            max_resident_kb: max / 1024.0,
+            avg_anonymous_kb: samples.mean_anonymous().map(|bytes| bytes / 1024.0),
+            samples: samples.resident.len(),
+            server_answered: *answers,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(cpu_ms: &[u64]) -> Samples {
+        let at = |(place, cpu): (usize, &u64)| (Duration::from_millis(place as u64 * 100), Duration::from_millis(*cpu));
+        let resident = |now: u64| Resident { now, peak: 9000, anonymous: (now > 1000).then_some(now / 2) };
+        Samples { cpu: cpu_ms.iter().enumerate().map(at).collect(), resident: [1000, 3000, 2000].map(resident).into() }
+    }
+
+    #[test]
+    fn a_maximum_needs_five_samples() {
+        assert_eq!(samples(&[0, 50, 150, 170, 190]).max_cpu_pct(), None);
+        let most = samples(&[0, 50, 170, 170, 190, 200]).max_cpu_pct().unwrap();
+        assert!((most - 120.0).abs() < 1e-9, "{most}");
+        assert_eq!(Samples::default().max_cpu_pct(), None);
+    }
+
+    #[test]
+    fn memory_is_the_mean_and_the_most_of_what_was_seen() {
+        let seen = samples(&[]);
+        assert_eq!((seen.mean_resident(), seen.max_resident(), seen.mean_anonymous()), (2000.0, 3000, Some(1250.0)));
+        let none = Samples::default();
+        assert_eq!((none.mean_resident(), none.max_resident(), none.mean_anonymous()), (0.0, 0, None));
+    }
+}

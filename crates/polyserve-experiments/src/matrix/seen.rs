@@ -1,0 +1,222 @@
+//! What the claims are about: the classic pool and its twin in Go, cell by cell; measured here, or published.
+//!
+//! Invariant: ratios are of cells that differ in one thing alone, the same round among the rest.
+
+use std::collections::BTreeMap;
+
+use polyserve_lab::statistics::Line;
+
+use super::judge::Band;
+use super::{Cell, Method, published};
+
+/// Whose cell it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lang {
+    Rust,
+    Go,
+}
+
+/// A figure of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    CpuPct,
+    CpuPerRequest,
+    Memory,
+    /// Of no file; not known of what was published.
+    Anonymous,
+    PerRequest,
+    Received,
+    Connect,
+    Processing,
+}
+
+/// A cell, as far as the claims look at it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) lang: Lang,
+    pub(super) method: Method,
+    pub(super) pool: usize,
+    pub(super) connections: usize,
+    pub(super) round: u32,
+    figures: [f64; 8],
+}
+
+impl Seen {
+    pub(super) fn figure(&self, measure: Measure) -> f64 {
+        let [cpu, per_request, memory, anonymous, mean, received, connect, processing] = self.figures;
+        match measure {
+            Measure::CpuPct => cpu,
+            Measure::CpuPerRequest => per_request,
+            Measure::Memory => memory,
+            Measure::Anonymous => anonymous,
+            Measure::PerRequest => mean,
+            Measure::Received => received,
+            Measure::Connect => connect,
+            Measure::Processing => processing,
+        }
+    }
+}
+
+/// All cells of the two.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    pub(super) seen: Vec<Seen>,
+    /// Pairs of the control and the cell that it repeats; none of what was published.
+    control: Option<Vec<[Seen; 2]>>,
+    /// Cores that the server may use.
+    pub(super) cores: usize,
+}
+
+/// The share of its cores' time from which a server has no more to take.
+const FULL: f64 = 95.0;
+
+impl Table {
+    /// What was measured, where `rust` and `go` are the names of the two.
+    pub(super) fn measured(cells: &[Cell], [rust, go]: [&str; 2], cores: usize) -> Self {
+        let lang = |cell: &Cell| match cell.who.contestant.as_str() {
+            name if name == rust => Some(Lang::Rust),
+            name if name == go => Some(Lang::Go),
+            _ => None,
+        };
+        let of = |cell: &Cell, lang| {
+            let figures = [
+                cell.avg_cpu_pct,
+                cell.server_cpu_us_per_request,
+                cell.avg_mem_pct,
+                cell.avg_anonymous_kb.unwrap_or(f64::NAN),
+                cell.per_request_ms,
+                cell.received_kb_s,
+                cell.connect_ms,
+                cell.processing_ms,
+            ];
+            let (method, pool) = (cell.method, cell.pool_size.unwrap_or(0));
+            Seen { lang, method, pool, connections: cell.connections, round: cell.round, figures }
+        };
+        let own = cells.iter().filter(|cell| !cell.who.control);
+        let seen = own.filter_map(|cell| Some(of(cell, lang(cell)?))).collect();
+        let mut control = Vec::new();
+        for again in cells.iter().filter(|cell| cell.who.control) {
+            let mut key = again.key();
+            key.control = false;
+            let first = cells.iter().find(|cell| cell.key() == key);
+            control.extend(first.map(|first| [of(again, Lang::Rust), of(first, Lang::Rust)]));
+        }
+        Self { seen, control: Some(control), cores }
+    }
+
+    /// What was published, of a machine that is taken to have the 8 cores of its author's other experiment.
+    pub(super) fn published() -> anyhow::Result<Self> {
+        let of = |(method, row): (Method, published::Row)| Seen {
+            lang: if row.lang == "go" { Lang::Go } else { Lang::Rust },
+            method,
+            pool: row.pool_size,
+            connections: row.connections,
+            round: 1,
+            figures: [
+                row.avg_cpu_pct,
+                row.avg_cpu_pct / 100.0 * row.total_s * 1e6 / row.requests as f64,
+                row.avg_mem_pct,
+                f64::NAN,
+                row.per_request_ms,
+                row.received_kb_s,
+                row.connect_ms,
+                row.processing_ms,
+            ],
+        };
+        Ok(Self { seen: published::rows()?.into_iter().map(of).collect(), control: None, cores: 8 })
+    }
+
+    /// How much of a difference is noise; `None` where there is no control, or too little of it.
+    pub(super) fn band(&self, measure: Measure) -> Option<Band> {
+        let Some(control) = &self.control else { return Some(Band::NONE) };
+        let ratios: Vec<f64> =
+            control.iter().map(|[again, first]| again.figure(measure) / first.figure(measure)).collect();
+        Band::of(&ratios)
+    }
+
+    /// The share of cells in which the server's cores were full.
+    pub(super) fn full(&self) -> f64 {
+        let full = self.seen.iter().filter(|seen| seen.figure(Measure::CpuPct) >= FULL * self.cores as f64);
+        full.count() as f64 / self.seen.len().max(1) as f64
+    }
+
+    /// `of` to `to` in the same cell.
+    pub(super) fn ratios(&self, of: Lang, to: Lang, measure: Measure) -> Vec<(Seen, f64)> {
+        let cell = |seen: &Seen| (seen.method, seen.connections, seen.pool, seen.round);
+        let others: BTreeMap<_, f64> = self.lang(to).map(|seen| (cell(seen), seen.figure(measure))).collect();
+        self.lang(of).filter_map(|seen| Some((*seen, seen.figure(measure) / others.get(&cell(seen))?))).collect()
+    }
+
+    /// PUT to GET in the same cell, of both.
+    pub(super) fn put_to_get(&self, measure: Measure) -> Vec<(Seen, f64)> {
+        let cell = |seen: &Seen| (seen.lang, seen.connections, seen.pool, seen.round);
+        let with = |method| self.seen.iter().filter(move |seen| seen.method == method);
+        let gets: BTreeMap<_, f64> = with(Method::Get).map(|seen| (cell(seen), seen.figure(measure))).collect();
+        with(Method::Put).filter_map(|seen| Some((*seen, seen.figure(measure) / gets.get(&cell(seen))?))).collect()
+    }
+
+    /// By which factor the figure grows from the smallest pool to the largest, fitted through all of a series of three or
+    /// more: the same connections, method and round.
+    pub(super) fn over_pools(&self, lang: Lang, measure: Measure) -> BTreeMap<(Method, usize, u32), f64> {
+        let series = |seen: &Seen| ((seen.method, seen.connections, seen.round), seen.pool);
+        growth(self.lang(lang).map(|seen| (series(seen), seen.figure(measure))))
+    }
+
+    /// By which factor it grows from the fewest connections to the most.
+    pub(super) fn over_connections(&self, lang: Lang, measure: Measure) -> BTreeMap<(Method, usize, u32), f64> {
+        let series = |seen: &Seen| ((seen.method, seen.pool, seen.round), seen.connections);
+        growth(self.lang(lang).map(|seen| (series(seen), seen.figure(measure))))
+    }
+
+    fn lang(&self, lang: Lang) -> impl Iterator<Item = &Seen> {
+        self.seen.iter().filter(move |seen| seen.lang == lang)
+    }
+}
+
+/// A series with fewer points has no trend.
+const LEAST_POINTS: usize = 3;
+
+/// The factor of each series, from the least to the most of what it is over: a straight line between logarithms.
+fn growth<K: Ord>(points: impl Iterator<Item = ((K, usize), f64)>) -> BTreeMap<K, f64> {
+    let mut series: BTreeMap<K, Vec<(f64, f64)>> = BTreeMap::new();
+    for ((key, over), figure) in points.filter(|(_, figure)| *figure > 0.0) {
+        series.entry(key).or_default().push(((over.max(1) as f64).ln(), figure.ln()));
+    }
+    let fitted = series.into_iter().filter(|(_, points)| points.len() >= LEAST_POINTS);
+    fitted.filter_map(|(key, points)| Some((key, factor(&points)?))).collect()
+}
+
+fn factor(points: &[(f64, f64)]) -> Option<f64> {
+    let Line { slope, .. } = Line::through(points)?;
+    let (least, most) = points.iter().fold((f64::MAX, f64::MIN), |(least, most), (x, _)| (least.min(*x), most.max(*x)));
+    let factor = (slope * (most - least)).exp();
+    factor.is_finite().then_some(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_fitted_through_all_points() {
+        let points = |figures: &[f64]| {
+            let over = [2, 4, 8, 16];
+            growth(figures.iter().zip(over).map(|(figure, over)| (("one", over), *figure)))
+        };
+        let of = |figures: &[f64]| points(figures).get("one").copied();
+        assert!((of(&[1.0, 2.0, 4.0, 8.0]).unwrap() - 8.0).abs() < 1e-9);
+        assert!((of(&[3.0, 3.0, 3.0]).unwrap() - 1.0).abs() < 1e-9);
+        assert_eq!(of(&[1.0, 2.0]), None);
+        assert!(of(&[4.0, 3.0, 2.0, 1.9]).unwrap() < 0.6);
+    }
+
+    #[test]
+    fn what_was_published_has_every_pair() {
+        let table = Table::published().unwrap();
+        assert_eq!(table.ratios(Lang::Go, Lang::Rust, Measure::Memory).len(), 36);
+        assert_eq!(table.put_to_get(Measure::CpuPct).len(), 36);
+        assert_eq!(table.over_pools(Lang::Rust, Measure::CpuPct).len(), 6);
+        assert_eq!(table.over_connections(Lang::Go, Measure::CpuPct).len(), 12);
+        assert_eq!(table.band(Measure::Memory), Some(Band::NONE));
+    }
+}

@@ -1,0 +1,151 @@
+//! What is asked: the published scenario, as a function from a number to a request.
+//!
+//! Of `n` ids each: GETs of existing ids, PUTs of new ids, and two PUTs to every existing id; `n` is 10 000 times the
+//! scale. Existing ids are `0..n`, new ones `n..2n`; a GET may meet an update of its id.
+
+use std::net::SocketAddr;
+
+use polyserve_lab::data::{Data, Draw};
+
+/// The groups of the scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// PUTs of new ids.
+    PutNew,
+    /// GETs of existing ids, each once.
+    Get,
+    /// PUTs to existing ids, each twice.
+    PutUpdate,
+}
+
+impl Phase {
+    /// In the order of the published table.
+    pub const ALL: [Self; 3] = [Self::PutNew, Self::Get, Self::PutUpdate];
+
+    /// As the published table has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PutNew => "put-new",
+            Self::Get => "get",
+            Self::PutUpdate => "put-update",
+        }
+    }
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its group.
+    pub phase: Phase,
+    /// Its id.
+    pub id: i64,
+    /// What it puts; of no meaning to a GET.
+    pub draw: Draw,
+}
+
+/// The scenario, at a scale.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    ids: u64,
+    /// What is stored.
+    pub data: Data,
+}
+
+/// The ids of a group at scale 1.
+pub const PUBLISHED_IDS: f64 = 10_000.0;
+
+impl Scenario {
+    /// The scenario at `scale`; at least one id a group.
+    pub fn new(scale: f64, data: Data) -> Self {
+        Self { ids: ((PUBLISHED_IDS * scale).round() as u64).max(1), data }
+    }
+
+    /// The ids that are stored before it starts, and as many that are not.
+    pub fn ids(&self) -> u64 {
+        self.ids
+    }
+
+    /// How many requests `phase` has.
+    pub fn samples(&self, phase: Phase) -> u64 {
+        match phase {
+            Phase::PutNew | Phase::Get => self.ids,
+            Phase::PutUpdate => self.ids * 2,
+        }
+    }
+
+    /// How many requests there are.
+    pub fn total(&self) -> u64 {
+        self.ids * 4
+    }
+
+    /// The `index`-th request of `phase`. The two updates of an id follow each other, so that they race.
+    pub fn task(&self, phase: Phase, index: u64) -> Task {
+        let (id, draw) = match phase {
+            Phase::PutNew => (self.ids + index, Draw::New),
+            Phase::Get => (index, Draw::New),
+            Phase::PutUpdate if index.is_multiple_of(2) => (index / 2, Draw::FirstUpdate),
+            Phase::PutUpdate => (index / 2, Draw::SecondUpdate),
+        };
+        Task { phase, id: id.cast_signed(), draw }
+    }
+
+    /// The `index`-th request of all, the groups interleaved.
+    pub fn mixed(&self, index: u64) -> Task {
+        let (round, place) = (index / 4, index % 4);
+        match place {
+            0 => self.task(Phase::Get, round),
+            1 => self.task(Phase::PutNew, round),
+            place => self.task(Phase::PutUpdate, round * 2 + place - 2),
+        }
+    }
+
+    /// The bytes of `task`.
+    pub fn request(&self, task: &Task, host: SocketAddr, keep_alive: bool) -> Vec<u8> {
+        let connection = if keep_alive { "" } else { "Connection: close\r\n" };
+        let id = task.id;
+        match task.phase {
+            Phase::Get => format!("GET /{id} HTTP/1.1\r\nHost: {host}\r\n{connection}\r\n"),
+            Phase::PutNew | Phase::PutUpdate => {
+                let (body, json) = (self.data.row(id, task.draw).to_json(), "Content-Type: application/json");
+                let length = body.len();
+                format!(
+                    "PUT / HTTP/1.1\r\nHost: {host}\r\n{json}\r\nContent-Length: {length}\r\n{connection}\r\n{body}"
+                )
+            }
+        }
+        .into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// Each id once, each id once, each id twice: whether the groups run beside each other or mixed.
+    #[test]
+    fn every_request_is_asked_once() {
+        let scenario = Scenario::new(0.001, Data::new(0));
+        assert_eq!((scenario.ids(), scenario.total()), (10, 40));
+        let grouped = Phase::ALL.into_iter().flat_map(|phase| (0..scenario.samples(phase)).map(move |i| (phase, i)));
+        let grouped: Vec<Task> = grouped.map(|(phase, index)| scenario.task(phase, index)).collect();
+        let mixed: Vec<Task> = (0..scenario.total()).map(|index| scenario.mixed(index)).collect();
+        for tasks in [grouped, mixed] {
+            let mut seen: HashMap<_, u32> = HashMap::new();
+            tasks.iter().for_each(|task| *seen.entry((task.phase, task.id, task.draw)).or_default() += 1);
+            assert!(seen.len() == 40 && seen.values().all(|times| *times == 1));
+            assert!(seen.keys().all(|(phase, id, _)| (*id >= 10) == (*phase == Phase::PutNew) && *id < 20));
+        }
+    }
+
+    #[test]
+    fn requests_are_what_the_contract_takes() {
+        let (scenario, host) = (Scenario::new(1.0, Data::new(0)), "127.0.0.1:80".parse().unwrap());
+        let get = scenario.request(&scenario.task(Phase::Get, 3), host, false);
+        assert_eq!(get, b"GET /3 HTTP/1.1\r\nHost: 127.0.0.1:80\r\nConnection: close\r\n\r\n");
+        let put = String::from_utf8(scenario.request(&scenario.task(Phase::PutNew, 0), host, true)).unwrap();
+        let (head, body) = put.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}", body.len())) && !head.contains("Connection"), "{head}");
+        assert_eq!(body, scenario.data.row(10_000, Draw::New).to_json());
+    }
+}

@@ -1,0 +1,243 @@
+//! Whether an answer is right, and whether what is left in the store is.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use polyserve_lab::data::{Data, Draw};
+use serde::Deserialize;
+
+use super::connection::Response;
+use super::scenario::{Phase, Scenario, Task};
+
+/// What a right answer says about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It was done.
+    Done,
+    /// It was refused by a 503 with a `Retry-After`, and left no trace.
+    Refused,
+}
+
+/// Checks everything that an answer to `task` says.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn answer(scenario: &Scenario, task: &Task, response: &Response<'_>) -> Result<Fate, String> {
+    dated(response)?;
+    let (status, id) = (response.status, task.id);
+    if status == 503 {
+        return match response.field("retry-after")? {
+            Some(after) if after.parse::<u32>().is_ok() => Ok(Fate::Refused),
+            other => Err(format!("a 503 whose Retry-After is {other:?}")),
+        };
+    }
+    let expected = match task.phase {
+        Phase::PutNew => 201,
+        Phase::Get | Phase::PutUpdate => 200,
+    };
+    if status != expected {
+        return Err(format!("status {status} in place of {expected}: {}", String::from_utf8_lossy(response.body)));
+    }
+    match task.phase {
+        Phase::Get => shown(scenario.data, id, &ANY, response).map(drop)?,
+        Phase::PutNew | Phase::PutUpdate if !response.body.is_empty() => return Err("a PUT's answer has a body".into()),
+        Phase::PutNew => {
+            let location = response.field("location")?;
+            if location != Some(format!("/{id}").as_str()) {
+                return Err(format!("the Location of the new id {id} is {location:?}"));
+            }
+        }
+        Phase::PutUpdate => {}
+    }
+    Ok(Fate::Done)
+}
+
+/// What a GET may see while updates run.
+const ANY: [Draw; 3] = [Draw::New, Draw::FirstUpdate, Draw::SecondUpdate];
+
+fn dated(response: &Response<'_>) -> Result<(), String> {
+    match response.field("date")? {
+        Some(date) if date.len() == 29 && date.ends_with(" GMT") => Ok(()),
+        other => Err(format!("the answer's Date is {other:?}")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shown {
+    id: i64,
+    description: String,
+    value: f64,
+}
+
+/// Which of the `allowed` rows of `id` the answer shows; whole, and bit for bit.
+fn shown(data: Data, id: i64, allowed: &[Draw], response: &Response<'_>) -> Result<Draw, String> {
+    let media_type = response.field("content-type")?;
+    if media_type != Some("application/json") {
+        return Err(format!("the entity's Content-Type is {media_type:?}"));
+    }
+    let said = || String::from_utf8_lossy(response.body);
+    let shown: Shown = serde_json::from_slice(response.body).map_err(|error| format!("{error}: {}", said()))?;
+    let found = allowed.iter().find(|draw| {
+        let row = data.row(id, **draw).entity;
+        (shown.id, shown.description.as_str(), shown.value.to_bits())
+            == (row.id, row.description.as_str(), row.value.to_bits())
+    });
+    found.copied().ok_or_else(|| format!("{} is nothing that {id} may be", said()))
+}
+
+/// The fate of every PUT, for the look at what is left.
+#[derive(Debug)]
+pub struct Ledger {
+    new: Vec<AtomicU8>,
+    updates: Vec<AtomicU8>,
+}
+
+const UNKNOWN: u8 = 0;
+const DONE: u8 = 1;
+const REFUSED: u8 = 2;
+
+impl Ledger {
+    /// One in which nothing is known yet. Cost: three bytes an id.
+    pub fn new(scenario: &Scenario) -> Self {
+        let unknown = |count| std::iter::repeat_with(|| AtomicU8::new(UNKNOWN)).take(count as usize).collect();
+        Self { new: unknown(scenario.ids()), updates: unknown(scenario.ids() * 2) }
+    }
+
+    /// Notes the fate of `task`.
+    pub fn note(&self, scenario: &Scenario, task: &Task, fate: Fate) {
+        let id = task.id as usize;
+        let entry = match (task.phase, task.draw) {
+            (Phase::Get, _) => return,
+            (Phase::PutNew, _) => &self.new[id - scenario.ids() as usize],
+            (Phase::PutUpdate, Draw::SecondUpdate) => &self.updates[id * 2 + 1],
+            (Phase::PutUpdate, _) => &self.updates[id * 2],
+        };
+        entry.store(if fate == Fate::Done { DONE } else { REFUSED }, Ordering::Relaxed);
+    }
+
+    /// What may be stored under `id` in the end, and whether it may be absent.
+    fn allowed(&self, scenario: &Scenario, id: i64) -> (Vec<Draw>, bool) {
+        let (id, ids) = (id as usize, scenario.ids() as usize);
+        let fate = |entry: &AtomicU8| entry.load(Ordering::Relaxed);
+        if id >= ids {
+            return match fate(&self.new[id - ids]) {
+                DONE => (vec![Draw::New], false),
+                REFUSED => (vec![], true),
+                _ => (vec![Draw::New], true),
+            };
+        }
+        let (first, second) = (fate(&self.updates[id * 2]), fate(&self.updates[id * 2 + 1]));
+        let rows = [
+            (Draw::New, first != DONE && second != DONE),
+            (Draw::FirstUpdate, first != REFUSED),
+            (Draw::SecondUpdate, second != REFUSED),
+        ];
+        (rows.into_iter().filter(|(_, may)| *may).map(|(draw, _)| draw).collect(), false)
+    }
+
+    /// Checks the answer to a GET of `id` after the end. Answers whether the id is there.
+    ///
+    /// # Errors
+    ///
+    /// Where it is something that nobody wrote last, or is not there and should be.
+    pub fn check(&self, scenario: &Scenario, id: i64, response: &Response<'_>) -> Result<bool, String> {
+        dated(response)?;
+        let (allowed, may_be_absent) = self.allowed(scenario, id);
+        match response.status {
+            200 => shown(scenario.data, id, &allowed, response).map(|_| true),
+            404 if may_be_absent => Ok(false),
+            404 => Err(format!("{id} was lost")),
+            status => Err(format!("status {status}: {}", String::from_utf8_lossy(response.body))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+
+    fn said(task: &Task, scenario: &Scenario, head: &str, body: &str) -> Result<Fate, String> {
+        let head = format!("HTTP/1.1 {head}\r\n\r\n");
+        answer(scenario, task, &Response::parse(head.as_bytes(), body.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_get_shows_one_whole_row() {
+        let scenario = Scenario::new(1.0, Data::new(3));
+        let task = scenario.task(Phase::Get, 5);
+        let head = format!("200 OK\r\n{DATE}Content-Type: application/json");
+        let [new, first, second] = ANY.map(|draw| scenario.data.row(5, draw));
+        for row in [&new, &first, &second] {
+            assert_eq!(said(&task, &scenario, &head, &row.to_json()), Ok(Fate::Done));
+        }
+        let torn = new.to_json().replace(&new.value_text(), &first.value_text());
+        let next = f64::from_bits(new.entity.value.to_bits() + 1);
+        let off_by_a_bit = new.to_json().replace(&new.value_text(), &format!("{next:?}"));
+        let another = scenario.data.row(6, Draw::New).to_json();
+        let longer = new.to_json().replace('}', ",\"more\":1}");
+        for wrong in [torn, off_by_a_bit, another, longer, String::from("{"), String::new()] {
+            assert!(said(&task, &scenario, &head, &wrong).is_err(), "{wrong}");
+        }
+        let untyped = format!("200 OK\r\n{DATE}Content-Type: text/plain");
+        assert!(said(&task, &scenario, &untyped, &new.to_json()).unwrap_err().contains("Content-Type"));
+        assert!(said(&task, &scenario, "200 OK\r\nContent-Type: application/json", &new.to_json()).is_err(), "no Date");
+    }
+
+    #[test]
+    fn a_put_says_what_it_did() {
+        let scenario = Scenario::new(1.0, Data::new(3));
+        let (new, update) = (scenario.task(Phase::PutNew, 0), scenario.task(Phase::PutUpdate, 0));
+        let created = format!("201 Created\r\n{DATE}Location: /10000");
+        let replaced = format!("200 OK\r\n{DATE}");
+        assert_eq!(said(&new, &scenario, &created, ""), Ok(Fate::Done));
+        assert_eq!(said(&update, &scenario, &replaced, ""), Ok(Fate::Done));
+        let elsewhere = created.replace("10000", "10001");
+        for (task, head, body) in
+            [(&new, &replaced, ""), (&update, &created, ""), (&new, &created, "x"), (&new, &elsewhere, "")]
+        {
+            assert!(said(task, &scenario, head, body).is_err(), "{head}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_come_back() {
+        let scenario = Scenario::new(1.0, Data::new(3));
+        let task = scenario.task(Phase::Get, 0);
+        let refused = format!("503 Service Unavailable\r\n{DATE}");
+        assert_eq!(said(&task, &scenario, &format!("{refused}Retry-After: 1"), "{}"), Ok(Fate::Refused));
+        assert!(said(&task, &scenario, &refused, "{}").is_err());
+        assert!(said(&task, &scenario, &format!("500 Oh\r\n{DATE}"), "oh").unwrap_err().contains("oh"));
+    }
+
+    #[test]
+    fn what_may_be_left_follows_from_the_answers() {
+        use Draw::{FirstUpdate, New, SecondUpdate};
+        use Fate::{Done, Refused};
+        let scenario = Scenario::new(0.0, Data::new(0));
+        let left = |first: Option<Fate>, second: Option<Fate>| {
+            let ledger = Ledger::new(&scenario);
+            for (index, fate) in [first, second].into_iter().enumerate() {
+                let task = scenario.task(Phase::PutUpdate, index as u64);
+                fate.map(|fate| ledger.note(&scenario, &task, fate)).unwrap_or_default();
+            }
+            ledger.allowed(&scenario, 0).0
+        };
+        assert_eq!(left(Some(Done), Some(Done)), [FirstUpdate, SecondUpdate]);
+        assert_eq!(left(Some(Done), Some(Refused)), [FirstUpdate]);
+        assert_eq!(left(Some(Refused), Some(Refused)), [New]);
+        assert_eq!(left(None, Some(Refused)), [New, FirstUpdate]);
+        assert_eq!(left(None, Some(Done)), [FirstUpdate, SecondUpdate]);
+
+        let created = |fate: Option<Fate>| {
+            let ledger = Ledger::new(&scenario);
+            fate.map(|fate| ledger.note(&scenario, &scenario.task(Phase::PutNew, 0), fate)).unwrap_or_default();
+            ledger.allowed(&scenario, 1)
+        };
+        assert_eq!(created(Some(Done)), (vec![New], false));
+        assert_eq!(created(Some(Refused)), (vec![], true));
+        assert_eq!(created(None), (vec![New], true));
+    }
+}

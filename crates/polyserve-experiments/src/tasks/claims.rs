@@ -1,0 +1,390 @@
+//! The published claims on tasks at once, each judged by a rule that its function states.
+//!
+//! What a claim says of 8 cores is judged per core: `c` cores can gain a profit of `1 - 1/c` at most. Where a task took
+//! less than [`LEAST_TASK_MS`] alone, was at work for less than [`LEAST_WORK_PCT`] of that, or took [`MOST_DRIFT_PCT`] more or
+//! less at the end than at the start, nothing is decided; the figure is given nevertheless.
+//!
+//! An observation is a single run, so what is claimed of one number of tasks is judged by the median over its neighbours,
+//! [`LEAST_OBSERVATIONS`] or more; and a figure that is nearly at a threshold decides nothing either.
+
+use std::ops::RangeBounds;
+
+use polyserve_lab::claims::Claim;
+use polyserve_lab::statistics::median;
+use serde_json::Value;
+
+use super::figures::{Figures, Line};
+use super::record::{Cell, Measured, Scheduled};
+use super::runner::{CROSSBEAM_THREADS, STD_THREADS};
+use super::table::{GO, PUBLISHED_CORES, published};
+
+/// A shorter task is a few of a scheduler's time slices, and does not tell how many of them are shared out.
+pub const LEAST_TASK_MS: f64 = 100.0;
+/// A task that waits longer for a core though it is alone has others beside it.
+pub const LEAST_WORK_PCT: f64 = 90.0;
+/// A machine that changed by more in between has measured itself.
+pub const MOST_DRIFT_PCT: f64 = 10.0;
+/// A median of fewer observations is one of them.
+pub const LEAST_OBSERVATIONS: usize = 3;
+/// So near to a threshold on the share of what the cores can do, to either side, nothing is decided.
+pub const NEAR: f64 = 0.025;
+
+/// The claims, with what the lines of a record say of them.
+///
+/// # Errors
+///
+/// Where a line is not what its kind says.
+pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
+    judge(&Measured::read(lines)?)
+}
+
+/// The claims, with what is `measured` of them.
+///
+/// # Errors
+///
+/// If a published file cannot be read.
+pub fn judge(measured: &Measured) -> anyhow::Result<Vec<Claim>> {
+    let judge = Judge {
+        measured,
+        cores: measured.plan.as_ref().map_or(1, |plan| plan.core_count),
+        rust: measured.all_at_once(STD_THREADS),
+        go: measured.all_at_once(GO),
+    };
+    let said = [
+        ("running CPU tasks at once gains a profit of about 80 % on 8 cores in both languages", judge.profit()),
+        ("40 tasks at once are 5.8 times as fast in Go and 7.7 times in Rust, on 8 cores", judge.speedup()?),
+        ("at full load 25 % of the tasks' time is work and 75 % overhead", judge.overhead()),
+        ("the total duration grows linearly once the cores are used up, without steps", judge.linear()),
+        ("Rust's mean duration flattens after about 20 tasks", judge.flat()),
+        ("Go starts all tasks at once, Rust in order", judge.starts()),
+        ("Go runs 9 to 11 threads on 8 cores, Rust one more than there are tasks", judge.threads()),
+        ("series of 8 win nothing over all at once", judge.series()),
+    ];
+    Ok(said.map(|(claim, (holds, figure))| Claim::new("tasks", claim, holds, figure)).into())
+}
+
+/// What a rule says, and the figure that it rests on.
+type Judged = (Option<bool>, String);
+
+struct Judge<'a> {
+    measured: &'a Measured,
+    cores: usize,
+    /// All at once on scoped threads, by the number of tasks.
+    rust: Vec<&'a Cell>,
+    go: Vec<&'a Cell>,
+}
+
+impl Judge<'_> {
+    /// `holds`, unless the contestants' tasks were too short or the machine changed.
+    fn unless_noisy(&self, names: &[&str], holds: Option<bool>, mut figure: String) -> Judged {
+        for name in names {
+            let cells = self.measured.all_at_once(name);
+            let drift = self.measured.drift_pct(name);
+            let why = match (cells.first(), drift) {
+                (None, _) => format!("{name} has no figures"),
+                (Some(cell), _) if cell.alone.d1_ms < LEAST_TASK_MS => {
+                    format!("a task of {:.0} ms is too short to tell", cell.alone.d1_ms)
+                }
+                (Some(cell), _) if 100.0 * cell.alone.cpu1_ms < LEAST_WORK_PCT * cell.alone.d1_ms => {
+                    let work = 100.0 * cell.alone.cpu1_ms / cell.alone.d1_ms;
+                    format!("others were at work: a task alone worked for {work:.0} % of its time")
+                }
+                (_, None) => format!("the drift of {name} is not known"),
+                (_, Some(drift)) if drift.abs() > MOST_DRIFT_PCT => format!("{name} drifted by {drift:+.1} %"),
+                _ => continue,
+            };
+            figure = if figure.is_empty() { why } else { format!("{figure}; {why}") };
+            return (None, figure);
+        }
+        (holds, figure)
+    }
+
+    fn ideal_pct(&self) -> f64 {
+        100.0 * (1.0 - 1.0 / self.cores as f64)
+    }
+
+    /// The published 80 % are 0.91 of what 8 cores can gain. The threshold is 0.85 of what is possible here: confirmed where
+    /// both languages' profit, the median over all numbers of tasks from twice the cores on, is above by more than [`NEAR`];
+    /// refuted where that of one is below by more; else undecided, and so on one core.
+    fn profit(&self) -> Judged {
+        let ideal = self.ideal_pct();
+        let gained = |cells: &[&Cell]| {
+            let profit = median_of(&within(cells, 2 * self.cores..), |cell| cell.figures.profit_pct);
+            profit.filter(|_| self.cores > 1)
+        };
+        let (rust, go) = (gained(&self.rust), gained(&self.go));
+        let holds = rust.zip(go).and_then(|(rust, go)| above(rust.min(go) / ideal, 0.85, NEAR));
+        let figure = format!(
+            "{} in Rust and {} in Go of at most {ideal:.1} % on {} cores",
+            percent(rust),
+            percent(go),
+            self.cores
+        );
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
+    }
+
+    /// Per core: 0.73 in Go and 0.96 in Rust. The threshold is a distance of 0.1 from that, of the medians of 36 to 40 tasks:
+    /// confirmed where both are nearer by more than [`NEAR`]; refuted where one is farther by more; else undecided.
+    fn speedup(&self) -> anyhow::Result<Judged> {
+        const FEWER: usize = 36;
+        const TASKS: usize = 40;
+        let per_core = |cells: &[&Cell]| {
+            median_of(&within(cells, FEWER..=TASKS), |cell| {
+                cell.tasks as f64 * cell.alone.d1_ms / cell.figures.total_duration_ms / self.cores as f64
+            })
+        };
+        let (rust, go) = (per_core(&self.rust), per_core(&self.go));
+        let as_said = |per_core: f64, times: f64| above(0.1, (per_core - times / PUBLISHED_CORES as f64).abs(), NEAR);
+        let holds = rust.zip(go).and_then(|(rust, go)| all([as_said(rust, 7.7), as_said(go, 5.8)]));
+        let cores = self.cores as f64;
+        let times = |per_core: Option<f64>| {
+            per_core
+                .map_or_else(|| "not known".into(), |share| format!("{:.2} times ({share:.2} a core)", share * cores))
+        };
+        let [published_rust, published_go] = published()?.map(|lines| {
+            let single = lines.iter().find(|line| line.tasks == 1).map_or(0.0, |line| line.total_duration_ms);
+            let all = lines.iter().find(|line| line.tasks == TASKS).map_or(f64::NAN, |line| line.total_duration_ms);
+            TASKS as f64 * single / all
+        });
+        let figure = format!(
+            "{} in Go and {} in Rust on {} cores, the medians of {FEWER} to {TASKS} tasks; the published table itself has \
+             {published_go:.1} and {published_rust:.1}",
+            times(go),
+            times(rust),
+            self.cores
+        );
+        Ok(self.unless_noisy(&[STD_THREADS, GO], holds, figure))
+    }
+
+    /// At about five tasks a core, as 40 on 8 are: the medians of four to six. Refuted where waiting is at least half of the
+    /// cost and the cores' extra work less than a quarter of it; confirmed where that is at least half; else undecided.
+    fn overhead(&self) -> Judged {
+        let (least, most) = (4 * self.cores, 6 * self.cores);
+        let cells = within(&self.rust, least..=most);
+        let named: [fn(&Figures) -> f64; 4] = [
+            |figures| figures.cost_pct,
+            |figures| figures.waiting_pct,
+            |figures| figures.overhead_pct,
+            |figures| figures.working_pct,
+        ];
+        let [Some(cost), Some(waiting), Some(overhead), Some(working)] =
+            named.map(|figure| median_of(&cells, |cell| figure(&cell.figures)))
+        else {
+            return (None, format!("there are {} observations of {least} to {most} tasks", cells.len()));
+        };
+        let holds = match cost {
+            cost if cost <= 0.0 => None,
+            cost if overhead >= cost / 2.0 => Some(true),
+            cost if waiting >= cost / 2.0 && overhead < cost / 4.0 => Some(false),
+            _ => None,
+        };
+        let figure = format!(
+            "of the duration of {least} to {most} tasks on {} cores {working:.0} % is work and {waiting:.0} % waiting for a \
+             core; the cores worked {overhead:.1} % of it longer than for as many single tasks; the published reading calls \
+             {cost:.0} % cost",
+            self.cores
+        );
+        self.unless_noisy(&[STD_THREADS], holds, figure)
+    }
+
+    /// From as many tasks as cores on, a line through the totals against one that rises only with every further round of
+    /// the cores. Confirmed where both languages' totals follow the line (it explains at least 0.98 of their scatter, and
+    /// misses them by less than the steps do); refuted where for one of them the steps are nearer; else undecided. Needs
+    /// eight numbers of tasks, four of them no multiple of the cores.
+    fn linear(&self) -> Judged {
+        let fit = |cells: &[&Cell]| {
+            let full: Vec<&&Cell> = cells.iter().filter(|cell| cell.tasks >= self.cores).collect();
+            let odd = full.iter().filter(|cell| cell.tasks % self.cores != 0).count();
+            if full.len() < 8 || odd < 4 {
+                return None;
+            }
+            let through = |x: fn(usize, usize) -> usize| {
+                let points: Vec<_> = (full.iter())
+                    .map(|cell| (x(cell.tasks, self.cores) as f64, cell.figures.total_duration_ms))
+                    .collect();
+                Line::through(&points)
+            };
+            through(|tasks, _| tasks).zip(through(usize::div_ceil))
+        };
+        let (rust, go) = (fit(&self.rust), fit(&self.go));
+        let holds = rust.zip(go).and_then(|fits| {
+            let fits = [fits.0, fits.1];
+            if fits.iter().any(|(line, steps)| steps.missed < line.missed) {
+                return Some(false);
+            }
+            fits.iter().all(|(line, _)| line.explained >= 0.98).then_some(true)
+        });
+        let said = |fit: Option<(Line, Line)>| {
+            fit.map_or_else(
+                || String::from("too few observations"),
+                |(line, steps)| {
+                    format!(
+                        "{:.1} ms a task, a line explains {:.4}, steps {:.4}",
+                        line.slope, line.explained, steps.explained
+                    )
+                },
+            )
+        };
+        let figure = format!("Rust: {}; Go: {}; {}", said(rust), said(go), self.in_steps(fit));
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
+    }
+
+    /// Who else grows in steps: a pool of as many workers as cores does.
+    fn in_steps(&self, fit: impl Fn(&[&Cell]) -> Option<(Line, Line)>) -> String {
+        let grows_in_steps = |name: &&str| {
+            let fit = fit(&self.measured.all_at_once(name));
+            fit.is_some_and(|(line, steps)| steps.missed < line.missed)
+        };
+        let names: Vec<&str> = self.measured.contestants().into_iter().filter(grows_in_steps).collect();
+        if names.is_empty() { String::from("nobody grows in steps") } else { format!("in steps: {}", names.join(", ")) }
+    }
+
+    /// Confirmed where the mean duration of scoped threads grows less than half as fast from 20 tasks on as from as many
+    /// as there are cores to 20; refuted where it grows at least 0.8 times as fast; else undecided. Undecided too where up to
+    /// 20 it does not grow, or a line explains less than 0.9 of its scatter: then there is nothing to compare with. Needs
+    /// four numbers of tasks on each side.
+    fn flat(&self) -> Judged {
+        const FLAT: usize = 20;
+        let line = |from: usize, to: usize| {
+            let cells = within(&self.rust, from..=to);
+            let points: Vec<_> = cells.iter().map(|cell| (cell.tasks as f64, cell.figures.mean_duration_ms)).collect();
+            Line::through(&points).filter(|_| points.len() >= 4)
+        };
+        let Some((before, after)) = line(self.cores, FLAT).zip(line(FLAT, usize::MAX)) else {
+            return (None, String::from("too few observations on one side of 20 tasks"));
+        };
+        let slopes = format!("{:.1} ms a task up to 20, {:.1} ms a task from there on", before.slope, after.slope);
+        if before.slope <= 0.0 || before.explained < 0.9 {
+            let why = format!("up to 20 it does not grow along a line, which explains {:.2}", before.explained);
+            return self.unless_noisy(&[STD_THREADS], None, format!("{slopes}; {why}"));
+        }
+        let ratio = after.slope / before.slope;
+        let holds = match ratio {
+            ratio if ratio < 0.5 => Some(true),
+            ratio if ratio >= 0.8 => Some(false),
+            _ => None,
+        };
+        self.unless_noisy(&[STD_THREADS], holds, format!("{slopes}: {ratio:.2} of it"))
+    }
+
+    /// The medians over all numbers of tasks from four times the cores on. Confirmed where Go's starts lie within 5 % of its
+    /// total duration, and Rust's are later one by one: its tasks' numbers and starts have a rank correlation of 0.9, and
+    /// are spread wider than Go's. Refuted where one of the three is not so; undecided where one is nearly at its threshold:
+    /// by a point of the 5 %, by 0.02 of the 0.9, by a fifth of Go's spread.
+    fn starts(&self) -> Judged {
+        let least = 4 * self.cores;
+        let spread = |cell: &Cell| {
+            let last = cell.schedule.iter().map(|task| task.started_ms).fold(0.0, f64::max);
+            100.0 * last / cell.figures.total_duration_ms
+        };
+        let seen = |cells: &[&Cell]| {
+            let cells = within(cells, least..);
+            median_of(&cells, spread).zip(median_of(&cells, |cell| in_order(&cell.schedule)))
+        };
+        let Some(((wide, order), (narrow, order_of_go))) = seen(&self.rust).zip(seen(&self.go)) else {
+            return (None, format!("there are too few observations of {least} tasks or more of both"));
+        };
+        let holds = all([above(5.0, narrow, 1.0), above(order, 0.9, 0.02), above(wide, narrow, narrow / 5.0)]);
+        let figure = format!(
+            "from {least} tasks on the last starts after {narrow:.1} % of the total in Go and {wide:.1} % in Rust; rank \
+             correlation of number and start {order:.2} in Rust, {order_of_go:.2} in Go"
+        );
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
+    }
+
+    /// Go: one to three more than cores, the median over all observations from as many tasks as cores on. Rust: exactly one
+    /// more than tasks, in nine of ten observations of both scoped threads. Confirmed where both are so, else refuted.
+    /// Neither the length of a task nor drift matters here; without a count of both it is undecided.
+    fn threads(&self) -> Judged {
+        let counts = |cells: &[&Cell]| -> Vec<(usize, u64)> {
+            cells.iter().filter_map(|cell| Some((cell.tasks, cell.threads?))).collect()
+        };
+        let go: Vec<(usize, u64)> = counts(&self.go).into_iter().filter(|(tasks, _)| *tasks >= self.cores).collect();
+        let mut rust = counts(&self.rust);
+        rust.extend(counts(&self.measured.all_at_once(CROSSBEAM_THREADS)));
+        if go.len() < 3 || rust.len() < 3 {
+            return (None, String::from("too few counts"));
+        }
+        let one_more = rust.iter().filter(|(tasks, threads)| *threads == *tasks as u64 + 1).count();
+        let middle = median(&mut go.iter().map(|(_, threads)| *threads as f64).collect::<Vec<_>>());
+        let (least, most) = (go.iter().map(|count| count.1).min(), go.iter().map(|count| count.1).max());
+        let cores = self.cores as f64;
+        let holds = (cores + 1.0..=cores + 3.0).contains(&middle) && one_more * 10 >= rust.len() * 9;
+        let figure = format!(
+            "Go {} to {}, {middle} in the median, on {} cores; Rust one more than tasks in {one_more} of {} observations",
+            least.unwrap_or(0),
+            most.unwrap_or(0),
+            self.cores,
+            rust.len()
+        );
+        (Some(holds), figure)
+    }
+
+    /// The ratios of totals, in batches to all at once, of Go and scoped threads. Confirmed where their median is at least
+    /// 0.98; refuted where it is below 0.95; else undecided. Needs four, and batches of eight.
+    fn series(&self) -> Judged {
+        const BATCH: usize = 8;
+        let named = [STD_THREADS, CROSSBEAM_THREADS, GO];
+        let cells = self.measured.cells.iter();
+        let cells = cells.filter(|cell| cell.series == BATCH && named.contains(&cell.contestant.as_str()));
+        let mut ratios: Vec<f64> = cells
+            .filter_map(|cell| {
+                let once = self.measured.cell(&cell.contestant, cell.tasks, 0)?;
+                Some(cell.figures.total_duration_ms / once.figures.total_duration_ms)
+            })
+            .collect();
+        if ratios.len() < 4 {
+            return (None, format!("{} observations in batches of 8", ratios.len()));
+        }
+        let (count, middle) = (ratios.len(), median(&mut ratios));
+        let holds = match middle {
+            middle if middle >= 0.98 => Some(true),
+            middle if middle < 0.95 => Some(false),
+            _ => None,
+        };
+        let figure = format!("in batches of 8 the total is {middle:.3} of all at once, the median of {count}");
+        self.unless_noisy(&[STD_THREADS, GO], holds, figure)
+    }
+}
+
+/// Those of so many tasks.
+fn within<'a>(cells: &[&'a Cell], tasks: impl RangeBounds<usize>) -> Vec<&'a Cell> {
+    cells.iter().copied().filter(|cell| tasks.contains(&cell.tasks)).collect()
+}
+
+/// The median of a figure; `None` of fewer than [`LEAST_OBSERVATIONS`].
+fn median_of(cells: &[&Cell], figure: impl Fn(&Cell) -> f64) -> Option<f64> {
+    let mut values: Vec<f64> = cells.iter().map(|cell| figure(cell)).collect();
+    (values.len() >= LEAST_OBSERVATIONS).then(|| median(&mut values))
+}
+
+/// Whether `value` is above a threshold; `None` where it is nearer to it than `near`, or at it.
+fn above(value: f64, threshold: f64, near: f64) -> Option<bool> {
+    let by = value - threshold;
+    (by.abs() > near).then_some(by > 0.0)
+}
+
+/// Whether all hold; one that does not refutes them all.
+fn all<const COUNT: usize>(said: [Option<bool>; COUNT]) -> Option<bool> {
+    match said.contains(&Some(false)) {
+        true => Some(false),
+        false => said.iter().all(|one| *one == Some(true)).then_some(true),
+    }
+}
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(|| "an unknown profit".into(), |value| format!("{value:.1} %"))
+}
+
+/// Spearman's rank correlation of tasks' numbers and starts: 1 where they start in order, 0 where in any.
+fn in_order(schedule: &[Scheduled]) -> f64 {
+    let mut by_start: Vec<&Scheduled> = schedule.iter().collect();
+    by_start.sort_by(|one, other| one.started_ms.total_cmp(&other.started_ms));
+    let count = schedule.len() as f64;
+    let squares: f64 =
+        by_start.iter().zip(1..).map(|(task, place)| (task.task as f64 - f64::from(place)).powi(2)).sum();
+    if schedule.len() < 2 { 1.0 } else { 1.0 - 6.0 * squares / (count * (count * count - 1.0)) }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,111 @@
+//! What is said of an observation, and how it is computed from the times of its tasks.
+//!
+//! Invariant: `cost = 1 - t d1 / sum(d)` and `profit = 1 - total / (t d1)`, as published; the standard deviation is the
+//! real one. What the published cost calls overhead is told apart: a task waits for a core, or a core works for it.
+
+use serde::{Deserialize, Serialize};
+
+use super::record::{Scheduled, round};
+pub use polyserve_lab::statistics::Line;
+
+/// What a task takes alone: the medians of some single runs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Alone {
+    /// Its duration, in milliseconds.
+    pub d1_ms: f64,
+    /// What it takes of a core's time, in milliseconds.
+    pub cpu1_ms: f64,
+}
+
+/// The figures of an observation. Those in percent are of the sum of the durations, but for the profit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The mean of the durations.
+    pub mean_duration_ms: f64,
+    /// Their standard deviation, `sqrt(sum of squares / (n - 1))`; 0 for one task.
+    pub std_dev_ms: f64,
+    /// From the first start to the last end.
+    pub total_duration_ms: f64,
+    /// What durations have grown by: 1 - t d1 / sum(d).
+    pub cost_pct: f64,
+    /// What the tasks took less than one after the other: 1 - total / (t d1).
+    pub profit_pct: f64,
+    /// How much of the durations a core worked for the tasks.
+    pub working_pct: f64,
+    /// How much of them they waited for a core.
+    pub waiting_pct: f64,
+    /// By how much the cores worked longer for them than for as many single ones: the overhead.
+    pub overhead_pct: f64,
+    /// What they took of the cores' time.
+    pub cpu_ms: f64,
+}
+
+impl Figures {
+    /// Of tasks that took `cpu_ms` of the cores' time together. There is one task at least.
+    pub fn of(tasks: &[Scheduled], cpu_ms: f64, alone: Alone) -> Self {
+        let count = tasks.len() as f64;
+        let durations = || tasks.iter().map(Scheduled::duration_ms);
+        let sum: f64 = durations().sum();
+        let mean = sum / count;
+        let squares: f64 = durations().map(|duration| (duration - mean).powi(2)).sum();
+        let first = tasks.iter().map(|task| task.started_ms).fold(f64::INFINITY, f64::min);
+        let end = tasks.iter().map(|task| task.finished_ms).fold(f64::NEG_INFINITY, f64::max);
+        let Alone { d1_ms, cpu1_ms } = alone;
+        let total = end - first;
+        let working_pct = 100.0 * cpu_ms / sum;
+        Self {
+            mean_duration_ms: mean,
+            std_dev_ms: if tasks.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 },
+            total_duration_ms: total,
+            cost_pct: 100.0 * (1.0 - count * d1_ms / sum),
+            profit_pct: 100.0 * (1.0 - total / (count * d1_ms)),
+            working_pct,
+            waiting_pct: 100.0 - working_pct,
+            overhead_pct: 100.0 * (cpu_ms - count * cpu1_ms) / sum,
+            cpu_ms,
+        }
+    }
+
+    /// To three digits behind the point, as records have it.
+    #[must_use]
+    pub fn rounded(self) -> Self {
+        Self {
+            mean_duration_ms: round(self.mean_duration_ms),
+            std_dev_ms: round(self.std_dev_ms),
+            total_duration_ms: round(self.total_duration_ms),
+            cost_pct: round(self.cost_pct),
+            profit_pct: round(self.profit_pct),
+            working_pct: round(self.working_pct),
+            waiting_pct: round(self.waiting_pct),
+            overhead_pct: round(self.overhead_pct),
+            cpu_ms: round(self.cpu_ms),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(task: usize, started_ms: f64, finished_ms: f64) -> Scheduled {
+        Scheduled { task, submitted_ms: 0.0, started_ms, finished_ms, cpu_ms: None }
+    }
+
+    #[test]
+    fn two_tasks_that_share_a_core() {
+        let figures =
+            Figures::of(&[task(1, 0.0, 180.0), task(2, 10.0, 230.0)], 220.0, Alone { d1_ms: 100.0, cpu1_ms: 100.0 });
+        assert_eq!((figures.mean_duration_ms, figures.total_duration_ms), (200.0, 230.0));
+        assert!((figures.std_dev_ms - 800.0_f64.sqrt()).abs() < 1e-9, "{figures:?}");
+        assert_eq!((figures.cost_pct, figures.working_pct, figures.waiting_pct), (50.0, 55.0, 45.0));
+        assert!((figures.profit_pct + 15.0).abs() < 1e-9 && (figures.overhead_pct - 5.0).abs() < 1e-9, "{figures:?}");
+        // What durations have grown by is what they waited and what the cores worked longer.
+        assert!((figures.cost_pct - figures.waiting_pct - figures.overhead_pct).abs() < 1e-9);
+    }
+
+    #[test]
+    fn one_task_costs_nothing_and_gains_nothing() {
+        let figures = Figures::of(&[task(1, 0.0, 100.0)], 100.0, Alone { d1_ms: 100.0, cpu1_ms: 100.0 });
+        assert_eq!((figures.std_dev_ms, figures.cost_pct, figures.profit_pct), (0.0, 0.0, 0.0));
+    }
+}

@@ -1,0 +1,271 @@
+//! The tables of the experiment: all contestants at some numbers of tasks, batches beside all at once, and the published
+//! figures beside ours.
+
+use std::fmt;
+
+use polyserve_lab::output::{Table, or_nothing};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::claims::judge;
+use super::figures::Figures;
+use super::record::{Cell, Measured, When};
+use super::runner::STD_THREADS;
+use crate::published::{TASKS_GO, TASKS_RUST};
+
+/// The twin in Go.
+pub const GO: &str = "go/goroutines";
+/// The same with every goroutine on a thread of its own.
+pub const GO_LOCKED: &str = "go/goroutines_locked";
+
+/// A line of the published figures; milliseconds and percent.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub(super) struct Published {
+    pub(super) tasks: usize,
+    pub(super) mean_duration_ms: f64,
+    pub(super) total_duration_ms: f64,
+    pub(super) cost_pct: f64,
+    pub(super) profit_pct: f64,
+}
+
+/// The published figures of the program in Rust, and of the one in Go. They were made on 8 cores.
+pub(super) fn published() -> anyhow::Result<[Vec<Published>; 2]> {
+    let read = |text: &str| csv::Reader::from_reader(text.as_bytes()).deserialize().collect::<Result<_, _>>();
+    Ok([read(TASKS_RUST)?, read(TASKS_GO)?])
+}
+
+/// The cores that the published figures were made on.
+pub const PUBLISHED_CORES: usize = 8;
+
+/// The tables of a record, each with its name.
+///
+/// # Errors
+///
+/// Where a line is not what its kind says.
+pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
+    shown(&Measured::read(lines)?)
+}
+
+fn shown(measured: &Measured) -> anyhow::Result<Vec<(String, Table)>> {
+    let mut tables = Vec::new();
+    for tasks in some_counts(measured) {
+        tables.push((format!("{tasks} tasks at once"), at_once(measured, tasks)));
+    }
+    tables.extend(batches(measured).map(|table| (String::from("In batches, and all at once"), table)));
+    if !measured.cells.is_empty() {
+        let cores = measured.plan.as_ref().map_or(0, |plan| plan.core_count);
+        let name = format!("Published on {PUBLISHED_CORES} cores, and here on {cores}");
+        tables.push((name, beside_published(measured)?));
+    }
+    if !measured.sequences.is_empty() {
+        tables.push((String::from("Sequences that converge"), limits(measured)));
+    }
+    if !measured.failed.is_empty() {
+        let mut table = Table::of_texts(&["CONTESTANT", "NO FIGURES, BECAUSE"]);
+        measured.failed.iter().for_each(|failed| table.row(vec![failed.contestant.clone(), failed.why.clone()]));
+        tables.push((String::from("Without figures"), table));
+    }
+    Ok(tables)
+}
+
+/// As many tasks as cores, five times that, where the published text reads its costs, and the most.
+fn some_counts(measured: &Measured) -> Vec<usize> {
+    let there: Vec<usize> = measured.cells.iter().filter(|cell| cell.series == 0).map(|cell| cell.tasks).collect();
+    let cores = measured.plan.as_ref().map_or(1, |plan| plan.core_count);
+    let mut counts: Vec<usize> =
+        [Some(cores), Some(cores * 5), there.iter().copied().max()].into_iter().flatten().collect();
+    counts.retain(|count| there.contains(count));
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+fn at_once(measured: &Measured, tasks: usize) -> Table {
+    let mut table = Table::of_numbers(&[
+        "CONTESTANT",
+        "ALONE",
+        "DRIFT",
+        "THREADS",
+        "MEAN",
+        "STD DEV",
+        "TOTAL",
+        "PROFIT",
+        "COST",
+        "WORKING",
+        "WAITING",
+        "OVERHEAD",
+    ]);
+    for name in measured.contestants() {
+        let Some(cell) = measured.cell(name, tasks, 0) else { continue };
+        let Cell { figures, alone, threads, .. } = cell;
+        let mut cells = vec![name.to_owned(), format!("{:.1} ms", alone.d1_ms)];
+        cells.push(or_nothing(measured.drift_pct(name).map(|drift| format!("{drift:+.1} %"))));
+        cells.push(or_nothing(threads.map(|threads| threads.to_string())));
+        let times = [figures.mean_duration_ms, figures.std_dev_ms, figures.total_duration_ms];
+        cells.extend(times.map(|ms| format!("{ms:.1} ms")));
+        let shares =
+            [figures.profit_pct, figures.cost_pct, figures.working_pct, figures.waiting_pct, figures.overhead_pct];
+        cells.extend(shares.map(|share| format!("{share:.1} %")));
+        table.row(cells);
+    }
+    table
+}
+
+/// `None` where nothing ran in batches.
+fn batches(measured: &Measured) -> Option<Table> {
+    let mut table = Table::of_numbers(&["CONTESTANT", "TASKS", "BATCH", "TOTAL AT ONCE", "TOTAL IN BATCHES", "RATIO"]);
+    let mut is_empty = true;
+    for name in measured.contestants() {
+        for cell in measured.cells.iter().filter(|cell| cell.series > 0 && cell.contestant == name) {
+            let Some(once) = measured.cell(name, cell.tasks, 0) else { continue };
+            let (batches, once) = (cell.figures.total_duration_ms, once.figures.total_duration_ms);
+            is_empty = false;
+            table.row(vec![
+                name.to_owned(),
+                cell.tasks.to_string(),
+                cell.series.to_string(),
+                format!("{once:.1} ms"),
+                format!("{batches:.1} ms"),
+                format!("{:.3}", batches / once),
+            ]);
+        }
+    }
+    (!is_empty).then_some(table)
+}
+
+/// Every published number of tasks that was measured too, with every published figure and ours.
+fn beside_published(measured: &Measured) -> anyhow::Result<Table> {
+    let [rust, go] = published()?;
+    let mut table = Table::of_numbers(&[
+        "TASKS (PUBLISHED / HERE)",
+        "RUST'S MEAN MS",
+        "TOTAL MS",
+        "COST %",
+        "PROFIT %",
+        "GO'S MEAN MS",
+        "TOTAL MS",
+        "COST %",
+        "PROFIT %",
+    ]);
+    for (rust, go) in rust.iter().zip(&go) {
+        let ours = [STD_THREADS, GO].map(|name| measured.cell(name, rust.tasks, 0).map(|cell| cell.figures));
+        if ours.iter().all(Option::is_none) {
+            continue;
+        }
+        let cells = [rust, go].into_iter().zip(ours).flat_map(|(published, own)| beside(published, own));
+        table.row(std::iter::once(rust.tasks.to_string()).chain(cells).collect());
+    }
+    Ok(table)
+}
+
+/// The published columns, which are whole milliseconds and per cent, each with ours.
+fn beside(published: &Published, own: Option<Figures>) -> [String; 4] {
+    let Published { tasks: _, mean_duration_ms, total_duration_ms, cost_pct, profit_pct } = *published;
+    let pair = |then: f64, now: fn(&Figures) -> f64| {
+        let now = or_nothing(own.as_ref().map(|figures| format!("{:.1}", now(figures))));
+        format!("{then:.0} / {now}")
+    };
+    [
+        pair(mean_duration_ms, |own| own.mean_duration_ms),
+        pair(total_duration_ms, |own| own.total_duration_ms),
+        pair(cost_pct, |own| own.cost_pct),
+        pair(profit_pct, |own| own.profit_pct),
+    ]
+}
+
+fn limits(measured: &Measured) -> Table {
+    let steps = measured.calibration.as_ref().map_or(0, |calibration| calibration.steps);
+    let mut table = Table::of_numbers(&["TASK", "LIMIT", "STEP"]);
+    for sequence in &measured.sequences {
+        if let Some((limit, step)) = sequence.limit.zip(sequence.step) {
+            table.row(vec![sequence.task.to_string(), limit.to_string(), step.to_string()]);
+        }
+    }
+    let found = measured.sequences.iter().filter(|sequence| sequence.limit.is_some()).count();
+    let all = measured.sequences.len();
+    table.row(vec![format!("{found} of {all}"), String::from("within"), format!("{steps} steps")]);
+    table
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(calibration) = &self.calibration {
+            let (steps, ms) = (calibration.steps, calibration.measured_ms);
+            writeln!(f, "a task is {steps} steps: {ms:.1} ms of {}\n", calibration.contestant)?;
+        }
+        for (name, table) in shown(self).map_err(|_| fmt::Error)? {
+            writeln!(f, "{name}\n{table}")?;
+        }
+        if !self.cells.is_empty() {
+            writeln!(f, "DRIFT: a task alone, the median of 5 runs, at the end against the start")?;
+            writeln!(f, "COST: 1 - t d1 / sum(d), PROFIT: 1 - total / (t d1), d1: ALONE")?;
+            writeln!(f, "WORKING, WAITING for a core, OVERHEAD of a core's time: of the sum of the durations; of the")?;
+            writeln!(f, "tasks' own threads, but of the whole process where goroutines change threads\n")?;
+            for claim in judge(self).map_err(|_| fmt::Error)? {
+                writeln!(f, "{}: {}\n  {}", claim.verdict, claim.claim, claim.figure)?;
+            }
+        }
+        let missing = self.singles.iter().all(|single| single.when != When::After);
+        if missing && !self.cells.is_empty() {
+            writeln!(f, "the single runs at the end are missing, so the drift is not known")?;
+        }
+        if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claims::tests::{Made, lines};
+    use super::*;
+
+    #[test]
+    fn the_published_figures_are_there() {
+        let [rust, go] = published().unwrap();
+        for lines in [&rust, &go] {
+            assert_eq!(lines.iter().map(|line| line.tasks).collect::<Vec<_>>(), (1..=40).collect::<Vec<_>>());
+        }
+        let last = Published {
+            tasks: 40,
+            mean_duration_ms: 3718.0,
+            total_duration_ms: 6479.0,
+            cost_pct: 78.0,
+            profit_pct: 81.0,
+        };
+        assert_eq!(rust[39], last);
+    }
+
+    #[test]
+    fn a_record_has_tables() {
+        let lines = lines(&Made::fair());
+        let tables = tables(&lines).unwrap();
+        let names: Vec<&str> = tables.iter().map(|(name, _)| name.as_str()).collect();
+        let wanted = [
+            "2 tasks at once",
+            "10 tasks at once",
+            "40 tasks at once",
+            "In batches, and all at once",
+            "Published on 8 cores, and here on 2",
+            "Sequences that converge",
+            "Without figures",
+        ];
+        assert_eq!(names, wanted);
+        let text = |place: usize| tables[place].1.to_string();
+        assert!(text(2).contains("scoped_threads/std") && text(2).contains("go/goroutines"), "{}", text(2));
+        assert!(text(3).contains("1.000"), "{}", text(3));
+        // Every published number of tasks, with every column; ours are made up.
+        assert_eq!(text(4).lines().count(), 1 + 40, "{}", text(4));
+        let last = text(4).lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        let own = |name| {
+            let figures = Measured::read(&lines).unwrap().cell(name, 40, 0).unwrap().figures;
+            [figures.mean_duration_ms, figures.total_duration_ms, figures.cost_pct, figures.profit_pct]
+        };
+        let theirs = [[3718, 6479, 78, 81], [5015, 7028, 76, 85]].concat();
+        let pairs = theirs.iter().zip([own(STD_THREADS), own(GO)].concat());
+        let wanted = pairs.fold(String::from("40"), |row, (then, now)| format!("{row} {then} / {now:.1}"));
+        assert_eq!(last, wanted);
+        assert!(text(5).contains("1 of 2"), "{}", text(5));
+        assert!(text(6).contains("rayon") && text(6).contains("no time"), "{}", text(6));
+        let text = Measured::read(&lines).unwrap().to_string();
+        assert!(text.contains("ALONE") && text.contains("confirmed: "), "{text}");
+    }
+}
