@@ -34,21 +34,24 @@ never() {
 
 echo; echo "== the arrows between crates point one way"
 never polyserve-sys 'polyserve.*'
-never polyserve-core 'polyserve-(memory|threadpool|conformance|lab|load)|polyserve|tokio|hyper|mio'
-never polyserve-memory 'polyserve-(threadpool|conformance|lab|load)|polyserve|tokio|mio'
-never polyserve-threadpool 'polyserve-(memory|conformance|lab|load)|polyserve|tokio|hyper'
-never polyserve-async 'polyserve-(memory|threadpool|conformance|lab|load)|polyserve' --all-features
+never polyserve-core 'polyserve-(memory|threadpool|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper|mio'
+never polyserve-memory 'polyserve-(threadpool|conformance|lab|load|report|experiments|cli)|polyserve|tokio|mio'
+never polyserve-threadpool 'polyserve-(memory|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper'
+never polyserve-async 'polyserve-(memory|threadpool|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor|tower-service' --no-default-features
 never polyserve-async 'hyper|async-io|async-executor|futures-executor' --no-default-features --features tokio
 never polyserve-async 'async-io|async-executor|futures-executor' --no-default-features --features http2
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor' --no-default-features --features tower
 never polyserve-async 'tokio|hyper|futures-executor' --no-default-features --features smol
 never polyserve-async 'tokio|hyper|async-io|async-executor' --no-default-features --features futures
-never polyserve-load 'polyserve-(memory|threadpool|conformance|lab)|polyserve|tokio|hyper|mio'
-never polyserve-conformance 'polyserve-(memory|threadpool|lab|load)|polyserve|tokio'
-never polyserve 'polyserve-(async|memory|threadpool|conformance|lab)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
+never polyserve-load 'polyserve-(memory|threadpool|conformance|lab|report|experiments|cli)|polyserve|tokio|hyper|mio'
+never polyserve-conformance 'polyserve-(memory|threadpool|lab|load|report|experiments|cli)|polyserve|tokio'
+never polyserve 'polyserve-(async|memory|threadpool|conformance|lab|load|report|experiments|cli)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
 never polyserve 'polyserve-async|tokio|hyper' --no-default-features --features threadpool,dashmap
-never polyserve 'polyserve-conformance|polyserve-lab|polyserve-load|clap|criterion' --all-features
+never polyserve 'polyserve-(conformance|lab|load|report|experiments|cli)|clap|criterion' --all-features
+never polyserve-report 'polyserve.*'
+never polyserve-lab 'polyserve-(experiments|cli)'
+never polyserve-experiments 'polyserve-cli'
 
 echo; echo "== no unsafe code outside polyserve-sys"
 for lib in crates/*/src/lib.rs; do

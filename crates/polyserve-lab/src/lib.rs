@@ -11,13 +11,12 @@
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`scale`]: how what servers can do, and what they take, grows. [`stores`]: repos and bare maps, without a server.
 //! * [`launch`]: how what is measured is built, started and ended. [`machine`]: what the kernel knows.
-//! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios. [`claims`]: of what was published.
+//! * [`journal`]: what a run leaves behind. [`statistics`]: what may be said of ratios.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: what the commands share.
 #![forbid(unsafe_code)]
 
 pub mod allocator;
 pub mod check;
-pub mod claims;
 pub mod compare;
 pub mod crowd;
 pub mod delayed;

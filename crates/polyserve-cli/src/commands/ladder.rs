@@ -15,7 +15,6 @@ use polyserve_experiments::ladder::table::{FASTHTTP, NETHTTP, Row, Shown, rows, 
 use polyserve_experiments::ladder::variant::{Binary, Sources};
 use polyserve_experiments::ladder::{Ladder, Recorded, claims, traffic};
 use polyserve_lab::Misuse;
-use polyserve_lab::claims::Claim;
 use polyserve_lab::compare::Instrument;
 use polyserve_lab::journal::{self, Header, Journal, as_line};
 use polyserve_lab::limits;
@@ -23,6 +22,7 @@ use polyserve_lab::machine::{Cores, Environment};
 use polyserve_lab::output::{print, print_json};
 use polyserve_lab::progress::Progress;
 use polyserve_load::{Load, Usage};
+use polyserve_report::Claim;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use polyserve::catalog::{Catalog, Entry};
-use polyserve_lab::output::{Table, print, print_json};
+use polyserve_lab::output::{print, print_json};
+use polyserve_report::Table;
 use serde::Serialize;
 
 #[derive(Serialize)]

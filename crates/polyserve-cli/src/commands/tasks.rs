@@ -18,12 +18,12 @@ use polyserve_experiments::tasks::runner::{self, OTHERS, Runner};
 use polyserve_experiments::tasks::sequence::Order;
 use polyserve_experiments::tasks::table::{GO, GO_LOCKED};
 use polyserve_lab::Misuse;
-use polyserve_lab::claims::Claim;
 use polyserve_lab::journal::{Header, Journal};
 use polyserve_lab::launch::go::{self, Module};
 use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_lab::machine::{Cores, Environment};
 use polyserve_lab::output::{print, print_json};
+use polyserve_report::Claim;
 use serde::Serialize;
 
 use super::entrants::this_program;

@@ -10,9 +10,10 @@ use polyserve_lab::Misuse;
 use polyserve_lab::compare::ranking::Compared;
 use polyserve_lab::compare::{Comparison, Contestant, Record, Role};
 use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::output::{Table, print, print_json};
+use polyserve_lab::output::{print, print_json};
 use polyserve_lab::progress::Progress;
 use polyserve_lab::statistics::{LEAST_ROUNDS, Verdict};
+use polyserve_report::Table;
 use serde::Serialize;
 
 use super::compare::PlanArgs;

@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use polyserve_lab::Misuse;
-use polyserve_lab::output::in_markdown;
 use polyserve_lab::scale::Axis;
 use polyserve_lab::stores::bare::PREFIX;
 use polyserve_lab::stores::report::{AGAIN, Point, medians};
 use polyserve_lab::stores::{self, table::rate};
+use polyserve_report::in_markdown;
+use polyserve_report::svg::{Line, LineChart, Mark, Style, count, drawn};
 
 use super::Record;
-use super::svg::{Line, LineChart, Mark, Style, count, drawn};
 
 /// Where charts are, beside the page that shows them.
 pub const DIRECTORY: &str = "charts";

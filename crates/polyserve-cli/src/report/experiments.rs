@@ -3,13 +3,13 @@
 //!
 //! Invariant: a name is there once; every function takes any lines and says what it misses.
 
-use polyserve_lab::claims::Claim;
-use polyserve_lab::output::Table;
+use polyserve_experiments::{ladder, matrix, page, stress, tasks};
+use polyserve_lab::{compare, crowd, recommend, scale, stores};
+use polyserve_report::Claim;
+use polyserve_report::Table;
 use serde_json::Value;
 
 use super::whole;
-use polyserve_experiments::{ladder, matrix, page, stress, tasks};
-use polyserve_lab::{compare, crowd, recommend, scale, stores};
 
 /// Tables by their names.
 pub type Tables = Vec<(String, Table)>;

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use polyserve_experiments::published;
-use polyserve_lab::claims::Claim;
 use polyserve_lab::journal::Header;
+use polyserve_report::Claim;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

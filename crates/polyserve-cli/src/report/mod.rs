@@ -12,7 +12,6 @@ pub mod experiments;
 pub mod html;
 pub mod plain;
 pub mod splice;
-pub mod svg;
 pub mod whole;
 
 use std::fs;
@@ -23,8 +22,8 @@ use serde_json::Value;
 
 use experiments::{Experiment, Tables};
 use polyserve_lab::Misuse;
-use polyserve_lab::claims::Claim;
 use polyserve_lab::journal::{self, EXTENSION, Header};
+use polyserve_report::Claim;
 
 /// Records of more bytes together are refused. This bounds what is read, not the page: that has the tables beside the lines,
 /// and the libraries, and is larger.

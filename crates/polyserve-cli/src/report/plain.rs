@@ -5,7 +5,7 @@
 //! lines of a kind, `MOST_COLUMNS` columns at most.
 
 use polyserve_lab::journal::Header;
-use polyserve_lab::output::Table;
+use polyserve_report::Table;
 use serde_json::{Map, Value};
 
 /// More fields than these make no table that anybody reads; the others are left out, and a column says so.

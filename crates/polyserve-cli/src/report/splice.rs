@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use polyserve_lab::Misuse;
-use polyserve_lab::output::{Table, in_markdown};
+use polyserve_report::{Table, in_markdown};
 use serde_json::Value;
 
 use super::chart::Chart;

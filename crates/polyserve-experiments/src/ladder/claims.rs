@@ -14,9 +14,9 @@
 //! the client's cores as busy as [`BUSY`], or its own less than that, something else than the server bounds it, and both look
 //! alike: then a difference that is seen counts, and one that is not seen is undecided.
 
-use polyserve_lab::claims::Claim;
 use polyserve_lab::compare::ranking::BUSY;
 use polyserve_lab::statistics::Verdict;
+use polyserve_report::Claim;
 use serde_json::Value;
 
 use super::record::{Ratio, Recorded};
@@ -194,7 +194,7 @@ fn wanting(recorded: &Recorded, step: &str) -> String {
 mod tests {
     use super::*;
     use crate::ladder::made_up::{cell, contestant};
-    use polyserve_lab::claims::Verdict as Said;
+    use polyserve_report::Verdict as Said;
     use serde_json::json;
 
     /// A rung of warp with all that was published.

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io;
 
-use polyserve_lab::claims::Claim;
-use polyserve_lab::output::{NOTHING, Table, or_nothing, shown_claims};
 use polyserve_lab::statistics::{Estimate, Interval, Verdict};
+use polyserve_report::Claim;
+use polyserve_report::{NOTHING, Table, or_nothing, shown_claims};
 use serde::Serialize;
 use serde_json::Value;
 

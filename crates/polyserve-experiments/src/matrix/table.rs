@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use polyserve_lab::journal::of_kind;
-use polyserve_lab::output::{Table, or_nothing};
 use polyserve_lab::statistics::{Estimate, median};
+use polyserve_report::{Table, or_nothing};
 use serde_json::Value;
 
 use super::claims::{CLASSIC, REPO, TWIN};

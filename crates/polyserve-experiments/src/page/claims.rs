@@ -2,7 +2,7 @@
 //!
 //! Cost: a pass over the rows a claim.
 
-use polyserve_lab::claims::Claim;
+use polyserve_report::Claim;
 use serde_json::Value;
 
 use super::published::{Figures, SETUPS, WAIT};
@@ -148,8 +148,8 @@ fn figure(before: &str, each: &[String]) -> String {
 mod tests {
     use super::super::tests::row;
     use super::*;
-    use polyserve_lab::claims::Verdict;
     use polyserve_lab::journal::as_line;
+    use polyserve_report::Verdict;
 
     fn said(rows: &[Row]) -> [Verdict; 4] {
         let line = |row: &Row| as_line(Row::KIND, row).unwrap();

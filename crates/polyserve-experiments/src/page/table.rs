@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io;
 
-use polyserve_lab::claims::Claim;
 use polyserve_lab::journal::of_kind;
-use polyserve_lab::output::{Table, or_nothing, shown_claims};
+use polyserve_report::Claim;
+use polyserve_report::{Table, or_nothing, shown_claims};
 use serde_json::Value;
 
 use super::published::{self, Figures};

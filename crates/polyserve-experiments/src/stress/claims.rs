@@ -5,8 +5,8 @@
 //! where none of them had anything wrong, a final state that is not what was put included; it does not where one had.
 //! A round that was tried again is not forgotten: who is asked often enough may be lucky.
 
-use polyserve_lab::claims::Claim;
 use polyserve_lab::journal::of_kind;
+use polyserve_report::Claim;
 use serde_json::Value;
 
 use super::record::{ROUND, RoundLine};
@@ -46,8 +46,8 @@ pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
 mod tests {
     use super::*;
     use crate::stress::report::{Final, Round};
-    use polyserve_lab::claims::Verdict;
     use polyserve_lab::journal::as_line;
+    use polyserve_report::Verdict;
 
     fn line(server: &str, requests: u64, mode: &str, error_count: u64) -> Value {
         let round = Round {

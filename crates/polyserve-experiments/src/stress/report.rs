@@ -3,7 +3,7 @@
 use std::fmt;
 
 use polyserve::Drain;
-use polyserve_lab::output::Table;
+use polyserve_report::Table;
 use serde::{Deserialize, Serialize};
 
 use super::client::{Errors, Tally};

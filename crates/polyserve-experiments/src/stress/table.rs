@@ -3,7 +3,7 @@
 use std::io;
 
 use anyhow::Context as _;
-use polyserve_lab::output::{NOTHING, Table};
+use polyserve_report::{NOTHING, Table};
 use serde::Deserialize;
 use serde_json::Value;
 

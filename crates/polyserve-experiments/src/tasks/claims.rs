@@ -9,8 +9,8 @@
 
 use std::ops::RangeBounds;
 
-use polyserve_lab::claims::Claim;
 use polyserve_lab::statistics::median;
+use polyserve_report::Claim;
 use serde_json::Value;
 
 use super::figures::{Figures, Line};

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use polyserve_lab::output::{Table, or_nothing};
+use polyserve_report::{Table, or_nothing};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -3,9 +3,8 @@
 use std::fmt;
 
 use polyserve_conformance::history::History;
+use polyserve_report::Table;
 use serde::Serialize;
-
-use crate::output::Table;
 
 /// What a history is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

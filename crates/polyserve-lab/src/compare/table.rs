@@ -2,12 +2,12 @@
 
 use std::fmt::{self, Write as _};
 
+use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
 use super::contestant::Role;
 use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, Row, Share, Side, Void};
 use super::record::Recorded;
-use crate::output::{NOTHING, Table, or_nothing};
 use crate::statistics::{LEAST_ROUNDS, Verdict};
 
 impl fmt::Display for Ranking {

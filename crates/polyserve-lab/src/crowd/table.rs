@@ -2,13 +2,13 @@
 
 use std::fmt::{self, Write as _};
 
+use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
 use super::Kind;
 use super::gathering::Counts;
 use super::report::{Idle, Outcome, Phase, Report, Row, rows_of};
 use crate::compare::ranking::Compared;
-use crate::output::{NOTHING, Table, or_nothing};
 use crate::statistics::Verdict;
 
 impl fmt::Display for Report {

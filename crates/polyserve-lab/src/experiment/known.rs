@@ -1,11 +1,11 @@
 //! Experiments without their types: what a report of recorded files needs.
 
+use polyserve_report::Claim;
+use polyserve_report::Table;
 use serde_json::Value;
 
 use super::record::End;
 use super::{Experiment, Records};
-use crate::claims::Claim;
-use crate::output::Table;
 
 /// What an experiment tells, ready to be drawn.
 #[derive(Clone, Debug, Default)]

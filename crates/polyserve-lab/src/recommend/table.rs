@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
 use super::choice::{Choice, Margin, Ranked, Recommendation};
 use crate::journal::of_kind;
-use crate::output::{NOTHING, Table, or_nothing};
 use crate::statistics::{LEAST_ROUNDS, Verdict};
 
 /// The last recommendation of a record, as a table.

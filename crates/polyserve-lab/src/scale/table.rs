@@ -3,12 +3,12 @@
 use std::fmt::{self, Write as _};
 use std::io;
 
+use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
 use super::report::{Cell, Growth, Law, Lines, Metric, Point, Report};
 use super::{Axis, Place};
 use crate::journal::first_header;
-use crate::output::{NOTHING, Table, or_nothing};
 use crate::statistics::LEAST_ROUNDS;
 
 /// Below this R² a curve says little.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
+use polyserve_report::{Table, or_nothing};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -21,7 +22,6 @@ use super::report::again;
 use super::twins::{Field, Ground, Lookups};
 use crate::compare::contestant::order;
 use crate::journal::{Journal, first_header, of_kind};
-use crate::output::{Table, or_nothing};
 use crate::progress::Progress;
 use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, median};
 

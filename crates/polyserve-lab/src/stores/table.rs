@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
+use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
 use super::bare::PREFIX;
 use super::record::{Lines, Short};
 use super::report::{AGAIN, Growth, MemoryPoint, Point, Report, report};
 use super::workload::Load;
-use crate::output::{NOTHING, Table, or_nothing};
 use crate::scale::Axis;
 use crate::statistics::{Estimate, LEAST_ROUNDS, Verdict};
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use polyserve_lab::output::Table;
 use polyserve_load::{Load, Pace, Report, Usage};
+use polyserve_report::Table;
 use serde::Serialize;
 
 /// A report, and what it is of.

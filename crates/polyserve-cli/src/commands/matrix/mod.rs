@@ -15,14 +15,15 @@ use polyserve_experiments::matrix::{
     Cell, Entrant, Experiment, Failed, FailedCell, Key, Method, NAME, claims, table, write_csv,
 };
 use polyserve_lab::Misuse;
-use polyserve_lab::claims::Claim;
 use polyserve_lab::compare::Unfit;
 use polyserve_lab::journal::{Header, Journal, as_line};
 use polyserve_lab::limits;
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::output::{print, print_json, shown_claims};
+use polyserve_lab::output::{print, print_json};
 use polyserve_lab::progress::Progress;
+use polyserve_report::Claim;
+use polyserve_report::shown_claims;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -15,7 +15,6 @@ use polyserve::config::MAX_WORKERS;
 use polyserve_experiments::page::table::{Shown, write_csv};
 use polyserve_experiments::page::{Entrant, Experiment, Failed, Measured, Part, Row, claims, published};
 use polyserve_lab::Misuse;
-use polyserve_lab::claims::Claim;
 use polyserve_lab::compare::Unfit;
 use polyserve_lab::journal::{Header, Journal, as_line};
 use polyserve_lab::limits;
@@ -23,6 +22,7 @@ use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::output::{print, print_json};
 use polyserve_lab::progress::Progress;
+use polyserve_report::Claim;
 use serde::Serialize;
 use serde_json::{Value, json};
 

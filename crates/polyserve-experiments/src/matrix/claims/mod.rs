@@ -10,10 +10,10 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
-use polyserve_lab::claims::{Claim, Verdict};
 use polyserve_lab::journal::{first_header, of_kind};
 use polyserve_lab::machine::Cores;
 use polyserve_lab::statistics::median;
+use polyserve_report::{Claim, Verdict};
 use serde_json::Value;
 
 use super::judge::{Band, How, LEAST, Votes, trend};

@@ -1,6 +1,6 @@
 //! Verdicts on records that are made up so that it is known what they must be.
 
-use polyserve_lab::claims::Verdict::{self, Confirmed, Refuted, Undecided};
+use polyserve_report::Verdict::{self, Confirmed, Refuted, Undecided};
 use serde_json::{Value, json};
 
 use super::*;

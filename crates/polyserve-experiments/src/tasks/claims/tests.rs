@@ -1,8 +1,8 @@
 //! Records that are made up: a machine with two cores where everything is as claimed, and what is changed of it.
 
-use polyserve_lab::claims::Verdict;
 use polyserve_lab::journal::{Header, as_line};
 use polyserve_lab::machine::{Cores, Environment};
+use polyserve_report::Verdict;
 use serde_json::json;
 
 use super::*;

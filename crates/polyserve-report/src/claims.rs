@@ -52,3 +52,9 @@ impl Claim {
         Self { experiment: experiment.to_owned(), claim: claim.to_owned(), verdict, figure }
     }
 }
+
+/// Claims for people: the verdict and the claim in a line, the figure in the next.
+pub fn shown_claims(claims: &[Claim]) -> String {
+    let shown = claims.iter().map(|Claim { claim, verdict, figure, .. }| format!("{verdict}: {claim}\n    {figure}\n"));
+    shown.collect()
+}

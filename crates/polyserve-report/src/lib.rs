@@ -1,0 +1,13 @@
+//! What a report is made of, and how it is drawn: tables, claims and charts. It depends on no other crate of polyserve.
+//!
+//! * [`Table`]: aligned columns, for people and in Markdown.
+//! * [`Claim`]: what was published, and whether it holds here.
+//! * [`svg`]: lines over an axis.
+#![forbid(unsafe_code)]
+
+mod claims;
+pub mod svg;
+mod table;
+
+pub use claims::{Claim, Verdict, shown_claims};
+pub use table::{NOTHING, Table, in_markdown, or_nothing};
