@@ -2,7 +2,7 @@
 //!
 //! Cost: a server or two are made to ask for their shape.
 
-use polyserve::catalog::{Catalog, Promise, ServerEntry};
+use polyserve::catalog::{Catalog, Promise, RepoEntry, ServerEntry, Tag};
 use polyserve::{Connections, ServerConfig};
 use serde::{Deserialize, Serialize};
 
@@ -28,9 +28,6 @@ pub struct Field {
     pub because: Vec<String>,
 }
 
-/// The built-in servers that a minute can tell apart: an async one, one a core, the classic pool, a thread for each
-/// connection. The first needs no thread to wait, so half of what it does is a rate that others can be asked for.
-const SERVERS: [&str; 4] = ["tokio_tcp", "tokio_per_core", "pool_server/mpsc_pool", "leader_followers"];
 /// A thread for each connection makes sense up to here.
 const MOST_THREADS: usize = 1000;
 /// A pool whose workers wait gets one for each connection, but no more than this.
@@ -76,15 +73,22 @@ impl Field {
         if !named.is_empty() {
             return named.iter().map(|name| Ok(catalog.server(name)?)).collect();
         }
-        let mut servers: Vec<&ServerEntry> = SERVERS.iter().filter_map(|name| catalog.server(name).ok()).collect();
-        if workload.connections > MOST_THREADS {
-            servers.retain(|entry| entry.name != SERVERS[3]);
-            self.because.push(format!(
-                "{} is left out: {} connections are too many for a thread each",
-                SERVERS[3], workload.connections
-            ));
-        }
         let builtin = Catalog::builtin();
+        let is_builtin = |entry: &&ServerEntry| builtin.server(&entry.name).is_ok();
+        let tagged = catalog.servers().iter().filter(is_builtin).filter(|entry| entry.has(Tag::Recommended));
+        let mut servers: Vec<&ServerEntry> = tagged.collect();
+        // The first server is the baseline: half of its throughput is the fixed rate for the others. So a server whose threads
+        // do not wait comes first.
+        let thread_each = |entry: &ServerEntry| entry.promises(Promise::Connections(Connections::OnePerThread));
+        servers.sort_by_key(|entry| (!entry.promises(Promise::LaterHoldsNoThread), thread_each(entry)));
+        if workload.connections > MOST_THREADS {
+            for entry in servers.extract_if(.., |entry| thread_each(entry)) {
+                self.because.push(format!(
+                    "{} is left out: {} connections are too many for a thread each",
+                    entry.name, workload.connections
+                ));
+            }
+        }
         servers.extend(catalog.servers().iter().filter(|entry| builtin.server(&entry.name).is_err()));
         self.because.push(String::from("servers: one of each kind; --servers names others"));
         Ok(servers)
@@ -94,24 +98,24 @@ impl Field {
         if !named.is_empty() {
             return named.iter().map(|name| Ok(catalog.repo(name)?.name.clone())).collect();
         }
-        let (chosen, why): (&[&str], _) = if workload.wait_ms > 0.0 {
-            (&["two_level"], "one: where every request waits, it is not for a lock")
+        let (tag, why) = if workload.wait_ms > 0.0 {
+            (Tag::RecommendedWithWaits, "one: where every request waits, it is not for a lock")
         } else if workload.cores == 1 {
-            (&["std_mutex", "dashmap"], "the plainest and a sharded one: on one core few meet at a lock")
+            (Tag::RecommendedOnOneCore, "the plainest and a sharded one: on one core few meet at a lock")
         } else {
-            (&["two_level", "dashmap"], "the classic and a sharded one: on several cores locks are met at")
+            (Tag::RecommendedOnManyCores, "the classic and a sharded one: on several cores locks are met at")
         };
-        let mut repos: Vec<String> =
-            chosen.iter().filter_map(|name| catalog.repo(name).ok()).map(|entry| entry.name.clone()).collect();
-        if repos.is_empty() {
-            repos.extend(catalog.repos().first().map(|entry| entry.name.clone()));
-        }
         let builtin = Catalog::builtin();
-        let own = catalog.repos().iter().filter(|entry| builtin.repo(&entry.name).is_err());
-        repos.extend(own.map(|entry| entry.name.clone()));
+        let is_own = |entry: &&RepoEntry| builtin.repo(&entry.name).is_err();
+        let tagged = catalog.repos().iter().filter(|entry| entry.has(tag) && !is_own(entry));
+        let mut repos: Vec<&str> = tagged.map(|entry| entry.name.as_str()).collect();
+        if repos.is_empty() {
+            repos.extend(catalog.repos().first().map(|entry| entry.name.as_str()));
+        }
+        repos.extend(catalog.repos().iter().filter(is_own).map(|entry| entry.name.as_str()));
         repos.dedup();
         self.because.push(format!("repos: {why}; --repos names others"));
-        Ok(repos)
+        Ok(repos.into_iter().map(String::from).collect())
     }
 
     /// A pool whose workers sit through waits has as many of them as requests can be under way.

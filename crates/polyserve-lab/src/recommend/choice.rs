@@ -7,6 +7,7 @@
 //!
 //! Invariant: every ratio is taken round by round between the two that it is of. Cost: an estimate a candidate.
 
+use polyserve::catalog::Catalog;
 use serde::{Deserialize, Serialize};
 
 use super::candidates::Candidate;
@@ -103,6 +104,8 @@ pub struct Margin {
 /// What a recommendation is made of, beside what was measured.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
+    /// The catalog with the candidates.
+    pub catalog: &'a Catalog,
     /// The workload.
     pub workload: &'a Workload,
     /// What of it is a default.
@@ -150,7 +153,7 @@ impl Recommendation {
             candidate: first.candidate.clone(),
             ties: ranked[1..].iter().filter(|one| one.rank == 1).map(|one| one.candidate.name()).collect(),
             margin: ranked.iter().filter(|_| goal_met != Some(false)).find_map(|one| margin(first, one)),
-            lines: Lines::of(&first.candidate),
+            lines: Lines::of(asked.catalog, &first.candidate),
         });
         Self {
             workload: workload.clone(),

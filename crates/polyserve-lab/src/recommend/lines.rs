@@ -1,10 +1,10 @@
 //! The three lines of Rust that use a server over a repo.
 //!
-//! Invariant: what is printed is what was compiled. A macro makes of the same tokens a text, and in tests a function whose
-//! scope has the crate's prelude and nothing else. What has no lines here, a program's own, is made by its name.
+//! Invariant: the printed lines are compiled lines. The catalog makes the code of a strategy from the tokens of its constructor.
+//! A macro here makes a text of the tokens of the other code, and in tests a function whose scope has the crate's prelude and
+//! nothing else. A strategy without code in the catalog is built by its name.
 
-#[cfg(test)]
-use polyserve::catalog::Catalog;
+use polyserve::catalog::{BuildCode, Catalog};
 use serde::{Deserialize, Serialize};
 
 use super::candidates::Candidate;
@@ -20,91 +20,31 @@ pub struct Lines {
     pub code: Vec<String>,
 }
 
-/// Three lines, as text and as code.
-struct Piece {
-    server: &'static str,
-    repo: &'static str,
-    feature: Option<&'static str>,
-    code: [&'static str; 3],
-    /// Nobody calls it: it serves until a signal. That it compiles is what it is there for.
-    #[cfg(test)]
-    #[allow(dead_code)]
-    compiled: fn(&Catalog) -> Result<(), Box<dyn std::error::Error>>,
+/// Three lines as text. In tests they are also compiled, with the given variables.
+macro_rules! lines {
+    (|$($variable:ident: $type:ty),*| { $($first:tt)* } { $($second:tt)* } { $($third:tt)* }) => {{
+        #[cfg(test)]
+        #[allow(non_snake_case, unused_imports)]
+        const _: fn($($type),*) -> Result<(), Box<dyn std::error::Error>> = |$($variable),*| {
+            use polyserve::prelude::*;
+            $($first)* $($second)* $($third)*
+            Ok(())
+        };
+        [stringify!($($first)*), stringify!($($second)*), stringify!($($third)*)]
+    }};
 }
 
-macro_rules! piece {
-    (
-        $server:expr, $repo:expr, $feature:expr, $catalog:ident,
-        { $($first:tt)* } { $($second:tt)* } { $($third:tt)* }
-    ) => {
-        Piece {
-            server: $server,
-            repo: $repo,
-            feature: $feature,
-            code: [stringify!($($first)*), stringify!($($second)*), stringify!($($third)*)],
-            #[cfg(test)]
-            compiled: |$catalog| {
-                #[allow(unused_imports)]
-                use polyserve::prelude::*;
-                let _ = $catalog;
-                $($first)* $($second)* $($third)*
-                Ok(())
-            },
-        }
-    };
-}
+/// The lines for a server and a repo with code in the catalog.
+const BY_CODE: [&str; 3] = lines!(
+    |SERVER: polyserve::threadpool::Sequential, REPO: polyserve::memory::TwoLevel|
+    { let server = SERVER; }
+    { let running = server.serve(([127, 0, 0, 1], 8001).into(), EntityService::shared(REPO))?; }
+    { println!("{}", run_until_signalled(running)?); }
+);
 
-/// A server over each of the repos.
-macro_rules! over {
-    ($server:literal, $feature:expr, $make:expr, { $($repo:literal => $empty:expr;)* }) => {
-        &[$(piece!(
-            $server, $repo, $feature, catalog,
-            { let server = $make?; }
-            { let running = server.serve(([127, 0, 0, 1], 8001).into(), EntityService::shared($empty))?; }
-            { println!("{}", run_until_signalled(running)?); }
-        )),*]
-    };
-}
-
-macro_rules! grid {
-    (servers { $($server:literal $feature:expr => $make:expr;)* } repos $repos:tt) => {
-        &[$(over!($server, $feature, $make, $repos)),*]
-    };
-}
-
-const GRID: &[&[Piece]] = grid! {
-    servers {
-        "sequential" None => polyserve::threadpool::Sequential::new(ServerConfig::default());
-        "leader_followers" None => polyserve::threadpool::LeaderFollowers::new(ServerConfig::default());
-        "pool_server/mpsc_pool" None =>
-            PoolServer::new(ServerConfig::default(), |c| Ok(std::sync::Arc::new(MpscPool::new(c.into())?)));
-        "pool_server/crossbeam_pool" None => PoolServer::new(ServerConfig::default(), |c|
-            Ok(std::sync::Arc::new(polyserve::threadpool::CrossbeamPool::new(c.into())?)));
-        "pool_server/stealing_pool" None => PoolServer::new(ServerConfig::default(), |c|
-            Ok(std::sync::Arc::new(polyserve::threadpool::StealingPool::new(c.into())?)));
-        "tokio_tcp" Some("tokio") => TokioTcp::new(ServerConfig::default());
-        "tokio_per_core" Some("tokio") => TokioPerCore::new(ServerConfig::default());
-        "tokio_hyper" Some("hyper") => TokioHyper::new(ServerConfig::default());
-        "smol" Some("smol") => Smol::new(ServerConfig::default());
-        "futures_pool" Some("futures") => FuturesPool::new(ServerConfig::default());
-    }
-    repos {
-        "std_mutex" => StdMutex::default();
-        "std_rwlock" => StdRwlock::default();
-        "two_level" => TwoLevel::default();
-        "dashmap" => polyserve::memory::Dashmap::default();
-        "sharded" => polyserve::memory::Sharded::default();
-        "packed" => polyserve::memory::Packed::default();
-        "papaya" => polyserve::memory::Papaya::default();
-        "scc" => polyserve::memory::Scc::default();
-        "copy_on_write" => polyserve::memory::CopyOnWrite::default();
-        "actor" => polyserve::memory::Actor::default();
-    }
-};
-
-/// For what has no lines of its own: by its name, from the catalog that the program has.
-const BY_NAME: Piece = piece!(
-    "SERVER", "REPO", None, catalog,
+/// The lines for others, which the program's catalog builds by their names.
+const BY_NAME: [&str; 3] = lines!(
+    |catalog: &Catalog|
     { let (server, repo) = (catalog.server("SERVER")?, catalog.repo("REPO")?); }
     {
         let running = (server.make)(&ServerConfig::default())?
@@ -113,29 +53,30 @@ const BY_NAME: Piece = piece!(
     { println!("{}", run_until_signalled(running)?); }
 );
 
-/// A configuration, and one of another number of workers; both stand for each other.
-const CONFIG: &str = "ServerConfig::default()";
+/// A configuration with another number of workers, which replaces [`BuildCode::CONFIG`].
 const SIZED: &str = stringify!(ServerConfig::default().with(|config| config.workers = Some(WORKERS)));
 const WORKERS: &str = "WORKERS";
 
 impl Lines {
-    /// How to use `candidate`.
-    pub fn of(candidate: &Candidate) -> Self {
+    /// Returns the lines that use `candidate`.
+    pub fn of(catalog: &Catalog, candidate: &Candidate) -> Self {
         let Candidate { server, repo, workers } = candidate;
-        let known = |piece: &&Piece| piece.server == server && piece.repo == repo;
-        let piece = GRID.iter().copied().flatten().find(known).unwrap_or(&BY_NAME);
-        let sized = workers.map(|workers| SIZED.replace(WORKERS, &workers.to_string()));
-        let line = |text: &&str| {
-            let mut text = tidy(text);
-            if piece.server == BY_NAME.server {
-                text = text.replace(BY_NAME.server, server).replace(BY_NAME.repo, repo);
+        let server_code = catalog.server(server).ok().and_then(|entry| entry.code.as_ref());
+        let repo_code = catalog.repo(repo).ok().and_then(|entry| entry.code.as_ref());
+        let (lines, server, repo, features) = match (server_code, repo_code) {
+            (Some(server), Some(repo)) => {
+                (BY_CODE, &server.expression, &repo.expression, vec![server.feature, repo.feature])
             }
-            sized.as_ref().map_or(text.clone(), |sized| text.replace(CONFIG, &tidy(sized)))
+            _ => (BY_NAME, server, repo, Vec::new()),
         };
+        let sized = workers.map(|workers| tidy(SIZED).replace(WORKERS, &workers.to_string()));
+        let config = sized.as_deref().unwrap_or(BuildCode::CONFIG);
+        let line = |text| tidy(text).replace("SERVER", server).replace("REPO", repo).replace(BuildCode::CONFIG, config);
+        let features: Vec<&str> = features.into_iter().flatten().collect();
         Self {
-            feature: piece.feature.map(String::from),
-            import: String::from("use polyserve::prelude::*;"),
-            code: piece.code.iter().map(line).collect(),
+            feature: if features.is_empty() { None } else { Some(features.join("\", \"")) },
+            import: BuildCode::IMPORT.to_owned(),
+            code: lines.iter().map(|text| line(text)).collect(),
         }
     }
 }
@@ -156,7 +97,7 @@ mod tests {
     use super::*;
 
     fn of(server: &str, repo: &str, workers: Option<usize>) -> Lines {
-        Lines::of(&Candidate { server: server.into(), repo: repo.into(), workers })
+        Lines::of(&Catalog::builtin(), &Candidate { server: server.into(), repo: repo.into(), workers })
     }
 
     #[test]
@@ -188,17 +129,19 @@ mod tests {
         assert_eq!(config.workers, Some(64));
         let text = stringify!(ServerConfig::default().with(|config| config.workers = Some(WORKERS)));
         assert_eq!(tidy(SIZED), tidy(text));
-        let sized = GRID.iter().copied().flatten().chain([&BY_NAME]);
-        assert!(sized.into_iter().all(|piece| tidy(&piece.code.concat()).matches(CONFIG).count() == 1));
+        assert_eq!(tidy(&BY_NAME.concat()).matches(BuildCode::CONFIG).count(), 1);
     }
 
-    /// A name that is not in the catalog any more would send its user nowhere.
     #[test]
-    fn every_name_is_one_of_the_catalogs() {
+    fn every_builtin_pair_has_lines_of_its_own() {
         let catalog = Catalog::builtin();
-        for piece in GRID.iter().copied().flatten() {
-            catalog.server(piece.server).unwrap();
-            catalog.repo(piece.repo).unwrap();
+        for server in catalog.servers() {
+            for repo in catalog.repos() {
+                let Lines { code, .. } = of(&server.name, &repo.name, Some(8));
+                assert!(code[0].starts_with("let server = ") && code[0].ends_with("?;"), "{code:?}");
+                assert_eq!(code.concat().matches("workers = Some(8)").count(), 1, "{code:?}");
+                assert!(!code.concat().contains("SERVER") && !code.concat().contains("REPO"), "{code:?}");
+            }
         }
     }
 
@@ -207,7 +150,10 @@ mod tests {
         for (wait_ms, cores) in [(0.0, 1), (0.0, 2), (5.0, 1)] {
             let workload = Workload { wait_ms, cores, ..workload() };
             for candidate in Field::of(&Catalog::builtin(), &workload, &[], &[]).unwrap().candidates {
-                assert!(Lines::of(&candidate).code[0].starts_with("let server = "), "{candidate:?}");
+                assert!(
+                    Lines::of(&Catalog::builtin(), &candidate).code[0].starts_with("let server = "),
+                    "{candidate:?}"
+                );
             }
         }
     }

@@ -127,6 +127,7 @@ pub(crate) fn run(
     progress.finish();
     let (ranking, entries) = result?;
     let asked = Asked {
+        catalog,
         workload: &workload,
         defaulted: &defaulted,
         candidates: &field.candidates,

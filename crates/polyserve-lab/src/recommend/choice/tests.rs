@@ -75,6 +75,7 @@ fn of_rounds(
     let ranking = Ranking::new(&entries, None, 0);
     let workload = Workload { p99_goal_ms: goal_ms, ..workload() };
     let asked = Asked {
+        catalog: &Catalog::builtin(),
         workload: &workload,
         defaulted: &[],
         candidates: &candidates,
