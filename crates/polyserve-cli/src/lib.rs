@@ -29,9 +29,9 @@ pub mod report;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use polyserve::ConfigError;
-use polyserve::catalog::{Catalog, UnknownName};
+use polyserve::catalog::{Catalog, Entry, UnknownName};
 use polyserve::env::{SettingError, check_variables};
 use polyserve_lab::Misuse;
 #[cfg(target_os = "linux")]
@@ -108,7 +108,10 @@ pub fn main(catalog: Catalog) -> ExitCode {
 /// measurements note it.
 #[allow(clippy::needless_pass_by_value)] // it is a program's only act
 pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let mut command = with_names(Cli::command(), &catalog);
+    let parsed = command.try_get_matches_from_mut(std::env::args_os());
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to standard output; that their reader has gone away is no error.
@@ -125,6 +128,27 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
             ExitCode::from(if is_misuse(&error) { 2 } else { 1 })
         }
     }
+}
+
+/// Adds the names of the catalog to the help of every command that takes such names.
+fn with_names(mut command: clap::Command, catalog: &Catalog) -> clap::Command {
+    fn names<M>(entries: &[Entry<M>]) -> String {
+        entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+    for command in command.get_subcommands_mut() {
+        let takes = |flags: [&str; 2]| command.get_arguments().any(|flag| flags.contains(&flag.get_id().as_str()));
+        let mut lines = Vec::new();
+        if takes(["server", "servers"]) {
+            lines.push(format!("Servers: {}", names(catalog.servers())));
+        }
+        if takes(["repo", "repos"]) {
+            lines.push(format!("Repos: {}", names(catalog.repos())));
+        }
+        if !lines.is_empty() {
+            *command = std::mem::take(command).after_help(lines.join("\n\n"));
+        }
+    }
+    command
 }
 
 fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<ExitCode> {

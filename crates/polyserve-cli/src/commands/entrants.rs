@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::anyhow;
-use polyserve::catalog::{Catalog, Entry};
+use polyserve::catalog::{Catalog, Entry, Tag};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound, bound_of};
@@ -97,11 +97,8 @@ pub(crate) struct Entrants<'a> {
     pub(crate) mix: Mix,
 }
 
-/// Servers and repos of a quick comparison.
-const QUICK: (usize, usize) = (4, 2);
-/// The built-in repos and servers that a quick comparison takes first.
-const QUICK_REPOS: [&str; 2] = ["two_level", "dashmap"];
-const QUICK_SERVERS: [&str; 4] = ["leader_followers", "pool_server/mpsc_pool", "tokio_tcp", "tokio_per_core"];
+/// The repo of a reference, which asks it for nothing.
+const UNUSED_REPO: &str = "two_level";
 
 /// The limits of kept connections, and of a connection a request. A reference that the catalog lacks is left out.
 const LIMIT: &str = "null_epoll";
@@ -164,13 +161,15 @@ impl Entrants<'_> {
         let builtin = Catalog::builtin();
         if servers.is_empty() {
             let is_own = |name: &str| builtin.server(name).is_err();
-            let later = |name: &str| !QUICK_SERVERS.contains(&name);
-            servers = chosen(self.catalog.servers(), self.quick.then_some(QUICK.0), is_own, later);
+            let quick = tagged(builtin.servers(), Tag::Quick);
+            let later = |name: &str| !quick.contains(&name);
+            servers = chosen(self.catalog.servers(), self.quick.then_some(quick.len()), is_own, later);
         }
         if repos.is_empty() {
             let is_own = |name: &str| builtin.repo(name).is_err();
-            let later = |name: &str| !QUICK_REPOS.contains(&name);
-            repos = chosen(self.catalog.repos(), self.quick.then_some(QUICK.1), is_own, later);
+            let quick = tagged(builtin.repos(), Tag::Quick);
+            let later = |name: &str| !quick.contains(&name);
+            repos = chosen(self.catalog.repos(), self.quick.then_some(quick.len()), is_own, later);
         }
         let mut pairs: Vec<Pair> = Vec::new();
         if let Some(Baseline::Pair(Pair { server, repo })) = self.baseline {
@@ -258,7 +257,12 @@ impl Entrants<'_> {
 /// A reference as it is. Settings are for servers; it takes none, from the environment neither.
 fn limit(name: &str) -> Contestant {
     let none = SETTINGS.iter().map(|setting| (setting.variable().into(), OsString::new())).collect();
-    Contestant::new(name, Role::Limit, serve(name, QUICK_REPOS[0], &[], none))
+    Contestant::new(name, Role::Limit, serve(name, UNUSED_REPO, &[], none))
+}
+
+/// Returns the names of the entries with this tag.
+pub(crate) fn tagged<M>(entries: &[Entry<M>], tag: Tag) -> Vec<&str> {
+    entries.iter().filter(|entry| entry.has(tag)).map(|entry| entry.name.as_str()).collect()
 }
 
 /// All of `entries`, or the `most` that matter most: those of the program's own, the last added first, then the built-in

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::Shutdown;
-use polyserve::catalog::Catalog;
+use polyserve::catalog::{Catalog, Tag};
 use polyserve_experiments::ladder::entry::{self, Subject};
 use polyserve_experiments::ladder::record::{Failed, NotRun, Role};
 use polyserve_experiments::ladder::rung::{QUICK, STEPS, Step, rungs, steps};
@@ -27,6 +27,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
+use super::entrants::tagged;
 use super::room;
 use super::stop;
 use super::times::{SLICES, within};
@@ -37,7 +38,7 @@ use crate::config_args::ConfigArgs;
 #[derive(Debug, clap::Args)]
 pub(crate) struct LadderArgs {
     /// Our servers whose ladder is measured, with commas between them, or none.
-    #[arg(long, value_name = "S,...", value_delimiter = ',', default_values = ["tokio_per_core", "pool_server"])]
+    #[arg(long, value_name = "S,...", value_delimiter = ',', default_values_t = servers())]
     servers: Vec<String>,
     /// Other people's servers whose ladder is measured: warp, or none.
     #[arg(long, value_name = "P,...", value_delimiter = ',', default_values = ["warp"])]
@@ -200,6 +201,11 @@ impl<'a> Printed<'a> {
         let Shown { recorded: Recorded { not_run, failed, .. }, asked, claims, interrupted } = *shown;
         Ok(Self { environment, asked, rungs, not_run, failed, claims, interrupted })
     }
+}
+
+/// Returns the names of the servers that are tagged as rungs.
+fn servers() -> Vec<String> {
+    tagged(Catalog::builtin().servers(), Tag::LadderRung).into_iter().map(String::from).collect()
 }
 
 impl LadderArgs {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
-use polyserve::catalog::Catalog;
+use polyserve::catalog::{Catalog, RepoEntry, Tag};
 use polyserve_lab::Misuse;
 use polyserve_lab::journal::{Header, Journal, file_name};
 use polyserve_lab::machine::cores::Cores;
@@ -70,11 +70,6 @@ pub(crate) struct SeamArgs {
     name: Option<String>,
 }
 
-/// Repos that are a map behind the seam, and nothing else.
-const TWINS: [&str; 3] = ["dashmap", "papaya", "scc"];
-/// The repo of our own that the maps are the measure of.
-const OWN: &str = "sharded";
-const MEASURES: [&str; 2] = ["bare/dashmap", "bare/papaya"];
 /// Bytes of an id that is drawn before the clock starts.
 const DRAW: u64 = size_of::<u32>() as u64;
 /// Of the machine's memory, what a field may be estimated to need.
@@ -159,22 +154,32 @@ impl SeamArgs {
     }
 }
 
+/// Returns the names of the bare maps that this repo is measured next to.
+fn maps(entry: &RepoEntry) -> Vec<&'static str> {
+    let map = |tag: &Tag| if let Tag::NextToMap(map) = tag { Some(*map) } else { None };
+    entry.tags.iter().filter_map(map).collect()
+}
+
 /// Each repo beside the map it is made of, and our own beside the maps; of those that are named, if any are. Who stands beside
 /// the same map does so in the same turns.
 fn beside_their_own(catalog: &Catalog, given: &[String]) -> Result<Vec<Group>, Misuse> {
     let there = |name: &str| TYPED.contains(&name) || catalog.repo(name).is_ok();
     let both = |name: &str| [name.to_owned(), format!("{TYPED_PREFIX}{name}")];
-    let names = if given.is_empty() {
-        TWINS.iter().chain([&OWN]).flat_map(|name| both(name)).collect()
-    } else {
-        given.to_vec()
-    };
+    let mut tagged: Vec<(&str, Vec<&str>)> = catalog
+        .repos()
+        .iter()
+        .map(|entry| (entry.name.as_str(), maps(entry)))
+        .filter(|(_, maps)| !maps.is_empty())
+        .collect();
+    tagged.sort_by_key(|(_, maps)| maps.len()); // first the repos that are one map behind the seam
+    let names =
+        if given.is_empty() { tagged.iter().flat_map(|(name, _)| both(name)).collect() } else { given.to_vec() };
     let mut groups: Vec<Group> = Vec::new();
     for name in names.into_iter().filter(|name| there(name)) {
         let repo = name.strip_prefix(TYPED_PREFIX).unwrap_or(&name);
-        let map = format!("{PREFIX}{repo}");
-        let beside = if repo == OWN { MEASURES.map(String::from).to_vec() } else { vec![map] };
-        for baseline in beside.into_iter().filter(|map| NAMES.contains(&&**map)) {
+        let maps = tagged.iter().find(|(name, _)| *name == repo).map_or_else(|| vec![repo], |(_, maps)| maps.clone());
+        let baselines = maps.iter().map(|map| format!("{PREFIX}{map}"));
+        for baseline in baselines.filter(|map| NAMES.contains(&&**map)) {
             match groups.iter_mut().find(|group| group.baseline == baseline) {
                 Some(group) => group.stores.push(name.clone()),
                 None => groups.push(Group { baseline, stores: vec![name.clone()] }),

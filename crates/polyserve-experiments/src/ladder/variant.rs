@@ -10,24 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use polyserve::Shutdown;
+use polyserve::catalog::Catalog;
 use polyserve_lab::launch::build;
 
 use super::rung::Settings;
-
-/// Servers that the smaller build has.
-const IN_SERVE: [&str; 11] = [
-    "sequential",
-    "thread_per_connection",
-    "leader_followers",
-    "pool_server/mpsc_pool",
-    "pool_server/crossbeam_pool",
-    "pool_server/stealing_pool",
-    "pool_classic/mpsc_pool",
-    "pool_classic/crossbeam_pool",
-    "pool_classic/stealing_pool",
-    "tokio_tcp",
-    "tokio_per_core",
-];
 
 /// A binary of the package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +27,15 @@ pub enum Binary {
 }
 
 impl Binary {
-    /// The one that `server` is in.
+    /// Returns the smallest build with `server`.
     pub fn with(server: &str) -> Self {
-        if IN_SERVE.contains(&server) { Self::Serve } else { Self::ServeAll }
+        let catalog = Catalog::builtin();
+        let code = catalog.server(server).ok().and_then(|entry| entry.code.as_ref());
+        if code.is_some_and(|code| [None, Some("tokio")].contains(&code.feature)) {
+            Self::Serve
+        } else {
+            Self::ServeAll
+        }
     }
 
     /// Its name.
@@ -175,12 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_build_is_of_servers_that_there_are() {
-        let catalog = polyserve::catalog::Catalog::builtin();
-        for name in IN_SERVE {
-            assert_eq!(catalog.server(name).unwrap().name, name);
+    fn the_smaller_build_has_the_servers_on_threads_and_tokio() {
+        for name in ["sequential", "pool_server", "pool_classic/stealing_pool", "tokio_tcp", "tokio_per_core"] {
+            assert_eq!(Binary::with(name), Binary::Serve, "{name}");
         }
-        assert_eq!((Binary::with("tokio_tcp"), Binary::with("smol")), (Binary::Serve, Binary::ServeAll));
+        for name in ["tokio_hyper", "smol", "futures_pool", "pool_server/futures_tasks", "mine"] {
+            assert_eq!(Binary::with(name), Binary::ServeAll, "{name}");
+        }
     }
 
     #[test]

@@ -160,7 +160,7 @@ mod tests {
 
     fn published(per_second: f64) -> Vec<Row> {
         let rows = SETUPS.iter().map(|setup| {
-            let mut row = row(Part::Published, setup.server, setup.workers, per_second);
+            let mut row = row(Part::Published, setup.published_as, setup.workers, per_second);
             row.ours.published_as = Some(setup.published_as.to_owned());
             row
         });

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use polyserve::catalog::{Catalog, ServerEntry, Tag};
 use serde::{Deserialize, Serialize};
 
 use crate::published::PAGE;
@@ -23,19 +24,24 @@ pub const WAIT: Duration = Duration::from_secs(2);
 pub struct Setup {
     /// Its name in the published figures.
     pub published_as: &'static str,
-    /// Ours.
-    pub server: &'static str,
     /// Its workers, where they were chosen.
     pub workers: Option<usize>,
 }
 
-/// The four. async-std is discontinued; smol is its named successor.
+/// The four.
 pub const SETUPS: [Setup; 4] = [
-    Setup { published_as: "thread-pool-100", server: "pool_server/mpsc_pool", workers: Some(100) },
-    Setup { published_as: "async-std", server: "smol", workers: None },
-    Setup { published_as: "futures-thread-pool-100", server: "futures_pool", workers: Some(100) },
-    Setup { published_as: "tokio", server: "tokio_tcp", workers: None },
+    Setup { published_as: "thread-pool-100", workers: Some(100) },
+    Setup { published_as: "async-std", workers: None },
+    Setup { published_as: "futures-thread-pool-100", workers: Some(100) },
+    Setup { published_as: "tokio", workers: None },
 ];
+
+impl Setup {
+    /// Returns the server of `catalog` that stands for this contestant.
+    pub fn server<'a>(&self, catalog: &'a Catalog) -> Option<&'a ServerEntry> {
+        catalog.servers().iter().find(|entry| entry.has(Tag::PublishedTwin(self.published_as)))
+    }
+}
 
 /// What was published of a server, and is measured again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,7 +94,8 @@ mod tests {
         let names: Vec<&str> = figures.iter().map(|row| row.server.as_str()).collect();
         assert_eq!(names, SETUPS.map(|setup| setup.published_as));
         assert_eq!((figures[0].requests_per_s, figures[3].total_s, figures[1].p90_ms), (495.72, 20.569, 2000.0));
-        let catalog = polyserve::catalog::Catalog::builtin();
-        assert!(SETUPS.iter().all(|setup| catalog.server(setup.server).is_ok()));
+        let catalog = Catalog::builtin();
+        let servers = SETUPS.map(|setup| setup.server(&catalog).expect(setup.published_as).name.clone());
+        assert_eq!(servers, ["pool_server/mpsc_pool", "smol", "futures_pool", "tokio_tcp"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use polyserve::catalog::{Catalog, RepoEntry, ServerEntry};
+use polyserve::catalog::{Catalog, RepoEntry, ServerEntry, Tag};
 use polyserve::env::Settings;
 use polyserve::{ConfigError, Shutdown};
 use polyserve_experiments::matrix::claims::{CLASSIC, TWIN};
@@ -12,11 +12,9 @@ use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::go::{self, Module, SERVERS};
 
 use super::MatrixArgs;
-use crate::commands::entrants::{chosen, serve};
+use crate::commands::entrants::{chosen, serve, tagged};
 use crate::commands::room::{check_flags, fitted, flags, roomy};
 
-/// Those of the catalog that a quick run takes, if they are there; the program's own come before.
-const QUICK: [&str; 3] = [CLASSIC, "pool_server/stealing_pool", "tokio_tcp"];
 /// The servers in Go that take part unless servers are named.
 const TWINS: [&str; 2] = [TWIN, "go/twin-syncmap"];
 const EXECUTOR_OF_GO: &str = "goroutines";
@@ -90,8 +88,9 @@ impl Field<'_> {
         }
         let builtin = Catalog::builtin();
         let is_own = |name: &str| builtin.server(name).is_err();
-        let later = |name: &str| !QUICK.contains(&name);
-        let most = self.args.quick.then_some(QUICK.len());
+        let quick = tagged(builtin.servers(), Tag::QuickMatrix);
+        let later = |name: &str| !quick.contains(&name);
+        let most = self.args.quick.then_some(quick.len());
         let ours = chosen(catalog.servers(), most, is_own, later);
         ours.into_iter().chain(TWINS.map(String::from)).collect()
     }

@@ -32,11 +32,15 @@ impl Field<'_> {
     pub(super) fn published(&self) -> anyhow::Result<(Vec<Entrant>, Vec<Failed>)> {
         let asked: Vec<&str> = self.named()?.into_iter().map(|entry| entry.name.as_str()).collect();
         let (mut entrants, mut failed) = (Vec::new(), Vec::new());
-        for Setup { published_as, server, workers } in SETUPS {
+        for setup in SETUPS {
+            let Setup { published_as, workers } = setup;
+            let twin = setup.server(self.catalog);
+            let server = twin.map_or(published_as, |entry| entry.name.as_str());
             if !asked.is_empty() && !asked.contains(&server) {
                 continue;
             }
-            let entered = (self.catalog.server(server).map_err(Into::into))
+            let entered = twin
+                .with_context(|| format!("the catalog has no server that stands for {published_as}"))
                 .and_then(|entry| self.entrant(entry, workers, |_| published::REQUESTS));
             match entered {
                 Ok((_, entrant)) => {

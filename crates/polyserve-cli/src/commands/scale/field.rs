@@ -1,6 +1,6 @@
 //! Who takes part in `polyserve scale`, and where.
 
-use polyserve::catalog::{Catalog, Entry};
+use polyserve::catalog::{Catalog, Entry, Tag};
 use polyserve::config::MAX_WORKERS;
 use polyserve::env::Settings;
 use polyserve_lab::Misuse;
@@ -15,10 +15,6 @@ use super::super::entrants::serve;
 use super::super::room::{self, roomy};
 use super::ScaleArgs;
 
-/// Who takes part where nobody is named, as far as the catalog has them.
-const SERVERS: [&str; 4] = ["pool_server/mpsc_pool", "leader_followers", "tokio_tcp", "tokio_per_core"];
-const QUICK_SERVERS: [&str; 2] = ["pool_server/mpsc_pool", "tokio_tcp"];
-const REPOS: [&str; 1] = ["two_level"];
 /// The payload may be this part of the body's limit at most: the rest of an entity is in the body too.
 const OF_BODY: usize = 2;
 
@@ -98,10 +94,10 @@ impl Field<'_> {
     /// Every contestant at every point, and those who are left out.
     pub(super) fn jobs(&self, axes: &[(Axis, Vec<u64>)]) -> anyhow::Result<(Vec<Job>, Vec<NotRun>)> {
         let (args, catalog) = (self.args, self.catalog);
-        let defaults = if args.quick { &QUICK_SERVERS[..] } else { &SERVERS[..] };
+        let tag = if args.quick { Tag::QuickScale } else { Tag::Scale };
         let builtin = Catalog::builtin();
         let servers = if args.servers.is_empty() {
-            usual(catalog.servers(), defaults, |name| builtin.server(name).is_err())
+            usual(catalog.servers(), tag, |name| builtin.server(name).is_err())
         } else {
             let full = |name: &String| Ok(catalog.server(name)?.name.clone());
             args.servers.iter().map(full).collect::<anyhow::Result<Vec<_>>>()?
@@ -109,7 +105,7 @@ impl Field<'_> {
         room::check_flags(self.settings, catalog, servers.iter().map(String::as_str))?;
         let (mut jobs, mut not_run) = (Vec::new(), Vec::new());
         for server in &servers {
-            for repo in self.repos(&REPOS)? {
+            for repo in self.repos()? {
                 let name = format!("{server}/{repo}");
                 for (axis, points) in axes {
                     for x in points {
@@ -148,20 +144,21 @@ impl Field<'_> {
     }
 
     /// The repos by their full names.
-    fn repos(&self, defaults: &[&str]) -> anyhow::Result<Vec<String>> {
+    fn repos(&self) -> anyhow::Result<Vec<String>> {
         if self.args.repos.is_empty() {
             let builtin = Catalog::builtin();
-            return Ok(usual(self.catalog.repos(), defaults, |name| builtin.repo(name).is_err()));
+            return Ok(usual(self.catalog.repos(), Tag::Scale, |name| builtin.repo(name).is_err()));
         }
         self.args.repos.iter().map(|name| Ok(self.catalog.repo(name)?.name.clone())).collect()
     }
 }
 
-/// Those of `entries` that are named in `defaults`, and a program's own; all where that is nobody.
-fn usual<M>(entries: &[Entry<M>], defaults: &[&str], is_own: impl Fn(&str) -> bool) -> Vec<String> {
-    let names = || entries.iter().map(|entry| entry.name.clone());
-    let chosen: Vec<String> = names().filter(|name| defaults.contains(&name.as_str()) || is_own(name)).collect();
-    if chosen.is_empty() { names().collect() } else { chosen }
+/// Returns the names of the entries with this tag, and of a program's own entries. Returns all names if there are none.
+fn usual<M>(entries: &[Entry<M>], tag: Tag, is_own: impl Fn(&str) -> bool) -> Vec<String> {
+    let is_usual = |entry: &&Entry<M>| entry.has(tag) || is_own(&entry.name);
+    let name = |entry: &Entry<M>| entry.name.clone();
+    let chosen: Vec<String> = entries.iter().filter(is_usual).map(name).collect();
+    if chosen.is_empty() { entries.iter().map(name).collect() } else { chosen }
 }
 
 /// Adds one who is left out; who is so at every point for one reason is named once.
