@@ -1,5 +1,5 @@
 //! Names of allocators, as records of measurements have them. Only a program can set its allocator: this library sets none,
-//! and believes what a program that is built with it is told.
+//! and records hold the name that the program gives.
 
 /// What a program has that sets none.
 pub const SYSTEM: &str = "the system's";
