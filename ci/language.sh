@@ -12,7 +12,7 @@ use warnings;
 
 my @crates = qw(polyserve polyserve-core polyserve-sys polyserve-memory polyserve-threadpool polyserve-async
     polyserve-conformance polyserve-load examples benches);
-my @pages = glob '*.md docs/*.md docs/decisions/*.md';
+my @pages = glob '*.md docs/*.md docs/decisions/*.md docs/results/*/*.md';
 
 # Names that were replaced. A type of that name is an old name in every crate.
 my %old_types = map { $_ => 1 } qw(House Desk Departures Complaint Waited Intake Lending Seat Guest Lobby Word Crew Member Roll

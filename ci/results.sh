@@ -44,10 +44,14 @@ polyserve crowd --kind slow-heads,slow-bodies,slow-readers --time 3s \
     --servers tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server --name crowd-slow
 # The docs are to show what was recorded here.
 if [[ $dir == docs/* ]]; then
-    for record in "$dir"/*.jsonl; do
-        sed -i "s#of results/[^ ]*/${record##*/} -->#of ${dir#docs/}/${record##*/} -->#" docs/*.md
+    # Pages of tables lie next to their records.
+    for page in docs/results/*/*.md; do
+        [ "${page%/*}" = "$dir" ] || mv "$page" "$dir/"
+    done
+    for file in "$dir"/*.jsonl "$dir"/*.md; do
+        sed -i "s#results/[^ /]*/${file##*/}#${dir#docs/}/${file##*/}#g" docs/*.md
     done
     rm -f docs/charts/*.svg # each is drawn anew
 fi
-target/release/polyserve report --splice docs/*.md || failed=1
+target/release/polyserve report --splice docs/*.md docs/results/*/*.md || failed=1
 exit "$failed"

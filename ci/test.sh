@@ -10,8 +10,8 @@ verdicts() {
     local name
     for name in matrix tasks page ladder stress; do
         [ -z "$(find docs/results -name "$name.jsonl" -print -quit 2>/dev/null)" ] ||
-            grep -q "^<!-- claims of .*/$name\.jsonl" docs/STRATEGIES.md ||
-            { echo "docs/results has a record of $name, and docs/STRATEGIES.md no verdicts of it" >&2; return 1; }
+            grep -q "^<!-- claims of .*/$name\.jsonl" docs/EXPERIMENTS.md ||
+            { echo "docs/results has a record of $name, and docs/EXPERIMENTS.md no verdicts of it" >&2; return 1; }
     done
 }
 
@@ -32,7 +32,7 @@ step target/release/polyserve check --server tokio_tcp --repos all --ops 20000
 step target/release/examples/custom_server compare --servers custom,sequential,pool_server --repos two_level \
     --rounds 3 --connections 8 --no-latency
 step target/release/examples/graceful_shutdown
-step target/release/polyserve report --splice docs/*.md --check
+step target/release/polyserve report --splice docs/*.md docs/results/*/*.md --check
 step verdicts
 step ci/browser.sh
 # Without it the tests that count system calls say that they did not run.
