@@ -1,22 +1,17 @@
 //! `polyserve scale`: how what servers can do, and what they take, grows along four axes.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::catalog::Catalog;
 use polyserve_lab::Misuse;
-use polyserve_lab::journal::{Header, Journal, file_name};
+use polyserve_lab::experiment::{Execution, RecordArgs};
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::output::print_report;
-use polyserve_lab::progress::Progress;
 use polyserve_lab::scale::bench::Bench;
-use polyserve_lab::scale::report::Lines;
-use polyserve_lab::scale::run::Experiment;
-use polyserve_lab::scale::{Axis, NAME, Place, Report, table};
+use polyserve_lab::scale::experiment::Target;
+use polyserve_lab::scale::{Axis, NAME, Place, Scale};
 use polyserve_lab::stores::Workload;
 use polyserve_load::{Dist, Mix};
 use serde_json::{Value, json};
@@ -93,13 +88,8 @@ pub(crate) struct ScaleArgs {
     seed: u64,
     #[command(flatten)]
     cores: CoresArgs,
-    /// A directory to record every point in, as JSON lines, and as CSV in the end. What was recorded there in part goes on.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// What the record is called: a directory can hold several, as NAME.jsonl. [default: scale; in process
-    /// scale-in-process]
-    #[arg(long, value_name = "NAME", value_parser = file_name, requires = "out")]
-    name: Option<String>,
+    #[command(flatten)]
+    record: RecordArgs,
     /// One point of a repo, told as JSON, in this very process.
     #[arg(long, value_name = "JSON", hide = true)]
     cell: Option<String>,
@@ -130,36 +120,14 @@ pub(crate) fn run(
     let settings = args.config.settings(None)?;
     let field = Field { args, catalog, settings: &settings, cores: available.count() };
     let axes = field.axes()?;
-    let (jobs, not_run) = field.jobs(&axes)?;
-    let experiment = Experiment { jobs, not_run, rounds: args.rounds(), stop: stop.clone() };
+    let (targets, absent) = field.targets(&axes)?;
+    let description = args.plan(&targets, &axes, mix, slice)?;
     let [server, client] = &cores;
     let environment = Environment::of(&available, [server, client], args.seed, allocator);
-    let header = Header::new(NAME, args.plan(&experiment, &axes, mix, slice)?, environment);
-    let name = args.name.clone().unwrap_or_else(|| NAME.into());
-    let mut journal = Journal::named(args.out.as_deref(), &name, &header)?;
     client.pin()?;
-    let mut instrument = Bench::new(cores, [slice / 2, slice, slice / 2], mix, args.seed, stop.clone());
-    let mut progress = Progress::counting(experiment.steps(&instrument), "points");
-    let result = experiment.run(&mut instrument, &mut journal, &mut progress);
-    progress.finish();
-    let lines = result?;
-    let report = Report::of(&lines, args.seed, stop.is_begun());
-    if let Some(dir) = &args.out {
-        write_csv(dir, &name, &lines, &report)?;
-    }
-    print_report(json, &header.environment, &report)?;
-    Ok(stop::exit_code(report.interrupted, report.failed.iter().map(|failed| failed.wrong)))
-}
-
-/// Writes the cells and the curves beside the record, over those of the last run.
-fn write_csv(dir: &Path, name: &str, lines: &Lines, report: &Report) -> anyhow::Result<()> {
-    let create = |name: String| {
-        let path = dir.join(name);
-        File::create(&path).with_context(|| format!("{} cannot be made", path.display()))
-    };
-    table::write_cells(lines, create(format!("{name}.csv"))?)?;
-    table::write_growth(&report.growth, create(format!("{name}-growth.csv"))?)?;
-    Ok(())
+    let instrument = Bench::new(cores, [slice / 2, slice, slice / 2], mix, args.seed, stop.clone());
+    let mut scale = Scale { targets, absent, rounds: args.rounds(), description, instrument };
+    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut scale)
 }
 
 impl ScaleArgs {
@@ -197,17 +165,11 @@ impl ScaleArgs {
     }
 
     /// What is to be measured, for the record's header.
-    fn plan(
-        &self,
-        experiment: &Experiment,
-        axes: &[(Axis, Vec<u64>)],
-        mix: Mix,
-        slice: Duration,
-    ) -> anyhow::Result<Value> {
+    fn plan(&self, targets: &[Target], axes: &[(Axis, Vec<u64>)], mix: Mix, slice: Duration) -> anyhow::Result<Value> {
         let mut names: Vec<&str> = Vec::new();
-        for job in &experiment.jobs {
-            if !names.contains(&job.name.as_str()) {
-                names.push(&job.name);
+        for target in targets {
+            if !names.contains(&target.name.as_str()) {
+                names.push(&target.name);
             }
         }
         let axes = axes.iter().map(|(axis, points)| json!({"axis": axis, "points": points}));
@@ -216,7 +178,7 @@ impl ScaleArgs {
             "axes": axes.collect::<Vec<_>>(),
             "base": self.base(None),
             "mix": mix.to_string(),
-            "rounds": experiment.rounds,
+            "rounds": self.rounds(),
             "slice_s": slice.as_secs_f64(),
             "settings": self.config.given()?,
         }))

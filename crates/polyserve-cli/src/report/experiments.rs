@@ -10,6 +10,8 @@ use polyserve_report::Table;
 use serde_json::Value;
 
 use super::whole;
+use polyserve_lab::experiment::{self, Known, known::Recorded};
+use polyserve_lab::scale::{Scale, bench::Bench};
 
 /// Tables by their names.
 pub type Tables = Vec<(String, Table)>;
@@ -52,6 +54,23 @@ const fn plain(name: &'static str, title: &'static str, article: Option<&'static
     }
 }
 
+/// One that is written in the framework.
+const fn framework<E: experiment::Experiment>(title: &'static str, article: Option<&'static str>) -> Experiment {
+    Experiment {
+        name: E::NAME,
+        title,
+        article,
+        claims: |lines| Ok(read::<E>(lines)?.summary.claims),
+        tables: |lines| Ok(read::<E>(lines)?.summary.tables),
+        derived: |lines| Ok(read::<E>(lines)?.report),
+        is_short_of: |lines| read::<E>(lines).ok()?.incomplete,
+    }
+}
+
+fn read<E: experiment::Experiment>(lines: &[Value]) -> anyhow::Result<Recorded> {
+    Known::new::<E>("", None).read(lines)
+}
+
 /// All of them.
 pub static ALL: &[Experiment] = &[
     Experiment {
@@ -84,12 +103,7 @@ pub static ALL: &[Experiment] = &[
         is_short_of: whole::ladder,
         ..plain("ladder", "Welcome!, one optimisation at a time", D)
     },
-    Experiment {
-        tables: scale::table::tables,
-        derived: growth,
-        is_short_of: whole::scale,
-        ..plain("scale", "How cost grows", None)
-    },
+    framework::<Scale<Bench>>("How cost grows", None),
     Experiment {
         tables: stores::table::tables,
         derived: stores_report,
@@ -133,11 +147,6 @@ impl Experiment {
 /// The rungs, which a run that was ended early has not recorded.
 fn rungs(lines: &[Value]) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(ladder::table::rows(&ladder::Recorded::of(lines)?))?)
-}
-
-/// The points and the curves through them.
-fn growth(lines: &[Value]) -> anyhow::Result<Value> {
-    Ok(serde_json::to_value(scale::table::report(lines)?)?)
 }
 
 /// Medians, ratios and curves.

@@ -169,32 +169,6 @@ pub fn ladder(lines: &[Value]) -> Option<String> {
     missing(&planned, &there)
 }
 
-/// Every place of every axis, of everybody who is at one of them, x rounds. A place at which somebody has failed is out of
-/// its run.
-pub fn scale(lines: &[Value]) -> Option<String> {
-    let plan = plan(lines);
-    let mut there = there(lines, &["axis", "x", "name", "round"]);
-    there.extend(failures(lines).map(|line| place([&line["axis"], &line["x"], &line["name"], &Value::Null])));
-    let mut planned = Vec::new();
-    for axis in list(&plan["axes"]) {
-        let own = ends(lines).filter(|line| line["axis"] == axis["axis"]);
-        let names: HashSet<&str> = own.filter_map(|line| line["name"].as_str()).collect();
-        if names.is_empty() {
-            planned.push(vec![place([&axis["axis"]])]);
-        }
-        for name in names.iter().map(|name| json!(name)) {
-            for x in list(&axis["points"]) {
-                let ends = |round: &Value| place([&axis["axis"], x, &name, round]);
-                let always = [ends(&Value::Null), place([&axis["axis"], &Value::Null, &name, &Value::Null])];
-                for round in 1..=plan["rounds"].as_u64().unwrap_or(1) {
-                    planned.push([ends(&json!(round))].into_iter().chain(always.clone()).collect());
-                }
-            }
-        }
-    }
-    missing(&planned, &there)
-}
-
 /// Every store that is at one of an axis' places at all of them, x rounds. One that has failed, ran out of time or is not run
 /// there is out.
 pub fn stores(lines: &[Value]) -> Option<String> {
@@ -341,14 +315,6 @@ mod tests {
         assert!(ladder(&again(false)).unwrap().starts_with("1 of 2"), "it is tried again");
         assert_eq!(ladder(&again(true)), None, "it is not");
 
-        let plan =
-            json!({"axes": [{"axis": "keys", "points": [1, 10]}, {"axis": "workers", "points": [1]}], "rounds": 1});
-        let lines = [header(plan), json!({"kind": "cell", "axis": "keys", "x": 1, "name": "a", "round": 1})];
-        assert!(scale(&lines).unwrap().starts_with("2 of 3"));
-        let failed = [("keys", 10, 0), ("workers", 1, 1)]
-            .map(|(axis, x, round)| json!({"kind": "failure", "axis": axis, "x": x, "name": "a", "round": round}));
-        assert_eq!(scale(&[&lines[..], &failed[..]].concat()), None);
-
         let plan = json!({"axes": [{"axis": "keys", "points": [1, 10]}], "contestants": ["a", "b"], "rounds": 2});
         let cell =
             |kind: &str, x: u64, name: &str| json!({"kind": kind, "axis": "keys", "x": x, "name": name, "round": 1});
@@ -372,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_plan_of_another_kind_misses_nothing() {
-        for whole in [matrix, page, tasks, ladder, scale, stores, seam, crowd] {
+        for whole in [matrix, page, tasks, ladder, stores, seam, crowd] {
             assert_eq!(whole(&[header(json!("any")), json!({"kind": "cell"})]), None);
         }
     }

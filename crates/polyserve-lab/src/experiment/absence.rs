@@ -61,6 +61,18 @@ impl Absence {
     }
 }
 
+/// A cell without a sample, as reports list it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failed<K> {
+    /// The cell.
+    #[serde(flatten)]
+    pub key: K,
+    /// Why.
+    pub why: String,
+    /// Whether the contestant did wrong.
+    pub wrong: bool,
+}
+
 impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)

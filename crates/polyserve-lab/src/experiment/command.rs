@@ -64,7 +64,7 @@ impl Execution<'_> {
         let records = run(experiment, &header, &mut journal, stop)?;
         let report = E::report(&records)?;
         if let Some(dir) = &record.out {
-            for (suffix, text) in E::summarize(&report)?.csv {
+            for (suffix, text) in E::summarize(&records, &report)?.csv {
                 let path = dir.join(format!("{name}{suffix}.csv"));
                 fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))?;
             }

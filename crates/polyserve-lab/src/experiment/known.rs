@@ -66,5 +66,5 @@ fn recorded<E: Experiment>(lines: &[Value]) -> anyhow::Result<Recorded> {
         None if records.header.format < 3 => None,
         None => Some("the run has not ended, or it was killed".to_owned()),
     };
-    Ok(Recorded { summary: E::summarize(&report)?, report: serde_json::to_value(&report)?, incomplete })
+    Ok(Recorded { summary: E::summarize(&records, &report)?, report: serde_json::to_value(&report)?, incomplete })
 }

@@ -36,10 +36,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use absence::{Absence, Reason};
+pub use absence::{Absence, Failed, Reason};
 pub use command::{Execution, RecordArgs};
 pub use known::{Known, Summary};
-pub use plan::{Batch, Plan, again, interleaved, order};
+pub use plan::{Absent, Batch, Plan, again, interleaved, order};
 pub use record::Records;
 pub use runner::{Notebook, run};
 
@@ -141,7 +141,7 @@ pub trait Experiment: Sized {
     /// # Errors
     ///
     /// Returns an error if a table cannot be made of it.
-    fn summarize(report: &Self::Report) -> anyhow::Result<Summary>;
+    fn summarize(records: &Records<Self>, report: &Self::Report) -> anyhow::Result<Summary>;
 
     /// Returns false if the command must fail although every cell was measured. By default true.
     fn is_passed(report: &Self::Report) -> bool {

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Absence, Experiment, Reason};
+use super::{Absence, Experiment, Failed, Reason};
 use crate::journal::{FORMAT, Header, first_header, of_kind};
 
 /// The kind of an absence's line.
@@ -122,6 +122,17 @@ impl<E: Experiment> Records<E> {
     /// The absence that leaves this cell without a sample.
     pub fn absence(&self, key: &E::Key) -> Option<&Absence> {
         self.absences().find(|(of, absence)| E::excludes(absence, of, key)).map(|(_, absence)| absence)
+    }
+
+    /// The cells that failed, or whose contestant did wrong.
+    pub fn failed(&self) -> Vec<Failed<E::Key>> {
+        let is_failed = |(_, absence): &(&E::Key, &Absence)| matches!(absence.reason, Reason::Failed | Reason::Wrong);
+        let failed = |(key, absence): (&E::Key, &Absence)| Failed {
+            key: key.clone(),
+            why: absence.why.clone(),
+            wrong: absence.is_wrong(),
+        };
+        self.absences().filter(is_failed).map(failed).collect()
     }
 
     /// The facts of this kind.

@@ -115,7 +115,7 @@ impl Experiment for Fake {
         Ok(FakeReport { samples: records.samples().count(), calibrations })
     }
 
-    fn summarize(_: &FakeReport) -> anyhow::Result<Summary> {
+    fn summarize(_: &Records<Self>, _: &FakeReport) -> anyhow::Result<Summary> {
         Ok(Summary::default())
     }
 }
@@ -280,7 +280,7 @@ fn an_essential_failure_ends_the_run() {
         fn report(_: &Records<Self>) -> anyhow::Result<FakeReport> {
             anyhow::bail!("nothing to report")
         }
-        fn summarize(_: &FakeReport) -> anyhow::Result<Summary> {
+        fn summarize(_: &Records<Self>, _: &FakeReport) -> anyhow::Result<Summary> {
             Ok(Summary::default())
         }
     }

@@ -11,8 +11,8 @@ use polyserve_load::data::Data;
 use polyserve_load::{CpuOf, Dist, Load, Mix, Pace, Report, Span, Traffic, prefill_for};
 
 use super::Place;
-use super::report::Shown;
-use super::run::{Instrument, Job};
+use super::experiment::{Instrument, Target};
+use super::report::Figures;
 use crate::compare::measure::{run, run_watched};
 use crate::compare::turn::microseconds;
 use crate::compare::unfit::{Unfit, check_drain};
@@ -85,7 +85,7 @@ impl Bench {
         })
     }
 
-    fn look(&self, process: &Process, load: &Load, place: &Place, rate: Option<f64>) -> Result<(Shown, u64), Unfit> {
+    fn look(&self, process: &Process, load: &Load, place: &Place, rate: Option<f64>) -> Result<(Figures, u64), Unfit> {
         let resident = || proc::resident(process.pid()).ok().map(|resident| resident.now);
         let start_bytes = resident();
         let mut answers = prefill_for(load)?;
@@ -98,7 +98,7 @@ impl Bench {
         let report = run_watched(&closed, &mut |_| loaded_bytes = resident().or(loaded_bytes))?;
         answers += report.answered;
         let cores = self.server_cores.count() as f64;
-        let mut shown = Shown {
+        let mut figures = Figures {
             answered: report.answered,
             elapsed_s: report.elapsed.as_secs_f64(),
             per_s: report.per_second(),
@@ -108,7 +108,7 @@ impl Bench {
             start_bytes,
             filled_bytes,
             loaded_bytes,
-            ..Shown::default()
+            ..Figures::default()
         };
         if let Some(rate) = rate.filter(|_| !self.stop.is_begun()) {
             let paced = load.clone().with(|load| {
@@ -117,13 +117,13 @@ impl Bench {
             });
             let report = run(&paced)?;
             answers += report.answered;
-            shown.take_latency(&report, rate, place.connections);
+            figures.take_latency(&report, rate, place.connections);
         }
-        Ok((shown, answers))
+        Ok((figures, answers))
     }
 }
 
-impl Shown {
+impl Figures {
     fn take_latency(&mut self, report: &Report, rate: f64, connections: usize) {
         let behind = report.answered_late.saturating_sub(connections as u64) + report.unsent + report.unfinished;
         let due = report.latency.len() + report.unsent;
@@ -137,21 +137,17 @@ impl Shown {
 }
 
 impl Instrument for Bench {
-    fn measure(&mut self, job: &Job, rate: Option<f64>) -> Result<Shown, Unfit> {
-        let traffic = self.traffic(&job.place)?;
-        let mut process = Process::start(&job.launch, &self.server_cores)?;
-        let load = self.load(&job.place, &process, traffic);
-        let looked = self.look(&process, &load, &job.place, rate);
-        let (shown, answers) = looked.map_err(|unfit| unfit.explained(&mut process))?;
+    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Unfit> {
+        let traffic = self.traffic(&target.place)?;
+        let mut process = Process::start(&target.launch, &self.server_cores)?;
+        let load = self.load(&target.place, &process, traffic);
+        let looked = self.look(&process, &load, &target.place, rate);
+        let (figures, answers) = looked.map_err(|unfit| unfit.explained(&mut process))?;
         let said = process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
         if !self.stop.is_begun() {
             check_drain(said.as_deref(), answers)?;
         }
-        Ok(shown)
-    }
-
-    fn is_paced(&self) -> bool {
-        true
+        Ok(figures)
     }
 }
 

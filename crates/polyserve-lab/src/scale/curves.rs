@@ -3,55 +3,53 @@
 //! Invariant: a point is the median of its rounds. Cost: two fits a figure.
 
 use super::Axis;
-use super::growth::{self, Fit, Sample};
-use super::report::{Cell, Growth, Key, Law, Metric, Point, Shown};
+use super::growth::{self, Fit, Observation};
+use super::report::{Cell, Figures, Growth, Law, Metric, Point};
 use crate::statistics::median;
 
-fn places(cells: &[&Cell]) -> Vec<u64> {
-    let mut places: Vec<u64> = cells.iter().map(|cell| cell.key.x).collect();
+fn places(cells: &[Cell<'_>]) -> Vec<u64> {
+    let mut places: Vec<u64> = cells.iter().map(|(key, _)| key.x).collect();
     places.sort_unstable();
     places.dedup();
     places
 }
 
-fn middle(cells: &[&Cell], figure: impl Fn(&Shown) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = cells.iter().filter_map(|cell| figure(&cell.shown)).collect();
+fn middle(cells: &[Cell<'_>], figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+    let mut values: Vec<f64> = cells.iter().filter_map(|(_, sample)| figure(&sample.figures)).collect();
     (!values.is_empty()).then(|| median(&mut values))
 }
 
 /// Its points, in the order of the axis.
-pub(super) fn points_of(axis: Axis, name: &str, cells: &[&Cell]) -> Vec<Point> {
+pub(super) fn points_of(axis: Axis, name: &str, cells: &[Cell<'_>]) -> Vec<Point> {
     let point = |x: u64| {
-        let own: Vec<&Cell> = cells.iter().copied().filter(|cell| cell.key.x == x).collect();
-        let overloaded = own.iter().filter(|cell| cell.shown.overloaded).count();
+        let own: Vec<Cell<'_>> = cells.iter().copied().filter(|(key, _)| key.x == x).collect();
+        let overloaded = own.iter().filter(|(_, sample)| sample.figures.overloaded).count();
         Point {
             axis,
             x,
             name: name.to_owned(),
             rounds: own.len(),
-            per_s: middle(&own, |shown| Some(shown.per_s)).unwrap_or(0.0),
-            cpu_us: middle(&own, |shown| shown.cpu_us),
-            paced_cpu_us: middle(&own, |shown| Metric::PacedCpu.of(shown)),
-            p50_us: middle(&own, |shown| shown.p50_us),
-            p99_us: middle(&own, |shown| shown.p99_us),
+            per_s: middle(&own, |figures| Some(figures.per_s)).unwrap_or(0.0),
+            cpu_us: middle(&own, |figures| figures.cpu_us),
+            paced_cpu_us: middle(&own, |figures| Metric::PacedCpu.of(figures)),
+            p50_us: middle(&own, |figures| figures.p50_us),
+            p99_us: middle(&own, |figures| figures.p99_us),
             overloaded: overloaded * 2 > own.len(),
-            loaded_bytes: middle(&own, |shown| Metric::Memory.of(shown)),
-            server_busy_pct: middle(&own, |shown| shown.server_busy_pct),
-            client_busy_pct: middle(&own, |shown| shown.client_busy_pct),
+            loaded_bytes: middle(&own, |figures| Metric::Memory.of(figures)),
+            server_busy_pct: middle(&own, |figures| figures.server_busy_pct),
+            client_busy_pct: middle(&own, |figures| figures.client_busy_pct),
         }
     };
     places(cells).into_iter().map(point).collect()
 }
 
 /// Its curves.
-pub(super) fn growth_of(axis: Axis, name: &str, cells: &[&Cell], seed: u64) -> Vec<Growth> {
+pub(super) fn growth_of(axis: Axis, name: &str, cells: &[Cell<'_>], seed: u64) -> Vec<Growth> {
     let mut all = Vec::new();
     for metric in Metric::ALL {
-        let sample = |cell: &&Cell| {
-            let Key { x, round, .. } = cell.key;
-            Some(Sample { x, round, y: metric.of(&cell.shown)? })
-        };
-        let samples: Vec<Sample> = cells.iter().filter_map(sample).collect();
+        let value =
+            |(key, sample): &Cell<'_>| Some(Observation { x: key.x, round: key.round, y: metric.of(&sample.figures)? });
+        let samples: Vec<Observation> = cells.iter().filter_map(value).collect();
         let end = |x: u64| {
             let mut values: Vec<f64> = samples.iter().filter(|sample| sample.x == x).map(|sample| sample.y).collect();
             (x, median(&mut values))

@@ -15,7 +15,7 @@ use crate::statistics::{Draws, Interval, Line, median};
 
 /// A figure at a place of an axis, in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
+pub struct Observation {
     /// Where.
     pub x: u64,
     /// The round.
@@ -51,20 +51,21 @@ enum Scale {
 const RESAMPLES: usize = 2_000;
 
 /// The power through `samples`; none through fewer than two points. What is no positive number is left out.
-pub fn power(samples: &[Sample], seed: u64) -> Option<Fit> {
+pub fn power(samples: &[Observation], seed: u64) -> Option<Fit> {
     let fit = fit(samples, Scale::Logarithms, seed)?;
     Some(Fit { a: fit.a.exp(), ..fit })
 }
 
 /// The straight line through `samples`, as [`power`].
-pub fn line(samples: &[Sample], seed: u64) -> Option<Fit> {
+pub fn line(samples: &[Observation], seed: u64) -> Option<Fit> {
     fit(samples, Scale::AsIs, seed)
 }
 
-fn fit(samples: &[Sample], scale: Scale, seed: u64) -> Option<Fit> {
+fn fit(samples: &[Observation], scale: Scale, seed: u64) -> Option<Fit> {
     let on = |value: f64| if scale == Scale::Logarithms { value.ln() } else { value };
     let mut by_round: BTreeMap<usize, Vec<(u64, f64)>> = BTreeMap::new();
-    for Sample { x, round, y } in samples.iter().filter(|sample| sample.y.is_finite() && sample.y > 0.0 && sample.x > 0)
+    for Observation { x, round, y } in
+        samples.iter().filter(|sample| sample.y.is_finite() && sample.y > 0.0 && sample.x > 0)
     {
         by_round.entry(*round).or_default().push((*x, on(*y)));
     }
@@ -95,9 +96,13 @@ fn fit(samples: &[Sample], scale: Scale, seed: u64) -> Option<Fit> {
 mod tests {
     use super::*;
 
-    fn samples(rounds: usize, y: impl Fn(u64, usize) -> f64) -> Vec<Sample> {
+    fn samples(rounds: usize, y: impl Fn(u64, usize) -> f64) -> Vec<Observation> {
         let at = |x| (1..=rounds).map(move |round| (x, round));
-        [10, 100, 1000, 10_000].into_iter().flat_map(at).map(|(x, round)| Sample { x, round, y: y(x, round) }).collect()
+        [10, 100, 1000, 10_000]
+            .into_iter()
+            .flat_map(at)
+            .map(|(x, round)| Observation { x, round, y: y(x, round) })
+            .collect()
     }
 
     fn near(a: f64, b: f64) -> bool {
@@ -142,9 +147,9 @@ mod tests {
     #[test]
     fn through_less_than_two_points_there_is_no_curve() {
         assert_eq!(power(&[], 1), None);
-        let one = |y| Sample { x: 10, round: 1, y };
+        let one = |y| Observation { x: 10, round: 1, y };
         assert_eq!(power(&[one(1.0), one(2.0)], 1), None);
-        let wrong = [one(1.0), Sample { x: 20, round: 1, y: 0.0 }, Sample { x: 30, round: 1, y: f64::NAN }];
+        let wrong = [one(1.0), Observation { x: 20, round: 1, y: 0.0 }, Observation { x: 30, round: 1, y: f64::NAN }];
         assert_eq!(power(&wrong, 1), None);
     }
 }

@@ -13,21 +13,22 @@
 //!
 //! # Layout
 //!
-//! * [`bench`](mod@bench): a point of a server. [`run`](mod@run): all of them, in turn.
+//! * [`bench`](mod@bench): a point of a server. [`experiment`]: all of them, in turn.
 //! * [`report`]: what came of it; [`growth`]: the curves through it, `curves`: of which figures; [`table`]: for people, and CSV.
 
 pub mod bench;
 mod curves;
+pub mod experiment;
 pub mod growth;
 pub mod report;
-pub mod run;
 pub mod table;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use report::{Cell, Metric, Report};
+pub use experiment::Scale;
+pub use report::{Metric, Report};
 
 /// The experiment's name, and its file's.
 pub const NAME: &str = "scale";

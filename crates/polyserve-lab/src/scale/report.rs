@@ -1,24 +1,20 @@
-//! What came of it: cells as they are recorded, and what they make together.
+//! The points of a record, and the curves through them.
 //!
-//! Invariant: of two lines about one cell the later one counts, and a point with a failed cell has no figures. Cost: a fit
-//! for each contestant, axis and figure.
+//! Invariant: a point with a failed cell has no figures. Cost: a fit for each contestant, axis and figure.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::curves::{growth_of, points_of};
 use super::growth::Fit;
 use super::{Axis, Place};
-use crate::journal::of_kind;
+use crate::experiment::{Absence, Experiment, Failed, Reason, Records};
 
-/// The kind of a [`Cell`] in a record.
-pub const CELL: &str = "cell";
-/// Of a [`Failed`].
-pub const FAILURE: &str = "failure";
-/// Of a [`NotRun`].
-pub const NOT_RUN: &str = "not_run";
-/// Of a [`Rate`].
+/// The kind of a [`Rate`] in a record.
 pub const RATE: &str = "rate";
+/// In a key: every point of the axis.
+pub(super) const EVERY_POINT: u64 = 0;
 
 /// A contestant at a place of an axis, in a round.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -33,23 +29,42 @@ pub struct Key {
     pub round: usize,
 }
 
-/// A measured cell.
+impl Key {
+    /// Returns true if `other` is the same contestant at the same point, in any round.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        let is_same_point = self.x == other.x || self.x == EVERY_POINT;
+        is_same_point && (self.axis, &self.name) == (other.axis, &other.name)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { axis, x, name, round } = self;
+        let step = if *round == 0 { String::from("calibration") } else { format!("round {round}") };
+        match *x {
+            EVERY_POINT => write!(f, "{name}, all {axis}"),
+            x => write!(f, "{step}: {name}, {x} {axis}"),
+        }
+    }
+}
+
+/// What was measured in a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
-    /// Whose.
-    #[serde(flatten)]
-    pub key: Key,
+pub struct Sample {
     /// Where on all axes.
     #[serde(flatten)]
     pub place: Place,
-    /// What it has shown.
+    /// The figures.
     #[serde(flatten)]
-    pub shown: Shown,
+    pub figures: Figures,
 }
 
-/// What a cell has shown.
+/// A sample and its key.
+pub(super) type Cell<'a> = (&'a Key, &'a Sample);
+
+/// The figures of a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct Figures {
     /// Right answers in closed loop.
     pub answered: u64,
     /// In so many seconds.
@@ -83,27 +98,14 @@ pub struct Shown {
     pub loaded_bytes: Option<u64>,
 }
 
-/// A cell that failed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Failed {
-    /// Whose.
-    #[serde(flatten)]
-    pub key: Key,
-    /// Why.
-    pub why: String,
-    /// Whether it did wrong: then a rerun does not try that point again.
-    #[serde(default)]
-    pub wrong: bool,
-}
-
-/// Somebody who is not measured on an axis, or at a place of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A contestant that is not measured on an axis, or at a point of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotRun {
     /// The axis.
     pub axis: Axis,
-    /// Where on it; nowhere without.
+    /// The point; `None` stands for all points.
     pub x: Option<u64>,
-    /// Who.
+    /// The contestant.
     pub name: String,
     /// Why.
     pub why: String,
@@ -143,13 +145,13 @@ impl Metric {
     pub const ALL: [Self; 5] = [Self::Throughput, Self::Cpu, Self::PacedCpu, Self::P99, Self::Memory];
 
     /// This figure of a cell, if it has it.
-    pub fn of(self, shown: &Shown) -> Option<f64> {
+    pub fn of(self, figures: &Figures) -> Option<f64> {
         match self {
-            Self::Throughput => Some(shown.per_s),
-            Self::Cpu => shown.cpu_us,
-            Self::PacedCpu => shown.paced_cpu_us.filter(|_| !shown.overloaded),
-            Self::P99 => shown.p99_us.filter(|_| !shown.overloaded),
-            Self::Memory => shown.loaded_bytes.map(|bytes| bytes as f64),
+            Self::Throughput => Some(figures.per_s),
+            Self::Cpu => figures.cpu_us,
+            Self::PacedCpu => figures.paced_cpu_us.filter(|_| !figures.overloaded),
+            Self::P99 => figures.p99_us.filter(|_| !figures.overloaded),
+            Self::Memory => figures.loaded_bytes.map(|bytes| bytes as f64),
         }
     }
 }
@@ -213,60 +215,7 @@ pub struct Growth {
     pub ends: [(u64, f64); 2],
 }
 
-/// Cells and what else was recorded.
-#[derive(Clone, Debug, Default)]
-pub struct Lines {
-    /// In the order in which they came first.
-    pub cells: Vec<(Key, Result<Cell, Failed>)>,
-    /// By axis.
-    pub rates: Vec<Rate>,
-    /// Who was left out.
-    pub not_run: Vec<NotRun>,
-}
-
-impl Lines {
-    /// What is recorded in these.
-    ///
-    /// # Errors
-    ///
-    /// Where one is of a kind of ours and not what that should be.
-    pub fn of(lines: &[Value]) -> anyhow::Result<Self> {
-        let mut all = Self::default();
-        for line in lines {
-            let line = std::slice::from_ref(line); // their order counts
-            of_kind::<Cell>(line, CELL)?.into_iter().for_each(|cell| all.add(Ok(cell)));
-            of_kind::<Failed>(line, FAILURE)?.into_iter().for_each(|failed| all.add(Err(failed)));
-        }
-        (all.rates, all.not_run) = (of_kind(lines, RATE)?, of_kind(lines, NOT_RUN)?);
-        Ok(all)
-    }
-
-    /// Adds a cell; it takes the place of an earlier one of the same key, unless somebody did wrong in that.
-    pub fn add(&mut self, cell: Result<Cell, Failed>) {
-        let key = cell.as_ref().map_or_else(|failed| failed.key.clone(), |cell| cell.key.clone());
-        match self.cells.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, Err(Failed { wrong: true, .. }))) => {}
-            Some((_, old)) => *old = cell,
-            None => self.cells.push((key, cell)),
-        }
-    }
-
-    /// Whether `name` did wrong at this place of `axis`, in whatever round.
-    pub fn did_wrong(&self, axis: Axis, x: u64, name: &str) -> bool {
-        let is_wrong = |failed: &Failed| {
-            let Key { axis: its_axis, x: its_x, name: its_name, .. } = &failed.key;
-            failed.wrong && (*its_axis, *its_x, its_name.as_str()) == (axis, x, name)
-        };
-        self.cells.iter().any(|(_, cell)| cell.as_ref().err().is_some_and(is_wrong))
-    }
-
-    /// The cell of this key, if it was measured.
-    pub fn cell(&self, key: &Key) -> Option<&Cell> {
-        self.cells.iter().find(|(other, _)| other == key).and_then(|(_, cell)| cell.as_ref().ok())
-    }
-}
-
-/// Everything that was measured.
+/// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Rounds, at most.
@@ -277,48 +226,66 @@ pub struct Report {
     pub growth: Vec<Growth>,
     /// The rates of latencies.
     pub rates: Vec<Rate>,
-    /// Who was left out.
+    /// Contestants that were left out.
     pub not_run: Vec<NotRun>,
     /// Cells that failed; their points have no figures.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<Failed<Key>>,
     /// Whether it was ended early.
     pub interrupted: bool,
 }
 
 impl Report {
-    /// What `lines` make together.
-    pub fn of(lines: &Lines, seed: u64, interrupted: bool) -> Self {
-        let is_out = |key: &Key| {
-            let same = |other: &Key| (other.axis, other.x, &other.name) == (key.axis, key.x, &key.name);
-            lines.cells.iter().any(|(other, cell)| cell.is_err() && same(other))
-        };
-        let cells: Vec<&Cell> =
-            lines.cells.iter().filter(|(key, _)| !is_out(key)).filter_map(|(_, cell)| cell.as_ref().ok()).collect();
-        let failed = lines.cells.iter().filter_map(|(_, cell)| cell.as_ref().err().cloned());
+    /// The result of these records.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a rate does not have its fields.
+    pub fn of<E>(records: &Records<E>) -> anyhow::Result<Self>
+    where
+        E: Experiment<Key = Key, Sample = Sample>,
+    {
+        let failed = records.failed();
+        let is_out = |key: &Key| failed.iter().any(|failed| failed.key.is_at(key));
+        let cells: Vec<Cell<'_>> = records.samples().filter(|(key, _)| !is_out(key)).collect();
+        let seed = records.header.environment.seed;
         let (mut points, mut growth) = (Vec::new(), Vec::new());
         for axis in Axis::ALL {
             let mut names: Vec<&str> = Vec::new();
-            for cell in cells.iter().filter(|cell| cell.key.axis == axis) {
-                if !names.contains(&cell.key.name.as_str()) {
-                    names.push(&cell.key.name);
+            for (key, _) in cells.iter().filter(|(key, _)| key.axis == axis) {
+                if !names.contains(&key.name.as_str()) {
+                    names.push(&key.name);
                 }
             }
             for name in names {
-                let own: Vec<&Cell> =
-                    cells.iter().copied().filter(|cell| cell.key.axis == axis && cell.key.name == name).collect();
-                let own_points = points_of(axis, name, &own);
+                let own: Vec<Cell<'_>> =
+                    cells.iter().copied().filter(|(key, _)| key.axis == axis && key.name == name).collect();
+                points.extend(points_of(axis, name, &own));
                 growth.extend(growth_of(axis, name, &own, seed));
-                points.extend(own_points);
             }
         }
-        Self {
-            rounds: cells.iter().map(|cell| cell.key.round).max().unwrap_or(0),
+        let not_run = records.absences().filter(|(_, absence)| absence.reason == Reason::NotAvailable).map(not_run);
+        Ok(Self {
+            rounds: cells.iter().map(|(key, _)| key.round).max().unwrap_or(0),
             points,
             growth,
-            rates: lines.rates.clone(),
-            not_run: lines.not_run.clone(),
-            failed: failed.collect(),
-            interrupted,
-        }
+            rates: records.facts(RATE)?,
+            not_run: not_run.fold(Vec::new(), gathered),
+            failed,
+            interrupted: records.is_interrupted(),
+        })
     }
+}
+
+fn not_run((Key { axis, x, name, .. }, Absence { why, .. }): (&Key, &Absence)) -> NotRun {
+    NotRun { axis: *axis, x: (*x != EVERY_POINT).then_some(*x), name: name.clone(), why: why.clone() }
+}
+
+/// Adds a contestant that is left out. One that is left out at several points for one reason is named once.
+fn gathered(mut all: Vec<NotRun>, one: NotRun) -> Vec<NotRun> {
+    let is_same = |other: &&mut NotRun| (other.axis, &other.name, &other.why) == (one.axis, &one.name, &one.why);
+    match all.iter_mut().find(is_same) {
+        Some(same) => same.x = None,
+        None => all.push(one),
+    }
+    all
 }

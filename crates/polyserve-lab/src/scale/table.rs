@@ -1,14 +1,13 @@
 //! A report for people, and its cells and curves as CSV.
 
 use std::fmt::{self, Write as _};
-use std::io;
 
 use polyserve_report::{NOTHING, Table, or_nothing};
 use serde_json::Value;
 
-use super::report::{Cell, Growth, Law, Lines, Metric, Point, Report};
+use super::report::{Growth, Key, Law, Metric, Point, Report, Sample};
 use super::{Axis, Place};
-use crate::journal::first_header;
+use crate::experiment::{Experiment, Records};
 use crate::statistics::LEAST_ROUNDS;
 
 /// Below this R² a curve says little.
@@ -48,7 +47,7 @@ impl fmt::Display for Report {
             let why = format!("intervals of fewer than {LEAST_ROUNDS} rounds are narrower than they should be");
             writeln!(f, "too few rounds: {why}")?;
         }
-        if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
+        Ok(())
     }
 }
 
@@ -166,23 +165,8 @@ fn growth_table(growth: &[&Growth]) -> Table {
     table
 }
 
-/// The report that these lines make: with their header's seed.
-///
-/// # Errors
-///
-/// Where there is no header, or a line is not what it should be.
-pub fn report(lines: &[Value]) -> anyhow::Result<Report> {
-    let header = first_header(lines)?;
-    Ok(Report::of(&Lines::of(lines)?, header.environment.seed, false))
-}
-
-/// For each axis its points, and how they grow.
-///
-/// # Errors
-///
-/// As [`report`].
-pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
-    let report = report(lines)?;
+/// The tables of each axis: its points, and how they grow.
+pub(super) fn tables(report: &Report) -> Vec<(String, Table)> {
     let mut tables = Vec::new();
     for axis in Axis::ALL {
         let points: Vec<&Point> = report.points.iter().filter(|point| point.axis == axis).collect();
@@ -194,16 +178,19 @@ pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
             tables.push((format!("{axis}: growth"), growth_table(&growth)));
         }
     }
-    Ok(tables)
+    tables
 }
 
-/// Writes every cell as CSV, with a header. What is not known is empty.
+/// Every sample as CSV, with a header. A figure that was not measured is empty.
 ///
 /// # Errors
 ///
-/// Where `out` fails.
-pub fn write_cells(lines: &Lines, out: impl io::Write) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
+/// Returns an error if a row cannot be written.
+pub(super) fn samples_csv<E>(records: &Records<E>) -> anyhow::Result<String>
+where
+    E: Experiment<Key = Key, Sample = Sample>,
+{
+    let mut csv = csv::Writer::from_writer(Vec::new());
     csv.write_record([
         "axis",
         "x",
@@ -229,7 +216,7 @@ pub fn write_cells(lines: &Lines, out: impl io::Write) -> io::Result<()> {
         "filled_bytes",
         "loaded_bytes",
     ])?;
-    for Cell { key, place, shown } in lines.cells.iter().filter_map(|(_, cell)| cell.as_ref().ok()) {
+    for (key, Sample { place, figures }) in records.samples() {
         let Place { connections, keys, workers, payload_bytes } = place;
         let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
         let bytes = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
@@ -242,33 +229,33 @@ pub fn write_cells(lines: &Lines, out: impl io::Write) -> io::Result<()> {
             keys.to_string(),
             workers.map_or_else(String::new, |workers| workers.to_string()),
             payload_bytes.to_string(),
-            shown.answered.to_string(),
-            shown.elapsed_s.to_string(),
-            shown.per_s.to_string(),
-            number(shown.cpu_us),
-            number(shown.paced_cpu_us),
-            number(shown.server_busy_pct),
-            number(shown.client_busy_pct),
-            number(shown.rate_per_s),
-            number(shown.p50_us),
-            number(shown.p99_us),
-            number(shown.lateness_p99_us),
-            shown.overloaded.to_string(),
-            bytes(shown.start_bytes),
-            bytes(shown.filled_bytes),
-            bytes(shown.loaded_bytes),
+            figures.answered.to_string(),
+            figures.elapsed_s.to_string(),
+            figures.per_s.to_string(),
+            number(figures.cpu_us),
+            number(figures.paced_cpu_us),
+            number(figures.server_busy_pct),
+            number(figures.client_busy_pct),
+            number(figures.rate_per_s),
+            number(figures.p50_us),
+            number(figures.p99_us),
+            number(figures.lateness_p99_us),
+            figures.overloaded.to_string(),
+            bytes(figures.start_bytes),
+            bytes(figures.filled_bytes),
+            bytes(figures.loaded_bytes),
         ])?;
     }
-    csv.flush()
+    Ok(String::from_utf8(csv.into_inner()?)?)
 }
 
-/// Writes every curve as CSV, with a header.
+/// Every curve as CSV, with a header.
 ///
 /// # Errors
 ///
-/// Where `out` fails.
-pub fn write_growth(growth: &[Growth], out: impl io::Write) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
+/// Returns an error if a row cannot be written.
+pub(super) fn growth_csv(growth: &[Growth]) -> anyhow::Result<String> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
     csv.write_record(["axis", "name", "metric", "law", "a", "b", "low", "high", "r2", "points", "rounds"])?;
     for Growth { axis, name, metric, law, fit, .. } in growth {
         // The names that the records give them.
@@ -287,7 +274,7 @@ pub fn write_growth(growth: &[Growth], out: impl io::Write) -> io::Result<()> {
             fit.rounds.to_string(),
         ])?;
     }
-    csv.flush()
+    Ok(String::from_utf8(csv.into_inner()?)?)
 }
 
 #[cfg(test)]

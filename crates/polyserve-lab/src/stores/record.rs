@@ -8,12 +8,31 @@ use serde_json::Value;
 use super::workload::Load;
 use crate::journal::of_kind;
 use crate::scale::Axis;
-pub use crate::scale::report::{CELL, FAILURE, Failed, Key, NOT_RUN};
+pub use crate::scale::report::Key;
 
+/// The kind of a [`Cell`] in a record.
+pub const CELL: &str = "cell";
+/// Of a [`Failed`].
+pub const FAILURE: &str = "failure";
+/// Of a [`NotRun`].
+pub const NOT_RUN: &str = "not_run";
 /// The kind of a [`Kept`] in a record.
 pub const MEMORY: &str = "memory";
 /// Of a [`Short`].
 pub const UNFINISHED: &str = "unfinished";
+
+/// A cell that failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failed {
+    /// Whose.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Why.
+    pub why: String,
+    /// Whether it did wrong: then a rerun does not try that point again.
+    #[serde(default)]
+    pub wrong: bool,
+}
 
 /// Where on all axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use super::record::{Cell, Failed, Kept, Lines, NotRun, Short};
 use super::workload::Load;
 use crate::journal::first_header;
 use crate::scale::Axis;
-use crate::scale::growth::{Fit, Sample, power};
+use crate::scale::growth::{Fit, Observation, power};
 use crate::statistics::{Estimate, Interval, Verdict, median, tie_band};
 
 /// What the name of the baseline's second entry ends with.
@@ -271,15 +271,15 @@ fn memory(lines: &Lines) -> Vec<MemoryPoint> {
 }
 
 fn growth(fields: &Fields<'_>, seed: u64) -> Vec<Growth> {
-    let mut samples: BTreeMap<(Axis, &Load, &str), Vec<Sample>> = BTreeMap::new();
+    let mut samples: BTreeMap<(Axis, &Load, &str), Vec<Observation>> = BTreeMap::new();
     for ((axis, load, x), field) in fields {
         for (name, rounds) in field {
             let own = samples.entry((*axis, load, name)).or_default();
-            own.extend(rounds.iter().map(|(round, cell)| Sample { x: *x, round: *round, y: cell.shown.per_s }));
+            own.extend(rounds.iter().map(|(round, cell)| Observation { x: *x, round: *round, y: cell.shown.per_s }));
         }
     }
-    let places = |samples: &[Sample]| samples.iter().map(|sample| sample.x).collect::<BTreeSet<_>>().len();
-    let curve = |((axis, load, name), samples): (&(Axis, &Load, &str), &Vec<Sample>)| {
+    let places = |samples: &[Observation]| samples.iter().map(|sample| sample.x).collect::<BTreeSet<_>>().len();
+    let curve = |((axis, load, name), samples): (&(Axis, &Load, &str), &Vec<Observation>)| {
         let fit = power(samples, seed).filter(|_| places(samples) > 1)?;
         Some(Growth { axis: *axis, load: (*load).clone(), name: (*name).to_owned(), fit })
     };

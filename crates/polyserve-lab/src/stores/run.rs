@@ -9,14 +9,13 @@ use polyserve::Shutdown;
 
 use super::cell::Told;
 use super::process::Processes;
-use super::record::{CELL, Cell, Kept, Key, Lines, MEMORY, NOT_RUN, NotRun, Place, Short, UNFINISHED};
+use super::record::{CELL, Cell, FAILURE, Failed, Kept, Key, Lines, MEMORY, NOT_RUN, NotRun, Place, Short, UNFINISHED};
 use crate::compare::Unfit;
 use crate::compare::contestant::order;
 use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::progress::Progress;
 use crate::scale::Axis;
-use crate::scale::run::fail;
 
 /// A point that is to be measured.
 #[derive(Clone, Debug)]
@@ -175,4 +174,12 @@ fn note(
         lines.short.push(short);
     }
     Ok(told.unfinished.is_empty())
+}
+
+/// Says and records that a point has no figures.
+fn fail(key: Key, Unfit { why, wrong }: Unfit, journal: &mut Journal, progress: &Progress) -> anyhow::Result<Failed> {
+    progress.say(&format!("no figures: {} at {} {}: {why}", key.name, key.x, key.axis));
+    let failed = Failed { key, why, wrong };
+    journal.line(FAILURE, &failed)?;
+    Ok(failed)
 }

@@ -68,15 +68,15 @@ pub(super) fn run(
     let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
     let plan = field.plan(&stores, &baseline, &axes, &loads, rounds);
     let header = Header::new(NAME, plan, environment);
-    let name = args.name.clone().unwrap_or_else(|| FILE.into());
-    let mut journal = Journal::named(args.out.as_deref(), &name, &header)?;
+    let name = args.record.name.clone().unwrap_or_else(|| FILE.into());
+    let mut journal = Journal::named(args.record.out.as_deref(), &name, &header)?;
     let patience = field.slice * 6 * u32::try_from(loads.len())? + *args.limit * 4 + SPARE;
     let mut progress = Progress::counting(experiment.steps(), "points");
     let result = experiment.run(&mut Processes { stop: stop.clone(), patience }, &mut journal, &mut progress);
     progress.finish();
     let lines = result?;
     let report = Report::of(&lines, &baseline, args.seed, stop.is_begun());
-    if let Some(dir) = &args.out {
+    if let Some(dir) = &args.record.out {
         let path = dir.join(format!("{name}.csv"));
         let file = File::create(&path).with_context(|| format!("{} cannot be made", path.display()))?;
         table::write_cells(&lines, file)?;

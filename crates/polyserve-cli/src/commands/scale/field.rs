@@ -5,10 +5,11 @@ use polyserve::config::MAX_WORKERS;
 use polyserve::env::Settings;
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::bound;
+use polyserve_lab::experiment::{Absence, Absent};
 use polyserve_lab::launch::Launch;
 use polyserve_lab::limits;
-use polyserve_lab::scale::report::NotRun;
-use polyserve_lab::scale::run::Job;
+use polyserve_lab::scale::experiment::Target;
+use polyserve_lab::scale::report::Key;
 use polyserve_lab::scale::{Axis, Place};
 
 use super::super::entrants::serve;
@@ -91,8 +92,8 @@ impl Field<'_> {
         points.into_iter().map(|count| count.min(room)).collect()
     }
 
-    /// Every contestant at every point, and those who are left out.
-    pub(super) fn jobs(&self, axes: &[(Axis, Vec<u64>)]) -> anyhow::Result<(Vec<Job>, Vec<NotRun>)> {
+    /// All contestants at all points, and the points that are left out.
+    pub(super) fn targets(&self, axes: &[(Axis, Vec<u64>)]) -> anyhow::Result<(Vec<Target>, Vec<Absent<Key>>)> {
         let (args, catalog) = (self.args, self.catalog);
         let tag = if args.quick { Tag::QuickScale } else { Tag::Scale };
         let builtin = Catalog::builtin();
@@ -103,7 +104,7 @@ impl Field<'_> {
             args.servers.iter().map(full).collect::<anyhow::Result<Vec<_>>>()?
         };
         room::check_flags(self.settings, catalog, servers.iter().map(String::as_str))?;
-        let (mut jobs, mut not_run) = (Vec::new(), Vec::new());
+        let (mut targets, mut absent) = (Vec::new(), Vec::new());
         for server in &servers {
             for repo in self.repos()? {
                 let name = format!("{server}/{repo}");
@@ -111,18 +112,23 @@ impl Field<'_> {
                     for x in points {
                         let place = args.base(self.settings.config.workers).at(*axis, *x);
                         match self.server(server, &repo, &place)? {
-                            Ok(launch) => jobs.push(Job { axis: *axis, x: *x, name: name.clone(), place, launch }),
-                            Err(why) => not_run.push(NotRun { axis: *axis, x: Some(*x), name: name.clone(), why }),
+                            Ok(launch) => {
+                                targets.push(Target { axis: *axis, x: *x, name: name.clone(), place, launch })
+                            }
+                            Err(why) => {
+                                let key = Key { axis: *axis, x: *x, name: name.clone(), round: 0 };
+                                absent.push(Absent { key, absence: Absence::not_available(why), excused: true });
+                            }
                         }
                     }
                 }
             }
         }
-        if jobs.is_empty() {
-            let why = not_run.first().map_or("the catalog has no server", |not_run| not_run.why.as_str());
+        if targets.is_empty() {
+            let why = absent.first().map_or("the catalog has no server", |absent| absent.absence.why.as_str());
             return Err(Misuse(format!("there is nothing to measure: {why}")).into());
         }
-        Ok((jobs, not_run.into_iter().fold(Vec::new(), gathered)))
+        Ok((targets, absent))
     }
 
     /// A server at a place, with settings under which all its connections are served; or why it is not measured there.
@@ -159,14 +165,4 @@ fn usual<M>(entries: &[Entry<M>], tag: Tag, is_own: impl Fn(&str) -> bool) -> Ve
     let name = |entry: &Entry<M>| entry.name.clone();
     let chosen: Vec<String> = entries.iter().filter(is_usual).map(name).collect();
     if chosen.is_empty() { entries.iter().map(name).collect() } else { chosen }
-}
-
-/// Adds one who is left out; who is so at every point for one reason is named once.
-fn gathered(mut all: Vec<NotRun>, one: NotRun) -> Vec<NotRun> {
-    let is_same = |other: &&mut NotRun| (other.axis, &other.name, &other.why) == (one.axis, &one.name, &one.why);
-    match all.iter_mut().find(is_same) {
-        Some(same) => same.x = None,
-        None => all.push(one),
-    }
-    all
 }

@@ -1,0 +1,283 @@
+//! The experiment: every target at every point of every axis, in turn, round by round.
+//!
+//! Before the first round the ends of each axis are measured without latencies. Half of the slowest end's throughput is the
+//! rate at which the latencies of that axis are taken.
+//!
+//! Invariant: a point that failed is not measured again in the same run. Cost: that of the points.
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use super::report::{EVERY_POINT, Figures, Key, RATE, Rate, Report, Sample};
+use super::{Axis, NAME, Place, table};
+use crate::compare::Unfit;
+use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, Summary, interleaved};
+use crate::launch::Launch;
+
+/// A contestant at a point of an axis.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The axis.
+    pub axis: Axis,
+    /// The point.
+    pub x: u64,
+    /// The contestant's name.
+    pub name: String,
+    /// The point on all axes.
+    pub place: Place,
+    /// The contestant's process.
+    pub launch: Launch,
+}
+
+/// What measures a target.
+pub trait Instrument {
+    /// Measures a target; the latency at `rate` requests a second, if one is given.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there are no figures.
+    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Unfit>;
+}
+
+/// How throughput, CPU time, latency and memory grow along the axes.
+#[derive(Debug)]
+pub struct Scale<I> {
+    /// All contestants at all points.
+    pub targets: Vec<Target>,
+    /// The points that are left out.
+    pub absent: Vec<Absent<Key>>,
+    /// The number of rounds.
+    pub rounds: usize,
+    /// The description of the run, for the record's header.
+    pub description: Value,
+    /// What measures.
+    pub instrument: I,
+}
+
+/// The latency is taken at this share of the slowest end's throughput.
+const SHARE: f64 = 0.5;
+
+impl<I> Scale<I> {
+    fn key(target: &Target, round: usize) -> Key {
+        Key { axis: target.axis, x: target.x, name: target.name.clone(), round }
+    }
+
+    fn on(&self, axis: Axis) -> impl Iterator<Item = &Target> {
+        self.targets.iter().filter(move |target| target.axis == axis)
+    }
+
+    /// The axes that have points.
+    fn axes(&self) -> impl Iterator<Item = Axis> {
+        Axis::ALL.into_iter().filter(|axis| self.on(*axis).next().is_some())
+    }
+
+    /// The first and the last point of every contestant on `axis`.
+    fn ends(&self, axis: Axis) -> Vec<Target> {
+        let is_end = |target: &&Target| {
+            let own = || self.on(axis).filter(|other| other.name == target.name).map(|other| other.x);
+            own().min() == Some(target.x) || own().max() == Some(target.x)
+        };
+        self.on(axis).filter(is_end).cloned().collect()
+    }
+}
+
+impl<I: Instrument> Scale<I> {
+    /// Measures the rate of `axis`. An end that fails is measured again in the rounds; an end that does wrong is out.
+    fn calibrate(&mut self, axis: Axis, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        let mut slowest: Option<Rate> = None;
+        for target in self.ends(axis) {
+            let key = Self::key(&target, 0);
+            if notebook.is_stopped() {
+                return Ok(());
+            }
+            if notebook.records().absence(&key).is_some() {
+                notebook.progress.were_over(1);
+                continue;
+            }
+            notebook.progress.begin(key.to_string());
+            let result = self.instrument.measure(&target, None);
+            if notebook.is_stopped() {
+                return Ok(());
+            }
+            notebook.progress.advance(1);
+            let requests_per_s = match result {
+                Ok(figures) => figures.per_s * SHARE,
+                Err(unfit) if unfit.wrong => {
+                    notebook.absence(key, unfit.into())?;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            if requests_per_s >= 1.0 && slowest.as_ref().is_none_or(|slowest| requests_per_s < slowest.requests_per_s) {
+                slowest = Some(Rate { axis, requests_per_s, half_of: target.name, x: target.x });
+            }
+        }
+        slowest.map_or(Ok(()), |rate| notebook.fact(RATE, &rate))
+    }
+}
+
+impl<I: Instrument> Experiment for Scale<I> {
+    const NAME: &'static str = NAME;
+    const UNITS: &'static str = "points";
+    type Key = Key;
+    type Sample = Sample;
+    type Report = Report;
+
+    fn describe(&self) -> Value {
+        self.description.clone()
+    }
+
+    fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        let known: Vec<Rate> = notebook.records().facts(RATE)?;
+        let axes = self.axes().filter(|axis| known.iter().all(|rate| rate.axis != *axis)).collect::<Vec<_>>();
+        notebook.progress.grow(axes.iter().map(|axis| self.ends(*axis).len()).sum());
+        axes.into_iter().try_for_each(|axis| self.calibrate(axis, notebook))
+    }
+
+    fn plan(&self) -> Plan<Key> {
+        let pass = |(round, axis): (usize, Axis)| {
+            let keys: Vec<Key> = self.on(axis).map(|target| Self::key(target, round)).collect();
+            Batch::series(interleaved(round - 1, &keys))
+        };
+        let passes = (1..=self.rounds).flat_map(|round| self.axes().map(move |axis| (round, axis)));
+        Plan { absent: self.absent.clone(), ..Plan::new(passes.map(pass).collect()) }
+    }
+
+    fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
+        let is_its = |target: &&Target| (target.axis, target.x, &target.name) == (key.axis, key.x, &key.name);
+        let target = self.targets.iter().find(is_its).with_context(|| format!("{key} is not planned"));
+        let target = target.map_err(|error| Absence::failed(error.to_string()))?;
+        let rates: Vec<Rate> = notebook.records().facts(RATE).map_err(|error| Absence::failed(error.to_string()))?;
+        let rate = rates.iter().find(|rate| rate.axis == key.axis).map(|rate| rate.requests_per_s);
+        let figures = self.instrument.measure(target, rate)?;
+        Ok(Sample { place: target.place, figures })
+    }
+
+    /// A point that has failed, in whatever round, has no figures.
+    fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
+        of.is_at(key)
+    }
+
+    /// Records of format 2 name a contestant that is left out of an axis without a point and a round.
+    fn upgrade(mut line: Value) -> Value {
+        if line["kind"] == "not_run" {
+            line["round"] = 0.into();
+            if line["x"].is_null() {
+                line["x"] = EVERY_POINT.into();
+            }
+        }
+        line
+    }
+
+    fn report(records: &Records<Self>) -> anyhow::Result<Report> {
+        Report::of(records)
+    }
+
+    fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
+        let csv = [("", table::samples_csv(records)?), ("-growth", table::growth_csv(&report.growth)?)];
+        let csv = csv.map(|(suffix, text)| (suffix.to_owned(), text)).into();
+        Ok(Summary { tables: table::tables(report), csv, ..Summary::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use polyserve::Shutdown;
+    use serde_json::json;
+
+    use super::*;
+    use crate::experiment::run;
+    use crate::journal::{Header, Journal};
+    use crate::launch::AddressFrom;
+    use crate::machine::{Cores, Environment};
+
+    /// Notes what it is asked. One point fails in the calibration or in the rounds.
+    struct Fake {
+        asked: Vec<(u64, Option<f64>)>,
+        fails: Option<Fails>,
+        stop_after: usize,
+        stop: Shutdown,
+    }
+
+    #[derive(Clone, Copy)]
+    struct Fails {
+        at: u64,
+        calibrating: bool,
+        wrong: bool,
+    }
+
+    impl Instrument for Fake {
+        fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Unfit> {
+            self.asked.push((target.x, rate));
+            if self.asked.len() == self.stop_after {
+                self.stop.begin(std::time::Instant::now());
+            }
+            match self.fails {
+                Some(Fails { at, calibrating, wrong }) if (at, calibrating) == (target.x, rate.is_none()) => {
+                    Err(Unfit { why: "it was told to".into(), wrong })
+                }
+                _ => Ok(Figures { per_s: 1000.0 / target.x as f64, ..Figures::default() }),
+            }
+        }
+    }
+
+    fn experiment(instrument: Fake) -> Scale<Fake> {
+        let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+        let base = Place { connections: 64, keys: 1000, workers: None, payload_bytes: 15 };
+        let (axis, name) = (Axis::Connections, "any");
+        let target = |x| Target { axis, x, name: name.into(), place: base.at(axis, x), launch: launch.clone() };
+        let targets = [1, 10, 100].map(target).into();
+        Scale { targets, absent: Vec::new(), rounds: 2, description: json!({}), instrument }
+    }
+
+    fn run_in(dir: &Path, fails: Option<Fails>, stop_after: usize) -> (Records<Scale<Fake>>, Vec<(u64, Option<f64>)>) {
+        let one = Cores::from(0);
+        let header = Header::new("scale", json!({}), Environment::of(&one, [&one; 2], 1, "any"));
+        let mut journal = Journal::open(Some(dir), &header).unwrap();
+        let stop = Shutdown::new();
+        let mut scale = experiment(Fake { asked: Vec::new(), fails, stop_after, stop: stop.clone() });
+        let records = run(&mut scale, &header, &mut journal, &stop).unwrap();
+        (records, scale.instrument.asked)
+    }
+
+    /// Calibrates at both ends once, takes latencies at half of the slowest, tries what failed again on a rerun only.
+    #[test]
+    fn a_rerun_measures_what_is_missing() {
+        let dir = std::env::temp_dir().join(format!("polyserve-scale-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        let (records, asked) = run_in(&dir, None, 4);
+        assert_eq!(asked[..2], [(1, None), (100, None)]);
+        assert_eq!((asked.len(), records.samples().count()), (4, 1), "the one that was under way is not counted");
+        assert!(asked[2..].iter().all(|(_, rate)| *rate == Some(5.0)), "half of 10 a second: {asked:?}");
+        let (records, asked) = run_in(&dir, Some(Fails { at: 10, calibrating: false, wrong: false }), usize::MAX);
+        assert_eq!(asked.iter().filter(|(x, _)| *x == 10).count(), 1, "not twice in one run: {asked:?}");
+        assert!(asked.iter().all(|(_, rate)| rate.is_some()), "the rate is recorded: {asked:?}");
+        assert_eq!((records.failed().len(), records.samples().count()), (1, 4));
+        let (records, asked) = run_in(&dir, None, usize::MAX);
+        assert_eq!((records.failed().len(), records.samples().count(), asked.len()), (0, 6, 2), "{asked:?}");
+        let (_, asked) = run_in(&dir, None, usize::MAX);
+        assert_eq!(asked, []);
+        let _ = std::fs::remove_dir_all(&dir);
+    }
+
+    /// A contestant that is asked often enough may be lucky: a rerun that would go well does not ask one that did wrong.
+    #[test]
+    fn a_wrong_point_stays_out() {
+        let dir = std::env::temp_dir().join(format!("polyserve-scale-wrong-{}", std::process::id()));
+        for (at, calibrating, round) in [(10, false, 1), (100, true, 0)] {
+            let _ = std::fs::remove_dir_all(&dir);
+            let fails = Fails { at, calibrating, wrong: true };
+            let (_, asked) = run_in(&dir, Some(fails), usize::MAX);
+            assert_eq!(asked.iter().filter(|(x, _)| *x == at).count(), 1, "{asked:?}");
+            let (records, asked) = run_in(&dir, None, usize::MAX);
+            assert_eq!(asked, []);
+            let failed = records.failed();
+            let failed = failed.iter().map(|failed| (failed.key.x, failed.key.round, failed.wrong));
+            assert_eq!(failed.collect::<Vec<_>>(), [(at, round, true)]);
+            assert_eq!(records.samples().count(), 2 * 2, "the others have both rounds");
+        }
+        let _ = std::fs::remove_dir_all(&dir);
+    }
+}
