@@ -2,12 +2,15 @@
 //!
 //! * [`Table`]: aligned columns, for people and in Markdown.
 //! * [`Claim`]: what was published, and whether it holds here.
+//! * [`Summary`]: all of them of one experiment.
 //! * [`svg`]: lines over an axis.
 #![forbid(unsafe_code)]
 
 mod claims;
+mod summary;
 pub mod svg;
 mod table;
 
 pub use claims::{Claim, Verdict, shown_claims};
+pub use summary::Summary;
 pub use table::{NOTHING, Table, in_markdown, or_nothing};

@@ -4,14 +4,14 @@
 //! Invariant: a name is there once; every function takes any lines and says what it misses.
 
 use polyserve_experiments::{ladder, matrix, page, stress, tasks};
-use polyserve_lab::{compare, crowd, recommend, scale, stores};
+use polyserve_lab::experiment::{self, Known, known::Recorded};
+use polyserve_lab::scale::{Scale, bench::Bench};
+use polyserve_lab::{compare, crowd, recommend, stores};
 use polyserve_report::Claim;
 use polyserve_report::Table;
 use serde_json::Value;
 
 use super::whole;
-use polyserve_lab::experiment::{self, Known, known::Recorded};
-use polyserve_lab::scale::{Scale, bench::Bench};
 
 /// Tables by their names.
 pub type Tables = Vec<(String, Table)>;

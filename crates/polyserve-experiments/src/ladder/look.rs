@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use polyserve_lab::compare::Unfit;
+use polyserve_lab::experiment::Absence;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::process::{Failure, Process};
 use polyserve_lab::machine::Cores;
@@ -26,12 +26,12 @@ const LONGEST: usize = 64 * 1024;
 /// # Errors
 ///
 /// Why it takes no part.
-pub fn look(launch: &Launch, cores: &Cores) -> Result<u64, Unfit> {
+pub fn look(launch: &Launch, cores: &Cores) -> Result<u64, Absence> {
     let mut process = Process::start(launch, cores)?;
     let answer = ask(process.addr()).map_err(|error| format!("its welcome cannot be read: {error}"));
     let looked = answer.and_then(|answer| judge(&answer));
-    let length = looked.map_err(|why| Unfit::wrong(why).explained(&mut process))?;
-    process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
+    let length = looked.map_err(|why| Absence::wrong(why).explained(&mut process))?;
+    process.end().map_err(|Failure(why)| Absence::wrong(why))?;
     Ok(length)
 }
 

@@ -33,8 +33,9 @@ pub use entry::Climber;
 pub use record::Recorded;
 
 use polyserve_lab::Misuse;
-use polyserve_lab::compare::contestant::order;
-use polyserve_lab::compare::{Instrument, Seat, Turn, Unfit};
+use polyserve_lab::compare::{Instrument, Seat, Turn};
+use polyserve_lab::experiment::Absence;
+use polyserve_lab::experiment::order;
 use polyserve_lab::journal::Journal;
 use polyserve_lab::machine::Cores;
 use polyserve_lab::progress::Progress;
@@ -102,9 +103,9 @@ impl Ladder {
                         journal.line("cell", &cell)?;
                         recorded.add(cell);
                     }
-                    Err(unfit) => {
+                    Err(absence) => {
                         out.insert(&climber.record.name);
-                        fail(climber, round, unfit, recorded, journal, progress)?;
+                        fail(climber, round, absence, recorded, journal, progress)?;
                     }
                 }
             }
@@ -149,7 +150,7 @@ impl Ladder {
                     recorded.enter(entered);
                     fit.push(climber);
                 }
-                Err(unfit) => fail(climber, 0, unfit, recorded, journal, progress)?,
+                Err(absence) => fail(climber, 0, absence, recorded, journal, progress)?,
             }
         }
         Ok(fit)
@@ -165,9 +166,9 @@ impl Ladder {
         round: usize,
         who: &[&'a Climber],
         progress: &mut Progress,
-    ) -> Vec<(&'a Climber, Result<Turn, Unfit>)> {
+    ) -> Vec<(&'a Climber, Result<Turn, Absence>)> {
         let order = |pass| order(pass, who.len()).into_iter();
-        let mut seats: HashMap<usize, Result<Seat<'a>, Unfit>> = HashMap::new();
+        let mut seats: HashMap<usize, Result<Seat<'a>, Absence>> = HashMap::new();
         for place in order(round) {
             if !self.is_stopped() {
                 progress.turn(round, &who[place].record.name);
@@ -179,9 +180,9 @@ impl Ladder {
         for place in (first..first + slices).flat_map(order) {
             if let Some(Ok(seat)) = seats.get_mut(&place)
                 && !self.is_stopped()
-                && let Err(unfit) = self.instrument.measure(seat)
+                && let Err(absence) = self.instrument.measure(seat)
             {
-                seats.insert(place, Err(unfit));
+                seats.insert(place, Err(absence));
             }
         }
         let mut turns = Vec::new();
@@ -197,11 +198,12 @@ impl Ladder {
 fn fail(
     climber: &Climber,
     round: usize,
-    Unfit { why, wrong }: Unfit,
+    absence: Absence,
     recorded: &mut Recorded,
     journal: &mut Journal,
     progress: &Progress,
 ) -> anyhow::Result<()> {
+    let (wrong, why) = (absence.is_wrong(), absence.why);
     let failed = Failed { name: climber.record.name.clone(), round, why, wrong };
     progress.say(&format!("{} is out: {}", failed.name, failed.why));
     journal.line("failure", &failed)?;

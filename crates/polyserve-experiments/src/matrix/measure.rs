@@ -12,8 +12,9 @@ use std::time::Duration;
 use polyserve::Shutdown;
 use polyserve::sync::lock;
 use polyserve_lab::compare::turn::microseconds;
-use polyserve_lab::compare::unfit::{Unfit, check_count};
+use polyserve_lab::experiment::Absence;
 use polyserve_lab::launch::Launch;
+use polyserve_lab::launch::drain::check_count;
 use polyserve_lab::launch::process::{Failure, Process};
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::machine::proc::{self, Resident};
@@ -57,12 +58,12 @@ impl Experiment {
         who: &Contestant,
         (pool_size, launch): (Option<usize>, &Launch),
         point: Point,
-    ) -> Result<Cell, Unfit> {
+    ) -> Result<Cell, Absence> {
         let mut process = Process::start(launch, &self.server_cores)?;
         let server = (process.addr(), process.pid());
         let taken = self.on_client_cores(|| self.take(server, point))?;
-        let taken = taken.map_err(|unfit| unfit.explained(&mut process))?;
-        let said = process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
+        let taken = taken.map_err(|absence| absence.explained(&mut process))?;
+        let said = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if !self.stop.is_begun() {
             check_count(said.as_deref(), taken.answers)?;
         }
@@ -82,7 +83,7 @@ impl Experiment {
         })
     }
 
-    fn take(&self, server: (SocketAddr, u32), point: Point) -> Result<Taken, Unfit> {
+    fn take(&self, server: (SocketAddr, u32), point: Point) -> Result<Taken, Absence> {
         let data = Data::new(SEED);
         let [first, update] = [Draw::New, Draw::FirstUpdate].map(|draw| data.row(ID, draw).to_json());
         let once = |exchange| clean(&self.load(server, exchange, 1, 1)?);
@@ -114,7 +115,7 @@ impl Experiment {
         exchange: Exchange,
         connections: usize,
         requests: u64,
-    ) -> Result<Load, Unfit> {
+    ) -> Result<Load, Absence> {
         let traffic = Traffic::expecting(vec![exchange])?;
         Ok(Load::new(addr, traffic).with(|load| {
             load.connections = connections;
@@ -141,22 +142,22 @@ fn put(row: &str, status: u16) -> Exchange {
     })
 }
 
-fn clean(load: &Load) -> Result<Report, Unfit> {
+fn clean(load: &Load) -> Result<Report, Absence> {
     clean_watched(load, &mut |_| {})
 }
 
 /// Runs `load`; a single answer that is not right is a failure.
-fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report, Unfit> {
+fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report, Absence> {
     let report = run(load, on_progress)?;
     let failed = report.failed.total();
     if failed > 0 {
         let first = report.first_failure.as_deref().unwrap_or("no reason is known");
-        return Err(Unfit::wrong(format!("{failed} of its answers were not right, the first: {first}")));
+        return Err(Absence::wrong(format!("{failed} of its answers were not right, the first: {first}")));
     }
     match load.span {
         _ if load.stop.is_begun() => Ok(report),
         Span::Requests(all) if report.answered != all => {
-            Err(Unfit::wrong(format!("only {} of {all} requests were answered", report.answered)))
+            Err(Absence::wrong(format!("only {} of {all} requests were answered", report.answered)))
         }
         _ => Ok(report),
     }

@@ -4,7 +4,7 @@
 //! cell of others, then the same one with the other method; sizes of pools go up and down in turn, so that a steady drift
 //! makes no trend. Cost: a list of a few hundred.
 
-use polyserve_lab::compare::contestant::order;
+use polyserve_lab::experiment::order;
 
 use super::{Entrant, Key, Method, Point};
 

@@ -24,8 +24,9 @@ use polyserve_load::{CpuOf, Exchange, Load, LoadError, Report, Span, Traffic, Us
 use serde::{Deserialize, Serialize};
 
 use polyserve_lab::compare::turn::microseconds;
-use polyserve_lab::compare::unfit::{Unfit, check_count};
+use polyserve_lab::experiment::Absence;
 use polyserve_lab::launch::Launch;
+use polyserve_lab::launch::drain::check_count;
 use polyserve_lab::launch::process::{Failure, Process};
 use polyserve_lab::machine::cores::Cores;
 use published::Figures;
@@ -190,17 +191,17 @@ impl Experiment {
     /// # Errors
     ///
     /// Why it has no row.
-    pub fn row(&self, entrant: &Entrant) -> Result<Row, Unfit> {
+    pub fn row(&self, entrant: &Entrant) -> Result<Row, Absence> {
         let mut process = Process::start(&entrant.launch, &self.server_cores)?;
         let load = self.load(entrant, &process)?;
-        let report = run(&load, &mut |_| {}).map_err(|error| Unfit::from(error).explained(&mut process))?;
+        let report = run(&load, &mut |_| {}).map_err(|error| Absence::from(error).explained(&mut process))?;
         let failed = report.failed.total();
         if failed > 0 {
             let first = report.first_failure.as_deref().unwrap_or("no reason is known");
             let why = format!("{failed} of its answers were not right, the first: {first}");
-            return Err(Unfit::wrong(why).explained(&mut process));
+            return Err(Absence::wrong(why).explained(&mut process));
         }
-        let said = process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
+        let said = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if !self.stop.is_begun() {
             check_count(said.as_deref(), entrant.requests)?;
         }

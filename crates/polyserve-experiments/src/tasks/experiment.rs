@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use polyserve::Shutdown;
 use polyserve::sync::lock;
-use polyserve_lab::compare::Unfit;
+use polyserve_lab::experiment::Absence;
 use polyserve_lab::journal::Journal;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::machine::Cores;
@@ -88,7 +88,7 @@ pub fn run(
             Ok(launch) => members.push(Member::new(name, launch)),
             Err(_) if stop.is_begun() => {} // it was interrupted while it was built
             Err(why) => {
-                let failed = Failed::of(name, None, Unfit { why: why.clone(), wrong: false });
+                let failed = Failed::of(name, None, Absence::failed(why.clone()));
                 run.journal.once("failure", &failed)?;
                 run.measured.fail(failed);
             }
@@ -104,8 +104,8 @@ pub fn run(
 }
 
 impl Run<'_> {
-    fn failed(&mut self, name: &str, step: Option<Step>, unfit: Unfit) -> anyhow::Result<()> {
-        let failed = Failed::of(name, step, unfit);
+    fn failed(&mut self, name: &str, step: Option<Step>, absence: Absence) -> anyhow::Result<()> {
+        let failed = Failed::of(name, step, absence);
         self.journal.line("failure", &failed)?;
         self.measured.fail(failed);
         Ok(())
@@ -124,9 +124,9 @@ impl Run<'_> {
                     return Ok(());
                 }
                 Ok(None) => return Ok(()), // it was ended
-                Err(unfit) => {
+                Err(absence) => {
                     member.leave();
-                    self.failed(&member.name, None, unfit)?;
+                    self.failed(&member.name, None, absence)?;
                 }
             }
         }
@@ -138,8 +138,8 @@ impl Run<'_> {
         bail!("nobody can run a task: {}", why.join("; "))
     }
 
-    fn calibration(&self, member: &mut Member) -> Result<Option<Calibration>, Unfit> {
-        let mut time = |steps: u64| -> Result<Option<f64>, Unfit> {
+    fn calibration(&self, member: &mut Member) -> Result<Option<Calibration>, Absence> {
+        let mut time = |steps: u64| -> Result<Option<f64>, Absence> {
             let answer = self.ask(member, &self.request(1, steps, 0))?;
             Ok(answer.map(|answer| (answer.ran[0].finished_ns - answer.ran[0].started_ns) as f64 / 1e6))
         };
@@ -212,9 +212,9 @@ impl Run<'_> {
             }
             if !member.is_out() {
                 progress.begin(step.shown(&member.name));
-                if let Err(unfit) = self.step(step, member)? {
+                if let Err(absence) = self.step(step, member)? {
                     member.leave();
-                    self.failed(&member.name, Some(step), unfit)?;
+                    self.failed(&member.name, Some(step), absence)?;
                 }
             }
             (0..self.weight(step)).for_each(|_| progress.turn_over());
@@ -257,7 +257,7 @@ impl Run<'_> {
         }
     }
 
-    fn step(&mut self, step: Step, member: &mut Member) -> anyhow::Result<Result<(), Unfit>> {
+    fn step(&mut self, step: Step, member: &mut Member) -> anyhow::Result<Result<(), Absence>> {
         let Some(steps) = self.measured.calibration.as_ref().map(|calibration| calibration.steps) else {
             return Ok(Ok(())); // it was ended
         };
@@ -269,7 +269,7 @@ impl Run<'_> {
         let answer = match asked.and_then(|answer| answer.map(|answer| self.verified(answer)).transpose()) {
             Ok(Some(answer)) => answer,
             Ok(None) => return Ok(Ok(())),
-            Err(unfit) => return Ok(Err(unfit)),
+            Err(absence) => return Ok(Err(absence)),
         };
         let (cpu_ms, cpu_of) = answer.cpu_ms();
         let (contestant, schedule) = (member.name.clone(), answer.schedule());
@@ -297,22 +297,22 @@ impl Run<'_> {
         Request { starts: self.starts[..tasks].to_vec(), steps, order: self.plan.order, batch }
     }
 
-    fn ask(&self, member: &mut Member, request: &Request) -> Result<Option<Answer>, Unfit> {
+    fn ask(&self, member: &mut Member, request: &Request) -> Result<Option<Answer>, Absence> {
         let task = Duration::from_secs_f64(self.plan.task_ms / 1000.0);
         member.ask(request, task, self.cores, self.stop)
     }
 
     /// That each last term is the one that was computed here.
-    fn verified(&self, answer: Answer) -> Result<Answer, Unfit> {
+    fn verified(&self, answer: Answer) -> Result<Answer, Absence> {
         for ran in &answer.ran {
             let known = self.measured.sequences.iter().find(|known| known.task == ran.task);
             let Some(Sequence { last, .. }) = known else {
                 let why = format!("what task {} must answer is not known", ran.task);
-                return Err(Unfit { why, wrong: false });
+                return Err(Absence::failed(why));
             };
             if last.to_bits() != ran.bits {
                 let wrong = f64::from_bits(ran.bits);
-                return Err(Unfit::wrong(format!("the last term of task {} is {last}, not {wrong}", ran.task)));
+                return Err(Absence::wrong(format!("the last term of task {} is {last}, not {wrong}", ran.task)));
             }
         }
         Ok(answer)
@@ -321,7 +321,8 @@ impl Run<'_> {
 
 impl Failed {
     /// Of a contestant, at a step; without one it does not take part at all.
-    fn of(name: &str, step: Option<Step>, Unfit { why, wrong }: Unfit) -> Self {
+    fn of(name: &str, step: Option<Step>, absence: Absence) -> Self {
+        let (wrong, why) = (absence.is_wrong(), absence.why);
         let contestant = name.to_owned();
         match step {
             Some(Step::Cell { tasks, series }) => {

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
-use polyserve_lab::compare::Unfit;
+use polyserve_lab::experiment::Absence;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::conversation::Conversation;
 use polyserve_lab::launch::process::Failure;
@@ -63,13 +63,13 @@ impl Member {
         task: Duration,
         cores: &Cores,
         stop: &Shutdown,
-    ) -> Result<Option<Answer>, Unfit> {
+    ) -> Result<Option<Answer>, Absence> {
         let talk = match &mut self.talk {
             Some(talk) => talk,
             none => none.insert(Conversation::start(&self.launch, cores)?),
         };
         let text = serde_json::to_string(request).map_err(|error| Failure(error.to_string()))?;
-        let wrong = |Failure(why)| Unfit::wrong(why);
+        let wrong = |Failure(why)| Absence::wrong(why);
         talk.tell(&text).map_err(wrong)?;
         // Others may be at work too, and Go's tasks may be slower.
         let deadline = Instant::now() + PATIENCE + task * 20 * request.starts.len() as u32;
@@ -82,7 +82,7 @@ impl Member {
                     return Ok(None);
                 }
                 None if Instant::now() > deadline => {
-                    return Err(Unfit::wrong(format!("{} tasks have not ended in time", request.starts.len())));
+                    return Err(Absence::wrong(format!("{} tasks have not ended in time", request.starts.len())));
                 }
                 None => threads = threads.max(proc::threads(talk.pid()).ok()),
                 Some(line) => match serde_json::from_str(&line) {
@@ -90,8 +90,8 @@ impl Member {
                     Ok(Said::Done(Done { process_cpu_ns })) => {
                         return complete(Answer { ran, process_cpu_ns, threads }, request).map(Some);
                     }
-                    Ok(Said::Failed(failed)) => return Err(Unfit::wrong(failed.error)),
-                    Err(error) => return Err(Unfit::wrong(format!("it says {line:?}: {error}"))),
+                    Ok(Said::Failed(failed)) => return Err(Absence::wrong(failed.error)),
+                    Err(error) => return Err(Absence::wrong(format!("it says {line:?}: {error}"))),
                 },
             }
         }
@@ -99,13 +99,13 @@ impl Member {
 }
 
 /// That every task ran once, and forward in time.
-fn complete(answer: Answer, request: &Request) -> Result<Answer, Unfit> {
+fn complete(answer: Answer, request: &Request) -> Result<Answer, Absence> {
     let numbers = answer.ran.iter().map(|ran| ran.task);
     if !numbers.eq(1..=request.starts.len()) {
-        return Err(Unfit::wrong(format!("it ran {} of {} tasks", answer.ran.len(), request.starts.len())));
+        return Err(Absence::wrong(format!("it ran {} of {} tasks", answer.ran.len(), request.starts.len())));
     }
     match answer.ran.iter().find(|ran| ran.submitted_ns > ran.started_ns || ran.started_ns >= ran.finished_ns) {
-        Some(ran) => Err(Unfit::wrong(format!("task {} ended before it began: {ran:?}", ran.task))),
+        Some(ran) => Err(Absence::wrong(format!("task {} ended before it began: {ran:?}", ran.task))),
         None => Ok(answer),
     }
 }

@@ -81,59 +81,11 @@ pub fn bound_of(at_once: usize, head_timeout: Duration, connections: usize) -> O
     Some(format!("{} x {ahead}", humantime::format_duration(head_timeout)))
 }
 
-/// The order of contestants in a pass: a Williams design, every other row backwards. Over `2 * count` passes everybody
-/// comes after everybody else equally often, for what a slice leaves behind (a scheduler's debts, warm caches) falls on
-/// the next one; and over any two passes everybody's mean place is the same, so that a steady drift favours nobody.
-pub fn order(pass: usize, count: usize) -> Vec<usize> {
-    let first = if count == 0 { 0 } else { pass / 2 % count };
-    // 0, 1, -1, 2, -2 ...: all steps between neighbours differ.
-    let zigzag = (0..count).map(|place| if place % 2 == 1 { place / 2 + 1 } else { count - place / 2 });
-    let turned = zigzag.map(|step| (first + step) % count);
-    if pass.is_multiple_of(2) { turned.collect() } else { turned.rev().collect() }
-}
-
 #[cfg(test)]
 mod tests {
     use polyserve::catalog::Catalog;
 
     use super::*;
-
-    #[test]
-    fn passes_go_back_and_forth_from_every_place() {
-        assert_eq!(order(0, 4), [0, 1, 3, 2]);
-        assert_eq!(order(1, 4), [2, 3, 1, 0]);
-        assert_eq!(order(2, 4), [1, 2, 0, 3]);
-        assert_eq!(order(8, 4), order(0, 4));
-        assert_eq!((order(5, 0), order(9, 1)), (vec![], vec![0]));
-    }
-
-    #[test]
-    fn everybody_follows_everybody_equally_often() {
-        for count in 2..9 {
-            let mut follows = vec![vec![0; count]; count];
-            for pass in 0..2 * count {
-                order(pass, count).windows(2).for_each(|pair| follows[pair[0]][pair[1]] += 1);
-            }
-            for (a, row) in follows.iter().enumerate() {
-                let others = row.iter().enumerate().filter(|(b, _)| *b != a);
-                assert!(others.clone().all(|(_, times)| *times == 2) && row[a] == 0, "{count}: {follows:?}");
-            }
-        }
-    }
-
-    /// Where the machine slows down steadily, the mean place of everybody is the same over any two passes.
-    #[test]
-    fn a_steady_drift_favours_nobody() {
-        for count in 1..8 {
-            for pair in 0..10 {
-                let passes = [order(pair * 2, count), order(pair * 2 + 1, count)];
-                for who in 0..count {
-                    let places = passes.iter().map(|pass| pass.iter().position(|turn| *turn == who).unwrap());
-                    assert_eq!(places.sum::<usize>(), count - 1);
-                }
-            }
-        }
-    }
 
     /// The pool's default size was not known here: a crowd of 1000 beside it was measured.
     #[test]

@@ -16,8 +16,9 @@ use polyserve_load::{CpuOf, Load, Pace, Progress, Report, Span, Traffic, Usage, 
 
 use super::contestant::Contestant;
 use super::turn::{Latency, Sum, Turn, coarse, microseconds};
-use super::unfit::{Unfit, check_drain};
+use crate::experiment::Absence;
 use crate::launch::AddressFrom;
+use crate::launch::drain::check_drain;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::machine::proc::{self, Spent};
@@ -132,18 +133,18 @@ impl Instrument {
     /// # Errors
     ///
     /// Why the contestant is out. It means nothing once [`stop`](Self::stop) has begun; so with all others.
-    pub fn start<'a>(&self, contestant: &'a Contestant) -> Result<Seat<'a>, Unfit> {
+    pub fn start<'a>(&self, contestant: &'a Contestant) -> Result<Seat<'a>, Absence> {
         let process = Process::start(&contestant.launch, &self.server_cores)?;
         let load = self.load(contestant, &process);
         let (resident_bytes, look) = (None, Look::default());
         let (sum, latency) = (Sum::default(), None);
         let mut seat = Seat { contestant, process, load, seen: Seen::default(), resident_bytes, look, sum, latency };
         let verified = self.verify(&mut seat);
-        verified.map_err(|unfit| unfit.explained(&mut seat.process))?;
+        verified.map_err(|absence| absence.explained(&mut seat.process))?;
         Ok(seat)
     }
 
-    fn verify(&self, seat: &mut Seat<'_>) -> Result<(), Unfit> {
+    fn verify(&self, seat: &mut Seat<'_>) -> Result<(), Absence> {
         if seat.contestant.keeps_entities {
             seat.seen.answers += prefill_for(&seat.load)?;
         }
@@ -161,7 +162,7 @@ impl Instrument {
     /// # Errors
     ///
     /// Why the contestant is out.
-    pub fn measure(&self, seat: &mut Seat<'_>) -> Result<(), Unfit> {
+    pub fn measure(&self, seat: &mut Seat<'_>) -> Result<(), Absence> {
         let load = seat.load.clone().with(|load| {
             let wait = seat.contestant.wait;
             load.warm_up = ramp(wait).max(self.shortest_slice(wait) / 10);
@@ -170,7 +171,7 @@ impl Instrument {
         });
         let spent = || [&self.server_cores, &self.client_cores].map(|cores| Spent::on(cores.numbers()));
         let before = spent();
-        let report = run(&load).map_err(|unfit| unfit.explained(&mut seat.process))?;
+        let report = run(&load).map_err(|absence| absence.explained(&mut seat.process))?;
         seat.seen.add(&report);
         seat.sum.add(&report);
         let after = spent();
@@ -186,12 +187,12 @@ impl Instrument {
     /// # Errors
     ///
     /// Why the contestant is out.
-    pub fn take_latency(&self, seat: &mut Seat<'_>, rate: f64) -> Result<(), Unfit> {
+    pub fn take_latency(&self, seat: &mut Seat<'_>, rate: f64) -> Result<(), Absence> {
         if seat.contestant.shape == Some(Connections::One) {
             return Ok(());
         }
         let latency = self.latency(&seat.load, rate, ramp(seat.contestant.wait), &mut seat.seen);
-        seat.latency = Some(latency.map_err(|unfit| unfit.explained(&mut seat.process))?);
+        seat.latency = Some(latency.map_err(|absence| absence.explained(&mut seat.process))?);
         Ok(())
     }
 
@@ -200,9 +201,9 @@ impl Instrument {
     /// # Errors
     ///
     /// Why the contestant is out.
-    pub fn end(&self, seat: Seat<'_>) -> Result<Turn, Unfit> {
+    pub fn end(&self, seat: Seat<'_>) -> Result<Turn, Absence> {
         let Seat { contestant, process, seen, resident_bytes, look, sum, latency, .. } = seat;
-        let said = process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
+        let said = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if contestant.launch.address == AddressFrom::Json && !self.stop.is_begun() {
             check_drain(said.as_deref(), seen.answers)?;
         }
@@ -243,7 +244,7 @@ impl Instrument {
         })
     }
 
-    fn latency(&self, load: &Load, rate: f64, ramp: Duration, seen: &mut Seen) -> Result<Latency, Unfit> {
+    fn latency(&self, load: &Load, rate: f64, ramp: Duration, seen: &mut Seen) -> Result<Latency, Absence> {
         let report = run(&load.clone().with(|l| {
             l.pace = Pace::Rate(rate);
             l.warm_up = ramp;
@@ -269,7 +270,7 @@ impl Instrument {
     }
 
     /// Runs `load`, and looks at the process twice meanwhile.
-    fn looked_into(&self, load: &Load, pid: u32) -> Result<(Report, Look), Unfit> {
+    fn looked_into(&self, load: &Load, pid: u32) -> Result<(Report, Look), Absence> {
         let (over, ended) = channel::<()>();
         let start = Instant::now();
         let looking = move || {
@@ -311,33 +312,33 @@ struct Look {
 }
 
 /// Runs `load`; a single answer that is not right is a failure.
-pub(crate) fn run(load: &Load) -> Result<Report, Unfit> {
+pub(crate) fn run(load: &Load) -> Result<Report, Absence> {
     run_watched(load, &mut |_| {})
 }
 
 /// [`run`], with what is done about ten times a second meanwhile.
-pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&Progress)) -> Result<Report, Unfit> {
+pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&Progress)) -> Result<Report, Absence> {
     let report = polyserve_load::run(load, watch)?;
     // A slice without an answer is clean too: the machine may have had no time for us. A server that keeps silent is
     // told by the client's patience, or by what it left unfinished.
     let (failed, first) = (report.failed.total(), report.first_failure.as_deref().unwrap_or("no reason is known"));
     if failed > 0 {
-        return Err(Unfit::wrong(format!("{failed} of its answers were not right, the first: {first}")));
+        return Err(Absence::wrong(format!("{failed} of its answers were not right, the first: {first}")));
     }
     if report.unfinished > 0 && !load.stop.is_begun() {
-        return Err(Unfit::wrong(format!("{} requests were never answered", report.unfinished)));
+        return Err(Absence::wrong(format!("{} requests were never answered", report.unfinished)));
     }
     Ok(report)
 }
 
 /// A server that can hold all connections has no reason to close one that is kept and says nothing of an end: what it
 /// is asked next must be sent again.
-fn check_kept(contestant: &Contestant, retried: u64) -> Result<(), Unfit> {
+fn check_kept(contestant: &Contestant, retried: u64) -> Result<(), Absence> {
     if contestant.shape != Some(Connections::Multiplexed) || retried == 0 {
         return Ok(());
     }
     let multiplexed = "though its shape is multiplexed";
-    Err(Unfit::wrong(format!(
+    Err(Absence::wrong(format!(
         "it closed kept connections unannounced, {multiplexed}: {retried} requests were sent again"
     )))
 }
@@ -353,8 +354,8 @@ mod tests {
     fn who_can_hold_all_connections_closes_none() {
         let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
         let contestant = |shape| Contestant::new("any", Role::Ranked, launch.clone()).with(|one| one.shape = shape);
-        let unfit = check_kept(&contestant(Some(Connections::Multiplexed)), 3).unwrap_err();
-        assert!(unfit.why.contains("3 requests were sent again") && unfit.wrong, "{unfit:?}");
+        let absence = check_kept(&contestant(Some(Connections::Multiplexed)), 3).unwrap_err();
+        assert!(absence.why.contains("3 requests were sent again") && absence.is_wrong(), "{absence:?}");
         check_kept(&contestant(Some(Connections::Multiplexed)), 0).unwrap();
         for shape in [None, Some(Connections::OnePerThread), Some(Connections::One)] {
             check_kept(&contestant(shape), 3).unwrap();

@@ -13,7 +13,7 @@
 //! # Layout
 //!
 //! * [`contestant`]: who takes part, and the order of turns. [`contract`]: what those who are not ours keep of ours.
-//! * [`measure`]: a turn; [`turn`]: its figures; [`unfit`]: why it has none; `seats`: the turns of a round.
+//! * [`measure`]: a turn; [`turn`]: its figures; `seats`: the turns of a round.
 //! * [`ranking`]: what came of it; [`table`]: for people; [`record`]: kept.
 
 pub mod contestant;
@@ -24,7 +24,6 @@ pub mod record;
 mod seats;
 pub mod table;
 pub mod turn;
-pub mod unfit;
 
 use anyhow::bail;
 use polyserve_load::Usage;
@@ -35,12 +34,12 @@ pub use measure::{Instrument, Seat};
 pub use ranking::Ranking;
 pub use record::Record;
 pub use turn::Turn;
-pub use unfit::Unfit;
 
 use contract::Contract;
 use ranking::{Entry, Failed, Rate};
 use seats::Seats;
 
+use crate::experiment::{Absence, order};
 use crate::machine::Cores;
 use crate::machine::proc::Spent;
 use crate::progress::Progress;
@@ -260,8 +259,8 @@ impl<'a> Run<'a> {
         let instrument = &self.plan.instrument;
         let rate = self.rate.as_ref().filter(|_| round > 0).map(|rate| rate.requests_per_s);
         let mut seats = Seats::new(who.len());
-        let order = |pass| contestant::order(pass, who.len()).into_iter();
-        for place in order(round) {
+        let ordered = |pass| order(pass, who.len()).into_iter();
+        for place in ordered(round) {
             let contestant = &self.contestants[who[place]];
             progress.turn(round, &contestant.name);
             if self.failed[who[place]].is_none() && !self.is_stopped() {
@@ -272,10 +271,10 @@ impl<'a> Run<'a> {
         let wait = self.contestants.iter().map(|one| one.wait).max().unwrap_or_default();
         let slices = instrument.slices(wait);
         let first = round.saturating_sub(1) * slices;
-        for place in (first..first + slices).flat_map(order) {
+        for place in (first..first + slices).flat_map(ordered) {
             seats.each(place, |seat| if self.is_stopped() { Ok(()) } else { instrument.measure(seat) });
         }
-        for place in order(round) {
+        for place in ordered(round) {
             if let Some(rate) = rate.filter(|_| !self.is_stopped()) {
                 seats.each(place, |seat| instrument.take_latency(seat, rate));
             }
@@ -292,8 +291,8 @@ impl<'a> Run<'a> {
                     record.turn(round, &self.contestants[*who], &turn)?;
                     Some(turn)
                 }
-                Some(Err(unfit)) => {
-                    self.fail(round, *who, unfit, record, progress)?;
+                Some(Err(absence)) => {
+                    self.fail(round, *who, absence, record, progress)?;
                     None
                 }
                 None => None,
@@ -306,7 +305,7 @@ impl<'a> Run<'a> {
         &mut self,
         round: usize,
         who: usize,
-        Unfit { why, .. }: Unfit,
+        Absence { why, .. }: Absence,
         record: &mut Record,
         progress: &Progress,
     ) -> anyhow::Result<()> {

@@ -4,12 +4,12 @@
 
 use super::measure::{Instrument, Seat};
 use super::turn::Turn;
-use super::unfit::Unfit;
+use crate::experiment::Absence;
 
 /// One for everybody who has a turn. One that has failed is empty from then on.
 #[derive(Debug)]
 pub(super) struct Seats<'a> {
-    seats: Vec<Option<Result<Seat<'a>, Unfit>>>,
+    seats: Vec<Option<Result<Seat<'a>, Absence>>>,
 }
 
 impl<'a> Seats<'a> {
@@ -19,21 +19,21 @@ impl<'a> Seats<'a> {
     }
 
     /// Who sits there, or why nobody does.
-    pub(super) fn seat(&mut self, place: usize, started: Result<Seat<'a>, Unfit>) {
+    pub(super) fn seat(&mut self, place: usize, started: Result<Seat<'a>, Absence>) {
         self.seats[place] = Some(started);
     }
 
     /// What is done with who sits there, if somebody does.
-    pub(super) fn each(&mut self, place: usize, mut act: impl FnMut(&mut Seat<'a>) -> Result<(), Unfit>) {
+    pub(super) fn each(&mut self, place: usize, mut act: impl FnMut(&mut Seat<'a>) -> Result<(), Absence>) {
         if let Some(Ok(seat)) = &mut self.seats[place]
-            && let Err(unfit) = act(seat)
+            && let Err(absence) = act(seat)
         {
-            self.seats[place] = Some(Err(unfit));
+            self.seats[place] = Some(Err(absence));
         }
     }
 
     /// Ends the processes, in their places.
-    pub(super) fn end(self, instrument: &Instrument) -> impl Iterator<Item = Option<Result<Turn, Unfit>>> {
+    pub(super) fn end(self, instrument: &Instrument) -> impl Iterator<Item = Option<Result<Turn, Absence>>> {
         self.seats.into_iter().map(|seat| seat.map(|seat| seat.and_then(|seat| instrument.end(seat))))
     }
 }

@@ -18,7 +18,7 @@ use super::gathering::{Crowd, Plan};
 use super::report::{Beside, Idle, Memory, Phase, Place, Slice, Slow};
 use super::script::{LARGE, SMALL};
 use crate::compare::Contestant;
-use crate::compare::contestant::order;
+use crate::experiment::order;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::machine::proc::{self, Resident};
@@ -151,7 +151,7 @@ impl Bench {
     fn seat(&self, server: &Contestant) -> Result<Seat, Failure> {
         let mut process = Process::start(&server.launch, &self.server_cores)?;
         let traffic = Traffic::entities(&Data::new(self.seed), 1, Dist::Uniform, Mix { get: 1, put: 0 }, self.seed);
-        let load = Load::new(process.addr(), traffic.map_err(unfit)?).with(|load| {
+        let load = Load::new(process.addr(), traffic.map_err(absence)?).with(|load| {
             load.connections = self.connections;
             load.threads = self.client_cores.count().min(self.connections);
             load.cores = self.client_cores.numbers().to_vec();
@@ -159,7 +159,7 @@ impl Bench {
             load.stop = self.stop.clone();
         });
         let verify = || {
-            prefill_for(&load).map_err(unfit)?;
+            prefill_for(&load).map_err(absence)?;
             clean(&load.clone().with(|load| load.span = Span::Time(self.warm_up)))
         };
         verify().map_err(|failure| process.explain(failure))?;
@@ -173,7 +173,7 @@ impl Bench {
             put.body = Some(format!(r#"{{"id":{LARGE},"description":"{description}","value":0.5}}"#).into());
             put.statuses = vec![200, 201];
         });
-        let traffic = Traffic::expecting(vec![put]).map_err(unfit)?;
+        let traffic = Traffic::expecting(vec![put]).map_err(absence)?;
         let load = seat.load.clone().with(|load| {
             (load.connections, load.threads) = (1, 1);
             (load.span, load.traffic) = (Span::Requests(1), traffic);
@@ -224,7 +224,7 @@ impl Bench {
             load.span = Span::Time(self.phase);
             load.patience = PATIENCE;
         });
-        let report = polyserve_load::run(&load, &mut |_| {}).map_err(|error| seat.process.explain(unfit(error)))?;
+        let report = polyserve_load::run(&load, &mut |_| {}).map_err(|error| seat.process.explain(absence(error)))?;
         let pid = seat.process.pid();
         let resident = proc::resident(pid).ok().map(|resident| resident.now);
         Ok(Phase::of(&report, resident, proc::descriptors(pid).ok()))
@@ -240,7 +240,7 @@ fn dispersed(crowd: Crowd) -> super::Counts {
 
 /// Runs `load`; a single answer that is not right is a failure.
 fn clean(load: &Load) -> Result<Report, Failure> {
-    let report = polyserve_load::run(load, &mut |_| {}).map_err(unfit)?;
+    let report = polyserve_load::run(load, &mut |_| {}).map_err(absence)?;
     let (failed, first) = (report.failed.total(), report.first_failure.as_deref().unwrap_or("no reason is known"));
     if failed > 0 {
         return Err(Failure(format!("{failed} of its answers were not right, the first: {first}")));
@@ -249,7 +249,7 @@ fn clean(load: &Load) -> Result<Report, Failure> {
 }
 
 #[allow(clippy::needless_pass_by_value)] // for `map_err`
-fn unfit(error: polyserve_load::LoadError) -> Failure {
+fn absence(error: polyserve_load::LoadError) -> Failure {
     Failure(error.to_string())
 }
 

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use polyserve_load::LoadError;
 use serde::{Deserialize, Serialize};
 
-use crate::compare::Unfit;
+use crate::launch::process::{Failure, Process};
 
 /// Why a cell has no sample: the reason, and one sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,6 +31,12 @@ pub enum Reason {
 }
 
 impl Absence {
+    /// An absence by a contestant's doing, or by the machine's.
+    pub fn new(why: impl Into<String>, wrong: bool) -> Self {
+        let reason = if wrong { Reason::Wrong } else { Reason::Failed };
+        Self { reason, why: why.into() }
+    }
+
     /// An absence of a contestant that is not installed, was not built, or cannot serve the cell's settings.
     pub fn not_available(why: impl Into<String>) -> Self {
         Self { reason: Reason::NotAvailable, why: why.into() }
@@ -48,6 +55,14 @@ impl Absence {
     /// An absence of a contestant that was too slow to be measured.
     pub fn timed_out(why: impl Into<String>) -> Self {
         Self { reason: Reason::TimedOut, why: why.into() }
+    }
+
+    /// This absence, with the end of `process` if it has ended. A server that has died did wrong, whatever the client saw.
+    #[must_use]
+    pub fn explained(self, process: &mut Process) -> Self {
+        let Failure(why) = process.explain(Failure(self.why.clone()));
+        let reason = if why == self.why { self.reason } else { Reason::Wrong };
+        Self { reason, why }
     }
 
     /// Returns true if no later run measures the cell again.
@@ -73,15 +88,26 @@ pub struct Failed<K> {
     pub wrong: bool,
 }
 
+impl std::error::Error for Absence {}
+
 impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)
     }
 }
 
-impl From<Unfit> for Absence {
-    fn from(Unfit { why, wrong }: Unfit) -> Self {
-        Self { reason: if wrong { Reason::Wrong } else { Reason::Failed }, why }
+/// A process that could not be started.
+impl From<Failure> for Absence {
+    fn from(Failure(why): Failure) -> Self {
+        Self::failed(why)
+    }
+}
+
+/// Only what the server did is wrong; every other error is the client's.
+impl From<LoadError> for Absence {
+    fn from(error: LoadError) -> Self {
+        let reason = if matches!(error, LoadError::Server(_)) { Reason::Wrong } else { Reason::Failed };
+        Self { reason, why: error.to_string() }
     }
 }
 
@@ -98,5 +124,51 @@ impl<'de> Deserialize<'de> for Absence {
         let Fields { reason, why, wrong } = Fields::deserialize(deserializer)?;
         let reason = reason.unwrap_or(if wrong { Reason::Wrong } else { Reason::Failed });
         Ok(Self { reason, why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::launch::process::PATIENCE;
+    use crate::launch::{AddressFrom, Launch};
+    use crate::machine::Cores;
+
+    #[test]
+    fn what_the_client_could_not_do_is_not_wrong() {
+        let none = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+        let system = LoadError::System { what: "epoll".into(), source: none };
+        for error in [system, LoadError::Setting("no process".into()), LoadError::Stopped] {
+            assert!(!Absence::from(error).is_wrong());
+        }
+        assert!(Absence::from(LoadError::Server("status 500".into())).is_wrong());
+        assert!(!Absence::from(Failure("it cannot be started".into())).is_wrong());
+    }
+
+    /// Whatever the client says of a process that is gone: it should not be gone.
+    #[test]
+    fn to_die_is_wrong() {
+        let script = |script: &str| {
+            let args = ["-c", script].map(Into::into).to_vec();
+            let launch =
+                Launch { program: "/bin/sh".into(), args, env: Vec::new(), address: AddressFrom::Line("at ".into()) };
+            Process::start(&launch, &Cores::available().unwrap()).unwrap()
+        };
+        let seen = || Absence::from(LoadError::Setting("there is no process".into()));
+        let mut alive = script("echo at 127.0.0.1:7; while read line; do :; done");
+        assert_eq!(seen().explained(&mut alive), seen());
+        let (mut dead, deadline) = (script("echo at 127.0.0.1:7; exit 3"), Instant::now() + PATIENCE);
+        let absence = loop {
+            let absence = seen().explained(&mut dead); // it may be about to
+            if absence.is_wrong() || Instant::now() > deadline {
+                break absence;
+            }
+        };
+        assert!(
+            absence.is_wrong() && absence.why.contains("exit status: 3") && absence.why.contains("no process"),
+            "{absence:?}"
+        );
     }
 }

@@ -1,22 +1,10 @@
 //! Experiments without their types: what a report of recorded files needs.
 
-use polyserve_report::Claim;
-use polyserve_report::Table;
+use polyserve_report::Summary;
 use serde_json::Value;
 
 use super::record::End;
 use super::{Experiment, Records};
-
-/// What an experiment tells, ready to be drawn.
-#[derive(Clone, Debug, Default)]
-pub struct Summary {
-    /// Tables by their names.
-    pub tables: Vec<(String, Table)>,
-    /// Verdicts on published claims.
-    pub claims: Vec<Claim>,
-    /// CSV files: what follows the record's name in the file's name, and the content.
-    pub csv: Vec<(String, String)>,
-}
 
 /// A recorded file, summarized.
 #[derive(Clone, Debug)]

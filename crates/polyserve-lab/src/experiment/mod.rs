@@ -32,13 +32,14 @@ mod tests;
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 
+use polyserve_report::Summary;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use absence::{Absence, Failed, Reason};
 pub use command::{Execution, RecordArgs};
-pub use known::{Known, Summary};
+pub use known::Known;
 pub use plan::{Absent, Batch, Plan, again, interleaved, order};
 pub use record::Records;
 pub use runner::{Notebook, run};

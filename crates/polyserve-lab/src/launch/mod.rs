@@ -6,6 +6,7 @@
 
 pub mod build;
 pub mod conversation;
+pub mod drain;
 pub mod foreign;
 pub mod go;
 pub mod nginx;

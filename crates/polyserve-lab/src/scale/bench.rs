@@ -15,7 +15,8 @@ use super::experiment::{Instrument, Target};
 use super::report::Figures;
 use crate::compare::measure::{run, run_watched};
 use crate::compare::turn::microseconds;
-use crate::compare::unfit::{Unfit, check_drain};
+use crate::experiment::Absence;
+use crate::launch::drain::check_drain;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::machine::proc;
@@ -64,7 +65,7 @@ impl Bench {
     }
 
     /// What is asked where so many entities of so many bytes are stored. It is kept: a million rows take a second to make.
-    fn traffic(&mut self, place: &Place) -> Result<Traffic, Unfit> {
+    fn traffic(&mut self, place: &Place) -> Result<Traffic, Absence> {
         let Place { keys, payload_bytes, .. } = *place;
         if let Some(traffic) = self.traffics.get(&(keys, payload_bytes)) {
             return Ok(traffic.clone());
@@ -85,7 +86,13 @@ impl Bench {
         })
     }
 
-    fn look(&self, process: &Process, load: &Load, place: &Place, rate: Option<f64>) -> Result<(Figures, u64), Unfit> {
+    fn look(
+        &self,
+        process: &Process,
+        load: &Load,
+        place: &Place,
+        rate: Option<f64>,
+    ) -> Result<(Figures, u64), Absence> {
         let resident = || proc::resident(process.pid()).ok().map(|resident| resident.now);
         let start_bytes = resident();
         let mut answers = prefill_for(load)?;
@@ -137,13 +144,13 @@ impl Figures {
 }
 
 impl Instrument for Bench {
-    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Unfit> {
+    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Absence> {
         let traffic = self.traffic(&target.place)?;
         let mut process = Process::start(&target.launch, &self.server_cores)?;
         let load = self.load(&target.place, &process, traffic);
         let looked = self.look(&process, &load, &target.place, rate);
-        let (figures, answers) = looked.map_err(|unfit| unfit.explained(&mut process))?;
-        let said = process.end().map_err(|Failure(why)| Unfit::wrong(why))?;
+        let (figures, answers) = looked.map_err(|absence| absence.explained(&mut process))?;
+        let said = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if !self.stop.is_begun() {
             check_drain(said.as_deref(), answers)?;
         }

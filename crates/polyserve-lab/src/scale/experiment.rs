@@ -6,12 +6,12 @@
 //! Invariant: a point that failed is not measured again in the same run. Cost: that of the points.
 
 use anyhow::Context as _;
+use polyserve_report::Summary;
 use serde_json::Value;
 
 use super::report::{EVERY_POINT, Figures, Key, RATE, Rate, Report, Sample};
 use super::{Axis, NAME, Place, table};
-use crate::compare::Unfit;
-use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, Summary, interleaved};
+use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, interleaved};
 use crate::launch::Launch;
 
 /// A contestant at a point of an axis.
@@ -36,7 +36,7 @@ pub trait Instrument {
     /// # Errors
     ///
     /// Returns why there are no figures.
-    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Unfit>;
+    fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Absence>;
 }
 
 /// How throughput, CPU time, latency and memory grow along the axes.
@@ -102,8 +102,8 @@ impl<I: Instrument> Scale<I> {
             notebook.progress.advance(1);
             let requests_per_s = match result {
                 Ok(figures) => figures.per_s * SHARE,
-                Err(unfit) if unfit.wrong => {
-                    notebook.absence(key, unfit.into())?;
+                Err(absence) if absence.is_wrong() => {
+                    notebook.absence(key, absence)?;
                     continue;
                 }
                 Err(_) => continue,
@@ -209,14 +209,14 @@ mod tests {
     }
 
     impl Instrument for Fake {
-        fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Unfit> {
+        fn measure(&mut self, target: &Target, rate: Option<f64>) -> Result<Figures, Absence> {
             self.asked.push((target.x, rate));
             if self.asked.len() == self.stop_after {
                 self.stop.begin(std::time::Instant::now());
             }
             match self.fails {
                 Some(Fails { at, calibrating, wrong }) if (at, calibrating) == (target.x, rate.is_none()) => {
-                    Err(Unfit { why: "it was told to".into(), wrong })
+                    Err(Absence::new("it was told to", wrong))
                 }
                 _ => Ok(Figures { per_s: 1000.0 / target.x as f64, ..Figures::default() }),
             }

@@ -12,7 +12,7 @@ use polyserve::Shutdown;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 
-use crate::compare::Unfit;
+use crate::experiment::Absence;
 use crate::launch::Launch;
 
 /// What starts the processes.
@@ -33,9 +33,9 @@ impl Processes {
     /// # Errors
     ///
     /// As [`said`](Self::said), or where it is no such value.
-    pub fn told<T: DeserializeOwned>(&self, launch: &Launch) -> Result<T, Unfit> {
+    pub fn told<T: DeserializeOwned>(&self, launch: &Launch) -> Result<T, Absence> {
         let said = self.said(launch)?;
-        serde_json::from_str(said.trim()).map_err(|error| Unfit::wrong(format!("it said {said:?}: {error}")))
+        serde_json::from_str(said.trim()).map_err(|error| Absence::wrong(format!("it said {said:?}: {error}")))
     }
 
     /// What `launch` prints until its good end.
@@ -43,10 +43,10 @@ impl Processes {
     /// # Errors
     ///
     /// Where it ends otherwise, takes too long, or is not to go on.
-    pub fn said(&self, launch: &Launch) -> Result<String, Unfit> {
+    pub fn said(&self, launch: &Launch) -> Result<String, Absence> {
         let cannot = |error: std::io::Error| {
             let why = format!("{} cannot be started: {error}", launch.program.display());
-            Unfit { why, wrong: false }
+            Absence::failed(why)
         };
         let mut command = Command::new(&launch.program);
         command.args(&launch.args).envs(launch.env.iter().cloned());
@@ -62,7 +62,7 @@ impl Processes {
             let (why, wrong) = match ended.recv_timeout(LOOK) {
                 Ok(read) => return read,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Unfit { why: "nobody knows how it ended".into(), wrong: false });
+                    return Err(Absence::failed("it is not known how it ended"));
                 }
                 Err(RecvTimeoutError::Timeout) if self.stop.is_begun() => ("the run is over", false),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => ("it took too long", true),
@@ -70,15 +70,15 @@ impl Processes {
             };
             let _ = pidfd_send_signal(&pidfd, Signal::KILL); // it may just have ended
             let _ = ended.recv();
-            return Err(Unfit { why: why.into(), wrong });
+            return Err(Absence::new(why, wrong));
         }
     }
 }
 
 /// What the process has printed when it has ended well.
-fn read(mut child: Child) -> Result<String, Unfit> {
+fn read(mut child: Child) -> Result<String, Absence> {
     let (mut out, mut err) = (String::new(), String::new());
-    let cannot = |error: std::io::Error| Unfit { why: format!("its output cannot be read: {error}"), wrong: false };
+    let cannot = |error: std::io::Error| Absence::failed(format!("its output cannot be read: {error}"));
     // One line, and what fits a pipe: neither blocks it.
     if let Some(mut stdout) = child.stdout.take() {
         stdout.read_to_string(&mut out).map_err(cannot)?;
@@ -87,7 +87,11 @@ fn read(mut child: Child) -> Result<String, Unfit> {
         stderr.read_to_string(&mut err).map_err(cannot)?;
     }
     let status = child.wait().map_err(cannot)?;
-    if status.success() { Ok(out) } else { Err(Unfit::wrong(format!("it ended by itself: {status}: {}", err.trim()))) }
+    if status.success() {
+        Ok(out)
+    } else {
+        Err(Absence::wrong(format!("it ended by itself: {status}: {}", err.trim())))
+    }
 }
 
 #[cfg(test)]
@@ -104,13 +108,13 @@ mod tests {
             address: crate::launch::AddressFrom::Json,
         };
         assert_eq!(processes.said(&shell("echo hello")).unwrap(), "hello\n");
-        let unfit = processes.said(&shell("echo no memory >&2; exit 3")).unwrap_err();
-        assert!(unfit.why.contains("exit status: 3: no memory") && unfit.wrong, "{unfit:?}");
+        let absence = processes.said(&shell("echo no memory >&2; exit 3")).unwrap_err();
+        assert!(absence.why.contains("exit status: 3: no memory") && absence.is_wrong(), "{absence:?}");
         let missing = Launch { program: "/no/such/program".into(), ..shell("") };
-        let unfit = processes.said(&missing).unwrap_err();
-        assert!(unfit.why.contains("/no/such/program cannot be started") && !unfit.wrong, "{unfit:?}");
+        let absence = processes.said(&missing).unwrap_err();
+        assert!(absence.why.contains("/no/such/program cannot be started") && !absence.is_wrong(), "{absence:?}");
         let hasty = Processes { patience: Duration::ZERO, ..processes };
-        let unfit = hasty.said(&shell("exec tail -f /dev/null")).unwrap_err();
-        assert!(unfit.why.contains("too long") && unfit.wrong, "{unfit:?}");
+        let absence = hasty.said(&shell("exec tail -f /dev/null")).unwrap_err();
+        assert!(absence.why.contains("too long") && absence.is_wrong(), "{absence:?}");
     }
 }

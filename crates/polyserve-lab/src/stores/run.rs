@@ -10,8 +10,8 @@ use polyserve::Shutdown;
 use super::cell::Told;
 use super::process::Processes;
 use super::record::{CELL, Cell, FAILURE, Failed, Kept, Key, Lines, MEMORY, NOT_RUN, NotRun, Place, Short, UNFINISHED};
-use crate::compare::Unfit;
-use crate::compare::contestant::order;
+use crate::experiment::Absence;
+use crate::experiment::order;
 use crate::journal::Journal;
 use crate::launch::Launch;
 use crate::progress::Progress;
@@ -41,11 +41,11 @@ pub trait Instrument {
     /// # Errors
     ///
     /// Why there are no figures. It means nothing once the run is to end.
-    fn measure(&mut self, job: &Job) -> Result<Told, Unfit>;
+    fn measure(&mut self, job: &Job) -> Result<Told, Absence>;
 }
 
 impl Instrument for Processes {
-    fn measure(&mut self, job: &Job) -> Result<Told, Unfit> {
+    fn measure(&mut self, job: &Job) -> Result<Told, Absence> {
         self.told(&job.launch)
     }
 }
@@ -143,15 +143,15 @@ impl Experiment {
 fn note(
     key: &Key,
     place: Place,
-    result: Result<Told, Unfit>,
+    result: Result<Told, Absence>,
     lines: &mut Lines,
     journal: &mut Journal,
     progress: &Progress,
 ) -> anyhow::Result<bool> {
     let told = match result {
         Ok(told) => told,
-        Err(unfit) => {
-            lines.failed.push(fail(key.clone(), unfit, journal, progress)?);
+        Err(absence) => {
+            lines.failed.push(fail(key.clone(), absence, journal, progress)?);
             return Ok(false);
         }
     };
@@ -177,8 +177,9 @@ fn note(
 }
 
 /// Says and records that a point has no figures.
-fn fail(key: Key, Unfit { why, wrong }: Unfit, journal: &mut Journal, progress: &Progress) -> anyhow::Result<Failed> {
-    progress.say(&format!("no figures: {} at {} {}: {why}", key.name, key.x, key.axis));
+fn fail(key: Key, absence: Absence, journal: &mut Journal, progress: &Progress) -> anyhow::Result<Failed> {
+    progress.say(&format!("no figures: {} at {} {}: {absence}", key.name, key.x, key.axis));
+    let (wrong, why) = (absence.is_wrong(), absence.why);
     let failed = Failed { key, why, wrong };
     journal.line(FAILURE, &failed)?;
     Ok(failed)

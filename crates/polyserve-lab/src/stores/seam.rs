@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::report::again;
 use super::twins::{Field, Ground, Lookups};
-use crate::compare::contestant::order;
+use crate::experiment::order;
 use crate::journal::{Journal, first_header, of_kind};
 use crate::progress::Progress;
 use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, median};

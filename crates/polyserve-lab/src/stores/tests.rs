@@ -16,7 +16,7 @@ use super::run::{Experiment, Instrument, Job};
 use super::seam::{self, Group};
 use super::twins::Lookups;
 use super::workload::{Load, Workload};
-use crate::compare::Unfit;
+use crate::experiment::Absence;
 use crate::journal::{Header, Journal};
 use crate::launch::{AddressFrom, Launch};
 use crate::machine::{Cores, Environment};
@@ -208,10 +208,10 @@ struct Scripted {
 }
 
 impl Instrument for Scripted {
-    fn measure(&mut self, job: &Job) -> Result<Told, Unfit> {
+    fn measure(&mut self, job: &Job) -> Result<Told, Absence> {
         self.asked.push((job.x, job.name.clone()));
         if let Some((_, wrong)) = self.fails.filter(|(name, _)| *name == job.name) {
-            return Err(Unfit { why: "it was told to".into(), wrong });
+            return Err(Absence::new("it was told to", wrong));
         }
         if self.short == Some(job.name.as_str()) {
             let unfinished = vec![Unfinished { what: "filling".into(), done: 7, limit_s: 60.0 }];

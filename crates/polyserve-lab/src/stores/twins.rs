@@ -26,7 +26,7 @@ use super::bare::{With, with};
 use super::entities::{Check, entity, mixed, spread};
 use super::store::Store;
 use super::window::expect;
-use crate::compare::contestant::order;
+use crate::experiment::order;
 
 /// Whether a get waits for the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]

@@ -15,7 +15,6 @@ use polyserve_experiments::matrix::{
     Cell, Entrant, Experiment, Failed, FailedCell, Key, Method, NAME, claims, table, write_csv,
 };
 use polyserve_lab::Misuse;
-use polyserve_lab::compare::Unfit;
 use polyserve_lab::journal::{Header, Journal, as_line};
 use polyserve_lab::limits;
 use polyserve_lab::machine::Environment;
@@ -227,7 +226,8 @@ impl Run {
                 self.journal.line(Cell::KIND, &cell)?;
                 self.cells.push(cell);
             }
-            Err(Unfit { why, wrong }) => {
+            Err(absence) => {
+                let (wrong, why) = (absence.is_wrong(), absence.why);
                 let cell = FailedCell {
                     method: point.method,
                     connections: point.connections,

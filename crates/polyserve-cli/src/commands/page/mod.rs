@@ -15,7 +15,6 @@ use polyserve::config::MAX_WORKERS;
 use polyserve_experiments::page::table::{Shown, write_csv};
 use polyserve_experiments::page::{Entrant, Experiment, Failed, Measured, Part, Row, claims, published};
 use polyserve_lab::Misuse;
-use polyserve_lab::compare::Unfit;
 use polyserve_lab::journal::{Header, Journal, as_line};
 use polyserve_lab::limits;
 use polyserve_lab::machine::Environment;
@@ -148,7 +147,8 @@ fn measure(cells: &[Cell<'_>], stop: &Shutdown, journal: &mut Journal, measured:
                 journal.line(Row::KIND, &row)?;
                 measured.rows.push(row);
             }
-            Err(Unfit { why, wrong }) => {
+            Err(absence) => {
+                let (wrong, why) = (absence.is_wrong(), absence.why);
                 let failed = Failed { part: *part, server: name.clone(), workers: *workers, why, wrong };
                 journal.line(Failed::KIND, &failed)?;
                 measured.failed.push(failed);

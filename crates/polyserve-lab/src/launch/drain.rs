@@ -1,0 +1,76 @@
+//! How a server of ours has to end: nothing cut, and as many answers as the client has read.
+//!
+//! Cost: none.
+
+use serde::Deserialize;
+
+use crate::experiment::Absence;
+
+/// How a server of ours ended.
+#[derive(Deserialize)]
+struct Drained {
+    answered: u64,
+    cut: u64,
+    stuck: u64,
+}
+
+/// Nobody asked for anything any more, so nothing was to be cut; and every answer that was seen has been given. Answers how
+/// many the server says that it gave.
+///
+/// # Errors
+///
+/// Where that is not so, which is wrong.
+pub fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Absence> {
+    match said.map(serde_json::from_str) {
+        Some(Ok(Drained { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(answered),
+        Some(Ok(Drained { answered, cut, stuck })) => {
+            let ended = format!("answered {answered}, cut {cut}, stuck {stuck}");
+            Err(Absence::wrong(format!("it ended with {ended} where the client has {answers} answers or more")))
+        }
+        Some(Err(_)) | None => Err(Absence::wrong(format!("it did not say how it ended, but {said:?}"))),
+    }
+}
+
+/// [`check_drain`], where the client has read every answer that there was: then the server must have given just as many.
+///
+/// # Errors
+///
+/// As there.
+pub fn check_count(said: Option<&str>, answers: u64) -> Result<(), Absence> {
+    match check_drain(said, answers)? {
+        given if given == answers => Ok(()),
+        given => Err(Absence::wrong(format!("it says that it gave {given} answers, and the client has had {answers}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_good_where_nothing_was_cut_and_all_is_counted() {
+        assert_eq!(check_drain(Some(r#"{"answered":10,"cut":0,"stuck":0}"#), 9), Ok(10));
+        for (said, why) in [
+            (Some(r#"{"answered":8,"cut":0,"stuck":0}"#), "9 answers or more"),
+            (Some(r#"{"answered":10,"cut":1,"stuck":0}"#), "cut 1"),
+            (Some(r#"{"answered":10,"cut":0,"stuck":1}"#), "stuck 1"),
+            (Some("bye"), "bye"),
+            (None, "did not say"),
+        ] {
+            let absence = check_drain(said, 9).unwrap_err();
+            assert!(absence.why.contains(why) && absence.is_wrong(), "{absence:?}");
+            assert_eq!(check_count(said, 9), Err(absence));
+        }
+    }
+
+    /// Answers that nobody has read were once no matter where the client knew of all.
+    #[test]
+    fn a_count_is_the_clients_own() {
+        let said = Some(r#"{"answered":10,"cut":0,"stuck":0}"#);
+        assert_eq!(check_count(said, 10), Ok(()));
+        for (answers, why) in [(9, "gave 10 answers, and the client has had 9"), (11, "11 answers or more")] {
+            let absence = check_count(said, answers).unwrap_err();
+            assert!(absence.why.contains(why) && absence.is_wrong(), "{absence:?}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What an experiment tells, ready to be drawn.
+
+use crate::{Claim, Table};
+
+/// What an experiment tells, ready to be drawn.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Tables by their names.
+    pub tables: Vec<(String, Table)>,
+    /// Verdicts on published claims.
+    pub claims: Vec<Claim>,
+    /// CSV files: what follows the record's name in the file's name, and the content.
+    pub csv: Vec<(String, String)>,
+}
