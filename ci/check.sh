@@ -48,6 +48,8 @@ never polyserve-load 'polyserve-(memory|threadpool|conformance|lab|report|experi
 never polyserve-conformance 'polyserve-(memory|threadpool|lab|load|report|experiments|cli)|polyserve|tokio'
 never polyserve 'polyserve-(async|memory|threadpool|conformance|lab|load|report|experiments|cli)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
 never polyserve 'polyserve-async|tokio|hyper' --no-default-features --features threadpool,dashmap
+# What the README's first command builds.
+never polyserve-examples 'polyserve-(async|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap'
 never polyserve 'polyserve-(conformance|lab|load|report|experiments|cli)|clap|criterion' --all-features
 never polyserve-report 'polyserve.*'
 never polyserve-lab 'polyserve-(experiments|cli)'

@@ -18,6 +18,7 @@ verdicts() {
 # Run below as built here: `cargo run` of one package has other features of the dependencies, and builds them all again.
 step cargo build --release --examples --bins
 step ci/scratch.sh
+step ci/registry.sh
 step ci/ab.sh
 step cargo bench -q -- --test
 step target/release/examples/custom_repo

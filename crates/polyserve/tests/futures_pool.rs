@@ -1,4 +1,4 @@
-//! `futures_pool`, through the server kit, and if its pool is smaller than the number of connections.
+//! `futures_pool`, if its pool is smaller than the number of connections. The server kit is in `kit.rs`.
 #![cfg(feature = "futures")]
 
 use std::fs;
@@ -12,10 +12,6 @@ use polyserve::answer::promise;
 use polyserve::futures_pool::FuturesPool;
 use polyserve::sync::lock;
 use polyserve::{Answer, Completer, Reply, Request, Running, Server, ServerConfig, Service, Status};
-use polyserve_conformance::server::ServerSubject;
-use polyserve_conformance::server_conformance;
-
-server_conformance!(futures_pool, ServerSubject::new(FuturesPool::new).pooled());
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

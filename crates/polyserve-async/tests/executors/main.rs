@@ -1,4 +1,4 @@
-//! The executors, through the executor kit, and promises beyond the kit.
+//! What the executors promise beyond the executor kit. The crate `polyserve` runs the kit on them.
 #![cfg(all(feature = "tokio", feature = "smol", feature = "futures"))]
 
 mod closing;
@@ -10,28 +10,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use polyserve_async::executors::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
-use polyserve_conformance::executor::ExecutorSubject;
-use polyserve_conformance::executor_conformance;
 use polyserve_core::Job;
 
 use support::{bounded, executors, soon};
-
-executor_conformance!(
-    tokio_tasks,
-    ExecutorSubject::new(|workers, queue| Box::new(TokioTasks::new(bounded(workers, queue)).unwrap()))
-);
-executor_conformance!(
-    tokio_blocking,
-    ExecutorSubject::new(|workers, queue| Box::new(TokioBlocking::new(bounded(workers, queue)).unwrap())).in_order()
-);
-executor_conformance!(
-    smol_tasks,
-    ExecutorSubject::new(|workers, queue| Box::new(SmolTasks::new(bounded(workers, queue)).unwrap()))
-);
-executor_conformance!(
-    futures_tasks,
-    ExecutorSubject::new(|workers, queue| Box::new(FuturesTasks::new(bounded(workers, queue)).unwrap())).in_order()
-);
 
 #[test]
 fn an_invalid_configuration_is_refused() {

@@ -45,6 +45,7 @@ use polyserve_core::{ConfigError, Connections, Drain, Executor, Job, Running, Se
 
 use super::executor_source::ExecutorSource;
 use super::silent_connections::SilentConnections;
+use crate::PoolConfig;
 
 /// The time that a worker waits for the first byte of a connection if no other connection waits for a worker.
 const FIRST_BYTE: Duration = Duration::from_millis(1);
@@ -57,7 +58,8 @@ pub struct PoolClassic {
 
 impl PoolClassic {
     /// Creates a server within the limits of `config`. Each run creates an executor with `factory`, and closes it at its
-    /// end. The executor's queue bounds the connections that wait, unless it is unbounded.
+    /// end. The executor's queue bounds the connections that wait, unless it is unbounded. If `workers` is not set, `factory`
+    /// is called with four for each core.
     ///
     /// # Errors
     ///
@@ -67,6 +69,9 @@ impl PoolClassic {
         factory: impl Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
+        // The default of another kind of executor may be a thread for each core, too few for jobs as long as connections.
+        let workers = PoolConfig::from(&config).workers;
+        let config = config.with(|config| config.workers = Some(workers));
         Ok(Self { config, executor: ExecutorSource::new(factory) })
     }
 

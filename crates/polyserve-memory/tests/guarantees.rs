@@ -1,7 +1,5 @@
-//! Every repo of this crate under the conformance kit, and the crate's additional guarantees.
+//! What the repos of this crate guarantee beyond the conformance kit. The crate `polyserve` runs the kit on them.
 
-use polyserve_conformance::repo::RepoSubject;
-use polyserve_conformance::repo_conformance;
 use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::{Entity, EntityRepo, Lookup};
 #[cfg(feature = "dashmap")]
@@ -11,20 +9,6 @@ use polyserve_memory::Papaya;
 #[cfg(feature = "scc")]
 use polyserve_memory::Scc;
 use polyserve_memory::{Actor, CopyOnWrite, Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
-
-repo_conformance!(std_mutex, RepoSubject::new(StdMutex::new));
-repo_conformance!(std_rwlock, RepoSubject::new(StdRwlock::new));
-repo_conformance!(two_level, RepoSubject::new(TwoLevel::new));
-repo_conformance!(sharded, RepoSubject::new(Sharded::new));
-repo_conformance!(packed, RepoSubject::new(Packed::new));
-#[cfg(feature = "dashmap")]
-repo_conformance!(dashmap, RepoSubject::new(Dashmap::new));
-#[cfg(feature = "papaya")]
-repo_conformance!(papaya, RepoSubject::new(Papaya::new));
-#[cfg(feature = "scc")]
-repo_conformance!(scc, RepoSubject::new(Scc::new));
-repo_conformance!(copy_on_write, RepoSubject::new(CopyOnWrite::new));
-repo_conformance!(actor, RepoSubject::new(Actor::new).answers_later());
 
 /// Returns the repos that answer now.
 fn all() -> Vec<Box<dyn EntityRepo>> {

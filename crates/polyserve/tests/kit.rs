@@ -1,0 +1,85 @@
+//! The conformance kit on every strategy of the catalog. Each property of each strategy is a test with a name of its own:
+//! `repo::two_level::linearizable`. A new entry of the catalog is tested without a change here.
+//!
+//! The subject of a strategy follows from its promises. Only deviations from the contract are listed here.
+
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Trial};
+use polyserve::catalog::{Catalog, Entry, Promise};
+use polyserve::{Connections, ServerConfig};
+use polyserve_conformance::executor::{self, ExecutorSubject};
+use polyserve_conformance::property::{self, Property};
+use polyserve_conformance::repo::{self, RepoSubject};
+use polyserve_conformance::server::{self, Deviations, ServerSubject};
+
+/// The declared deviations of the servers that have any.
+const DEVIATIONS: &[(&str, fn(&mut Deviations))] = &[("tokio_hyper", |declared| {
+    declared.bare_lf_ends_a_line = true;
+    declared.chunked_overrides_length = true;
+})];
+
+fn main() {
+    let mut args = Arguments::from_args();
+    // As in the standard test harness.
+    let threads = std::env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
+    args.test_threads = args.test_threads.or(threads);
+    let catalog = Catalog::builtin();
+    let mut trials = Vec::new();
+    trials.extend(catalog.repos().iter().flat_map(|entry| of("repo", entry, repo::PROPERTIES, repo_subject)));
+    trials.extend(catalog.servers().iter().flat_map(|entry| of("server", entry, server::PROPERTIES, server_subject)));
+    trials.extend(
+        catalog.executors().iter().flat_map(|entry| of("executor", entry, executor::PROPERTIES, executor_subject)),
+    );
+    libtest_mimic::run(&args, trials).exit();
+}
+
+/// Makes a test of each property for one strategy.
+fn of<M: Clone + Send + 'static, S: 'static>(
+    kind: &'static str,
+    entry: &Entry<M>,
+    properties: &'static [Property<S>],
+    subject: fn(&Entry<M>) -> S,
+) -> Vec<Trial> {
+    let trial = |property: &'static Property<S>| {
+        let (entry, path) = (entry.clone(), format!("{kind}::{}", entry.name));
+        Trial::test(format!("{path}::{}", property.name), move || {
+            property::test(&format!("kit::{path}"), property.name, &subject(&entry), property.run);
+            Ok(())
+        })
+    };
+    properties.iter().map(trial).collect()
+}
+
+fn repo_subject(entry: &polyserve::catalog::RepoEntry) -> RepoSubject {
+    let make = Arc::clone(&entry.make);
+    let subject = RepoSubject::new(move || make().expect("the repo can be made"));
+    match (entry.promises(Promise::AnswersNow), entry.promises(Promise::AnswersLater)) {
+        (true, false) => subject.in_memory(),
+        (false, true) => subject.answers_later(),
+        _ => subject.answers_now_or_later(),
+    }
+}
+
+fn server_subject(entry: &polyserve::catalog::ServerEntry) -> ServerSubject {
+    let make = Arc::clone(&entry.make);
+    let mut subject = ServerSubject::new(move |config: ServerConfig| make(&config));
+    let has_shape = |shape| entry.promises(Promise::Connections(shape));
+    subject.deviations.later_answers_hold_a_worker =
+        has_shape(Connections::Multiplexed) && entry.promises(Promise::LaterHoldsWorker);
+    subject.pooled = has_shape(Connections::OnePerThread) && entry.promises(Promise::BoundedQueue);
+    match DEVIATIONS.iter().find(|(name, _)| *name == entry.name) {
+        Some((_, declare)) => subject.deviating(declare),
+        None => subject,
+    }
+}
+
+fn executor_subject(entry: &polyserve::catalog::ExecutorEntry) -> ExecutorSubject {
+    let make = Arc::clone(&entry.make);
+    let subject = ExecutorSubject::new(move |workers, queue| {
+        let config =
+            ServerConfig::default().with(|config| (config.workers, config.queue) = (Some(workers), Some(queue)));
+        Box::new(make(&config).expect("the executor can be made"))
+    });
+    if entry.promises(Promise::RunsInOrder) { subject.in_order() } else { subject }
+}

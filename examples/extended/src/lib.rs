@@ -1,0 +1,1 @@
+//! The examples are in `examples/`; this library is empty.
