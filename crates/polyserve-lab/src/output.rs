@@ -19,6 +19,11 @@ pub fn print(text: &str) -> io::Result<()> {
     quiet(out.write_all(text.as_bytes()).and_then(|()| out.flush())).map(drop)
 }
 
+/// Returns true if standard output shows colours: a terminal, unless `NO_COLOR` is set or it shows none.
+pub fn is_coloured() -> bool {
+    anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never
+}
+
 /// Prints `value` as one line of JSON.
 ///
 /// # Errors

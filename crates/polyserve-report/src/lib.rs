@@ -1,16 +1,18 @@
 //! What a report is made of, and how it is drawn: tables, claims and charts. It depends on no other crate of polyserve.
 //!
 //! * [`Table`]: aligned columns, for people and in Markdown.
+//! * [`figures`]: numbers with separators and units.
 //! * [`Claim`]: what was published, and whether it holds here.
 //! * [`Summary`]: all of them of one experiment.
 //! * [`svg`]: lines over an axis.
 #![forbid(unsafe_code)]
 
 mod claims;
+pub mod figures;
 mod summary;
 pub mod svg;
 mod table;
 
 pub use claims::{Claim, Verdict, shown_claims};
 pub use summary::Summary;
-pub use table::{NOTHING, Table, in_markdown, or_nothing};
+pub use table::{NOTHING, Table, Tone, in_markdown, or_nothing};

@@ -1,6 +1,9 @@
 //! Tables, for people and in Markdown.
 
+use std::collections::HashMap;
 use std::fmt;
+
+use anstyle::{AnsiColor, Style};
 
 /// What stands in a table's cell where there is no figure.
 pub const NOTHING: &str = "-";
@@ -15,17 +18,80 @@ pub fn or_nothing(figure: Option<String>) -> String {
 pub struct Table {
     rows: Vec<Vec<String>>,
     numbers: bool,
+    /// Columns of texts in a table of numbers.
+    texts: Vec<usize>,
+    /// Colours by row and column.
+    tones: HashMap<(usize, usize), Tone>,
+}
+
+/// The colour of a cell on a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// Green.
+    Good,
+    /// Red.
+    Bad,
+    /// Dimmed.
+    Quiet,
+}
+
+impl Tone {
+    fn style(self) -> Style {
+        match self {
+            Self::Good => AnsiColor::Green.on_default(),
+            Self::Bad => AnsiColor::Red.on_default(),
+            Self::Quiet => Style::new().dimmed(),
+        }
+    }
 }
 
 impl Table {
     /// One of texts: columns are aligned left.
     pub fn of_texts(header: &[&str]) -> Self {
-        Self { rows: vec![header.iter().map(ToString::to_string).collect()], numbers: false }
+        let rows = vec![header.iter().map(ToString::to_string).collect()];
+        Self { rows, numbers: false, texts: Vec::new(), tones: HashMap::new() }
     }
 
     /// One of numbers: all columns but the first are aligned right.
     pub fn of_numbers(header: &[&str]) -> Self {
         Self { numbers: true, ..Self::of_texts(header) }
+    }
+
+    /// This table, with this column aligned left.
+    #[must_use]
+    pub fn with_texts_in(mut self, column: usize) -> Self {
+        self.texts.push(column);
+        self
+    }
+
+    /// Colours a cell of the last row on terminals.
+    pub fn tone(&mut self, column: usize, tone: Tone) {
+        self.tones.insert((self.rows.len() - 1, column), tone);
+    }
+
+    /// The table without this column.
+    #[must_use]
+    pub fn without(mut self, column: usize) -> Self {
+        for row in &mut self.rows {
+            if column < row.len() {
+                row.remove(column);
+            }
+        }
+        let shifted = |other: usize| other - usize::from(other > column);
+        self.texts = self.texts.into_iter().filter(|other| *other != column).map(shifted).collect();
+        let tones = self.tones.into_iter().filter(|((_, other), _)| *other != column);
+        self.tones = tones.map(|((row, other), tone)| ((row, shifted(other)), tone)).collect();
+        self
+    }
+
+    /// The number of characters of the longest line.
+    pub fn width(&self) -> usize {
+        self.to_string().lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
+
+    /// The table with its colours, for a terminal.
+    pub fn coloured(&self) -> String {
+        self.lines(true)
     }
 
     /// Adds a row.
@@ -46,7 +112,7 @@ impl Table {
             let cells = (0..columns).map(|column| row.get(column).map_or_else(String::new, |cell| in_markdown(cell)));
             text.push_str(&format!("| {} |\n", cells.collect::<Vec<_>>().join(" | ")));
             if place == 0 {
-                let rule = |column: usize| if self.numbers && column > 0 { "---:" } else { "---" };
+                let rule = |column: usize| if self.is_number(column) { "---:" } else { "---" };
                 text.push_str(&format!("| {} |\n", (0..columns).map(rule).collect::<Vec<_>>().join(" | ")));
             }
         }
@@ -68,25 +134,42 @@ pub fn in_markdown(text: &str) -> String {
     shown
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Table {
+    fn is_number(&self, column: usize) -> bool {
+        self.numbers && column > 0 && !self.texts.contains(&column)
+    }
+
+    fn lines(&self, is_coloured: bool) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width =
             |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
         let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-        for row in &self.rows {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, width))| match self.numbers && column > 0 {
-                    true => format!("{cell:>width$}"),
-                    false => format!("{cell:<width$}"),
-                })
-                .collect();
-            writeln!(f, "{}", cells.join("  ").trim_end())?;
+        let mut text = String::new();
+        for (place, row) in self.rows.iter().enumerate() {
+            let last = row.iter().rposition(|cell| !cell.is_empty()).unwrap_or(0);
+            let mut line = String::new();
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate().take(last + 1) {
+                let padding = " ".repeat(width - cell.chars().count());
+                let cell = match self.tones.get(&(place, column)).filter(|_| is_coloured) {
+                    Some(tone) => format!("{}{cell}{:#}", tone.style(), tone.style()),
+                    None => cell.clone(),
+                };
+                let separator = if column > 0 { "  " } else { "" };
+                match self.is_number(column) {
+                    true => line.push_str(&format!("{separator}{padding}{cell}")),
+                    false => line.push_str(&format!("{separator}{cell}{padding}")),
+                }
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
         }
-        Ok(())
+        text
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines(false))
     }
 }
 
@@ -111,5 +194,18 @@ mod tests {
         table.row(vec!["short".into()]);
         let lines = ["| server | n |", "| --- | ---: |", r"| a\|b&lt;script> \`x\` | \[1, 2\] |", "| short |  |", ""];
         assert_eq!(table.markdown(), lines.join("\n"));
+    }
+
+    #[test]
+    fn colours_do_not_move_columns() {
+        let mut table = Table::of_numbers(&["server", "verdict", "n"]).with_texts_in(1);
+        table.row(vec!["a".into(), "faster".into(), "10".into()]);
+        table.tone(1, Tone::Good);
+        table.row(vec!["b".into(), "tie".into(), "9".into()]);
+        assert_eq!(table.to_string(), "server  verdict   n\na       faster   10\nb       tie       9\n");
+        assert_eq!(table.coloured().replace("\u{1b}[32m", "").replace("\u{1b}[0m", ""), table.to_string());
+        assert_ne!(table.coloured(), table.to_string());
+        assert_eq!(table.width(), 19);
+        assert_eq!(table.without(1).coloured(), "server   n\na       10\nb        9\n");
     }
 }

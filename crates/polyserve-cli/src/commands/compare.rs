@@ -15,7 +15,7 @@ use polyserve_lab::launch::foreign::{self, Foreign, Guest, Sources};
 use polyserve_lab::limits;
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::output::{print, print_json};
+use polyserve_lab::output::{is_coloured, print, print_json};
 use polyserve_lab::progress::Progress;
 use polyserve_load::{Load, Mix};
 use serde::Serialize;
@@ -32,6 +32,9 @@ use crate::config_args::ConfigArgs;
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     plan: PlanArgs,
+    /// Print all columns: costs with intervals, p99.9, context switches, memory of a connection.
+    #[arg(long)]
+    wide: bool,
     /// Other people's servers beside ours, with commas between them, or all: frameworks in Rust such as hyper, servers in Go
     /// such as go/nethttp and go/twin-rwmutex, and nginx. They are built first, which takes minutes the first time.
     #[arg(long, value_name = "P,...", value_delimiter = ',')]
@@ -124,7 +127,7 @@ pub(crate) fn run(
     if json {
         print_json(&Outcome { environment: &header.environment, ranking: &ranking })
     } else {
-        print(&ranking.to_string())
+        print(&ranking.text(args.wide, is_coloured()))
     }?;
     Ok(exit_code(&ranking, &excused(&args.peers, &guests)))
 }

@@ -2,27 +2,111 @@
 
 use std::fmt::{self, Write as _};
 
-use polyserve_report::{NOTHING, Table, or_nothing};
+use polyserve_report::figures::{bytes, count, time_us};
+use polyserve_report::{NOTHING, Table, Tone, or_nothing};
 use serde_json::Value;
 
 use super::contestant::Role;
-use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, Row, Share, Side, Void};
+use super::ranking::{BUSY, Compared, LEAST_THROUGHPUT, MOST_LATENCY, Ranking, Rate, Row, Share, Side, Void};
 use super::record::Recorded;
-use crate::statistics::{LEAST_ROUNDS, Verdict};
+use crate::statistics::{Interval, LEAST_ROUNDS, Verdict};
+
+/// What is printed on a line at most, unless all columns were asked for.
+const WIDTH: usize = 120;
 
 impl fmt::Display for Ranking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(false, false))
+    }
+}
+
+impl Ranking {
+    /// The ranking for people: with all columns and notes if it is `wide`, with colours if it is for a terminal.
+    pub fn text(&self, wide: bool, is_coloured: bool) -> String {
+        let mut text = String::new();
+        let _ = self.write(&mut text, wide, is_coloured); // a string takes all
+        text
+    }
+
+    fn write(&self, f: &mut String, wide: bool, is_coloured: bool) -> fmt::Result {
         let Self { baseline, rounds, asked, rows, contracts, failed, interrupted, .. } = self;
         let ended = if *interrupted { ", ended early" } else { "" };
-        writeln!(f, "beside {baseline}, {rounds} rounds{ended}; medians, 95 % intervals")?;
-        writeln!(f, "asked: {asked}\n")?;
-        write!(f, "{}", table(rows))?;
-        notes(f, self)?;
+        writeln!(f, "baseline {baseline}, {rounds} rounds{ended}; medians, 95 % intervals")?;
+        writeln!(f, "workload: {asked}\n")?;
+        let table = if wide { wide_table(rows) } else { narrow_table(rows) };
+        f.push_str(&if is_coloured { table.coloured() } else { table.to_string() });
+        f.push('\n');
+        if wide { notes(f, self) } else { legend(f, self) }?;
         if *rounds < LEAST_ROUNDS {
             writeln!(f, "too few rounds for a verdict: {rounds} of {LEAST_ROUNDS}")?;
         }
+        if let Some(others) = self.others.filter(|others| *others > MANY_OTHERS) {
+            writeln!(f, "other processes had {:.0} % of the cores' time: the intervals are wider", others * 100.0)?;
+        }
         contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
         failed.iter().try_for_each(|failed| writeln!(f, "not ranked: {}: {}", failed.name, failed.why))
+    }
+}
+
+/// The table of at most [`WIDTH`] characters: without requests a second if the names are too long for them.
+fn narrow_table(rows: &[Row]) -> Table {
+    let limit = rows.first().and_then(|row| row.shares.first()).map(|share| share.of.as_str());
+    let header =
+        ["#", "contestant", "req/s", "ratio, 95 %", "verdict", "of limit", "CPU us/req", "p50", "p99", "memory"];
+    let mut table = Table::of_numbers(&header).with_texts_in(1).with_texts_in(4);
+    let mut rank = 0;
+    for row in rows {
+        let is_ranked = matches!(row.role, Role::Baseline | Role::Ranked);
+        rank += usize::from(is_ranked);
+        let [ratio, interval, verdict] = compared(row, row.throughput, 2, ["faster", "slower"]);
+        let share = row.shares.iter().find(|share| Some(share.of.as_str()) == limit).and_then(|share| share.throughput);
+        let cpu = row.requests_per_cpu_s.map(|per_s| {
+            let doubt = if row.cost_void.is_some() { "~" } else { "" };
+            format!("{doubt}{:.2}", 1e6 / per_s)
+        });
+        let [p50, p99, _] = latencies(row);
+        table.row(vec![
+            if is_ranked { rank.to_string() } else { String::new() },
+            row.name.clone(),
+            count(row.requests_per_s),
+            if interval.is_empty() { ratio } else { format!("{ratio} {interval}") },
+            verdict,
+            or_nothing(share.map(|share| format!("{:.2}", share.ratio))),
+            or_nothing(cpu),
+            p50,
+            p99,
+            or_nothing(row.loaded_bytes.map(bytes)),
+        ]);
+        let tone = match (row.role, row.throughput.map(|compared| compared.verdict)) {
+            (Role::Same | Role::Limit, _) => Some(Tone::Quiet),
+            (Role::Ranked | Role::Slowed(_), Some(Verdict::Faster)) => Some(Tone::Good),
+            (Role::Ranked | Role::Slowed(_), Some(Verdict::Slower)) => Some(Tone::Bad),
+            _ => None,
+        };
+        tone.into_iter().for_each(|tone| table.tone(4, tone));
+    }
+    if table.width() > WIDTH { table.without(2) } else { table }
+}
+
+/// What the columns of the narrow table mean, in three lines.
+fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
+    let Ranking { bands, rows, rate, .. } = ranking;
+    match bands.throughput {
+        Some(band) => writeln!(
+            f,
+            "ratio: throughput relative to the baseline; a tie overlaps {band}, the baseline to itself (A/A)."
+        )?,
+        None => writeln!(f, "the baseline was not measured twice: no difference can be told from noise")?,
+    }
+    let limit = rows.first().and_then(|row| row.shares.first());
+    let of_limit = limit.map_or_else(String::new, |share| format!("of limit: share of {}'s throughput; ", share.of));
+    writeln!(f, "{of_limit}CPU us/req: server's CPU time; ~ if it is no cost (--wide: why).")?;
+    match rate.as_ref().filter(|_| rows.iter().any(|row| row.latency.is_some())) {
+        Some(Rate { requests_per_s, half_of }) => {
+            let rate = count(*requests_per_s);
+            writeln!(f, "p50, p99: from the intended start at {rate} req/s, half of {half_of}'s throughput.")
+        }
+        None => Ok(()),
     }
 }
 
@@ -35,23 +119,24 @@ pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
     let recorded = Recorded::of(lines)?;
     let named = recorded.ranking().map(|ranking| {
         let Ranking { asked, baseline, rounds, rows, .. } = ranking;
-        (format!("{asked}; beside {baseline}, {rounds} rounds"), table(rows))
+        let name = format!("{asked}; baseline {baseline}, {rounds} rounds");
+        [(format!("{name}; all columns"), wide_table(rows)), (name, narrow_table(rows))]
     });
-    Ok(named.into_iter().collect())
+    Ok(named.into_iter().flatten().rev().collect())
 }
 
-fn table(rows: &[Row]) -> Table {
+fn wide_table(rows: &[Row]) -> Table {
     let limits: Vec<&str> =
         rows.first().into_iter().flat_map(|row| &row.shares).map(|share| share.of.as_str()).collect();
     let shares: Vec<String> = limits.iter().map(|limit| format!("of {limit}")).collect();
     let latency = rows.iter().any(|row| row.latency.is_some());
-    let mut header = vec!["", "throughput", "", "", "req/s"];
+    let mut header = vec!["contestant", "throughput", "95 %", "verdict", "req/s"];
     header.extend(shares.iter().map(String::as_str));
-    header.extend(["cost", "", ""]);
+    header.extend(["cost", "95 %", "verdict"]);
     if latency {
         header.extend(["p50", "p99", "p99.9"]);
     }
-    header.extend(["switches/req", "memory", "B/connection", "saturated"]);
+    header.extend(["switches/req", "memory", "memory/connection", "saturated"]);
     let mut table = Table::of_numbers(&header);
     for row in rows {
         table.row(cells(row, &limits, latency));
@@ -65,13 +150,13 @@ const MANY_OTHERS: f64 = 0.05;
 fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
     let mut cells = vec![row.name.clone()];
     let (faster, cheaper) = (["faster", "slower"], ["cheaper", "dearer"]);
-    cells.extend(compared(row, row.throughput, faster));
-    cells.push(format!("{:.0}", row.requests_per_s));
+    cells.extend(compared(row, row.throughput, 3, faster));
+    cells.push(count(row.requests_per_s));
     cells.extend(limits.iter().map(|limit| {
         let share = row.shares.iter().find(|share| share.of == *limit);
         or_nothing(share.map(of_limit))
     }));
-    let mut cost = compared(row, row.cost, cheaper);
+    let mut cost = compared(row, row.cost, 3, cheaper);
     if let Some(void) = row.cost_void.filter(|_| !matches!(row.role, Role::Baseline | Role::Same)) {
         cost[2] = why(void, "baseline");
     }
@@ -80,8 +165,8 @@ fn cells(row: &Row, limits: &[&str], latency: bool) -> Vec<String> {
         cells.extend(latencies(row));
     }
     cells.push(or_nothing(row.switches_per_request.map(|switches| format!("{switches:.3}"))));
-    cells.push(or_nothing(row.loaded_bytes.map(|bytes| format!("{:.1} MB", bytes / 1e6))));
-    cells.push(or_nothing(row.bytes_per_connection.map(|bytes| format!("{bytes:.0}"))));
+    cells.push(or_nothing(row.loaded_bytes.map(bytes)));
+    cells.push(or_nothing(row.bytes_per_connection.map(bytes)));
     cells.push(row.saturated.clone());
     cells
 }
@@ -100,9 +185,9 @@ fn of_limit(Share { throughput, cost, cost_void, .. }: &Share) -> String {
 }
 
 /// The ratio, its interval, and what may be said of it: a limit is no rival, and the baseline is 1.
-fn compared(row: &Row, compared: Option<Compared>, [more, less]: [&str; 2]) -> [String; 3] {
+fn compared(row: &Row, compared: Option<Compared>, digits: usize, [more, less]: [&str; 2]) -> [String; 3] {
     let Some(Compared { estimate, verdict }) = compared else { return [NOTHING, "", ""].map(String::from) };
-    let ratio = format!("{:.3}", estimate.ratio);
+    let ratio = format!("{:.digits$}", estimate.ratio);
     let said = match (row.role, verdict) {
         (Role::Baseline, _) => return [ratio, String::new(), String::from("baseline")],
         (Role::Same, _) => "A/A",
@@ -112,7 +197,8 @@ fn compared(row: &Row, compared: Option<Compared>, [more, less]: [&str; 2]) -> [
         (Role::Ranked | Role::Slowed(_), Verdict::Tie) => "tie",
         (Role::Ranked | Role::Slowed(_), Verdict::TooFewRounds) => "too few rounds",
     };
-    [ratio, estimate.interval.to_string(), said.to_owned()]
+    let Interval { low, high } = estimate.interval;
+    [ratio, format!("[{low:.digits$}, {high:.digits$}]"), said.to_owned()]
 }
 
 fn latencies(row: &Row) -> [String; 3] {
@@ -120,13 +206,8 @@ fn latencies(row: &Row) -> [String; 3] {
         (Some(bound), _) => [format!("<= {bound}"), String::new(), String::new()],
         (None, None) => [NOTHING; 3].map(String::from),
         (None, Some(latency)) if latency.overloaded => ["overloaded", "", ""].map(String::from),
-        (None, Some(latency)) => [latency.p50_us, latency.p99_us, latency.p999_us].map(time),
+        (None, Some(latency)) => [latency.p50_us, latency.p99_us, latency.p999_us].map(time_us),
     }
-}
-
-/// A time given in microseconds.
-fn time(microseconds: f64) -> String {
-    if microseconds < 1000.0 { format!("{microseconds:.0} us") } else { format!("{:.1} ms", microseconds / 1000.0) }
 }
 
 /// Why a cost does not count beside that of `other`, in a word or two.
@@ -143,9 +224,8 @@ fn why(void: Void, other: &str) -> String {
     }
 }
 
-fn notes(f: &mut fmt::Formatter<'_>, ranking: &Ranking) -> fmt::Result {
+fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
     let Ranking { bands, rows, rate, .. } = ranking;
-    f.write_char('\n')?;
     match (bands.throughput, bands.cost) {
         (Some(throughput), Some(cost)) => {
             writeln!(
@@ -157,9 +237,6 @@ fn notes(f: &mut fmt::Formatter<'_>, ranking: &Ranking) -> fmt::Result {
             writeln!(f, "ties: ratios that meet this, the baseline's beside itself (A/A): throughput {throughput}")?;
         }
         (None, _) => writeln!(f, "the baseline was not measured beside itself: nothing can be called different")?,
-    }
-    if let Some(others) = ranking.others.filter(|others| *others > MANY_OTHERS) {
-        writeln!(f, "others had {:.0} % of the cores' time: the intervals are wider for it", others * 100.0)?;
     }
     writeln!(
         f,
@@ -184,7 +261,7 @@ fn notes(f: &mut fmt::Formatter<'_>, ranking: &Ranking) -> fmt::Result {
 }
 
 /// What the marks of costs that do not count mean, if there are any.
-fn void_notes(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
+fn void_notes(f: &mut String, rows: &[Row]) -> fmt::Result {
     let voids =
         || rows.iter().flat_map(|row| row.shares.iter().map(|share| share.cost_void).chain([row.cost_void])).flatten();
     if voids().next().is_some() {
@@ -205,8 +282,8 @@ fn void_notes(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
 mod tests {
     use super::*;
     use crate::compare::contract::Contract;
-    use crate::compare::ranking::{Bands, Failed, Latencies, Rate};
-    use crate::statistics::{Estimate, Interval};
+    use crate::compare::ranking::{Bands, Failed, Latencies};
+    use crate::statistics::Estimate;
     use polyserve_conformance::address::{AddressReport, Failed as Broken, Group};
 
     fn row(name: &str, role: Role, ratio: f64, verdict: Verdict) -> Row {
@@ -271,24 +348,24 @@ mod tests {
             others: Some(0.25),
             interrupted: false,
         };
-        let text = ranking.to_string();
+        let text = ranking.text(true, false);
         let lines: Vec<String> =
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         for wanted in [
-            "fast 1.200 [1.190, 1.210] faster 1200 1.20 cpu 1.20 [1.190, 1.210] 1.200 [1.190, 1.210] cheaper 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "even 1.010 [1.000, 1.020] tie 1010 1.01 cpu 1.01 [1.000, 1.020] 1.010 [1.000, 1.020] tie 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "base 1.000 baseline 1000 1.00 cpu 1.00 [0.990, 1.010] 1.000 baseline 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "slow 0.900 [0.890, 0.910] slower 900 0.90 cpu 0.90 [0.890, 0.910] ~limit 55 % busy 0.900 [0.890, 0.910] ~p99 x 1.50 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "one 0.500 [0.490, 0.510] slower 500 0.50 cpu 0.50 [0.490, 0.510] 0.500 [0.490, 0.510] dearer <= 10s x 63 0.250 4.2 MB - server",
-            "base again 0.999 [0.989, 1.009] A/A 999 1.00 cpu 1.00 [0.989, 1.009] 0.999 [0.989, 1.009] A/A 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "null_epoll 2.000 [1.990, 2.010] limit 2000 - 2.000 [1.990, 2.010] ~client full 90 us 1.5 ms 2.5 ms 0.250 4.2 MB - server",
-            "asked: GET of one entity",
+            "fast 1.200 [1.190, 1.210] faster 1,200 1.20 cpu 1.20 [1.190, 1.210] 1.200 [1.190, 1.210] cheaper 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
+            "even 1.010 [1.000, 1.020] tie 1,010 1.01 cpu 1.01 [1.000, 1.020] 1.010 [1.000, 1.020] tie 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
+            "base 1.000 baseline 1,000 1.00 cpu 1.00 [0.990, 1.010] 1.000 baseline 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
+            "slow 0.900 [0.890, 0.910] slower 900 0.90 cpu 0.90 [0.890, 0.910] ~limit 55 % busy 0.900 [0.890, 0.910] ~p99 x 1.50 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
+            "one 0.500 [0.490, 0.510] slower 500 0.50 cpu 0.50 [0.490, 0.510] 0.500 [0.490, 0.510] dearer <= 10s x 63 0.250 4.0 MiB - server",
+            "base again 0.999 [0.989, 1.009] A/A 999 1.00 cpu 1.00 [0.989, 1.009] 0.999 [0.989, 1.009] A/A 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
+            "null_epoll 2.000 [1.990, 2.010] limit 2,000 - 2.000 [1.990, 2.010] ~client full 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
+            "workload: GET of one entity",
             "ties: ratios that meet these, the baseline's beside itself (A/A): throughput [0.985, 1.012], cost [0.985, 1.012]",
             "~client full: the client was saturated: the cost includes the server's waking up",
             "p50, p99, p99.9: from the intended start at 500 requests/s, evenly spaced, half of null_epoll's",
             "peer/theirs fails 1 of 2; head: two_hosts_are_refused",
             "not ranked: broken: it ended by itself",
-            "others had 25 % of the cores' time: the intervals are wider for it",
+            "other processes had 25 % of the cores' time: the intervals are wider",
         ] {
             assert!(lines.iter().any(|line| line == wanted), "{wanted}\nis not in\n{text}");
         }
@@ -296,10 +373,63 @@ mod tests {
         // What is read back from a record is the same table.
         let line = crate::journal::as_line("ranking", &ranking).unwrap();
         let read = tables(&[line]).unwrap();
-        let [(name, table)] = read.as_slice() else { panic!("{read:?}") };
-        assert_eq!(name, "GET of one entity; beside base, 12 rounds");
-        assert!(text.contains(&table.to_string()), "{table}");
+        let [(name, narrow), (wide_name, wide)] = read.as_slice() else { panic!("{read:?}") };
+        assert_eq!(name, "GET of one entity; baseline base, 12 rounds");
+        assert_eq!(wide_name, "GET of one entity; baseline base, 12 rounds; all columns");
+        assert!(text.contains(&wide.to_string()), "{wide}");
+        assert!(ranking.to_string().contains(&narrow.to_string()), "{narrow}");
         let text = Ranking { rounds: 9, interrupted: true, ..ranking }.to_string();
         assert!(text.contains("too few rounds for a verdict: 9 of 10") && text.contains("ended early"), "{text}");
+    }
+
+    fn ranking(rows: Vec<Row>) -> Ranking {
+        let band = Some(Interval { low: 0.985, high: 1.012 });
+        Ranking {
+            baseline: "base".into(),
+            rounds: 12,
+            asked: "GET of one entity".into(),
+            rate: Some(Rate { requests_per_s: 50_000.0, half_of: "null_epoll".into() }),
+            bands: Bands { throughput: band, cost: band },
+            rows,
+            contracts: Vec::new(),
+            failed: Vec::new(),
+            others: None,
+            interrupted: false,
+        }
+    }
+
+    #[test]
+    fn a_narrow_table_ranks_in_120_columns() {
+        let mut idle = row("idle", Role::Ranked, 0.9, Verdict::Slower);
+        idle.cost_void = Some(Void::Latency { side: Side::Own, ratio: 1.5 });
+        let rows = || {
+            vec![
+                row("fast", Role::Ranked, 1.2, Verdict::Faster),
+                row("base", Role::Baseline, 1.0, Verdict::Tie),
+                idle.clone(),
+                row("base again", Role::Same, 0.999, Verdict::Tie),
+                row("null_epoll", Role::Limit, 2.0, Verdict::Faster),
+            ]
+        };
+        let text = ranking(rows()).to_string();
+        let lines: Vec<String> =
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        for wanted in [
+            "# contestant req/s ratio, 95 % verdict of limit CPU us/req p50 p99 memory",
+            "1 fast 1,200 1.20 [1.19, 1.21] faster 1.20 833.33 90 us 1.5 ms 4.0 MiB",
+            "2 base 1,000 1.00 baseline 1.00 833.33 90 us 1.5 ms 4.0 MiB",
+            "3 idle 900 0.90 [0.89, 0.91] slower 0.90 ~833.33 90 us 1.5 ms 4.0 MiB",
+            "base again 999 1.00 [0.99, 1.01] A/A 1.00 833.33 90 us 1.5 ms 4.0 MiB",
+            "p50, p99: from the intended start at 50,000 req/s, half of null_epoll's throughput.",
+        ] {
+            assert!(lines.iter().any(|line| line == wanted), "{wanted}\nis not in\n{text}");
+        }
+        assert_eq!(text.lines().skip_while(|line| !line.starts_with("ratio")).count(), 3, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(ranking(rows()).text(false, true).contains("\u{1b}[32mfaster\u{1b}[0m"));
+        let mut long = rows();
+        long[0].name = "pool_classic/crossbeam_pool/copy_on_write".into();
+        let text = ranking(long).to_string();
+        assert!(!text.contains("req/s  ratio") && text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
     }
 }

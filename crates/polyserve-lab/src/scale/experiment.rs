@@ -193,9 +193,12 @@ mod tests {
     use crate::launch::AddressFrom;
     use crate::machine::{Cores, Environment};
 
+    /// The points that were asked for, with the rate.
+    type Asked = Vec<(u64, Option<f64>)>;
+
     /// Notes what it is asked. One point fails in the calibration or in the rounds.
     struct Fake {
-        asked: Vec<(u64, Option<f64>)>,
+        asked: Asked,
         fails: Option<Fails>,
         stop_after: usize,
         stop: Shutdown,
@@ -232,7 +235,7 @@ mod tests {
         Scale { targets, absent: Vec::new(), rounds: 2, description: json!({}), instrument }
     }
 
-    fn run_in(dir: &Path, fails: Option<Fails>, stop_after: usize) -> (Records<Scale<Fake>>, Vec<(u64, Option<f64>)>) {
+    fn run_in(dir: &Path, fails: Option<Fails>, stop_after: usize) -> (Records<Scale<Fake>>, Asked) {
         let one = Cores::from(0);
         let header = Header::new("scale", json!({}), Environment::of(&one, [&one; 2], 1, "any"));
         let mut journal = Journal::open(Some(dir), &header).unwrap();

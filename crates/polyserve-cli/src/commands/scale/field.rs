@@ -113,7 +113,7 @@ impl Field<'_> {
                         let place = args.base(self.settings.config.workers).at(*axis, *x);
                         match self.server(server, &repo, &place)? {
                             Ok(launch) => {
-                                targets.push(Target { axis: *axis, x: *x, name: name.clone(), place, launch })
+                                targets.push(Target { axis: *axis, x: *x, name: name.clone(), place, launch });
                             }
                             Err(why) => {
                                 let key = Key { axis: *axis, x: *x, name: name.clone(), round: 0 };

@@ -1,0 +1,76 @@
+//! Figures as people read them: thousands separators, KiB and MiB, times with their unit.
+
+/// A count with thousands separators: `1,234,567`. A fraction is rounded.
+pub fn count(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::from(if value < 0.0 && digits != "0" { "-" } else { "" });
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) && digits.chars().all(|digit| digit.is_ascii_digit()) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of bytes: `100 B`, `4.0 KiB`, `12.3 MiB`, `1.5 GiB`.
+pub fn bytes(value: f64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    if value.abs() < 1024.0 {
+        return format!("{value:.0} B");
+    }
+    let mut value = value / 1024.0;
+    let mut unit = 0;
+    while value.abs() >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", units[unit])
+}
+
+/// A time that is given in microseconds: `90 us`, `1.5 ms`, `2.00 s`.
+pub fn time_us(value: f64) -> String {
+    match value {
+        value if value < 1000.0 => format!("{value:.0} us"),
+        value if value < 1e6 => format!("{:.1} ms", value / 1000.0),
+        value => format!("{:.2} s", value / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_separators() {
+        for (value, text) in [
+            (0.0, "0"),
+            (999.4, "999"),
+            (999.6, "1,000"),
+            (1_234_567.0, "1,234,567"),
+            (-1000.0, "-1,000"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(count(value), text);
+        }
+    }
+
+    #[test]
+    fn bytes_have_binary_units() {
+        for (value, text) in [
+            (100.0, "100 B"),
+            (4096.0, "4.0 KiB"),
+            (4_200_000.0, "4.0 MiB"),
+            (1.5 * 1024.0 * 1024.0 * 1024.0, "1.5 GiB"),
+        ] {
+            assert_eq!(bytes(value), text);
+        }
+    }
+
+    #[test]
+    fn times_have_the_unit_that_fits() {
+        for (value, text) in [(90.0, "90 us"), (1500.0, "1.5 ms"), (2e6, "2.00 s")] {
+            assert_eq!(time_us(value), text);
+        }
+    }
+}
