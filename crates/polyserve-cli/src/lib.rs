@@ -34,6 +34,7 @@ use polyserve::ConfigError;
 use polyserve::catalog::{Catalog, Entry, UnknownName};
 use polyserve::env::{SettingError, check_variables};
 use polyserve_lab::Misuse;
+use polyserve_lab::machine::Build;
 #[cfg(target_os = "linux")]
 use polyserve_lab::reference;
 use tracing_subscriber::filter::LevelFilter;
@@ -108,6 +109,7 @@ pub fn main(catalog: Catalog) -> ExitCode {
 /// measurements note it.
 #[allow(clippy::needless_pass_by_value)] // it is a program's only act
 pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCode {
+    BUILD.set();
     let mut command = with_names(Cli::command(), &catalog);
     let parsed = command.try_get_matches_from_mut(std::env::args_os());
     let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
@@ -129,6 +131,13 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
         }
     }
 }
+
+/// What the build script noted.
+const BUILD: Build = Build {
+    rustc: option_env!("POLYSERVE_BUILT_BY"),
+    profile: option_env!("POLYSERVE_BUILT_AS"),
+    commit: option_env!("POLYSERVE_BUILT_FROM"),
+};
 
 /// Adds the names of the catalog to the help of every command that takes such names.
 fn with_names(mut command: clap::Command, catalog: &Catalog) -> clap::Command {

@@ -21,7 +21,7 @@ struct Line<'a> {
     name: &'a str,
     summary: &'a str,
     promises: String,
-    tags: Vec<String>,
+    tags: String,
     code: Option<Code<'a>>,
 }
 
@@ -38,15 +38,15 @@ fn lines<M>(entries: &[Entry<M>]) -> Vec<Line<'_>> {
         .map(|Entry { name, summary, promises, tags, code, .. }| Line {
             name,
             summary,
-            promises: words(promises).join(", "),
+            promises: words(promises),
             tags: words(tags),
             code: code.as_ref().map(|code| Code { feature: code.feature, expression: &code.expression }),
         })
         .collect()
 }
 
-fn words(values: &[impl ToString]) -> Vec<String> {
-    values.iter().map(ToString::to_string).collect()
+fn words(values: &[impl ToString]) -> String {
+    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Lists the catalog.

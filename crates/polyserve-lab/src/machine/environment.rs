@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,7 @@ pub struct Environment {
     pub kernel: String,
     /// The compiler.
     pub rustc: String,
-    /// The cargo profile, or the one that it inherits from.
+    /// The cargo profile.
     pub profile: String,
     /// The allocator of this program and of its servers, which are this program too.
     pub allocator: String,
@@ -39,21 +40,42 @@ pub struct Environment {
 
 const UNKNOWN: &str = "unknown";
 
+/// How the program was built. It is unknown until a program sets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Build {
+    /// The compiler.
+    pub rustc: Option<&'static str>,
+    /// The cargo profile.
+    pub profile: Option<&'static str>,
+    /// The commit, with `+` if there were other changes.
+    pub commit: Option<&'static str>,
+}
+
+static BUILD: OnceLock<Build> = OnceLock::new();
+
+impl Build {
+    /// Sets the build of this program for every later [`Environment`]. The first call counts.
+    pub fn set(self) {
+        let _ = BUILD.set(self);
+    }
+}
+
 impl Environment {
     /// This one, with the cores of the servers and of the client. Only the program knows its `allocator`.
     pub fn of(available: &Cores, [server, client]: [&Cores; 2], seed: u64, allocator: &str) -> Self {
         let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let Build { rustc, profile, commit } = BUILD.get().copied().unwrap_or_default();
         Self {
             cpu: model(&cpu).unwrap_or(UNKNOWN).to_owned(),
             cores: available.count(),
             server_cores: server.to_string(),
             client_cores: client.to_string(),
             kernel: Some(kernel.trim()).filter(|text| !text.is_empty()).unwrap_or(UNKNOWN).to_owned(),
-            rustc: option_env!("POLYSERVE_BUILT_BY").unwrap_or(UNKNOWN).to_owned(),
-            profile: option_env!("POLYSERVE_BUILT_AS").unwrap_or(UNKNOWN).to_owned(),
+            rustc: rustc.unwrap_or(UNKNOWN).to_owned(),
+            profile: profile.unwrap_or(UNKNOWN).to_owned(),
             allocator: allocator.to_owned(),
-            commit: option_env!("POLYSERVE_BUILT_FROM").unwrap_or(UNKNOWN).to_owned(),
+            commit: commit.unwrap_or(UNKNOWN).to_owned(),
             seed,
             command: command(std::env::args()),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),

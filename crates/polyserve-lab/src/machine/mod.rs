@@ -5,4 +5,4 @@ pub mod environment;
 pub mod proc;
 
 pub use cores::Cores;
-pub use environment::Environment;
+pub use environment::{Build, Environment};

@@ -1,5 +1,8 @@
 //! Notes for the records of measurements: by which compiler, as which profile and from which commit this was built.
-//! What cannot be found out is left unset, and records say "unknown".
+//! What is not known is left unset, and records say "unknown".
+//!
+//! This script runs again after every change in a crate, and then its own crate is built again. So it belongs to the crate that
+//! no other crate of the command depends on.
 
 use std::process::Command;
 
@@ -11,7 +14,7 @@ fn main() {
     };
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     note("POLYSERVE_BUILT_BY", said(Command::new(rustc).arg("--version")));
-    note("POLYSERVE_BUILT_AS", std::env::var("PROFILE").ok());
+    note("POLYSERVE_BUILT_AS", profile());
     // The last commit of what it is built from: one of the docs alone makes no other program.
     let of = |args: &[&str]| git(&[args, &["--", "..", "../../Cargo.toml", "../../Cargo.lock"]].concat());
     let mark = if of(&["status", "--porcelain", "--untracked-files=no"]).is_some() { "+" } else { "" };
@@ -26,6 +29,13 @@ fn main() {
             println!("cargo:rerun-if-changed={path}");
         }
     }
+}
+
+/// Returns the name of the cargo profile: of its directory, TARGET/PROFILE/build/PACKAGE/out. The variable PROFILE has the name
+/// of the profile that it inherits from.
+fn profile() -> Option<String> {
+    let out = std::path::PathBuf::from(std::env::var_os("OUT_DIR")?);
+    out.ancestors().nth(3)?.file_name()?.to_str().map(String::from)
 }
 
 fn git(args: &[&str]) -> Option<String> {
