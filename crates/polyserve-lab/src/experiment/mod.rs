@@ -31,6 +31,7 @@ mod tests;
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
+use std::slice;
 
 use polyserve_report::Summary;
 use serde::Serialize;
@@ -79,15 +80,19 @@ pub trait Experiment: Sized {
     /// The cells and their order.
     fn plan(&self) -> Plan<Self::Key>;
 
-    /// Measures one cell. A result that arrives after the stop signal is discarded.
+    /// Measures one cell. A result that arrives after the stop signal is discarded. An experiment implements this or
+    /// [`measure_together`](Self::measure_together).
     ///
     /// # Errors
     ///
     /// Returns why the cell has no sample.
-    fn measure(&mut self, key: &Self::Key, notebook: &mut Notebook<'_, Self>) -> Result<Self::Sample, Absence>;
+    fn measure(&mut self, key: &Self::Key, notebook: &mut Notebook<'_, Self>) -> Result<Self::Sample, Absence> {
+        let result = self.measure_together(slice::from_ref(key), notebook).pop();
+        result.unwrap_or_else(|| Err(Absence::failed(format!("{key} was not measured"))))
+    }
 
     /// Measures the cells of a [`Batch::together`]; one result for each key, in the order of the keys. By default one after
-    /// the other.
+    /// the other. An absence of a cell that another absence [excludes](Self::excludes) already is not recorded.
     fn measure_together(
         &mut self,
         keys: &[Self::Key],

@@ -195,7 +195,9 @@ fn record<E: Experiment>(
     match result {
         Ok(sample) => notebook.sample(key.clone(), sample),
         Err(absence) => {
-            notebook.absence(key.clone(), absence.clone())?;
+            if notebook.records.absence(key).is_none() {
+                notebook.absence(key.clone(), absence.clone())?;
+            }
             if experiment.is_essential(key) {
                 bail!("{key} failed, and nothing can be compared without it: {absence}");
             }

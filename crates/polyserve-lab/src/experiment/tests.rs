@@ -253,6 +253,42 @@ fn cells_of_a_round_stay_together() {
     assert_eq!((asked.len(), records.samples().count()), (2, 6), "{asked:?}");
 }
 
+/// One call that fails is one line of the record, although it has several cells.
+#[test]
+fn an_excluded_cell_of_a_batch_has_no_absence_of_its_own() {
+    struct Visits;
+    impl Experiment for Visits {
+        const NAME: &'static str = "fake";
+        type Key = Key;
+        type Sample = Sample;
+        type Report = FakeReport;
+        fn describe(&self) -> Value {
+            json!({"rounds": 3})
+        }
+        fn plan(&self) -> Plan<Key> {
+            Plan::new(vec![Batch::together([key("a", 1), key("a", 2)]), Batch::series([key("b", 1)])])
+        }
+        fn measure_together(&mut self, keys: &[Key], _: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
+            let result =
+                |key: &Key| if key.name == "a" { Err(Absence::wrong("500")) } else { Ok(Sample { per_s: 1.0 }) };
+            keys.iter().map(result).collect()
+        }
+        fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
+            of.name == key.name
+        }
+        fn report(_: &Records<Self>) -> anyhow::Result<FakeReport> {
+            anyhow::bail!("nothing to report")
+        }
+        fn summarize(_: &Records<Self>, _: &FakeReport) -> anyhow::Result<Summary> {
+            Ok(Summary::default())
+        }
+    }
+    let records = run(&mut Visits, &header(), &mut Journal::none(), &Shutdown::new()).unwrap();
+    let absent = records.absences().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+    assert_eq!((absent, records.end.unwrap().missing), (vec![key("a", 1)], 0));
+    assert!(records.sample(&key("b", 1)).is_some(), "a series is measured by the same function");
+}
+
 #[test]
 fn an_essential_failure_ends_the_run() {
     struct Essential(Fake);
