@@ -13,11 +13,13 @@ use polyserve_conformance::property::{self, Property};
 use polyserve_conformance::repo::{self, RepoSubject};
 use polyserve_conformance::server::{self, Deviations, ServerSubject};
 
-/// The declared deviations of the servers that have any.
-const DEVIATIONS: &[(&str, fn(&mut Deviations))] = &[("tokio_hyper", |declared| {
-    declared.bare_lf_ends_a_line = true;
-    declared.chunked_overrides_length = true;
-})];
+/// Declares the deviations of the server `name`.
+fn declare_deviations(name: &str, declared: &mut Deviations) {
+    if name == "tokio_hyper" {
+        declared.bare_lf_ends_a_line = true;
+        declared.chunked_overrides_length = true;
+    }
+}
 
 fn main() {
     let mut args = Arguments::from_args();
@@ -68,10 +70,7 @@ fn server_subject(entry: &polyserve::catalog::ServerEntry) -> ServerSubject {
     subject.deviations.later_answers_hold_a_worker =
         has_shape(Connections::Multiplexed) && entry.promises(Promise::LaterHoldsWorker);
     subject.pooled = has_shape(Connections::OnePerThread) && entry.promises(Promise::BoundedQueue);
-    match DEVIATIONS.iter().find(|(name, _)| *name == entry.name) {
-        Some((_, declare)) => subject.deviating(declare),
-        None => subject,
-    }
+    subject.deviating(|declared| declare_deviations(&entry.name, declared))
 }
 
 fn executor_subject(entry: &polyserve::catalog::ExecutorEntry) -> ExecutorSubject {
