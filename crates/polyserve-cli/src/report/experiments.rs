@@ -90,12 +90,7 @@ pub static ALL: &[Experiment] = &[
         is_short_of: whole::tasks,
         ..plain("tasks", "CPU tasks at once", B)
     },
-    Experiment {
-        claims: page::claims::claims,
-        tables: page::table::tables,
-        is_short_of: whole::page,
-        ..plain("page", "A page that sometimes waits", C)
-    },
+    framework::<page::WaitingPage>("A page that sometimes waits", C),
     Experiment {
         claims: ladder::claims::claims,
         tables: ladder::table::tables,

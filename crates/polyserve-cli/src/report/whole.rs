@@ -116,19 +116,6 @@ fn control<'a>(lines: &'a [Value], contestants: &'a [Value]) -> Option<&'a Value
     named.or_else(|| of_all().find(is_classic)).or_else(|| of_all().next())
 }
 
-/// The published servers and the sweep.
-pub fn page(lines: &[Value]) -> Option<String> {
-    let plan = plan(lines);
-    let there = there(lines, &["part", "server", "workers"]);
-    let of = |part: &'static str| {
-        list(&plan[part]).iter().map(move |one| {
-            let any = json!(part);
-            vec![place([&any, &one[0], &one[1]]), place([&any, &one[0], &Value::Null])]
-        })
-    };
-    missing(&of("published").chain(of("sweep")).collect::<Vec<_>>(), &there)
-}
-
 /// Contestants x single runs, before and after; and x numbers of tasks, at once, and in series where a number is of whole
 /// batches. One that has failed is out of its run.
 pub fn tasks(lines: &[Value]) -> Option<String> {
@@ -299,12 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_rungs_axes_and_crowds() {
-        let plan = json!({"published": [["a", 100, 10]], "sweep": [["a", 1, 10], ["b", null, 10]]});
-        let cell = |part: &str, who: &str, workers: Value| json!({"kind": "cell", "part": part, "server": who, "workers": workers});
-        let lines = [header(plan), cell("published", "a", json!(100)), cell("sweep", "b", Value::Null)];
-        assert!(page(&lines).unwrap().starts_with("1 of 3"));
-
+    fn rungs_axes_and_crowds() {
         let one = json!({"kind": "contestant", "name": "a"});
         let turn = json!({"kind": "cell", "name": "a", "round": 1});
         let lines = [header(json!({"rounds": 2})), one, turn];
@@ -338,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_plan_of_another_kind_misses_nothing() {
-        for whole in [matrix, page, tasks, ladder, stores, seam, crowd] {
+        for whole in [matrix, tasks, ladder, stores, seam, crowd] {
             assert_eq!(whole(&[header(json!("any")), json!({"kind": "cell"})]), None);
         }
     }

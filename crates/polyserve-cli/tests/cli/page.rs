@@ -1,4 +1,4 @@
-//! `polyserve page`: bounds and counts, not how fast anybody is.
+//! `polyserve page`: bounds and counts, no speeds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn page(args: &[&str]) -> Value {
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// A directory of this test alone, and the flag that names it.
+/// A new directory of this test, and the flag that names it.
 fn fresh(name: &str) -> (PathBuf, String) {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
@@ -63,7 +63,7 @@ fn a_rerun_measures_what_is_missing_and_nothing_else() {
     let first = page(&args);
     let cells = recorded(&dir, "cell");
     assert_eq!(cells.len(), 4);
-    // All servers of one size come in turn, and the rows server by server.
+    // The servers of one size are measured next to each other; the rows are by server.
     let order = |cells: &[Value]| -> Vec<(String, u64)> {
         let who = |cell: &Value| (cell["server"].as_str().unwrap().to_owned(), cell["workers"].as_u64().unwrap());
         cells.iter().map(who).collect()
@@ -77,7 +77,7 @@ fn a_rerun_measures_what_is_missing_and_nothing_else() {
     );
     assert_eq!(page(&args)["rows"], first["rows"]);
     assert_eq!(recorded(&dir, "cell"), cells);
-    // It ended early: the last two lines are the second run's header, and what was on its way.
+    // As after a crash: the last two cells are lost.
     let path = dir.join("page.jsonl");
     let text = fs::read_to_string(&path).unwrap();
     let kept: Vec<&str> = text.lines().take(3).collect();
@@ -132,9 +132,9 @@ fn the_published_set_up_is_a_part_of_the_run() {
     }
 }
 
-/// A server that answers what is not right has no row, but its reason in the record; and a rerun does not try its luck.
+/// A server with a wrong answer has no row; the record has the reason, and a rerun does not measure the server again.
 #[test]
-fn who_fails_is_named_with_the_reason_and_stays_out() {
+fn a_failure_is_named_with_its_reason_and_stays_out() {
     let (dir, out) = fresh("failed");
     // No connection may wait for a worker, and no answer comes in time.
     let args = ["--servers=pool_server,smol", "--workers=1", "--answer-timeout=1ms", "--page-wait=300ms", &out];
@@ -144,13 +144,13 @@ fn who_fails_is_named_with_the_reason_and_stays_out() {
         let said = text(&output.stdout);
         assert!(said.contains("not run: pool_server/mpsc_pool with 1 workers: "), "{said}");
         let failed = recorded(&dir, "failure");
-        assert!(failed.len() == 2 && failed.iter().all(|failed| failed["wrong"] == true), "{failed:?}");
+        assert!(failed.len() == 2 && failed.iter().all(|failed| failed["reason"] == "wrong"), "{failed:?}");
     }
     assert_eq!(recorded(&dir, "cell"), [] as [Value; 0]);
     assert!(recorded(&dir, "failure")[0]["why"].as_str().unwrap().contains("503"));
 }
 
-/// A server that does not let its workers be chosen takes part once.
+/// A server that does not let its number of workers be chosen is measured once.
 #[test]
 fn a_shape_has_a_bound_of_its_own() {
     let measured = page(&["--servers=leader_followers,sequential", "--workers=2,3"]);
@@ -160,7 +160,7 @@ fn a_shape_has_a_bound_of_its_own() {
     assert!(rows.iter().all(|row| row["workers"].is_null()), "{rows:?}");
 }
 
-/// A pool whose connections hold its threads was left out of the default, and had the bound of its connections.
+/// A pool whose connections hold its threads has the bound of a pool.
 #[test]
 fn a_pool_that_connections_hold_has_a_pools_bound() {
     let measured = page(&["--servers=futures_pool", "--workers=2,3"]);
@@ -169,7 +169,7 @@ fn a_pool_that_connections_hold_has_a_pools_bound() {
     assert_eq!(of, [(Some(2), Some(5000.0)), (Some(3), Some(7500.0))]);
 }
 
-/// Whose shape is no pool has nothing to sweep; that is said, with its bound, and is no failure.
+/// A server whose shape is no pool is not measured: the output names its bound, and the command succeeds.
 #[test]
 fn by_default_all_with_workers_take_part() {
     let (dir, out) = fresh("default");
@@ -184,7 +184,7 @@ fn by_default_all_with_workers_take_part() {
     for entry in wanted {
         let name = entry["name"].as_str().unwrap();
         let row = said.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}: {said}"));
-        // Whose workers wait has a bound, all others have none.
+        // Only a server whose workers wait has a bound.
         let holds = entry["promises"].as_str().unwrap().contains("later answers hold a worker");
         assert_eq!(row.split_whitespace().nth(3).unwrap() != "-", holds, "{row}");
     }
@@ -193,11 +193,14 @@ fn by_default_all_with_workers_take_part() {
     {
         let line = said.lines().find(|line| line.starts_with(&format!("not run: {name}: its shape is no pool")));
         assert!(line.is_some_and(|line| line.contains(bound)), "{name}: {said}");
-        assert!(failed.iter().any(|failed| failed["server"] == name && failed["wrong"] == false), "{failed:?}");
+        assert!(
+            failed.iter().any(|failed| failed["server"] == name && failed["reason"] == "not_available"),
+            "{failed:?}"
+        );
     }
     assert!(said.contains("5 connections ask for at most 5 x 5 / 0.002 s"), "{said}");
     printed(&[&TINY[..], &["--workers=1", &out]].concat());
-    assert_eq!(recorded(&dir, "failure"), failed, "a rerun need not say it again");
+    assert_eq!(recorded(&dir, "failure"), failed, "a rerun does not record it again");
 }
 
 #[test]

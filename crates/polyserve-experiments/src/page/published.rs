@@ -1,6 +1,6 @@
-//! What was published: four servers in one set-up, their figures, and which of ours stand for them.
+//! The published figures: four servers in one set-up, and the catalog's servers that stand for them.
 //!
-//! Invariant: the figures are the published file's own. Cost: a few lines are read.
+//! Invariant: the figures are those of the published file. Cost: a few lines are read.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::published::PAGE;
 
-/// Connections at a time, each for one request.
+/// The number of concurrent connections, each for one request.
 pub const CONNECTIONS: usize = 100;
-/// Requests.
+/// The number of requests.
 pub const REQUESTS: u64 = 10_000;
-/// Every how many requests the page waits.
+/// The page waits on one request in this number of requests.
 pub const EVERY: u64 = 10;
-/// How long it waits.
+/// The length of a wait.
 pub const WAIT: Duration = Duration::from_secs(2);
 
 /// A published contestant.
@@ -24,11 +24,11 @@ pub const WAIT: Duration = Duration::from_secs(2);
 pub struct Setup {
     /// Its name in the published figures.
     pub published_as: &'static str,
-    /// Its workers, where they were chosen.
+    /// Its number of workers, if it was chosen.
     pub workers: Option<usize>,
 }
 
-/// The four.
+/// The four contestants.
 pub const SETUPS: [Setup; 4] = [
     Setup { published_as: "thread-pool-100", workers: Some(100) },
     Setup { published_as: "async-std", workers: None },
@@ -43,18 +43,26 @@ impl Setup {
     }
 }
 
-/// What was published of a server, and is measured again.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
+/// The published figures of a server.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Published {
     /// The server's name.
     pub server: String,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// The columns that were published, and are measured again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
     /// From the first request to the last answer, in seconds.
     pub total_s: f64,
     /// Requests a second.
     pub requests_per_s: f64,
-    /// The mean time of a request, in milliseconds; ours from its connection's first packet, as all that follow.
+    /// The mean time of a request, in milliseconds. A measured time begins with the first packet of the connection.
     pub mean_ms: f64,
-    /// Half of the requests took at most so long; published in whole milliseconds, as all quantiles.
+    /// The median, in milliseconds. All quantiles were published in whole milliseconds.
     pub p50_ms: f64,
     /// 66 %.
     pub p66_ms: f64,
@@ -78,8 +86,8 @@ pub struct Figures {
 ///
 /// # Errors
 ///
-/// Where the file that was built in is not what it should be.
-pub fn figures() -> anyhow::Result<Vec<Figures>> {
+/// Returns an error if the built-in file does not have these columns.
+pub fn figures() -> anyhow::Result<Vec<Published>> {
     let rows = csv::Reader::from_reader(PAGE.as_bytes()).into_deserialize();
     rows.collect::<Result<_, _>>().context("the published figures of the page")
 }
@@ -93,6 +101,7 @@ mod tests {
         let figures = figures().unwrap();
         let names: Vec<&str> = figures.iter().map(|row| row.server.as_str()).collect();
         assert_eq!(names, SETUPS.map(|setup| setup.published_as));
+        let figures = figures.iter().map(|row| &row.figures).collect::<Vec<_>>();
         assert_eq!((figures[0].requests_per_s, figures[3].total_s, figures[1].p90_ms), (495.72, 20.569, 2000.0));
         let catalog = Catalog::builtin();
         let servers = SETUPS.map(|setup| setup.server(&catalog).expect(setup.published_as).name.clone());

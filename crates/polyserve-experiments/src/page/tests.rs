@@ -1,10 +1,10 @@
+use super::report::Row;
 use super::*;
 
-/// A made-up row of the published connections and waits.
+/// A row with invented figures, at the published connections and waits.
 pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per_s: f64) -> Row {
     let waiting = workers.unwrap_or(100).min(100);
     let figures = Figures {
-        server: server.to_owned(),
         total_s: 10_000.0 / requests_per_s,
         requests_per_s,
         mean_ms: 200.0,
@@ -18,10 +18,7 @@ pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per
         p99_ms: 2002.0,
         max_ms: 2010.0,
     };
-    let ours = Ours {
-        part,
-        published_as: None,
-        workers,
+    let bounds = Bounds {
         bound_per_s: None,
         connections_bound_per_s: 500.0,
         of_bound: requests_per_s / (waiting as f64 * 5.0),
@@ -31,30 +28,31 @@ pub(super) fn row(part: Part, server: &str, workers: Option<usize>, requests_per
         wait_s: 2.0,
         server_busy: Some(0.1),
     };
-    Row { figures, ours }
+    let key = Key { part, server: server.to_owned(), workers };
+    Row { key, sample: Sample { figures, published_as: None, bounds } }
 }
 
-fn experiment(connections: usize, every: u64, wait: Duration) -> Experiment {
+fn conditions(connections: usize, every: u64, wait: Duration) -> Conditions {
     let cores = Cores::from(0);
     let (server_cores, client_cores) = (cores.clone(), cores);
-    Experiment { server_cores, client_cores, connections, every, wait, stop: Shutdown::new() }
+    Conditions { server_cores, client_cores, connections, every, wait, stop: Shutdown::new() }
 }
 
 /// The published text's own example, and the published figures' bound.
 #[test]
 fn bounds() {
-    let published = experiment(100, 10, Duration::from_secs(2));
+    let published = conditions(100, 10, Duration::from_secs(2));
     assert_eq!((published.bound(8), published.bound(100)), (40.0, 500.0));
     assert_eq!((published.least_bound(Some(8)), published.least_bound(Some(1000))), (40.0, 500.0));
     assert_eq!(published.least_bound(None), 500.0);
 }
 
 #[test]
-fn as_many_requests_as_there_is_time_for() {
-    let published = experiment(100, 10, Duration::from_secs(2));
+fn the_number_of_requests_fits_the_time() {
+    let published = conditions(100, 10, Duration::from_secs(2));
     let within = |waiting, seconds| published.requests(waiting, Duration::from_secs(seconds));
     assert_eq!((within(Some(8), 30), within(Some(8), 3600)), (1200, 10_000));
     assert_eq!((within(Some(1), 1), within(None, 30)), (100, 10_000));
-    let odd = experiment(5, 7, Duration::from_secs(1));
+    let odd = conditions(5, 7, Duration::from_secs(1));
     assert_eq!(odd.requests(Some(1), Duration::from_millis(1)), 7);
 }

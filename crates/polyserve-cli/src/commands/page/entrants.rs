@@ -1,4 +1,4 @@
-//! Who is loaded with the page: the published four, and pools of every size.
+//! The entrants of the page: the published four, and pools of every size.
 
 use std::time::Duration;
 
@@ -7,31 +7,34 @@ use polyserve::Connections;
 use polyserve::catalog::{Catalog, Promise, ServerEntry};
 use polyserve::env::Settings;
 use polyserve_experiments::page::published::{self, SETUPS, Setup};
-use polyserve_experiments::page::{Entrant, Experiment, Failed, Part};
+use polyserve_experiments::page::report::Key;
+use polyserve_experiments::page::{Conditions, Entrant, Part};
+use polyserve_lab::experiment::{Absence, Absent};
 
 use crate::commands::entrants::serve;
 use crate::commands::room::{self, roomy};
 
-/// How long a server of the sweep is loaded where the requests are not given.
+/// The time for which a server of the sweep is loaded if the number of requests is not given.
 const FULL: Duration = Duration::from_secs(30);
 const QUICK: Duration = Duration::from_secs(1);
 
-/// Who may take part, and how.
-pub(super) struct Field<'a> {
+/// Chooses the entrants of a part.
+pub(super) struct Selection<'a> {
     pub(super) catalog: &'a Catalog,
-    /// Those who were asked for by name; all where there are none.
+    /// The servers that were asked for by name; empty for all.
     pub(super) servers: &'a [String],
     /// The settings that were given, as flags.
     pub(super) flags: &'a [String],
     pub(super) settings: &'a Settings,
-    pub(super) experiment: &'a Experiment,
+    /// How the servers of the part are loaded.
+    pub(super) conditions: &'a Conditions,
 }
 
-impl Field<'_> {
-    /// The published four, or those of them that were asked for; and those who cannot take part.
-    pub(super) fn published(&self) -> anyhow::Result<(Vec<Entrant>, Vec<Failed>)> {
+impl Selection<'_> {
+    /// The published four, or those of them that were asked for; and the servers that cannot be measured.
+    pub(super) fn published(&self) -> anyhow::Result<(Vec<Entrant>, Vec<Absent<Key>>)> {
         let asked: Vec<&str> = self.named()?.into_iter().map(|entry| entry.name.as_str()).collect();
-        let (mut entrants, mut failed) = (Vec::new(), Vec::new());
+        let (mut entrants, mut absent) = (Vec::new(), Vec::new());
         for setup in SETUPS {
             let Setup { published_as, workers } = setup;
             let twin = setup.server(self.catalog);
@@ -48,26 +51,26 @@ impl Field<'_> {
                     entrants.push(Entrant { part: Part::Published, published_as, ..entrant });
                 }
                 Err(error) => {
-                    let (server, why) = (server.to_owned(), error.to_string());
-                    failed.push(Failed { part: Part::Published, server, workers, why, wrong: false });
+                    let key = Key { part: Part::Published, server: server.to_owned(), workers };
+                    absent.push(self.absent(key, error.to_string()));
                 }
             }
         }
-        Ok((entrants, failed))
+        Ok((entrants, absent))
     }
 
-    /// Every server with every number of workers; and those who refuse the settings, or whose shape is no pool. One that
-    /// was asked for by its name must not refuse them, and takes part once, as it is, where it refuses workers. All servers
-    /// of one size come in turn.
+    /// Every server with every number of workers; and the servers that reject the settings, or whose shape is no pool. If a
+    /// server that was asked for by name rejects the settings, that is an error; if it rejects a number of workers, it is
+    /// measured once, with its own number. The servers of one size follow each other.
     pub(super) fn sweep(
         &self,
         workers: &[usize],
         requests: Option<u64>,
         quick: bool,
-    ) -> anyhow::Result<(Vec<Entrant>, Vec<Failed>)> {
+    ) -> anyhow::Result<(Vec<Entrant>, Vec<Absent<Key>>)> {
         let time = if quick { QUICK } else { FULL };
-        let requests = |waiting| requests.unwrap_or_else(|| self.experiment.requests(waiting, time));
-        let (mut entrants, mut failed) = (Vec::new(), Vec::new());
+        let requests = |waiting| requests.unwrap_or_else(|| self.conditions.requests(waiting, time));
+        let (mut entrants, mut absent) = (Vec::new(), Vec::new());
         let named = self.named()?;
         let servers = if named.is_empty() { self.catalog.servers().iter().collect() } else { named };
         self.settings.check(servers.iter().copied())?;
@@ -76,8 +79,8 @@ impl Field<'_> {
                 Ok(entered) => entered,
                 Err(error) if !self.servers.is_empty() => return Err(error),
                 Err(error) => {
-                    let (server, why) = (entry.name.clone(), error.to_string());
-                    failed.push(Failed { part: Part::Sweep, server, workers: None, why, wrong: false });
+                    let key = Key { part: Part::Sweep, server: entry.name.clone(), workers: None };
+                    absent.push(self.absent(key, error.to_string()));
                     continue;
                 }
             };
@@ -91,26 +94,31 @@ impl Field<'_> {
                 Connections::One => false,
             };
             if self.servers.is_empty() && !is_pool {
-                failed.push(self.no_pool(alone));
+                absent.push(self.no_pool(&alone));
                 continue;
             }
             entrants.extend(if sized.is_empty() { vec![alone] } else { sized });
         }
         entrants.sort_by_key(|entrant| entrant.workers); // stable
-        Ok((entrants, failed))
+        Ok((entrants, absent))
     }
 
-    /// One that has nothing to sweep: what its shape alone bounds it to.
-    fn no_pool(&self, Entrant { part, name: server, workers, waiting, .. }: Entrant) -> Failed {
-        let Experiment { connections, every, wait, .. } = self.experiment;
-        let at_once = waiting.unwrap_or(*connections);
-        let (wait_s, bound) = (wait.as_secs_f64(), self.experiment.bound(at_once));
+    /// A server that cannot be measured here. Only a server that was not asked for by name is excused.
+    fn absent(&self, key: Key, why: String) -> Absent<Key> {
+        Absent { key, absence: Absence::not_available(why), excused: self.servers.is_empty() }
+    }
+
+    /// A server without a pool: its shape alone determines its bound.
+    fn no_pool(&self, entrant: &Entrant) -> Absent<Key> {
+        let Conditions { connections, every, wait, .. } = self.conditions;
+        let at_once = entrant.waiting.unwrap_or(*connections);
+        let (wait_s, bound) = (wait.as_secs_f64(), self.conditions.bound(at_once));
         let formula = format!("{at_once} x {every} / {wait_s} s = {bound:.1} requests a second");
         let why = format!("its shape is no pool, and has one bound: {formula}; asked for by name it takes part once");
-        Failed { part, server, workers, why, wrong: false }
+        self.absent(entrant.key(), why)
     }
 
-    /// Those who were asked for.
+    /// The servers that were asked for by name, each once.
     fn named(&self) -> anyhow::Result<Vec<&ServerEntry>> {
         let mut servers: Vec<&ServerEntry> = Vec::new();
         for name in self.servers {
@@ -122,8 +130,8 @@ impl Field<'_> {
         Ok(servers)
     }
 
-    /// A server with so many workers, and settings under which nobody is refused for having waited; `requests` says how
-    /// many it gets where so many of its workers can wait.
+    /// A server with a number of workers, and with settings under which no wait is too long. `requests` returns its number
+    /// of requests for the max number of answers that wait at once.
     fn entrant(
         &self,
         entry: &ServerEntry,
@@ -131,8 +139,8 @@ impl Field<'_> {
         requests: impl Fn(Option<usize>) -> u64,
     ) -> anyhow::Result<(Connections, Entrant)> {
         let repo = &self.catalog.repos().first().context("the catalog has no repo")?.name;
-        let Self { flags: given, settings, experiment, .. } = self;
-        let Experiment { connections, wait, every, .. } = experiment;
+        let Self { flags: given, settings, conditions, .. } = self;
+        let Conditions { connections, wait, every, .. } = conditions;
         let config = roomy(settings, &settings.config, *connections).with(|config| {
             if !settings.is_given("answer_timeout") {
                 config.answer_timeout = config.answer_timeout.max(*wait * 2);

@@ -1,0 +1,76 @@
+//! The experiment in the framework: one cell for each entrant, measured one by one.
+//!
+//! Cost: that of the cells.
+
+use serde_json::{Value, json};
+
+use polyserve_lab::experiment::{Absence, Absent, Experiment, Notebook, Plan, Records};
+use polyserve_report::Summary;
+
+use super::report::{Key, Report, Sample};
+use super::{Conditions, Entrant, Part, table};
+
+/// The page that sometimes waits, on all entrants.
+#[derive(Debug)]
+pub struct WaitingPage {
+    /// How the servers of the published part are loaded.
+    pub published: Conditions,
+    /// How the servers of the sweep are loaded.
+    pub sweep: Conditions,
+    /// All entrants of all parts, in the order in which they are measured.
+    pub entrants: Vec<Entrant>,
+    /// The servers that cannot be measured.
+    pub absent: Vec<Absent<Key>>,
+    /// Whether it is a quick run.
+    pub quick: bool,
+    /// The settings that were given.
+    pub settings: Value,
+}
+
+impl Experiment for WaitingPage {
+    const NAME: &'static str = "page";
+    const UNITS: &'static str = "servers";
+    type Key = Key;
+    type Sample = Sample;
+    type Report = Report;
+
+    fn describe(&self) -> Value {
+        let planned = |part: Part| -> Vec<Value> {
+            let entrants = self.entrants.iter().filter(|entrant| entrant.part == part);
+            entrants.map(|Entrant { name, workers, requests, .. }| json!([name, workers, requests])).collect()
+        };
+        let Conditions { connections, every, wait, .. } = &self.sweep;
+        json!({
+            "quick": self.quick,
+            "wait_s": wait.as_secs_f64(),
+            "every": every,
+            "connections": connections,
+            "published": planned(Part::Published),
+            "sweep": planned(Part::Sweep),
+            "settings": self.settings,
+        })
+    }
+
+    fn plan(&self) -> Plan<Key> {
+        Plan { absent: self.absent.clone(), ..Plan::series(self.entrants.iter().map(Entrant::key)) }
+    }
+
+    fn measure(&mut self, key: &Key, _: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
+        let entrant = self.entrants.iter().find(|entrant| entrant.key() == *key);
+        let entrant = entrant.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
+        match key.part {
+            Part::Published => self.published.measure(entrant),
+            Part::Sweep => self.sweep.measure(entrant),
+        }
+    }
+
+    fn report(records: &Records<Self>) -> anyhow::Result<Report> {
+        Report::of(records)
+    }
+
+    fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
+        let Report { rows, claims, .. } = report;
+        let csv = table::csv(rows)?;
+        Ok(Summary { tables: table::tables(rows)?, claims: claims.clone(), csv: vec![(String::new(), csv)] })
+    }
+}
