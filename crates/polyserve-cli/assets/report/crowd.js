@@ -1,7 +1,7 @@
 // Servers beside crowds: what an idle connection takes, and what a good client sees beside slow ones.
 
 drawings.crowd = (record, section) => {
-  const rows = (record.lines.row ?? []).map((line) => line.row ?? line);
+  const rows = (record.lines.row ?? []).map((line) => line.row ?? { ...line, kind: line.crowd_kind });
   const idle = rows.filter((row) => row.outcome === "idle");
   if (idle.length > 0) {
     const figures = {

@@ -1,6 +1,5 @@
-//! `polyserve crowd`: what many idle or slow connections cost a server, and a good client beside them.
+//! `polyserve crowd`: what many idle or slow connections cost a server, and how it serves a good client meanwhile.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,16 +9,14 @@ use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound};
-use polyserve_lab::crowd::bench::Guests;
-use polyserve_lab::crowd::report::{NAME, ROW, RowLine, SLICE, SliceLine, rows_of};
-use polyserve_lab::crowd::{Bench, Kind, Outcome, Report, Row};
-use polyserve_lab::journal::{Header, Journal, file_name};
-use polyserve_lab::launch::process::Failure;
+use polyserve_lab::crowd::bench::CrowdSpec;
+use polyserve_lab::crowd::experiment::Cell;
+use polyserve_lab::crowd::report::{Key, NAME};
+use polyserve_lab::crowd::{Bench, Crowds, Kind};
+use polyserve_lab::experiment::{Absence, Absent, Execution, RecordArgs};
 use polyserve_lab::limits;
 use polyserve_lab::machine::Environment;
 use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::output::print_report;
-use polyserve_lab::progress::Progress;
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
@@ -29,7 +26,7 @@ use super::stop;
 use super::times::{SLICES, WAITS, within};
 use crate::config_args::ConfigArgs;
 
-/// What `polyserve crowd` is told.
+/// The arguments of `polyserve crowd`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CrowdArgs {
     /// The servers, with commas between them. [default: all]
@@ -38,26 +35,26 @@ pub(crate) struct CrowdArgs {
     /// The repos, with commas between them.
     #[arg(long, value_name = "R,...", value_delimiter = ',', default_value = "two_level")]
     repos: Vec<String>,
-    /// What the crowd does, with commas between. [default: all]
+    /// The behaviour of the crowd, with commas between. [default: all]
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     kind: Vec<Kind>,
-    /// How many the crowd are; fewer where the descriptors do not reach. [default: 10000 idle, 500 slow; quick: 1000, 100]
+    /// The number of connections of the crowd; less if the limit on descriptors is lower. [default: 10000 idle, 500 slow; quick: 1000, 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: Option<u32>,
     /// The good client's connections.
     #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     good: u16,
-    /// The good client's requests a second beside a slow crowd.
+    /// The good client's requests a second with a slow crowd.
     #[arg(long, value_name = "R", default_value_t = 1000.0)]
     rate: f64,
-    /// How long the good client is measured before, beside and after a slow crowd. [default: 12s, quick: 2s]
+    /// How long the good client is measured before, during and after a slow crowd. [default: 12s, quick: 2s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     time: Option<Duration>,
-    /// The time between two bytes of a slow connection, or two sips of a slow reader.
+    /// The time between two bytes of a slow connection, or two reads of a slow reader.
     /// [default: a twentieth of the server's timeout for it, from 10ms to 1s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     interval: Option<Duration>,
-    /// Rounds beside an idle crowd; fewer than 10 decide nothing. [default: 20, quick: 10]
+    /// Rounds with an idle crowd; fewer than 10 decide nothing. [default: 20, quick: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rounds: Option<u32>,
     /// How long a slice of a round is. [default: 200ms, quick: 100ms]
@@ -74,19 +71,15 @@ pub(crate) struct CrowdArgs {
     seed: u64,
     #[command(flatten)]
     cores: CoresArgs,
-    /// A directory to record every slice and row in, as JSON lines. What was recorded there in part goes on.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// What the record is called: a directory can hold several, as NAME.jsonl.
-    #[arg(long, value_name = "NAME", default_value = NAME, value_parser = file_name, requires = "out")]
-    name: String,
+    #[command(flatten)]
+    record: RecordArgs,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
-/// Bytes of the description that slow readers ask for, unless the body's limit is less.
+/// The length of the description that slow readers request, in bytes, unless the limit of a body is lower.
 const DESCRIPTION: usize = 64 * 1024;
-/// An idle crowd is to be there to the end, unless the idle timeout is given.
+/// The idle timeout, unless it is given: an idle crowd stays connected to the end.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Measures.
@@ -104,102 +97,66 @@ pub(crate) fn run(
     let servers = args.servers(catalog)?;
     room::check_flags(&settings, catalog, servers.iter().map(|(server, _)| server.as_str()))?;
     let environment = Environment::of(&available, [&bench.server_cores, &bench.client_cores], args.seed, allocator);
-    let header = Header::new(NAME, args.plan(&bench, &crowds, &servers)?, environment);
-    let journal = Journal::named(args.out.as_deref(), &args.name, &header)?;
-    let progress = Progress::counting(crowds.len() * servers.len(), "rows");
-    let mut measuring = Measuring { args, catalog, settings: &settings, bench: &bench, progress, journal };
-    let before = rows_of(measuring.journal.lines_before())?;
-    let mut rows = Vec::new();
-    for guests in &crowds {
-        for (server, repo) in &servers {
-            let name = name(server, repo);
-            let before = before.iter().find(|row| row.name == name && row.kind == guests.kind).cloned();
-            if before.as_ref().is_some_and(|row| !row.outcome.is_failure()) {
-                measuring.progress.were_over(1);
-                rows.extend(before);
-            } else if !bench.stop.is_begun() {
-                // A failure is tried again.
-                rows.extend(measuring.row(server, repo, *guests)?.or(before));
-            } else {
-                rows.extend(before);
-            }
-        }
-    }
-    measuring.progress.finish();
-    let interrupted = bench.stop.is_begun();
-    let report = Report { rate: bench.rate, connections: bench.connections, rows, interrupted };
-    print_report(json, &header.environment, &report)?;
-    let failed = report.rows.iter().filter(|row| row.outcome.is_failure());
-    // Whoever has figures all the same did not serve the good client.
-    Ok(stop::exit_code(interrupted, failed.map(|row| !matches!(row.outcome, Outcome::Failed { .. }))))
+    let description = args.plan(&bench, &crowds, &servers)?;
+    let selection = Selection { args, catalog, settings: &settings, connections: bench.connections };
+    let (cells, absent) = selection.cells(&crowds, &servers)?;
+    let stop = bench.stop.clone();
+    let mut experiment = Crowds { cells, absent, bench, description };
+    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut experiment)
 }
 
 fn name(server: &str, repo: &str) -> String {
     format!("{server}/{repo}")
 }
 
-/// A run under way.
-struct Measuring<'a> {
+/// Chooses the cells.
+struct Selection<'a> {
     args: &'a CrowdArgs,
     catalog: &'a Catalog,
     settings: &'a Settings,
-    bench: &'a Bench,
-    progress: Progress,
-    journal: Journal,
+    /// The good client's connections.
+    connections: usize,
 }
 
-impl Measuring<'_> {
-    /// A server beside a crowd; `None` where it was stopped meanwhile.
-    fn row(&mut self, server: &str, repo: &str, guests: Guests) -> anyhow::Result<Option<Row>> {
-        let name = name(server, repo);
-        let (contestant, bound) = match self.contestant(&name, server, repo, guests) {
-            Ok(entered) => entered,
-            Err(error) if !self.args.servers.is_empty() => return Err(error),
-            Err(error) => {
-                let outcome = Outcome::Failed { why: error.to_string() };
-                return self.done(name, guests, outcome).map(Some);
-            }
-        };
-        let progress = &mut self.progress;
-        let mut say = |text: &str| progress.begin(format!("{name}: {text}"));
-        let outcome = match (bound, guests.kind) {
-            (Some(bound), _) => Ok(Outcome::Bound { bound }),
-            (None, Kind::Idle) => {
-                self.bench.idle(&contestant, guests, &mut say).map(|idle| Outcome::Idle(Box::new(idle)))
-            }
-            (None, _) => self.bench.slow(&contestant, guests, &mut say).map(|slow| Outcome::Slow(Box::new(slow))),
-        };
-        if self.bench.stop.is_begun() {
-            return Ok(None);
-        }
-        let outcome = outcome.unwrap_or_else(|Failure(why)| Outcome::Failed { why });
-        self.done(name, guests, outcome).map(Some)
-    }
-
-    fn done(&mut self, name: String, guests: Guests, outcome: Outcome) -> anyhow::Result<Row> {
-        if let Outcome::Idle(idle) = &outcome {
-            for slice in &idle.slices {
-                self.journal.line(SLICE, &SliceLine { name: name.clone(), slice: *slice })?;
+impl Selection<'_> {
+    /// Every server with every crowd; and the cells of servers that reject the settings. If a server that was asked for by
+    /// name rejects them, that is an error.
+    fn cells(
+        &self,
+        crowds: &[CrowdSpec],
+        servers: &[(String, String)],
+    ) -> anyhow::Result<(Vec<Cell>, Vec<Absent<Key>>)> {
+        let (mut cells, mut absent) = (Vec::new(), Vec::new());
+        for crowd in crowds.iter().copied() {
+            for (server, repo) in servers {
+                let name = name(server, repo);
+                match self.contestant(&name, server, repo, crowd) {
+                    Ok((contestant, bound)) => cells.push(Cell { contestant, crowd, bound }),
+                    Err(error) if !self.args.servers.is_empty() => return Err(error),
+                    Err(error) => {
+                        let (key, absence) =
+                            (Key { name, kind: crowd.kind }, Absence::not_available(error.to_string()));
+                        absent.push(Absent { key, absence, excused: true });
+                    }
+                }
             }
         }
-        let row = Row { name, kind: guests.kind, crowd_of: guests.connections, outcome };
-        self.journal.line(ROW, &RowLine { row: row.clone() })?;
-        self.progress.turn_over();
-        Ok(row)
+        Ok((cells, absent))
     }
 
-    /// The server, with settings under which the crowd can stay; and what stands in place of figures, by its shape.
+    /// The server, with settings under which the crowd stays connected; and the bound that replaces the figures, if its
+    /// shape has one.
     fn contestant(
         &self,
         name: &str,
         server: &str,
         repo: &str,
-        guests: Guests,
+        crowd: CrowdSpec,
     ) -> anyhow::Result<(Contestant, Option<String>)> {
-        let together = guests.connections + self.bench.connections;
+        let together = crowd.connections + self.connections;
         let entry = self.catalog.server(server)?;
         let config = roomy(self.settings, &self.settings.with_pool_size(), together).with(|config| {
-            if guests.kind == Kind::Idle && !self.settings.is_given("idle_timeout") {
+            if crowd.kind == Kind::Idle && !self.settings.is_given("idle_timeout") {
                 config.idle_timeout = config.idle_timeout.max(IDLE);
             }
         });
@@ -240,11 +197,11 @@ impl CrowdArgs {
         })
     }
 
-    /// What is to be measured, for the record's header.
-    fn plan(&self, bench: &Bench, crowds: &[Guests], servers: &[(String, String)]) -> anyhow::Result<Value> {
+    /// The description of the run, for the record's header.
+    fn plan(&self, bench: &Bench, crowds: &[CrowdSpec], servers: &[(String, String)]) -> anyhow::Result<Value> {
         let seconds = |time: Duration| time.as_secs_f64();
-        let crowd = |guests: &Guests| {
-            let Guests { kind, connections, interval, stay } = guests;
+        let crowd = |crowd: &CrowdSpec| {
+            let CrowdSpec { kind, connections, interval, stay } = crowd;
             let (interval_s, stay_s) = (seconds(*interval), stay.map(seconds));
             json!({"kind": kind, "connections": connections, "interval_s": interval_s, "stay_s": stay_s})
         };
@@ -262,8 +219,8 @@ impl CrowdArgs {
         }))
     }
 
-    /// The crowds that are asked for, as many of them as there are descriptors for. Says where they are fewer.
-    fn crowds(&self, settings: &Settings) -> anyhow::Result<Vec<Guests>> {
+    /// The requested crowds. A crowd that exceeds the limit on descriptors is reduced, with a warning.
+    fn crowds(&self, settings: &Settings) -> anyhow::Result<Vec<CrowdSpec>> {
         // The servers' ends are in other processes, each with a limit that it inherits.
         let room = limits::connections(2 * u64::from(self.good), 1);
         let kinds = if self.kind.is_empty() { &Kind::ALL[..] } else { &self.kind };
@@ -285,14 +242,14 @@ impl CrowdArgs {
                 tracing::warn!("{}: {connections} connections in place of {asked}: {why}", kind.name());
             }
             let interval = self.interval(*kind, &settings.config)?;
-            // Whoever reads slowly cannot tell that it was cut off: it takes the server at its word.
+            // A slow reader cannot notice that the server has closed: it opens a new connection after the write timeout.
             let stay = (*kind == Kind::SlowReaders).then(|| settings.config.write_timeout.saturating_mul(11) / 10);
-            crowds.push(Guests { kind: *kind, connections, interval, stay });
+            crowds.push(CrowdSpec { kind: *kind, connections, interval, stay });
         }
         Ok(crowds)
     }
 
-    /// The time between two turns: so that it is the server's timeout that ends a connection, not a silence.
+    /// The time between two turns. It is short enough that only the timeout of a whole head, body or answer ends a connection.
     fn interval(&self, kind: Kind, config: &ServerConfig) -> Result<Duration, Misuse> {
         if let Some(interval) = self.interval {
             within("--interval", interval, WAITS)?;

@@ -4,9 +4,10 @@
 //! Invariant: a name is there once; every function takes any lines and says what it misses.
 
 use polyserve_experiments::{ladder, matrix, page, stress, tasks};
+use polyserve_lab::crowd::Crowds;
 use polyserve_lab::experiment::{self, Known, known::Recorded};
 use polyserve_lab::scale::{Scale, bench::Bench};
-use polyserve_lab::{compare, crowd, recommend, stores};
+use polyserve_lab::{compare, recommend, stores};
 use polyserve_report::Claim;
 use polyserve_report::Table;
 use serde_json::Value;
@@ -116,11 +117,7 @@ pub static ALL: &[Experiment] = &[
         is_short_of: whole::compare,
         ..plain("compare", "Strategies side by side", None)
     },
-    Experiment {
-        tables: crowd::table::tables,
-        is_short_of: whole::crowd,
-        ..plain("crowd", "Beside idle and slow crowds", None)
-    },
+    framework::<Crowds>("Beside idle and slow crowds", None),
     Experiment { tables: recommend::table::tables, ..plain("recommend", "Recommended for a workload", None) },
 ];
 

@@ -204,16 +204,6 @@ fn turns(lines: &[Value], fields: &[&str]) -> HashSet<Place> {
     turns.map(|line| place(fields.iter().map(|name| &line[*name]))).collect()
 }
 
-/// Servers x kinds of crowds.
-pub fn crowd(lines: &[Value]) -> Option<String> {
-    let plan = plan(lines);
-    let rows = lines.iter().filter(|line| line["kind"] == "row").map(|line| &line["row"]);
-    let there: HashSet<Place> = rows.map(|row| place([&row["name"], &row["kind"]])).collect();
-    let crowds = list(&plan["crowds"]).iter().map(|crowd| &crowd["kind"]);
-    let planned = crowds.flat_map(|kind| list(&plan["servers"]).iter().map(move |server| vec![place([server, kind])]));
-    missing(&planned.collect::<Vec<_>>(), &there)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn rungs_axes_and_crowds() {
+    fn rungs_and_axes() {
         let one = json!({"kind": "contestant", "name": "a"});
         let turn = json!({"kind": "cell", "name": "a", "round": 1});
         let lines = [header(json!({"rounds": 2})), one, turn];
@@ -306,10 +296,6 @@ mod tests {
         let plan = json!({"groups": [{"baseline": "a", "stores": ["b"]}], "threads": [1], "lookups": ["dependent", "independent"], "rounds": 1});
         let turn = |name: &str| json!({"kind": "turn", "baseline": "a", "name": name, "threads": 1, "lookups": "dependent", "round": 1});
         assert!(seam(&[header(plan), turn("a"), turn("b")]).unwrap().starts_with("2 of 4"));
-
-        let plan = json!({"servers": ["a", "b"], "crowds": [{"kind": "idle"}]});
-        let lines = [header(plan), json!({"kind": "row", "row": {"name": "a", "kind": "idle"}})];
-        assert!(crowd(&lines).unwrap().starts_with("1 of 2"));
     }
 
     #[test]
@@ -320,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_plan_of_another_kind_misses_nothing() {
-        for whole in [matrix, tasks, ladder, stores, seam, crowd] {
+        for whole in [matrix, tasks, ladder, stores, seam] {
             assert_eq!(whole(&[header(json!("any")), json!({"kind": "cell"})]), None);
         }
     }

@@ -1,11 +1,11 @@
-//! One server beside a crowd and without it.
+//! Measures one server with a crowd and without it.
 //!
-//! Idle: three processes of the server, one of which holds the crowd, in slices in turn; the third is the second once
-//! more, and what differs between these two is noise. Slow: one process and a good client at a fixed rate, before the
-//! crowd, beside it, and after it has gone.
+//! Idle crowd: three processes of the server are measured in slices in turn. The first holds the crowd. The second and the
+//! third do not; their difference is noise. Slow crowd: one process and a good client at a fixed rate, before, during and
+//! after the crowd.
 //!
-//! Invariant: every process was verified before it was measured, by a PUT and GETs; and every answer is checked while it
-//! is measured. Cost: the slices or phases, and the time that a crowd takes to come.
+//! Invariant: every process is verified by a PUT and GETs before it is measured, and every answer is checked while it is
+//! measured. Cost: the slices or phases, and the time to open a crowd.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use polyserve_load::data::{Data, Draw};
 use polyserve_load::{CpuOf, Dist, Exchange, Load, Mix, Pace, Report, Span, Traffic, prefill_for};
 
 use super::Kind;
-use super::gathering::{Crowd, Plan};
-use super::report::{Beside, Idle, Memory, Phase, Place, Slice, Slow};
+use super::connection_opener::{Counts, Crowd, CrowdPlan};
+use super::report::{Beside, Idle, Memory, Outcome, Phase, Place, Sample, Slice, Slow};
 use super::script::{LARGE, SMALL};
 use crate::compare::Contestant;
-use crate::experiment::order;
+use crate::experiment::{Absence, order};
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 use crate::machine::proc::{self, Resident};
 
-/// How servers are measured: alike for all.
+/// How servers are measured; the same for all servers.
 #[derive(Clone, Debug)]
 pub struct Bench {
     /// The servers' cores.
@@ -32,126 +32,145 @@ pub struct Bench {
     pub client_cores: Cores,
     /// The good client's connections.
     pub connections: usize,
-    /// The time of a slice beside an idle crowd.
+    /// The time of a slice with an idle crowd.
     pub slice: Duration,
     /// The time in which a server is verified and warmed up.
     pub warm_up: Duration,
-    /// Rounds beside an idle crowd.
+    /// The number of rounds with an idle crowd.
     pub rounds: usize,
-    /// The good client's requests a second beside a slow crowd.
+    /// The good client's requests a second with a slow crowd.
     pub rate: f64,
-    /// The time of a phase before, beside and after a slow crowd.
+    /// The time of a phase before, during and after a slow crowd.
     pub phase: Duration,
-    /// Bytes of the large entity's description.
+    /// The length of the large entity's description, in bytes.
     pub description: usize,
-    /// Of data, draws and resamples.
+    /// The seed of data, draws and resamples.
     pub seed: u64,
-    /// How many members of a crowd can have one address.
+    /// The max number of a crowd's connections from one address.
     pub ports: usize,
-    /// Begun where the run is to end now.
+    /// Begun when the run must end.
     pub stop: Shutdown,
 }
 
-/// A crowd that is to come to a server.
+/// The crowd of a cell.
 #[derive(Clone, Copy, Debug)]
-pub struct Guests {
-    /// What its members do.
+pub struct CrowdSpec {
+    /// The behaviour of its connections.
     pub kind: Kind,
-    /// How many there are.
+    /// The number of connections.
     pub connections: usize,
-    /// The time between two turns of a member.
+    /// The time between two turns of a connection.
     pub interval: Duration,
-    /// After which time a member leaves and comes back, if it does.
+    /// The time after which a connection is closed and opened again; `None` for never.
     pub stay: Option<Duration>,
 }
 
-/// How long a crowd may take to come.
-const ARRIVAL: Duration = Duration::from_secs(60);
-/// How long the good client waits for an answer beside a slow crowd.
+/// The max time to open a crowd.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
+/// The good client's timeout for an answer with a slow crowd.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What a slice begins with and does not count: new connections have their first requests.
+/// The uncounted start of a slice: the first requests of new connections.
 const RAMP: Duration = Duration::from_millis(5);
 
-/// A server's process, and the load that the good client puts on it.
-struct Seat {
+/// A server's process, and the good client's load.
+struct Instance {
     process: Process,
     load: Load,
 }
 
 impl Bench {
-    /// A server beside an idle crowd. `say` is told how far it is.
+    /// Measures a server with a crowd. Each step is passed to `say`.
     ///
     /// # Errors
     ///
-    /// Why there are no figures.
-    pub fn idle(&self, server: &Contestant, guests: Guests, say: &mut dyn FnMut(&str)) -> Result<Idle, Failure> {
-        let mut seats = Vec::new();
-        for _ in Place::ALL {
-            seats.push(self.seat(server)?);
+    /// Returns why there is no sample.
+    pub fn measure(&self, server: &Contestant, crowd: CrowdSpec, say: &mut dyn FnMut(&str)) -> Result<Sample, Absence> {
+        let crowd_of = crowd.connections;
+        match crowd.kind {
+            Kind::Idle => {
+                let (idle, slices) = self.idle(server, crowd, say)?;
+                Ok(Sample { crowd_of, outcome: Outcome::Idle(Box::new(idle)), slices })
+            }
+            Kind::SlowHeads | Kind::SlowBodies | Kind::SlowReaders => {
+                let slow = self.slow(server, crowd, say)?;
+                Ok(Sample { crowd_of, outcome: Outcome::Slow(Box::new(slow)), slices: Vec::new() })
+            }
         }
-        let memory = |seat: &Seat| proc::resident(seat.process.pid()).map_err(|error| Failure(error.to_string()));
-        let before = memory(&seats[0])?;
-        let crowd = self.gather(&seats[0], guests, say)?;
+    }
+
+    fn idle(
+        &self,
+        server: &Contestant,
+        spec: CrowdSpec,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<(Idle, Vec<Slice>), Absence> {
+        let mut instances = Vec::new();
+        for _ in Place::ALL {
+            instances.push(self.instance(server)?);
+        }
+        let memory = |instance: &Instance| {
+            proc::resident(instance.process.pid()).map_err(|error| Absence::failed(error.to_string()))
+        };
+        let before = memory(&instances[0])?;
+        let crowd = self.open_crowd(&instances[0], spec, say)?;
         let arrived = crowd.counts();
-        let memory = Memory::of(before, memory(&seats[0])?, arrived.held);
+        let memory = Memory::of(before, memory(&instances[0])?, arrived.held);
         let (mut slices, mut unserved) = (Vec::new(), None);
         'rounds: for round in 1..=self.rounds {
             say(&format!("round {round} of {}", self.rounds));
-            for place in order(round - 1, seats.len()) {
+            for place in order(round - 1, instances.len()) {
                 if self.stop.is_begun() {
                     break;
                 }
-                let (seat, place) = (&mut seats[place], Place::ALL[place]);
-                match self.slice(seat) {
+                let (instance, place) = (&mut instances[place], Place::ALL[place]);
+                match self.slice(instance) {
                     Ok(slice) => slices.push(Slice::new(round, place, &slice)),
-                    // That of a full server is what the crowd has come for.
-                    Err(Failure(why)) if place == Place::With => {
-                        unserved = Some(why);
+                    // That a full server does not serve the good client is a result.
+                    Err(absence) if place == Place::With => {
+                        unserved = Some(absence.why);
                         break 'rounds;
                     }
-                    Err(failure) => return Err(seat.process.explain(failure)),
+                    Err(absence) => return Err(absence.explained(&mut instance.process)),
                 }
             }
         }
-        let crowd = dispersed(crowd);
-        for Seat { process, .. } in seats {
-            process.end()?;
+        let crowd = closed(crowd);
+        for Instance { process, .. } in instances {
+            process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         }
-        Ok(Idle { memory, crowd, arrived, unserved, beside: Beside::of(&slices, self.seed), slices })
+        let beside = Beside::of(&slices, self.seed);
+        Ok((Idle { memory, crowd, arrived, unserved, beside }, slices))
     }
 
-    /// A server beside a slow crowd.
-    ///
-    /// # Errors
-    ///
-    /// Why there are no figures. That the good client was not served beside the crowd or afterwards is none.
-    pub fn slow(&self, server: &Contestant, guests: Guests, say: &mut dyn FnMut(&str)) -> Result<Slow, Failure> {
-        let mut seat = self.seat(server)?;
-        if guests.kind == Kind::SlowReaders {
-            self.store_large(&seat)?;
+    /// Measures a server with a slow crowd. If the good client is not served during or after the crowd, that is a result.
+    fn slow(&self, server: &Contestant, spec: CrowdSpec, say: &mut dyn FnMut(&str)) -> Result<Slow, Absence> {
+        let mut instance = self.instance(server)?;
+        if spec.kind == Kind::SlowReaders {
+            self.store_large(&instance)?;
         }
         say("before the crowd");
-        let before = self.phase(&mut seat)?;
+        let before = self.phase(&mut instance)?;
         if before.errors > 0 {
             let first = before.first_failure.as_deref().unwrap_or("no answer in time");
-            return Err(Failure(format!("{} requests failed without a crowd, the first: {first}", before.errors)));
+            let why = format!("{} requests failed without a crowd, the first: {first}", before.errors);
+            return Err(Absence::failed(why));
         }
-        let crowd = self.gather(&seat, guests, say)?;
+        let crowd = self.open_crowd(&instance, spec, say)?;
         let arrived = crowd.counts();
-        say("beside the crowd");
-        let with = self.phase(&mut seat)?;
-        let crowd = dispersed(crowd);
+        say("during the crowd");
+        let with = self.phase(&mut instance)?;
+        let crowd = closed(crowd);
         say("after the crowd");
-        let after = self.phase(&mut seat)?;
-        seat.process.end()?;
+        let after = self.phase(&mut instance)?;
+        instance.process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         Ok(Slow { before, with, after, crowd, arrived })
     }
 
-    /// A process that has stored the small entity, and answers it.
-    fn seat(&self, server: &Contestant) -> Result<Seat, Failure> {
+    /// Starts a process, stores the small entity, and verifies its answers.
+    fn instance(&self, server: &Contestant) -> Result<Instance, Absence> {
         let mut process = Process::start(&server.launch, &self.server_cores)?;
         let traffic = Traffic::entities(&Data::new(self.seed), 1, Dist::Uniform, Mix { get: 1, put: 0 }, self.seed);
-        let load = Load::new(process.addr(), traffic.map_err(absence)?).with(|load| {
+        let load = Load::new(process.addr(), traffic?).with(|load| {
             load.connections = self.connections;
             load.threads = self.client_cores.count().min(self.connections);
             load.cores = self.client_cores.numbers().to_vec();
@@ -159,34 +178,34 @@ impl Bench {
             load.stop = self.stop.clone();
         });
         let verify = || {
-            prefill_for(&load).map_err(absence)?;
+            prefill_for(&load)?;
             clean(&load.clone().with(|load| load.span = Span::Time(self.warm_up)))
         };
-        verify().map_err(|failure| process.explain(failure))?;
-        Ok(Seat { process, load })
+        verify().map_err(|absence: Absence| absence.explained(&mut process))?;
+        Ok(Instance { process, load })
     }
 
-    fn store_large(&self, seat: &Seat) -> Result<(), Failure> {
+    fn store_large(&self, instance: &Instance) -> Result<(), Absence> {
         let description = "x".repeat(self.description);
         let put = Exchange::new("PUT", "/").with(|put| {
             put.headers = vec![("Content-Type".into(), "application/json".into())];
             put.body = Some(format!(r#"{{"id":{LARGE},"description":"{description}","value":0.5}}"#).into());
             put.statuses = vec![200, 201];
         });
-        let traffic = Traffic::expecting(vec![put]).map_err(absence)?;
-        let load = seat.load.clone().with(|load| {
+        let traffic = Traffic::expecting(vec![put])?;
+        let load = instance.load.clone().with(|load| {
             (load.connections, load.threads) = (1, 1);
             (load.span, load.traffic) = (Span::Requests(1), traffic);
         });
         clean(&load).map(drop)
     }
 
-    fn gather(&self, seat: &Seat, guests: Guests, say: &mut dyn FnMut(&str)) -> Result<Crowd, Failure> {
-        let Guests { kind, connections, interval, stay } = guests;
-        say(&format!("{connections} {} come", kind.name()));
-        let plan = Plan {
+    fn open_crowd(&self, instance: &Instance, spec: CrowdSpec, say: &mut dyn FnMut(&str)) -> Result<Crowd, Absence> {
+        let CrowdSpec { kind, connections, interval, stay } = spec;
+        say(&format!("opens {connections} connections: {}", kind.name()));
+        let plan = CrowdPlan {
             kind,
-            target: seat.process.addr(),
+            target: instance.process.addr(),
             body: self.small(),
             connections,
             ports: self.ports,
@@ -194,15 +213,16 @@ impl Bench {
             stay,
             cores: self.client_cores.clone(),
         };
-        let crowd = Crowd::gather(plan).map_err(|error| Failure(format!("there can be no crowd: {error}")))?;
-        if !crowd.settles(ARRIVAL, &self.stop) && !self.stop.is_begun() {
+        let crowd =
+            Crowd::open(plan).map_err(|error| Absence::failed(format!("the crowd cannot be opened: {error}")))?;
+        if !crowd.wait_settled(OPEN_TIMEOUT, &self.stop) && !self.stop.is_begun() {
             let counts = crowd.counts();
-            tracing::warn!(?counts, "some of the crowd have not come within {ARRIVAL:?}");
+            tracing::warn!(?counts, "some connections of the crowd were not opened within {OPEN_TIMEOUT:?}");
         }
         Ok(crowd)
     }
 
-    /// The small entity, as servers show it.
+    /// The small entity, as servers answer it.
     fn small(&self) -> String {
         let entity = Data::new(self.seed).row(SMALL, Draw::New).entity;
         let value = serde_json::to_string(&entity.value).unwrap_or_default();
@@ -210,51 +230,47 @@ impl Bench {
         format!(r#"{{"id":{SMALL},"description":"{}","value":{value}}}"#, entity.description)
     }
 
-    fn slice(&self, seat: &Seat) -> Result<Report, Failure> {
-        clean(&seat.load.clone().with(|load| {
+    fn slice(&self, instance: &Instance) -> Result<Report, Absence> {
+        clean(&instance.load.clone().with(|load| {
             load.warm_up = RAMP;
             load.span = Span::Time(self.slice);
         }))
     }
 
-    fn phase(&self, seat: &mut Seat) -> Result<Phase, Failure> {
-        let load = seat.load.clone().with(|load| {
+    fn phase(&self, instance: &mut Instance) -> Result<Phase, Absence> {
+        let load = instance.load.clone().with(|load| {
             load.pace = Pace::Rate(self.rate);
             load.warm_up = RAMP;
             load.span = Span::Time(self.phase);
             load.patience = PATIENCE;
         });
-        let report = polyserve_load::run(&load, &mut |_| {}).map_err(|error| seat.process.explain(absence(error)))?;
-        let pid = seat.process.pid();
+        let report = polyserve_load::run(&load, &mut |_| {});
+        let report = report.map_err(|error| Absence::from(error).explained(&mut instance.process))?;
+        let pid = instance.process.pid();
         let resident = proc::resident(pid).ok().map(|resident| resident.now);
         Ok(Phase::of(&report, resident, proc::descriptors(pid).ok()))
     }
 }
 
-/// Ends a crowd, and how it had fared until then.
-fn dispersed(crowd: Crowd) -> super::Counts {
+/// Closes a crowd. Returns its state before.
+fn closed(crowd: Crowd) -> Counts {
     let counts = crowd.counts();
-    crowd.disperse();
+    crowd.close();
     counts
 }
 
-/// Runs `load`; a single answer that is not right is a failure.
-fn clean(load: &Load) -> Result<Report, Failure> {
-    let report = polyserve_load::run(load, &mut |_| {}).map_err(absence)?;
+/// Runs `load`. A single wrong answer is an absence.
+fn clean(load: &Load) -> Result<Report, Absence> {
+    let report = polyserve_load::run(load, &mut |_| {})?;
     let (failed, first) = (report.failed.total(), report.first_failure.as_deref().unwrap_or("no reason is known"));
     if failed > 0 {
-        return Err(Failure(format!("{failed} of its answers were not right, the first: {first}")));
+        return Err(Absence::wrong(format!("{failed} of its answers were not right, the first: {first}")));
     }
     Ok(report)
 }
 
-#[allow(clippy::needless_pass_by_value)] // for `map_err`
-fn absence(error: polyserve_load::LoadError) -> Failure {
-    Failure(error.to_string())
-}
-
 impl Memory {
-    /// By how much a crowd of which so many are held made a process grow.
+    /// The growth of a process by `held` connections.
     fn of(before: Resident, with: Resident, held: u64) -> Self {
         let each = |before: u64, with: u64| {
             let growth = with as f64 - before as f64;

@@ -1,20 +1,23 @@
-//! How a server bears many connections that do nothing useful, beside one good client.
+//! How a server serves one good client while many other connections do nothing useful.
 //!
-//! Some are idle, as browsers leave them; some are slow on purpose, as attackers are. What counts is what the good client
-//! notices, and what a connection costs the server that nobody asks for anything on.
+//! The other connections are the crowd. An idle crowd behaves like browsers; a slow crowd behaves like attackers. Measured are
+//! the good client's figures, and what an idle connection costs the server.
 //!
-//! Invariant: no figure without a server that had answered rightly, beside the same figure without the crowd, in the
-//! same process or in slices in turn. Cost: a descriptor and a port each; a crowd has one thread, which sleeps while
-//! the crowd is idle.
+//! Invariant: a figure is taken only of a server that has answered rightly. It is compared with the same figure without the
+//! crowd, from the same process or from slices in turn. Cost: a descriptor and a port for each connection; a crowd has one
+//! thread, which sleeps while the crowd is idle.
 //!
 //! # Layout
 //!
-//! * `script`: what the members of a crowd say. `member`: one connection. [`gathering`]: all of them, on their thread.
-//! * [`bench`](mod@bench): a server beside and without a crowd. [`report`]: what came of it; [`table`]: for people.
+//! * `script`: what the connections of a crowd send. `connection`: one connection. [`connection_opener`]: all of them, on
+//!   their thread.
+//! * [`bench`](mod@bench): measures a server with and without a crowd. [`experiment`]: the experiment in the framework.
+//! * [`report`]: samples and the result. [`table`]: tables of them.
 
 pub mod bench;
-pub mod gathering;
-mod member;
+mod connection;
+pub mod connection_opener;
+pub mod experiment;
 pub mod report;
 mod script;
 pub mod table;
@@ -24,25 +27,26 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use bench::Bench;
-pub use gathering::{Counts, Crowd, Plan};
+pub use connection_opener::{Counts, Crowd, CrowdPlan};
+pub use experiment::Crowds;
 pub use report::{Outcome, Report, Row};
 
-/// What the members of a crowd do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+/// The behaviour of a crowd's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Ask once, take the answer, and say nothing any more.
+    /// Send one request, read its answer, and stay idle.
     Idle,
-    /// Send a head byte by byte, which never ends.
+    /// Send a request head byte by byte, without an end.
     SlowHeads,
-    /// Send a PUT's body byte by byte, which never ends.
+    /// Send the body of a PUT byte by byte, without an end.
     SlowBodies,
-    /// Ask for many large answers at once, and read a few bytes now and then.
+    /// Pipeline requests for large answers, and read a few bytes at each turn.
     SlowReaders,
 }
 
 impl Kind {
-    /// All of them, the harmless one first.
+    /// All kinds, the harmless kind first.
     pub const ALL: [Self; 4] = [Self::Idle, Self::SlowHeads, Self::SlowBodies, Self::SlowReaders];
 
     /// Its name on command lines.

@@ -1,22 +1,71 @@
-//! What came of it: figures.
+//! The samples of a record, and the result.
 //!
-//! Invariant: a ratio is taken within a round. Cost: an estimate or four a row.
+//! Invariant: a ratio is taken within a round. Cost: at most four estimates for each row.
+
+use std::fmt;
 
 use polyserve_load::{Failures, Report as Loaded};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Kind;
-use super::gathering::Counts;
+use super::connection_opener::Counts;
 use crate::compare::ranking::Compared;
 use crate::compare::turn::microseconds;
-use crate::journal::of_kind;
+use crate::experiment::{Experiment, Records};
 use crate::statistics::{Estimate, median, tie_band};
 
-/// Everything that was measured.
+/// The name of the experiment.
+pub const NAME: &str = "crowd";
+
+/// A server and a kind of crowd.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// The server's name.
+    pub name: String,
+    /// The kind of the crowd. Its field is not `kind`: every line of a record has a `kind`.
+    #[serde(rename = "crowd_kind")]
+    pub kind: Kind,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.name, self.kind.name())
+    }
+}
+
+/// What was measured of a server with a crowd.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// The number of connections that the crowd was to have.
+    pub crowd_of: usize,
+    /// The figures.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Every slice with an idle crowd. Records of format 2 and earlier have them in lines of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<Slice>,
+}
+
+/// The figures of a server with a crowd.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// With an idle crowd.
+    Idle(Box<Idle>),
+    /// With a slow crowd.
+    Slow(Box<Slow>),
+    /// Not measured: the shape of the server bounds the time that a new connection waits.
+    Bound {
+        /// A time and a factor.
+        bound: String,
+    },
+}
+
+/// The result of the experiment.
+#[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The good client's requests a second beside a slow crowd.
+    /// The good client's requests a second with a slow crowd.
     pub rate: f64,
     /// The good client's connections.
     pub connections: usize,
@@ -27,145 +76,145 @@ pub struct Report {
 }
 
 /// A server and a kind of crowd.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The server's name.
     pub name: String,
-    /// What the crowd does.
+    /// The kind of the crowd.
     pub kind: Kind,
-    /// Members that the crowd was to have.
+    /// The number of connections that the crowd was to have.
     pub crowd_of: usize,
-    /// What came of it.
+    /// The figures, or why there are none.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub content: RowContent,
 }
 
-/// The experiment's name, and its file's where no other was given.
-pub const NAME: &str = "crowd";
-/// The kind of a [`RowLine`].
-pub const ROW: &str = "row";
-/// The kind of a [`SliceLine`].
-pub const SLICE: &str = "slice";
-
-/// A row in a record: in a field of its own, for both have a kind.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RowLine {
-    /// The row.
-    pub row: Row,
+/// The figures of a row, or why there are none.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum RowContent {
+    /// The figures.
+    Sample(Outcome),
+    /// No figures.
+    Absence(NoFigures),
 }
 
-/// A slice in a record; it comes before the row that rests on it. Of two of one server, round and place the later one
-/// counts: the run had ended before the row.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SliceLine {
-    /// The server's name.
-    pub name: String,
-    /// The slice.
-    #[serde(flatten)]
-    pub slice: Slice,
+/// Why a row has no figures.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "outcome", rename = "failed")]
+pub struct NoFigures {
+    /// One sentence.
+    pub why: String,
 }
 
-/// The rows of a record, the last one of each server and kind of crowd: one that failed is measured again by a rerun.
-///
-/// # Errors
-///
-/// Where a line is no row.
-pub fn rows_of(lines: &[Value]) -> anyhow::Result<Vec<Row>> {
-    let mut rows: Vec<Row> = Vec::new();
-    for RowLine { row } in of_kind(lines, ROW)? {
-        match rows.iter_mut().find(|other| other.name == row.name && other.kind == row.kind) {
-            Some(other) => *other = row,
-            None => rows.push(row),
+impl Row {
+    /// Why the good client was not served with an idle crowd; `None` if it was.
+    pub fn unserved(&self) -> Option<&str> {
+        match &self.content {
+            RowContent::Sample(Outcome::Idle(idle)) => idle.unserved.as_deref(),
+            RowContent::Sample(Outcome::Slow(_) | Outcome::Bound { .. }) | RowContent::Absence(_) => None,
         }
     }
-    Ok(rows)
-}
 
-/// What came of a server beside a crowd.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Outcome {
-    /// Beside one that is idle.
-    Idle(Box<Idle>),
-    /// Beside one that is slow.
-    Slow(Box<Slow>),
-    /// It was not measured: by its shape, a new connection may wait so long.
-    Bound {
-        /// A time, and how many times that.
-        bound: String,
-    },
-    /// There are no figures.
-    Failed {
-        /// Why.
-        why: String,
-    },
-}
-
-impl Outcome {
-    /// Whether there are no figures, or a good client was not served beside a crowd that only rests.
-    pub fn is_failure(&self) -> bool {
-        match self {
-            Self::Failed { .. } => true,
-            Self::Idle(idle) => idle.unserved.is_some(),
-            Self::Slow(_) | Self::Bound { .. } => false,
+    /// The figures, if there are any.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match &self.content {
+            RowContent::Sample(outcome) => Some(outcome),
+            RowContent::Absence(_) => None,
         }
     }
 }
 
-/// A server beside an idle crowd.
+impl Report {
+    /// The result of these records: the rows in the order of the plan.
+    pub fn of<E>(records: &Records<E>) -> Self
+    where
+        E: Experiment<Key = Key, Sample = Sample>,
+    {
+        let plan = &records.header.plan;
+        let row = |key: &Key, crowd_of: usize, content: RowContent| {
+            let Key { name, kind } = key.clone();
+            Row { name, kind, crowd_of, content }
+        };
+        let samples = records.samples().map(|(key, sample)| {
+            let content = RowContent::Sample(sample.outcome.clone());
+            row(key, sample.crowd_of, content)
+        });
+        let absences = records.absences().filter(|(key, _)| records.sample(key).is_none()).map(|(key, absence)| {
+            let crowd = list(&plan["crowds"]).iter().find(|crowd| crowd["kind"] == key.kind.name());
+            let crowd_of = crowd.and_then(|crowd| crowd["connections"].as_u64()).unwrap_or_default();
+            row(key, crowd_of as usize, RowContent::Absence(NoFigures { why: absence.why.clone() }))
+        });
+        let mut rows: Vec<Row> = samples.chain(absences).collect();
+        rows.sort_by_cached_key(|row| {
+            let crowd = list(&plan["crowds"]).iter().position(|crowd| crowd["kind"] == row.kind.name());
+            let server = list(&plan["servers"]).iter().position(|server| *server == row.name.as_str());
+            (crowd.unwrap_or(usize::MAX), server.unwrap_or(usize::MAX))
+        });
+        Self {
+            rate: plan["rate"].as_f64().unwrap_or_default(),
+            connections: plan["connections"].as_u64().unwrap_or_default() as usize,
+            rows,
+            interrupted: records.is_interrupted(),
+        }
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A server with an idle crowd.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Idle {
-    /// What its process takes.
+    /// The memory of its process.
     pub memory: Memory,
-    /// How the crowd fared, to its end.
+    /// The state of the crowd at its end.
     pub crowd: Counts,
-    /// How it had fared when all had come.
+    /// The state of the crowd after all connections were opened.
     pub arrived: Counts,
-    /// Why the good client was not served beside it, where it was not; then there are no ratios, or of fewer rounds.
+    /// Why the good client was not served, if it was not; then there are no ratios, or ratios of fewer rounds.
     pub unserved: Option<String>,
-    /// What the good client noticed.
+    /// The good client's figures.
     pub beside: Beside,
-    /// Every slice.
-    #[serde(skip)]
-    pub slices: Vec<Slice>,
 }
 
-/// The resident memory of a process, in bytes; the kernel's own memory for sockets is not in it.
+/// The resident memory of a process, in bytes, without the kernel's memory for sockets.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Memory {
-    /// Verified and warmed up.
+    /// After verification and warm-up.
     pub before_bytes: u64,
     /// With the whole crowd.
     pub with_bytes: u64,
-    /// The difference for each connection that was held.
+    /// The difference for each held connection.
     pub bytes_per_connection: Option<f64>,
-    /// The same of what is not of a file.
+    /// The difference of the anonymous memory for each held connection.
     pub anonymous_bytes_per_connection: Option<f64>,
 }
 
-/// Which of three processes of one server.
+/// The three processes of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// The one that holds the crowd.
+    /// The process with the crowd.
     With,
-    /// One without.
+    /// A process without a crowd.
     Without,
-    /// Another one without: what differs between the two is noise.
+    /// Another process without a crowd: the difference between the two is noise.
     Again,
 }
 
 impl Place {
-    /// All three.
+    /// All three processes.
     pub const ALL: [Self; 3] = [Self::With, Self::Without, Self::Again];
 }
 
-/// A slice of the good client's.
+/// A slice of the good client.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Slice {
     /// The round, from 1.
     pub round: usize,
-    /// Whose.
+    /// The process.
     pub place: Place,
     /// Right answers a second.
     pub requests_per_s: f64,
@@ -187,7 +236,7 @@ impl Slice {
     }
 }
 
-/// What the good client noticed of an idle crowd: medians, and ratios of with to without.
+/// The good client's figures: medians, and ratios of with to without the crowd.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Beside {
     /// Requests a second without.
@@ -198,13 +247,13 @@ pub struct Beside {
     pub without_server_busy: f64,
     /// The server's CPU time in cores, with.
     pub with_server_busy: f64,
-    /// Of requests a second.
+    /// The ratio of requests a second.
     pub throughput: Option<Compared>,
-    /// Of requests for each second of the server's CPU time.
+    /// The ratio of requests for each second of the server's CPU time.
     pub cost: Option<Compared>,
-    /// The ratio of the two processes without.
+    /// The ratio of requests a second of the two processes without a crowd.
     pub same_throughput: Option<Estimate>,
-    /// The ratio of the two processes without.
+    /// The ratio of requests for each second of CPU time of the two processes without a crowd.
     pub same_cost: Option<Estimate>,
 }
 
@@ -241,33 +290,33 @@ impl Beside {
     }
 }
 
-/// A server beside a slow crowd.
+/// A server with a slow crowd.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Slow {
-    /// The good client before the crowd came.
+    /// The good client before the crowd.
     pub before: Phase,
-    /// Beside it.
+    /// The good client during the crowd.
     pub with: Phase,
-    /// When it had gone.
+    /// The good client after the crowd.
     pub after: Phase,
-    /// How the crowd fared, to its end.
+    /// The state of the crowd at its end.
     pub crowd: Counts,
-    /// How it had fared when all had come.
+    /// The state of the crowd after all connections were opened.
     pub arrived: Counts,
 }
 
-/// What the good client saw at a fixed rate; latencies in microseconds, from when a request was due.
+/// The good client's figures at a fixed rate; latencies in microseconds from the intended start of a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Phase {
     /// Right answers.
     pub answered: u64,
-    /// What failed.
+    /// Failed requests.
     pub failed: Failures,
-    /// Requests that were due and never sent, for want of a free connection, or never answered.
+    /// Requests that were due and never sent, because no connection was free, or never answered.
     pub unserved: u64,
-    /// Both together: requests without a right answer.
+    /// All requests without a right answer.
     pub errors: u64,
-    /// What the first failure was.
+    /// The first failure.
     pub first_failure: Option<String>,
     /// Median.
     pub p50_us: f64,
@@ -283,13 +332,13 @@ pub struct Phase {
     pub server_busy: Option<f64>,
     /// The server's resident memory at the end, in bytes.
     pub resident_bytes: Option<u64>,
-    /// The server's open descriptors at the end: what it holds of a crowd that cannot tell whether it was cut off.
+    /// The server's open descriptors at the end: the connections it still holds of a crowd that cannot notice a close.
     pub descriptors: Option<u64>,
-    /// Whether a good client can live with it: no errors, and a p99 below 10 ms.
+    /// Whether there are no errors and the p99 is below 10 ms.
     pub is_bearable: bool,
 }
 
-/// A p99 that a good client can live with, in microseconds.
+/// The limit of a bearable p99, in microseconds.
 const BEARABLE_US: f64 = 10_000.0;
 
 impl Phase {

@@ -1,43 +1,43 @@
-//! What the members of a crowd say, and when.
+//! What the connections of a crowd send, and when.
 
 use super::Kind;
 
-/// What each member does: `first` at once, then a step now and then.
+/// The script of each connection: `first` at once, then one step at each turn.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
-    /// What is sent as soon as there is a connection.
+    /// The bytes that are sent once the connection is open.
     pub(super) first: Vec<u8>,
-    /// What follows.
+    /// The steps that follow.
     pub(super) then: Then,
 }
 
-/// What a member does when it is its turn.
+/// The step of a connection at its turn.
 #[derive(Clone, Debug)]
 pub(super) enum Then {
-    /// It waits for an answer of status 200 that ends so, and has no turns.
-    Rest(Vec<u8>),
-    /// It sends a byte of this, and the last one over and over.
+    /// No turns: the connection waits for an answer of status 200 with this end, and stays idle.
+    Idle(Vec<u8>),
+    /// Sends one byte of this text, and its last byte from then on.
     Write(Vec<u8>),
-    /// It reads a few bytes.
+    /// Reads a few bytes.
     Read,
 }
 
-/// The entity that all may ask for, and the large one of those who read slowly.
+/// The ids of the small entity, and of the large entity for slow readers.
 pub(super) const SMALL: i64 = 0;
 pub(super) const LARGE: i64 = 1;
 
-/// Answers that a slow reader asks for at once.
+/// The number of requests that a slow reader pipelines.
 const PIPELINED: usize = 16;
 
-/// Bytes of a body that is announced and never comes.
+/// The content length of a body that never ends, in bytes.
 const ANNOUNCED: usize = 60_000;
 
 impl Script {
-    /// That of `kind`, against `host`. Whoever rests is answered `body`.
+    /// The script of `kind` for `host`. The answer to an idle connection ends with `body`.
     pub(super) fn of(kind: Kind, host: &str, body: &str) -> Self {
         let get = |id| format!("GET /{id} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let (first, then) = match kind {
-            Kind::Idle => (get(SMALL), Then::Rest(body.into())),
+            Kind::Idle => (get(SMALL), Then::Idle(body.into())),
             Kind::SlowHeads => {
                 let rest = format!("ET /{SMALL} HTTP/1.1\r\nHost: {host}\r\nX-Slow: a");
                 ("G".into(), Then::Write(rest.into()))

@@ -1,13 +1,12 @@
-//! The tables for people: one for each kind of crowd.
+//! The result as tables: one for each kind of crowd.
 
 use std::fmt::{self, Write as _};
 
 use polyserve_report::{NOTHING, Table, or_nothing};
-use serde_json::Value;
 
 use super::Kind;
-use super::gathering::Counts;
-use super::report::{Idle, Outcome, Phase, Report, Row, rows_of};
+use super::connection_opener::Counts;
+use super::report::{Idle, Outcome, Phase, Report, Row, RowContent};
 use crate::compare::ranking::Compared;
 use crate::statistics::Verdict;
 
@@ -22,34 +21,27 @@ impl fmt::Display for Report {
                 Kind::SlowHeads | Kind::SlowBodies | Kind::SlowReaders => self.slow(f, &rows)?,
             }
             for row in rows {
-                match &row.outcome {
-                    Outcome::Failed { why } => writeln!(f, "no figures: {}: {why}", row.name)?,
-                    Outcome::Idle(idle) if idle.unserved.is_some() => {
-                        let why = idle.unserved.as_deref().unwrap_or_default();
-                        writeln!(f, "the good client was not served: {}: {why}", row.name)?;
-                    }
-                    _ => {}
+                if let RowContent::Absence(none) = &row.content {
+                    writeln!(f, "no figures: {}: {}", row.name, none.why)?;
+                }
+                if let Some(why) = row.unserved() {
+                    writeln!(f, "the good client was not served: {}: {why}", row.name)?;
                 }
             }
             f.write_char('\n')?;
         }
-        if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
+        Ok(())
     }
 }
 
-/// The rows of a record: a table for each kind of crowd.
-///
-/// # Errors
-///
-/// Where a line is no row.
-pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
-    let rows = rows_of(lines)?;
+/// A table for each kind of crowd.
+pub(super) fn tables(rows: &[Row]) -> Vec<(String, Table)> {
     let of = |kind: Kind| {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
         let name = format!("{}: {} connections", kind.name(), rows.first()?.crowd_of);
         Some((name, if kind == Kind::Idle { idle_table(&rows) } else { slow_table(&rows) }))
     };
-    Ok(Kind::ALL.into_iter().filter_map(of).collect())
+    Kind::ALL.into_iter().filter_map(of).collect()
 }
 
 fn idle_table(rows: &[&Row]) -> Table {
@@ -73,8 +65,8 @@ fn idle_table(rows: &[&Row]) -> Table {
     ]);
     for row in rows {
         let mut cells = vec![row.name.clone()];
-        match &row.outcome {
-            Outcome::Idle(idle) => {
+        match row.outcome() {
+            Some(Outcome::Idle(idle)) => {
                 let Idle { memory, crowd, beside, .. } = &**idle;
                 cells.extend([crowd.held, crowd.refused, crowd.cut + crowd.unreachable].map(|count| count.to_string()));
                 cells.extend([memory.before_bytes, memory.with_bytes].map(megabytes));
@@ -85,8 +77,8 @@ fn idle_table(rows: &[&Row]) -> Table {
                     cells.push(or_nothing(same.map(|same| same.interval.to_string())));
                 }
             }
-            Outcome::Bound { bound } => cells.push(format!("<= {bound}")),
-            Outcome::Slow(_) | Outcome::Failed { .. } => continue,
+            Some(Outcome::Bound { bound }) => cells.push(format!("<= {bound}")),
+            Some(Outcome::Slow(_)) | None => continue,
         }
         table.row(cells);
     }
@@ -105,13 +97,13 @@ fn idle(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
 
 fn ratio(compared: Option<Compared>) -> [String; 3] {
     let Some(Compared { estimate, verdict }) = compared else { return [NOTHING, "", ""].map(String::from) };
-    let said = match verdict {
+    let word = match verdict {
         Verdict::Faster => "more",
         Verdict::Slower => "less",
         Verdict::Tie => "tie",
         Verdict::TooFewRounds => "too few rounds",
     };
-    [format!("{:.3}", estimate.ratio), estimate.interval.to_string(), said.to_owned()]
+    [format!("{:.3}", estimate.ratio), estimate.interval.to_string(), word.to_owned()]
 }
 
 fn slow_table(rows: &[&Row]) -> Table {
@@ -131,15 +123,15 @@ fn slow_table(rows: &[&Row]) -> Table {
         "P99 < 10 MS",
     ]);
     for row in rows {
-        match &row.outcome {
-            Outcome::Slow(slow) => {
+        match row.outcome() {
+            Some(Outcome::Slow(slow)) => {
                 for (phase, name) in [(&slow.before, "before"), (&slow.with, "WITH"), (&slow.after, "after")] {
-                    let whose = if name == "before" { row.name.clone() } else { String::new() };
-                    table.row(cells(phase, slow.before.is_bearable, whose, name));
+                    let server = if name == "before" { row.name.clone() } else { String::new() };
+                    table.row(cells(phase, slow.before.is_bearable, server, name));
                 }
             }
-            Outcome::Bound { bound } => table.row(vec![row.name.clone(), format!("<= {bound}")]),
-            Outcome::Idle(_) | Outcome::Failed { .. } => {}
+            Some(Outcome::Bound { bound }) => table.row(vec![row.name.clone(), format!("<= {bound}")]),
+            Some(Outcome::Idle(_)) | None => {}
         }
     }
     table
@@ -149,7 +141,7 @@ impl Report {
     fn slow(&self, f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
         write!(f, "{}", slow_table(rows))?;
         for row in rows {
-            let Outcome::Slow(slow) = &row.outcome else { continue };
+            let Some(Outcome::Slow(slow)) = row.outcome() else { continue };
             let Counts { opened, held, refused, timed_out, cut, left, unreachable, .. } = slow.crowd;
             let ends = format!(
                 "{timed_out} answered 408, {refused} answered 503, {cut} cut, {left} left, {unreachable} not connected"
@@ -162,7 +154,7 @@ impl Report {
             f,
             "CPU, MEMORY, FDS: the server's, the last two at the end; LATE: how late the good client itself was, 99 %"
         )?;
-        if rows.iter().any(|row| matches!(&row.outcome, Outcome::Slow(slow) if !slow.before.is_bearable)) {
+        if rows.iter().any(|row| matches!(row.outcome(), Some(Outcome::Slow(slow)) if !slow.before.is_bearable)) {
             writeln!(f, "no, nor before: the machine had no p99 below 10 ms to give, so nothing is said of the crowd")?;
         }
         bounds(f, rows)
@@ -170,13 +162,13 @@ impl Report {
 }
 
 fn bounds(f: &mut fmt::Formatter<'_>, rows: &[&Row]) -> fmt::Result {
-    if rows.iter().any(|row| matches!(row.outcome, Outcome::Bound { .. })) {
+    if rows.iter().any(|row| matches!(row.outcome(), Some(Outcome::Bound { .. }))) {
         writeln!(f, "<= TIME x N: not measured but a bound, the head's timeout for each connection ahead")?;
     }
     Ok(())
 }
 
-fn cells(phase: &Phase, was_bearable: bool, name: String, when: &str) -> Vec<String> {
+fn cells(phase: &Phase, is_bearable_before: bool, name: String, when: &str) -> Vec<String> {
     let mut cells = vec![name, when.into()];
     cells.extend([phase.p50_us, phase.p99_us, phase.p999_us, phase.max_us].map(time));
     cells.push(phase.answered.to_string());
@@ -185,12 +177,12 @@ fn cells(phase: &Phase, was_bearable: bool, name: String, when: &str) -> Vec<Str
     cells.push(or_nothing(phase.resident_bytes.map(megabytes)));
     cells.push(or_nothing(phase.descriptors.map(|count| count.to_string())));
     cells.push(time(phase.lateness_p99_us));
-    let said = match (phase.is_bearable, was_bearable) {
+    let answer = match (phase.is_bearable, is_bearable_before) {
         (true, _) => "yes",
         (false, true) => "NO",
         (false, false) => "no, nor before",
     };
-    cells.push(said.into());
+    cells.push(answer.into());
     cells
 }
 

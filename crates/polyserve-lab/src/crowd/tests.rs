@@ -1,4 +1,4 @@
-//! Crowds against a server of these tests' own.
+//! Crowds against a server of these tests.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown as Side, TcpListener, TcpStream};
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
 
-use super::{Counts, Crowd, Kind, Plan};
+use super::{Counts, Crowd, CrowdPlan, Kind};
 use crate::machine::cores::Cores;
 
-/// Only matters where something hangs.
+/// Only reached if something hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn gather(listener: &TcpListener, kind: Kind, connections: usize) -> Crowd {
-    gather_from(listener, kind, connections, 1000)
+fn open(listener: &TcpListener, kind: Kind, connections: usize) -> Crowd {
+    open_from(listener, kind, connections, 1000)
 }
 
-fn gather_from(listener: &TcpListener, kind: Kind, connections: usize, ports: usize) -> Crowd {
+fn open_from(listener: &TcpListener, kind: Kind, connections: usize, ports: usize) -> Crowd {
     let target = listener.local_addr().unwrap();
     let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
-    let plan = Plan { kind, target, body: "hello".into(), connections, ports, interval, stay: None, cores };
-    Crowd::gather(plan).unwrap()
+    let plan = CrowdPlan { kind, target, body: "hello".into(), connections, ports, interval, stay: None, cores };
+    Crowd::open(plan).unwrap()
 }
 
 fn listen() -> TcpListener {
@@ -33,7 +33,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-/// Waits until the counts are as wanted.
+/// Waits until `wanted` returns true for the counts.
 fn until(crowd: &Crowd, wanted: impl Fn(&Counts) -> bool) -> Counts {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -46,8 +46,8 @@ fn until(crowd: &Crowd, wanted: impl Fn(&Counts) -> bool) -> Counts {
     }
 }
 
-/// Reads until the request has this end.
-fn heard(stream: &mut TcpStream, end: &str) -> String {
+/// Reads until the received text has this end.
+fn received(stream: &mut TcpStream, end: &str) -> String {
     let mut text = String::new();
     while !text.ends_with(end) {
         let mut byte = [0];
@@ -60,57 +60,57 @@ fn heard(stream: &mut TcpStream, end: &str) -> String {
 const BLANK: &str = "\r\n\r\n";
 
 #[test]
-fn the_idle_ask_once_and_rest_until_they_are_closed() {
+fn idle_connections_send_one_request_and_stay_open() {
     let listener = listen();
-    let crowd = gather(&listener, Kind::Idle, 5);
+    let crowd = open(&listener, Kind::Idle, 5);
     let mut streams: Vec<TcpStream> = (0..5).map(|_| accept(&listener)).collect();
     for stream in &mut streams {
-        assert!(heard(stream, BLANK).starts_with("GET /0 HTTP/1.1\r\nHost: 127.0.0.1"));
+        assert!(received(stream, BLANK).starts_with("GET /0 HTTP/1.1\r\nHost: 127.0.0.1"));
         assert!(crowd.counts().held < 5);
-        // In two pieces: half an answer is none.
+        // In two pieces: half an answer is no answer.
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel").unwrap();
         stream.write_all(b"lo").unwrap();
     }
-    assert!(crowd.settles(PATIENCE, &Shutdown::new()));
+    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
     let all = Counts { connections: 5, opened: 5, held: 5, answered: 5, ..Counts::default() };
     assert_eq!(crowd.counts(), all);
     drop(streams.pop());
     assert_eq!(until(&crowd, |counts| counts.cut > 0), Counts { held: 4, cut: 1, ..all });
-    crowd.disperse();
+    crowd.close();
     for stream in &mut streams {
-        assert!(!matches!(stream.read(&mut [0]), Ok(1..)), "the crowd has gone");
+        assert!(!matches!(stream.read(&mut [0]), Ok(1..)), "the crowd is closed");
     }
 }
 
 #[test]
-fn an_answer_that_is_not_the_right_one_is_no_rest() {
+fn a_wrong_answer_is_not_counted_as_answered() {
     let listener = listen();
-    let crowd = gather(&listener, Kind::Idle, 2);
+    let crowd = open(&listener, Kind::Idle, 2);
     for answer in
         ["HTTP/1.1 503 No\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbye"]
     {
         let mut stream = accept(&listener);
-        let _ = heard(&mut stream, BLANK);
+        let _ = received(&mut stream, BLANK);
         stream.write_all(answer.as_bytes()).unwrap();
         stream.shutdown(Side::Write).unwrap();
     }
-    assert!(crowd.settles(PATIENCE, &Shutdown::new()), "all have come as far as they get");
+    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()), "both have ended");
     let counts = crowd.counts();
     assert_eq!((counts.answered, counts.held, counts.refused, counts.cut), (0, 0, 1, 1));
 }
 
 #[test]
-fn the_slow_drip_what_they_say_and_come_back_when_they_are_cut_off() {
+fn slow_heads_are_opened_again_after_a_close() {
     let listener = listen();
-    let crowd = gather(&listener, Kind::SlowHeads, 1);
-    assert!(crowd.settles(PATIENCE, &Shutdown::new()));
+    let crowd = open(&listener, Kind::SlowHeads, 1);
+    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
     let mut first = accept(&listener);
-    assert!(heard(&mut first, "X-Slow: aaa").starts_with("GET /0 HTTP/1.1\r\nHost: "));
+    assert!(received(&mut first, "X-Slow: aaa").starts_with("GET /0 HTTP/1.1\r\nHost: "));
     first.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap();
     first.shutdown(Side::Write).unwrap();
     let _ = until(&crowd, |counts| counts.timed_out == 1);
     let mut second = accept(&listener);
-    let _ = heard(&mut second, "GET ");
+    let _ = received(&mut second, "GET ");
     drop(second); // with bytes unread it is reset
     let _ = until(&crowd, |counts| counts.cut == 1);
     let third = accept(&listener);
@@ -122,44 +122,44 @@ fn the_slow_drip_what_they_say_and_come_back_when_they_are_cut_off() {
 #[test]
 fn a_slow_body_has_a_whole_head_and_no_end() {
     let listener = listen();
-    let _crowd = gather(&listener, Kind::SlowBodies, 1);
+    let _crowd = open(&listener, Kind::SlowBodies, 1);
     let mut stream = accept(&listener);
-    let head = heard(&mut stream, BLANK);
+    let head = received(&mut stream, BLANK);
     assert!(head.starts_with("PUT /0 HTTP/1.1\r\n") && head.contains("Content-Length: 60000"), "{head}");
-    assert_eq!(heard(&mut stream, "   "), "{   ");
+    assert_eq!(received(&mut stream, "   "), "{   ");
 }
 
 #[test]
-fn a_slow_reader_asks_for_more_than_it_takes() {
+fn a_slow_reader_requests_more_than_it_reads() {
     let listener = listen();
-    let crowd = gather(&listener, Kind::SlowReaders, 1);
+    let crowd = open(&listener, Kind::SlowReaders, 1);
     let mut stream = accept(&listener);
     for _ in 0..16 {
-        assert!(heard(&mut stream, BLANK).starts_with("GET /1 HTTP/1.1\r\n"));
+        assert!(received(&mut stream, BLANK).starts_with("GET /1 HTTP/1.1\r\n"));
     }
     stream.set_nonblocking(true).unwrap();
     let mut sent = 0;
-    // It is full when it takes no more for as long as many sips last.
+    // The buffers are full if no byte was written for the time of many turns.
     let mut full = Instant::now();
     while full.elapsed() < Duration::from_millis(200) {
         match stream.write(&[b'x'; 4096]) {
             Ok(count) => (sent, full) = (sent + count, Instant::now()),
             Err(_) => std::thread::yield_now(),
         }
-        assert!(sent < 16 << 20, "it takes all there is");
+        assert!(sent < 16 << 20, "it reads everything");
     }
-    assert!(crowd.settles(PATIENCE, &Shutdown::new()));
+    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
     assert_eq!(crowd.counts().held, 1);
     drop(stream);
 }
 
 #[test]
-fn who_is_refused_while_it_reads_slowly_is_told_apart() {
+fn a_refused_slow_reader_is_counted_as_refused() {
     let listener = listen();
-    let crowd = gather(&listener, Kind::SlowReaders, 1);
+    let crowd = open(&listener, Kind::SlowReaders, 1);
     let mut stream = accept(&listener);
     for _ in 0..16 {
-        let _ = heard(&mut stream, BLANK);
+        let _ = received(&mut stream, BLANK);
     }
     stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\r\n").unwrap();
     stream.shutdown(Side::Write).unwrap();
@@ -167,14 +167,22 @@ fn who_is_refused_while_it_reads_slowly_is_told_apart() {
 }
 
 #[test]
-fn who_cannot_tell_whether_it_was_cut_off_comes_back() {
+fn a_slow_reader_is_opened_again_after_its_stay() {
     let listener = listen();
     let target = listener.local_addr().unwrap();
     let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
     let stay = Some(Duration::from_millis(1));
-    let plan =
-        Plan { kind: Kind::SlowReaders, target, body: String::new(), connections: 1, ports: 9, interval, stay, cores };
-    let crowd = Crowd::gather(plan).unwrap();
+    let plan = CrowdPlan {
+        kind: Kind::SlowReaders,
+        target,
+        body: String::new(),
+        connections: 1,
+        ports: 9,
+        interval,
+        stay,
+        cores,
+    };
+    let crowd = Crowd::open(plan).unwrap();
     for _ in 0..3 {
         let mut stream = accept(&listener);
         stream.write_all(b"HTTP/1.1 200 OK").unwrap();
@@ -186,29 +194,37 @@ fn who_cannot_tell_whether_it_was_cut_off_comes_back() {
 }
 
 #[test]
-fn where_ports_run_out_others_addresses_have_some() {
+fn further_addresses_are_used_if_ports_run_out() {
     let listener = listen();
-    let crowd = gather_from(&listener, Kind::SlowHeads, 5, 2);
-    assert!(crowd.settles(PATIENCE, &Shutdown::new()));
+    let crowd = open_from(&listener, Kind::SlowHeads, 5, 2);
+    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
     let mut from: Vec<String> = (0..5).map(|_| listener.accept().unwrap().1.ip().to_string()).collect();
     from.sort();
     assert_eq!(from, ["127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.3"]);
 }
 
 #[test]
-fn nobody_there_is_counted_and_no_end_is_waited_for() {
+fn unreachable_connections_are_counted_and_a_stop_ends_the_wait() {
     let listener = listen();
     let target = listener.local_addr().unwrap();
     drop(listener);
     let (interval, cores) = (Duration::from_millis(10), Cores::available().unwrap());
-    let plan =
-        Plan { kind: Kind::Idle, target, body: String::new(), connections: 3, ports: 9, interval, stay: None, cores };
-    let crowd = Crowd::gather(plan).unwrap();
-    assert!(crowd.settles(PATIENCE, &Shutdown::new()));
+    let plan = CrowdPlan {
+        kind: Kind::Idle,
+        target,
+        body: String::new(),
+        connections: 3,
+        ports: 9,
+        interval,
+        stay: None,
+        cores,
+    };
+    let crowd = Crowd::open(plan).unwrap();
+    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
     assert_eq!(crowd.counts().unreachable, 3);
     let listener = listen();
-    let silent = gather(&listener, Kind::Idle, 1);
+    let silent = open(&listener, Kind::Idle, 1);
     let stop = Shutdown::new();
     stop.begin(Instant::now());
-    assert!(!silent.settles(PATIENCE, &stop), "a stop ends the waiting");
+    assert!(!silent.wait_settled(PATIENCE, &stop), "a stop ends the waiting");
 }

@@ -1,8 +1,8 @@
 //! A crowd: many connections on one thread.
 //!
-//! Invariant: never more connections than were asked for, each in the hands of this thread alone; the thread ends with
-//! its [`Crowd`]. Turns are spread evenly over the interval; turns that it has no time for are left out. Cost: a
-//! descriptor and about 200 bytes a member, and a system call a turn. A crowd without turns sleeps.
+//! Invariant: at most the requested number of connections is open, and only this thread uses them; the thread ends with its
+//! [`Crowd`]. Turns are spread evenly over the interval; late turns are skipped. Cost: a descriptor and about 200 bytes for
+//! each connection, and a system call for each turn. A crowd without turns sleeps.
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter};
@@ -21,55 +21,56 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use serde::{Deserialize, Serialize};
 
 use super::Kind;
-use super::member::{End, Member, Step};
+use super::connection::{CrowdConnection, End, Step};
 use super::script::{Script, Then};
 use crate::machine::cores::Cores;
 
-/// A crowd that is to come.
+/// The settings of a crowd.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// What its members do.
+pub struct CrowdPlan {
+    /// The behaviour of its connections.
     pub kind: Kind,
     /// The server.
     pub target: SocketAddr,
-    /// What the server answers to who rests: the body of the entity 0.
+    /// The body of entity 0, as the server answers it to an idle connection.
     pub body: String,
-    /// How many there are.
+    /// The number of connections.
     pub connections: usize,
-    /// How many of them can have one address: beyond it come from the next ones, 127.0.0.2 and so on.
+    /// The max number of connections from one address. Further connections use the next addresses, 127.0.0.2 and so on.
     pub ports: usize,
-    /// The time between two turns of a member.
+    /// The time between two turns of a connection.
     pub interval: Duration,
-    /// After which time a member leaves and comes back, if it does: one that cannot tell whether it was cut off.
+    /// The time after which a connection is closed and opened again; `None` for never. It is for connections that cannot
+    /// notice that the server has closed them.
     pub stay: Option<Duration>,
     /// The cores of its thread.
     pub cores: Cores,
 }
 
-/// How a crowd fares.
+/// The state of a crowd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Members.
+    /// The number of connections that the crowd keeps open.
     pub connections: usize,
-    /// Connections that were begun: more than there are members where those who were cut off came back.
+    /// Connections that were opened, with those that were opened again.
     pub opened: u64,
-    /// Connections that are open now and have said what they say first; of the idle, that have had their answer.
+    /// Connections that are open now and have sent their first bytes; idle connections: that have had their answer.
     pub held: u64,
-    /// Connections that were answered rightly and then rested.
+    /// Connections that have had a right answer and stayed idle.
     pub answered: u64,
     /// Connections that were answered 503.
     pub refused: u64,
     /// Connections that were answered 408.
     pub timed_out: u64,
-    /// Connections that the server ended otherwise.
+    /// Connections that the server closed otherwise.
     pub cut: u64,
-    /// Connections that their members left, to come back.
+    /// Connections that the crowd closed, to open them again.
     pub left: u64,
-    /// Connections that could not be had.
+    /// Connections that could not be established.
     pub unreachable: u64,
 }
 
-/// A crowd that has come. Dropping it disperses it.
+/// A running crowd. Dropping it closes all its connections.
 #[derive(Debug)]
 pub struct Crowd {
     counts: Arc<Mutex<Counts>>,
@@ -78,41 +79,42 @@ pub struct Crowd {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Members that are on their way at once: fewer than any queue of connections holds.
-const AT_ONCE: usize = 64;
-/// Readinesses of one round.
-const ROUND: usize = 256;
+/// The max number of connections that are being opened: less than any accept queue.
+const MAX_OPENING: usize = 64;
+/// The max number of events of one wait.
+const MAX_EVENTS: usize = 256;
 /// The shortest sleep between turns.
 const SHORTEST: Duration = Duration::from_millis(5);
-/// How often a stop is looked for.
-const LOOK: Duration = Duration::from_millis(50);
-/// What an event is about: this, or else a member.
+/// The time between two checks of the stop signal.
+const POLL: Duration = Duration::from_millis(50);
+/// The data of the wake event. All other events carry the number of a connection.
 const WAKE: u64 = u64::MAX;
 
 impl Crowd {
-    /// Sends a crowd; it goes on coming on a thread of its own.
+    /// Starts a crowd. Its thread opens the connections.
     ///
     /// # Errors
     ///
-    /// Where the system has no thread or descriptor for it. That single members do not arrive is in the [`Counts`].
-    pub fn gather(plan: Plan) -> io::Result<Self> {
+    /// Returns an error if the system has no thread or descriptor for the crowd. Connections that cannot be established are in
+    /// the [`Counts`].
+    pub fn open(plan: CrowdPlan) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let (sleeping, wake) = io::pipe()?;
         epoll::add(&epoll, &sleeping, EventData::new_u64(WAKE), EventFlags::IN)?;
         let counts = Arc::new(Mutex::new(Counts { connections: plan.connections, ..Counts::default() }));
         let (sender, settled) = channel();
-        let gathering = Gathering::new(plan, epoll, sleeping, Arc::clone(&counts), sender);
-        let thread = thread::Builder::new().name("crowd".into()).spawn(|| gathering.run())?;
+        let opener = ConnectionOpener::new(plan, epoll, sleeping, Arc::clone(&counts), sender);
+        let thread = thread::Builder::new().name("crowd".into()).spawn(|| opener.run())?;
         Ok(Self { counts, settled, wake: Some(wake), thread: Some(thread) })
     }
 
-    /// Waits until every member has come as far as it gets: it has begun, or was answered where it rests, or has failed.
-    /// False where that takes longer than `patience`, or `stop` begins.
-    pub fn settles(&self, patience: Duration, stop: &Shutdown) -> bool {
+    /// Waits until every connection has begun, is idle with its answer, or has failed. Returns false if that takes longer than
+    /// `patience`, or `stop` begins.
+    pub fn wait_settled(&self, patience: Duration, stop: &Shutdown) -> bool {
         let deadline = Instant::now() + patience;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.settled.recv_timeout(left.min(LOOK)) {
+            match self.settled.recv_timeout(left.min(POLL)) {
                 Ok(()) => return true,
                 Err(RecvTimeoutError::Timeout) if !left.is_zero() && !stop.is_begun() => {}
                 Err(_) => return false,
@@ -120,13 +122,13 @@ impl Crowd {
         }
     }
 
-    /// How it fares now.
+    /// The current state.
     pub fn counts(&self) -> Counts {
         *lock(&self.counts)
     }
 
-    /// Ends it, and all its connections.
-    pub fn disperse(mut self) {
+    /// Closes all connections and ends the thread.
+    pub fn close(mut self) {
         self.end();
     }
 
@@ -148,51 +150,57 @@ impl Drop for Crowd {
 }
 
 enum Slot {
-    /// It is to connect.
+    /// To be opened.
     Waiting,
-    /// It has a socket; since when it has begun.
-    Open(Member, Option<Instant>),
-    /// It has ended. One that has turns comes back in its next one.
-    Gone,
+    /// Open, with the time at which it has begun.
+    Open(CrowdConnection, Option<Instant>),
+    /// Ended. A connection with turns is opened again at its next turn.
+    Closed,
 }
 
-struct Gathering {
-    plan: Plan,
+struct ConnectionOpener {
+    plan: CrowdPlan,
     script: Script,
     epoll: OwnedFd,
     _sleeping: PipeReader,
     slots: Vec<Slot>,
-    /// By slot: how often it was opened, so that an event of the last socket is told apart.
-    lives: Vec<u32>,
+    /// By slot: the number of times it was opened. It tells the events of an earlier socket apart.
+    generations: Vec<u32>,
     waiting: VecDeque<usize>,
-    /// Members with a socket that have not begun.
-    on_their_way: usize,
-    /// By slot: whether it has come as far as it gets, once.
-    has_arrived: Vec<bool>,
-    /// How many have not.
+    /// The number of open connections that have not begun.
+    opening: usize,
+    /// By slot: whether it has begun or ended at least once.
+    has_settled: Vec<bool>,
+    /// The number of slots that have not.
     missing: usize,
     counts: Counts,
-    shown: Arc<Mutex<Counts>>,
+    published: Arc<Mutex<Counts>>,
     settled: Option<Sender<()>>,
     start: Instant,
     turns: u64,
 }
 
-impl Gathering {
-    fn new(plan: Plan, epoll: OwnedFd, sleeping: PipeReader, shown: Arc<Mutex<Counts>>, settled: Sender<()>) -> Self {
+impl ConnectionOpener {
+    fn new(
+        plan: CrowdPlan,
+        epoll: OwnedFd,
+        sleeping: PipeReader,
+        published: Arc<Mutex<Counts>>,
+        settled: Sender<()>,
+    ) -> Self {
         let count = plan.connections;
         Self {
             script: Script::of(plan.kind, &plan.target.to_string(), &plan.body),
             epoll,
             _sleeping: sleeping,
             slots: (0..count).map(|_| Slot::Waiting).collect(),
-            lives: vec![0; count],
+            generations: vec![0; count],
             waiting: (0..count).collect(),
-            on_their_way: 0,
-            has_arrived: vec![false; count],
+            opening: 0,
+            has_settled: vec![false; count],
             missing: count,
             counts: Counts { connections: count, ..Counts::default() },
-            shown,
+            published,
             settled: Some(settled),
             start: Instant::now(),
             turns: 0,
@@ -201,22 +209,22 @@ impl Gathering {
     }
 
     fn run(mut self) {
-        let _ = self.plan.cores.pin(); // at worst it takes the server's time
-        let mut events: Vec<Event> = Vec::with_capacity(ROUND);
+        let _ = self.plan.cores.pin(); // without the pin it may take the server's time
+        let mut events: Vec<Event> = Vec::with_capacity(MAX_EVENTS);
         loop {
-            while self.on_their_way < AT_ONCE
+            while self.opening < MAX_OPENING
                 && let Some(at) = self.waiting.pop_front()
             {
                 self.open(at);
             }
-            *lock(&self.shown) = self.counts;
+            *lock(&self.published) = self.counts;
             if self.missing == 0
                 && let Some(settled) = self.settled.take()
             {
-                let _ = settled.send(()); // nobody may wait for it
+                let _ = settled.send(()); // the receiver may be gone
             }
             events.clear();
-            // An interrupted wait, like an empty one, is a round without events.
+            // An interrupted wait has no events, as a timeout.
             let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), self.sleep().as_ref());
             for event in &events {
                 let data = event.data.u64();
@@ -231,27 +239,27 @@ impl Gathering {
 
     fn open(&mut self, at: usize) {
         self.counts.opened += 1;
-        self.lives[at] = self.lives[at].wrapping_add(1);
-        let data = EventData::new_u64(u64::from(self.lives[at]) << 32 | at as u64);
+        self.generations[at] = self.generations[at].wrapping_add(1);
+        let data = EventData::new_u64(u64::from(self.generations[at]) << 32 | at as u64);
         let source = source(at / self.plan.ports.max(1), self.plan.target.ip());
-        match Member::open(self.plan.target, source, &self.script, &self.epoll, data) {
-            Ok(member) => {
-                self.slots[at] = Slot::Open(member, None);
-                self.on_their_way += 1;
+        match CrowdConnection::open(self.plan.target, source, &self.script, &self.epoll, data) {
+            Ok(connection) => {
+                self.slots[at] = Slot::Open(connection, None);
+                self.opening += 1;
             }
             Err(error) => {
-                tracing::debug!(%error, "a member of the crowd has no connection");
+                tracing::debug!(%error, "a connection of the crowd cannot be opened");
                 self.ended(at, End::Unreachable);
             }
         }
     }
 
-    fn ready(&mut self, at: usize, life: u32, flags: EventFlags) {
-        if self.lives.get(at) != Some(&life) {
+    fn ready(&mut self, at: usize, generation: u32, flags: EventFlags) {
+        if self.generations.get(at) != Some(&generation) {
             return;
         }
-        let Slot::Open(member, _) = &mut self.slots[at] else { return };
-        let step = member.ready(flags, &self.script);
+        let Slot::Open(connection, _) = &mut self.slots[at] else { return };
+        let step = connection.ready(flags, &self.script);
         self.step(at, step);
     }
 
@@ -270,17 +278,17 @@ impl Gathering {
     fn begun(&mut self, at: usize) {
         if let Slot::Open(_, begun @ None) = &mut self.slots[at] {
             *begun = Some(Instant::now());
-            self.on_their_way -= 1;
+            self.opening -= 1;
             self.counts.held += 1;
-            self.arrived(at);
+            self.settle(at);
         }
     }
 
     fn ended(&mut self, at: usize, end: End) {
-        match std::mem::replace(&mut self.slots[at], Slot::Gone) {
+        match std::mem::replace(&mut self.slots[at], Slot::Closed) {
             Slot::Open(_, Some(_)) => self.counts.held -= 1,
-            Slot::Open(_, None) => self.on_their_way -= 1,
-            Slot::Waiting | Slot::Gone => {}
+            Slot::Open(_, None) => self.opening -= 1,
+            Slot::Waiting | Slot::Closed => {}
         }
         let count = match end {
             End::Refused => &mut self.counts.refused,
@@ -289,19 +297,19 @@ impl Gathering {
             End::Unreachable => &mut self.counts.unreachable,
         };
         *count += 1;
-        self.arrived(at);
+        self.settle(at);
     }
 
-    /// It has come as far as it gets; only the first time counts.
-    fn arrived(&mut self, at: usize) {
-        if !std::mem::replace(&mut self.has_arrived[at], true) {
+    /// Counts the first time that a slot has begun or ended.
+    fn settle(&mut self, at: usize) {
+        if !std::mem::replace(&mut self.has_settled[at], true) {
             self.missing -= 1;
         }
     }
 
-    /// Until the next turn is due; `None` where there are no turns.
+    /// The time until the next turn; `None` without turns.
     fn sleep(&self) -> Option<Timespec> {
-        if matches!(self.script.then, Then::Rest(_)) {
+        if matches!(self.script.then, Then::Idle(_)) {
             return None;
         }
         let next = self.spacing().saturating_mul(u32::try_from(self.turns + 1).unwrap_or(u32::MAX));
@@ -315,26 +323,26 @@ impl Gathering {
 
     fn take_turns(&mut self) {
         let count = self.slots.len() as u64;
-        if matches!(self.script.then, Then::Rest(_)) || count == 0 {
+        if matches!(self.script.then, Then::Idle(_)) || count == 0 {
             return;
         }
         let due = (self.start.elapsed().as_nanos() / self.spacing().as_nanos().max(1)) as u64;
-        // At most one turn each.
+        // At most one turn for each connection.
         self.turns = self.turns.max(due.saturating_sub(count));
         while self.turns < due {
             let at = (self.turns % count) as usize;
             self.turns += 1;
             match &mut self.slots[at] {
                 Slot::Open(_, Some(begun)) if self.plan.stay.is_some_and(|stay| begun.elapsed() >= stay) => {
-                    self.slots[at] = Slot::Gone;
+                    self.slots[at] = Slot::Closed;
                     self.counts.held -= 1;
                     self.counts.left += 1;
                 }
-                Slot::Open(member, Some(_)) => {
-                    let step = member.turn(&self.script);
+                Slot::Open(connection, Some(_)) => {
+                    let step = connection.turn(&self.script);
                     self.step(at, step);
                 }
-                Slot::Gone => {
+                Slot::Closed => {
                     self.slots[at] = Slot::Waiting;
                     self.waiting.push_back(at);
                 }
@@ -344,7 +352,7 @@ impl Gathering {
     }
 }
 
-/// Where the members of the `nth` address come from: on the loopback there are many.
+/// The `nth` source address; the loopback has many. `None` is the default address.
 fn source(nth: usize, target: IpAddr) -> Option<IpAddr> {
     match target {
         IpAddr::V4(target) if target.is_loopback() && nth > 0 => {

@@ -1,7 +1,7 @@
-//! One connection of a crowd: a socket that never blocks, and how far its script is.
+//! One connection of a crowd: a non-blocking socket, and the state of its script.
 //!
-//! Invariant: it is closed by a reset, so that it leaves no port behind; and what it has heard is kept to the first few
-//! hundred bytes. Cost: a system call a step.
+//! Invariant: a connection is closed by a reset, so that its port is free at once; it keeps at most [`KEPT`] bytes of its
+//! answers. Cost: a system call for each step.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::net::{IpAddr, SocketAddr};
@@ -14,58 +14,58 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::script::{Script, Then};
 
-/// A member that has a socket.
+/// An open connection of a crowd.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct CrowdConnection {
     socket: Socket,
     is_connected: bool,
-    /// Bytes that it has dripped.
-    dripped: usize,
-    /// What it has heard, up to [`KEPT`] bytes.
-    heard: Vec<u8>,
-    /// Whether it has told that it has begun, or that it rests.
-    has_told: bool,
+    /// The number of bytes of the script that were sent.
+    sent: usize,
+    /// The received bytes, at most [`KEPT`].
+    received: Vec<u8>,
+    /// Whether `Begun` or `Answered` was returned.
+    has_begun: bool,
 }
 
-/// What has become of a member.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing yet.
+    /// No change.
     Nothing,
-    /// It has sent its first, or has something to read, and goes on.
+    /// The first bytes are sent, or there is something to read. The connection takes turns from now on.
     Begun,
-    /// It has its answer, and rests.
+    /// The answer has arrived. The connection is idle from now on.
     Answered,
-    /// It is over.
+    /// The connection has ended.
     Ended(End),
 }
 
-/// How a member has ended.
+/// How a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// Answered 503.
     Refused,
     /// Answered 408.
     TimedOut,
-    /// Closed by the server without a word, or with another one.
+    /// Closed by the server without an answer, or with another status.
     Cut,
-    /// It was never connected.
+    /// The connection was never established.
     Unreachable,
 }
 
-/// What is kept of an answer.
+/// The max number of bytes that are kept of the answers.
 const KEPT: usize = 512;
 
-/// What a slow reader reads at a time, and what its system keeps for it, at most. The system may take more.
-const SIP: usize = 16;
+/// The bytes that a slow reader reads at a turn, and its receive buffer. The system may choose a larger buffer.
+const READ_SIZE: usize = 16;
 const WINDOW: usize = 4096;
 
-/// The largest segment that a slow reader takes, as far away as clients are. By that of the loopback, 64 KiB, the server's
-/// system would keep megabytes for each connection, and the server never notice that nobody reads.
+/// The max segment size of a slow reader, as on an Ethernet. With the loopback's 64 KiB the system would buffer megabytes for
+/// each connection, and the server would not notice that the client does not read.
 const SEGMENT: u32 = 1460;
 
-impl Member {
-    /// Begins to connect, from `source` where one is given; its events are told to `epoll` with `data`.
+impl CrowdConnection {
+    /// Begins to connect, from `source` if it is given. Events of the socket are reported by `epoll` with `data`.
     pub(super) fn open(
         target: SocketAddr,
         source: Option<IpAddr>,
@@ -90,10 +90,10 @@ impl Member {
         }
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(epoll, socket.as_fd(), data, flags)?;
-        Ok(Self { socket, is_connected: false, dripped: 0, heard: Vec::new(), has_told: false })
+        Ok(Self { socket, is_connected: false, sent: 0, received: Vec::new(), has_begun: false })
     }
 
-    /// What an event of these flags brings.
+    /// Handles an event with these flags.
     pub(super) fn ready(&mut self, flags: EventFlags, script: &Script) -> Step {
         let mut step = Step::Nothing;
         if !self.is_connected {
@@ -110,49 +110,49 @@ impl Member {
                         step = Step::Begun;
                     }
                 }
-                // No system has so small a buffer; and an error says that the server has closed already.
+                // A send buffer holds more than the first bytes. An error means that the server has closed already.
                 Ok(_) => return Step::Ended(End::Cut),
-                Err(_) => return self.over(),
+                Err(_) => return self.closed(),
             }
         }
         let is_over = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         match &script.then {
-            Then::Read if is_over => self.over(),
-            // With the first bytes the server has come to it.
-            Then::Read if flags.contains(EventFlags::IN) && !self.has_told => {
-                self.has_told = true;
+            Then::Read if is_over => self.closed(),
+            // The first bytes of an answer: the server has accepted the connection.
+            Then::Read if flags.contains(EventFlags::IN) && !self.has_begun => {
+                self.has_begun = true;
                 Step::Begun
             }
             Then::Read => step,
-            Then::Rest(_) | Then::Write(_) if flags.contains(EventFlags::IN) || is_over => {
-                let heard = self.hear(script);
-                if heard == Step::Nothing { step } else { heard }
+            Then::Idle(_) | Then::Write(_) if flags.contains(EventFlags::IN) || is_over => {
+                let received = self.receive(script);
+                if received == Step::Nothing { step } else { received }
             }
-            Then::Rest(_) | Then::Write(_) => step,
+            Then::Idle(_) | Then::Write(_) => step,
         }
     }
 
-    /// Its turn. Only for one that has begun.
+    /// Takes a turn. Only for a connection that has begun.
     pub(super) fn turn(&mut self, script: &Script) -> Step {
         let done = match &script.then {
-            Then::Rest(_) => return Step::Nothing,
+            Then::Idle(_) => return Step::Nothing,
             Then::Write(text) => {
-                let at = self.dripped.min(text.len().saturating_sub(1));
-                self.socket.send(&text[at..(at + 1).min(text.len())]).inspect(|sent| self.dripped += sent)
+                let at = self.sent.min(text.len().saturating_sub(1));
+                self.socket.send(&text[at..(at + 1).min(text.len())]).inspect(|count| self.sent += count)
             }
-            Then::Read => match self.sip() {
+            Then::Read => match self.read_little() {
                 Ok(0) => return Step::Ended(self.end()),
                 done => done,
             },
         };
         match done {
-            Err(error) if !is_passing(&error) => self.over(),
+            Err(error) if !is_passing(&error) => self.closed(),
             _ => Step::Nothing,
         }
     }
 
-    /// Reads all there is.
-    fn hear(&mut self, script: &Script) -> Step {
+    /// Reads all available bytes.
+    fn receive(&mut self, script: &Script) -> Step {
         let mut bytes = [0; KEPT];
         loop {
             match self.socket.read(&mut bytes) {
@@ -163,34 +163,34 @@ impl Member {
                 Err(_) => return Step::Ended(self.end()),
             }
         }
-        let Then::Rest(body) = &script.then else { return Step::Nothing };
-        if !self.has_told && status(&self.heard) == Some(200) && self.heard.ends_with(body) {
-            self.has_told = true;
-            self.heard = Vec::new();
+        let Then::Idle(body) = &script.then else { return Step::Nothing };
+        if !self.has_begun && status(&self.received) == Some(200) && self.received.ends_with(body) {
+            self.has_begun = true;
+            self.received = Vec::new();
             return Step::Answered;
         }
         Step::Nothing
     }
 
-    /// The server is gone: what it has said at last.
-    fn over(&mut self) -> Step {
-        while self.heard.len() < SIP && self.sip().is_ok_and(|count| count > 0) {}
+    /// Reads the last bytes of a server that has closed.
+    fn closed(&mut self) -> Step {
+        while self.received.len() < READ_SIZE && self.read_little().is_ok_and(|count| count > 0) {}
         Step::Ended(self.end())
     }
 
-    fn sip(&mut self) -> io::Result<usize> {
-        let mut bytes = [0; SIP];
+    fn read_little(&mut self) -> io::Result<usize> {
+        let mut bytes = [0; READ_SIZE];
         let count = self.socket.read(&mut bytes)?;
         self.keep(&bytes[..count]);
         Ok(count)
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        self.heard.extend_from_slice(&bytes[..bytes.len().min(KEPT.saturating_sub(self.heard.len()))]);
+        self.received.extend_from_slice(&bytes[..bytes.len().min(KEPT.saturating_sub(self.received.len()))]);
     }
 
     fn end(&self) -> End {
-        match status(&self.heard) {
+        match status(&self.received) {
             Some(503) => End::Refused,
             Some(408) => End::TimedOut,
             _ => End::Cut,
@@ -198,12 +198,12 @@ impl Member {
     }
 }
 
-fn status(heard: &[u8]) -> Option<u16> {
-    let digits = heard.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
+fn status(received: &[u8]) -> Option<u16> {
+    let digits = received.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Whether it may be tried again.
+/// Returns true if the call may be repeated.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
@@ -214,14 +214,14 @@ mod tests {
 
     #[test]
     fn statuses() {
-        for (heard, number) in [
+        for (received, number) in [
             (&b"HTTP/1.1 503 Service Unavailable\r\n"[..], Some(503)),
             (b"HTTP/1.1 408", Some(408)),
             (b"HTTP/1.1 40", None),
             (b"HTTP/1.0 200 OK", None),
             (b"", None),
         ] {
-            assert_eq!(status(heard), number);
+            assert_eq!(status(received), number);
         }
     }
 }

@@ -1,0 +1,136 @@
+//! The experiment in the framework: one cell for each server and kind of crowd.
+//!
+//! Cost: that of the cells.
+
+use polyserve_report::Summary;
+use serde_json::Value;
+
+use super::bench::{Bench, CrowdSpec};
+use super::report::{Key, NAME, Outcome, Report, Sample};
+use super::table;
+use crate::compare::Contestant;
+use crate::experiment::record::FAILURE;
+use crate::experiment::{Absence, Absent, Experiment, Notebook, Plan, Records};
+
+/// Servers with crowds.
+#[derive(Debug)]
+pub struct Crowds {
+    /// All cells, in the order in which they are measured.
+    pub cells: Vec<Cell>,
+    /// The cells that cannot be measured.
+    pub absent: Vec<Absent<Key>>,
+    /// How servers are measured.
+    pub bench: Bench,
+    /// The description of the run, for the record's header.
+    pub description: Value,
+}
+
+/// A server with a crowd.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The server.
+    pub contestant: Contestant,
+    /// The crowd.
+    pub crowd: CrowdSpec,
+    /// The bound that replaces the figures, if the shape of the server has one.
+    pub bound: Option<String>,
+}
+
+impl Cell {
+    /// Its key.
+    pub fn key(&self) -> Key {
+        Key { name: self.contestant.name.clone(), kind: self.crowd.kind }
+    }
+}
+
+impl Experiment for Crowds {
+    const NAME: &'static str = NAME;
+    const SAMPLE: &'static str = "row";
+    const UNITS: &'static str = "rows";
+    type Key = Key;
+    type Sample = Sample;
+    type Report = Report;
+
+    fn describe(&self) -> Value {
+        self.description.clone()
+    }
+
+    fn plan(&self) -> Plan<Key> {
+        Plan { absent: self.absent.clone(), ..Plan::series(self.cells.iter().map(Cell::key)) }
+    }
+
+    fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
+        let cell = self.cells.iter().find(|cell| cell.key() == *key);
+        let Cell { contestant, crowd, bound } = cell.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
+        if let Some(bound) = bound.clone() {
+            return Ok(Sample { crowd_of: crowd.connections, outcome: Outcome::Bound { bound }, slices: Vec::new() });
+        }
+        let mut say = |step: &str| notebook.progress.begin(format!("{}: {step}", key.name));
+        self.bench.measure(contestant, *crowd, &mut say)
+    }
+
+    /// Records of format 2 have a row in a field of its own, and a failure as a row.
+    fn upgrade(mut line: Value) -> Value {
+        if line["kind"] != Self::SAMPLE || !line["row"].is_object() {
+            return line;
+        }
+        let mut row = line["row"].take();
+        row["crowd_kind"] = row["kind"].take();
+        row["kind"] = if row["outcome"] == "failed" { FAILURE } else { Self::SAMPLE }.into();
+        row
+    }
+
+    fn report(records: &Records<Self>) -> anyhow::Result<Report> {
+        Ok(Report::of(records))
+    }
+
+    fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
+        Ok(Summary { tables: table::tables(&report.rows), ..Summary::default() })
+    }
+
+    /// Returns false if the good client was not served with an idle crowd.
+    fn is_passed(report: &Report) -> bool {
+        report.rows.iter().all(|row| row.unserved().is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::crowd::Kind;
+    use crate::crowd::report::RowContent;
+    use crate::journal::Header;
+    use crate::machine::{Cores, Environment};
+
+    #[test]
+    fn rows_of_an_old_record_are_read() {
+        let one = Cores::from(0);
+        let plan = json!({"servers": ["a", "b"], "crowds": [{"kind": "slow-heads", "connections": 9}], "rate": 5.0});
+        let header = Header::new(NAME, plan, Environment::of(&one, [&one; 2], 1, "any"));
+        let mut header = serde_json::to_value(header).unwrap();
+        (header["kind"], header["format"]) = (Header::KIND.into(), 2.into());
+        let row = |name: &str, outcome: Value| {
+            let mut row = json!({"name": name, "kind": "slow-heads", "crowd_of": 9});
+            row.as_object_mut().unwrap().extend(outcome.as_object().unwrap().clone());
+            json!({"kind": "row", "row": row})
+        };
+        let failed = || json!({"outcome": "failed", "why": "no memory"});
+        let bound = json!({"outcome": "bound", "bound": "10s x 8"});
+        let slice = json!({"kind": "slice", "name": "a", "round": 1, "place": "with", "requests_per_s": 1.0});
+        let lines = [header, slice, row("b", failed()), row("a", failed()), row("a", bound)];
+        let records = Records::<Crowds>::of(&lines).unwrap();
+        let report = Crowds::report(&records).unwrap();
+        assert_eq!(report.rate, 5.0);
+        let [a, b] = &report.rows[..] else { panic!("{report:?}") };
+        assert_eq!((&*a.name, a.kind, a.crowd_of), ("a", Kind::SlowHeads, 9));
+        assert!(matches!(a.outcome(), Some(Outcome::Bound { bound }) if bound == "10s x 8"), "{a:?}");
+        assert!(matches!(&b.content, RowContent::Absence(none) if none.why == "no memory"), "{b:?}");
+        assert_eq!((&*b.name, b.crowd_of), ("b", 9));
+        let printed = serde_json::to_value(b).unwrap();
+        let expected =
+            json!({"name": "b", "kind": "slow-heads", "crowd_of": 9, "outcome": "failed", "why": "no memory"});
+        assert_eq!(printed, expected);
+    }
+}
