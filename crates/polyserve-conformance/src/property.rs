@@ -54,7 +54,7 @@ impl ConformanceReport {
         self.broken().next().is_none()
     }
 
-    /// The broken properties by name, and what was seen.
+    /// The broken properties by name, each with the observed fault.
     pub fn broken(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.verdicts.iter().filter_map(|(name, verdict)| match verdict {
             Verdict::Broken(why) => Some((*name, why.as_str())),

@@ -59,7 +59,7 @@ pub struct Report {
     /// `closed loop` or `intended start`.
     pub latency_kind: &'static str,
     /// Open loop: the delay of due requests that the client itself caused, in nanoseconds, if a connection was free. A
-    /// connection counts as free from when its answer may have arrived, not from when the client read it.
+    /// connection counts as free once its answer may have arrived, even if the client has not read it yet.
     #[serde(serialize_with = "maybe_quantiles")]
     pub lateness: Option<Histogram<u64>>,
     /// If every request has its own connection: the two parts of the request's time.

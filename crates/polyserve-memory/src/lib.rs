@@ -81,7 +81,7 @@ pub use self::std_mutex::StdMutex;
 pub use self::std_rwlock::StdRwlock;
 pub use self::two_level::TwoLevel;
 
-/// Checks that a replaced or removed entity is returned, and that no lock is held when it is.
+/// Checks that a replaced or removed entity is returned whole, after the lock is released.
 #[cfg(test)]
 fn handed_out_whole(
     replace: &dyn Fn(polyserve_core::Entity) -> Option<polyserve_core::Entity>,

@@ -155,7 +155,7 @@ fn holding_with(change: impl FnOnce(&mut ServerConfig)) -> (Running, Arc<Holding
     (server.serve("127.0.0.1:0".parse().unwrap(), service.clone()).unwrap(), service)
 }
 
-/// Connects, and waits until the service holds what it asks.
+/// Opens a connection, sends a request, and waits until the service holds it.
 fn hold_one(addr: SocketAddr, service: &Holding) -> TcpStream {
     let before = service.held.load(Ordering::SeqCst);
     let mut stream = TcpStream::connect(addr).unwrap();

@@ -12,7 +12,7 @@ pub enum CheckVerdict {
     Linearizable,
     /// There is no such order. The violation holds a few operations that show it.
     NotLinearizable(Box<Violation>),
-    /// It is not known: the search for an order of this key's operations reached a limit.
+    /// Undecided: the search for an order of this key's operations reached a limit.
     GaveUp(i64, GaveUp),
 }
 

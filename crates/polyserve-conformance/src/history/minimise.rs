@@ -54,7 +54,7 @@ pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &
     let size = gets.len() + others.len();
     let mut strict = minimiser.leave_out(&window, &mut weak, gets, size);
     strict.extend(minimiser.leave_out(&window, &mut weak, others, size));
-    // An operation that overlaps the begin, or has no answer, is weak already.
+    // An operation that overlaps the window's begin, or has no answer, is weak already.
     let is_strict = |place: &usize| {
         let operation: &Operation = &register.operations[*place];
         !operation.is_unknown() && window.from.is_none_or(|from| from <= operation.called)

@@ -26,7 +26,7 @@ pub(super) enum KeyState {
     Absent,
     /// There is a value that no later get sees.
     Present,
-    /// There is this value: a number in [`SearchPlan::last_look`].
+    /// The key has the value with this number, an index of [`SearchPlan::last_look`].
     Value(u32),
 }
 
@@ -197,7 +197,7 @@ fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64
                 _ => Need::Any,
             };
             match (used.get(&value), need) {
-                // It took effect before it was seen.
+                // The put took effect before a get returned its value.
                 (Some(used), Need::Any) => {
                     let by = end.min(used.first_return).max(operation.called);
                     Some((Effect::Change(Need::Any, KeyState::Value(used.number)), by))

@@ -7,9 +7,10 @@ use std::thread;
 
 use polyserve_core::{Answer, Entity, EntityRef, Lookup, Put, Removed, RepoError};
 
+use super::RepoSubject;
 use super::race::{RACERS, lockstep, stamp, stamped};
+use super::store::Answers;
 use super::store::{Store, outcome};
-use super::{Answers, RepoSubject};
 use crate::property::Outcome;
 
 /// A visit is called once, before the call returns, if the answer is `Visited`. Otherwise it is never called.

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::RepoSubject;
 use super::race::{RACERS, lockstep_within};
-use super::{Answers, RepoSubject};
+use super::store::Answers;
 use crate::history::{History, Operation, RepoClient, Script, Watch, judge};
 use crate::property::Outcome;
 

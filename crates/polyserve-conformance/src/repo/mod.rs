@@ -66,7 +66,7 @@ pub(crate) use self::race::lockstep_within;
 pub use self::racing::*;
 pub use self::reference::{LaterReference, Reference};
 pub(crate) use self::reference::{put_over, removed_of};
-use self::store::Store;
+use self::store::{Answers, Store};
 use crate::property::{Outcome, kit};
 
 kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo::RepoSubject)" {
@@ -109,14 +109,6 @@ pub struct RepoSubject {
     answers: Answers,
     patience: Duration,
     keys: usize,
-}
-
-/// When a repo answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answers {
-    Now,
-    Later,
-    Either,
 }
 
 impl RepoSubject {

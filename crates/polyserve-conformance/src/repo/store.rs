@@ -6,7 +6,13 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
 
-use super::Answers;
+/// When a repo answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answers {
+    Now,
+    Later,
+    Either,
+}
 
 pub(super) struct Store {
     pub(super) repo: Arc<dyn EntityRepo>,

@@ -13,7 +13,7 @@ use super::accepting::{Backlog, Waiting};
 use super::{ACCEPT_BACKOFF, LingeringSet, LogThrottle, ServerState, wait};
 use crate::net;
 
-/// The incoming connections of a run. Rejected connections linger here, and closed ones if the caller adds them.
+/// The incoming connections of a run. Rejected connections linger here. So do closed connections that the caller adds.
 ///
 /// Invariant: it checks for the shutdown before each accept, also if every connection is rejected.
 #[derive(Debug)]

@@ -10,7 +10,7 @@
 //! | reject a connection with a 503 | [`LingeringSet::reject`]; it looks at no other connection |
 //! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
 //! | serve a connection on a thread that may block | [`blocking::serve`], [`blocking::serve_pooled`]; or [`blocking::drive`] over a transport |
-//! | evict idle connections, if each holds a thread | [`OpenConnections`]; [`EVICTION_GRACE`], [`CROWDED_AFTER`] |
+//! | evict idle connections, if each holds a thread | [`OpenConnections`]; [`EVICTION_GRACE`], [`CROWDED_AFTER`], [`READ_RETRY`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
 //! | drain | [`Incoming::accept_waiting`], [`drain_backlog`] or [`Backlog`]; [`OpenConnections::finish`] |
 //!
@@ -44,3 +44,6 @@ pub const CROWDED_AFTER: Duration = Duration::from_millis(100);
 /// A connection that is evicted goes on waiting until it has been idle for this long. A client that sends its next request at
 /// once gets an answer that says `Connection: close`, and not an end without an announcement.
 pub const EVICTION_GRACE: Duration = Duration::from_millis(50);
+
+/// The pause between two reads of a socket if its reading side was closed while a request was arriving.
+pub const READ_RETRY: Duration = Duration::from_millis(2);

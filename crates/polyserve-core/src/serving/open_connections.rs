@@ -1,6 +1,6 @@
 //! The open connections of a server in which a connection holds a thread, and the eviction of idle ones.
 //!
-//! The thread of an evicted connection is woken in one of two ways. A thread of a pool has a pipe, and its connection can
+//! The thread of an evicted connection is woken in one of three ways. A thread of a pool has a pipe, and its connection can
 //! linger: the socket is whole. If each connection has a thread of its own, a pipe for each would cost two descriptors. Then
 //! the thread itself looks for an eviction at the end of a grace. Only after that does an eviction close the reading side of
 //! the socket. In all cases, bytes that have arrived can still be read, so no request that arrived is lost.
@@ -142,7 +142,7 @@ impl WakePipe {
 #[derive(Debug)]
 pub struct OpenConnections {
     threads: usize,
-    /// The max number of connections of a pool.
+    /// The max number of connections of a pool, with or without a thread.
     max: usize,
     state: Mutex<ConnectionSets>,
     empty: Condvar,
@@ -359,12 +359,12 @@ impl OpenConnections {
     /// # Cost
     ///
     /// Three loads; a clock too after others had to wait.
-    pub fn is_wanted(&self, connection: &OpenConnection) -> bool {
-        self.is_short() || connection.is_evicted() || self.is_crowded()
+    pub fn must_announce_close(&self, connection: &OpenConnection) -> bool {
+        self.lacks_threads() || connection.is_evicted() || self.is_crowded()
     }
 
     /// Whether a connection waits for a thread, and none is free or about to be.
-    pub fn is_short(&self) -> bool {
+    pub fn lacks_threads(&self) -> bool {
         self.short.load(Ordering::SeqCst) > 0
     }
 

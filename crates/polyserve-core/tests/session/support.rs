@@ -35,7 +35,7 @@ where
     }
 }
 
-/// Serves `call` and `head` with a configuration changed by `change`.
+/// Creates an environment with the service `call` and `head`. `change` edits its configuration.
 pub(crate) fn env_by(
     change: impl FnOnce(&mut ServerConfig),
     call: impl Fn(&Request<'_>, &mut Vec<u8>) -> Answer<Reply> + Send + Sync + 'static,

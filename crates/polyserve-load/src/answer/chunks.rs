@@ -1,6 +1,6 @@
 //! A parser of chunked bodies.
 
-use super::Wrong;
+use super::wrong::Wrong;
 
 /// The state of a chunked body.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 //! value, which must still be a date. Cost of a cached head: two comparisons, and a check of the date when it changes. The
 //! cache is a ring of 32 heads, so a server that never repeats a head costs a parse for each answer.
 
-use super::Wrong;
+use super::wrong::Wrong;
 
 /// The parsed fields of a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,15 +6,16 @@
 
 mod chunks;
 mod heads;
+mod wrong;
 
 pub(crate) use heads::Heads;
+use wrong::MAX_EXCERPT;
+pub(crate) use wrong::{Wrong, excerpt};
 
 use crate::encoded_requests::Expected;
 use chunks::Chunks;
 use heads::{AnswerFields, Framing};
 
-/// The max number of bytes of a wrong answer in an error message.
-const MAX_EXCERPT: usize = 200;
 /// The max number of expected bodies that are tried for the likely head, before all heads are searched.
 const MAX_GUESSES: u32 = 4;
 /// The max number of interim heads before an answer.
@@ -64,23 +65,7 @@ pub(crate) enum Step {
     },
 }
 
-/// Why an answer is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong(pub(crate) String);
-
-impl Wrong {
-    fn at(what: &str, bytes: &[u8]) -> Self {
-        Self(format!("{what}: {}", excerpt(bytes)))
-    }
-}
-
 /// Returns the first 200 bytes in printable form.
-pub(crate) fn excerpt(bytes: &[u8]) -> String {
-    let shown = bytes.get(..MAX_EXCERPT).unwrap_or(bytes);
-    let rest = if shown.len() < bytes.len() { "..." } else { "" };
-    format!("\"{}\"{rest}", shown.escape_ascii())
-}
-
 impl Reader {
     /// Whether no byte of the next answer has been read.
     pub(crate) fn is_between(&self) -> bool {

@@ -80,7 +80,7 @@ pub(crate) struct Connection {
     /// An incomplete head or line of an answer.
     pub(crate) kept: Vec<u8>,
     pub(crate) reader: Reader,
-    /// The time of the last change of state or the last answer: the patience counts from here.
+    /// The time of the last change of state or answer. The client's timeout counts from it.
     pub(crate) since: u64,
     /// The earliest time at which the connection may have been free: the last answer may have arrived then.
     pub(crate) free_since: u64,

@@ -147,7 +147,7 @@ fn what_is_dead_is_at_most_half() {
     let mut tried = Tried::new(Pages::default());
     for id in 0..4000 {
         tried.put(id, 15, 0.0).unwrap();
-        // Two of three records die, each while its page is open for a younger record.
+        // Two of three records are removed while their page still takes new ones.
         if id % 3 != 0 {
             tried.remove(id);
         }

@@ -61,7 +61,8 @@ impl Workers {
     }
 
     /// Waits for the threads and joins them. Once `deadline` has passed, it calls `cut` and waits only for threads that
-    /// run no job. Returns the number of threads that were not joined. A worker that calls this is one of them.
+    /// run no job. Returns the number of threads that were not joined. If a worker
+    /// calls this, its own thread is counted as not joined.
     pub(super) fn join(&self, deadline: Option<Instant>, cut: &dyn Fn(), in_job: &dyn Fn(usize) -> bool) -> usize {
         let mut state = lock(&self.registry.state);
         let me = state.position(thread::current().id());

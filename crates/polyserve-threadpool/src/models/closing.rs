@@ -87,7 +87,7 @@ for_pools!(
     Some(PrimitiveFault::Timeout)
 );
 
-/// A submitter waits for space while the pool is closed.
+/// The pool is closed while a submitter waits for space.
 fn no_space_after_close<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(1).with(|c| {
         c.queue = Queue::Bounded(1);

@@ -9,6 +9,9 @@
 //!    +--- silent connections, and those that linger
 //! ```
 //!
+//! A connection goes from accept to close in two files: this one accepts, queues and rejects it, and
+//! [`serving::blocking`](polyserve_core::serving::blocking) reads, calls the service and writes.
+//!
 //! A connection holds its worker until it closes. If others wait for a worker, or several did in the last 100 ms, the next
 //! answer says `Connection: close`. If others wait, connections that have been idle for 50 ms are closed, and linger. A
 //! connection that has not sent a byte gives its worker up. It waits in the main thread's poller, and is queued again with

@@ -14,15 +14,16 @@
 //!
 //! Invariant: a connection is in [`OpenConnections`] from before its thread starts until after its last byte is sent, so
 //! that the drain finds it. At the limit, the connection that has been idle for longest is evicted for a new one. If none
-//! is idle, the new one is answered 503. The thread of an evicted connection ends after at most one more request, so there
-//! are briefly more threads than `max_connections`.
+//! is idle, the new one is answered 503. An evicted connection keeps its thread for at most one more request. A lingering
+//! connection does not count, but holds its thread for at most the linger timeout; at most `max_connections` and at most
+//! `MAX_LINGERING` linger at a time.
 //!
 //! An evicted connection closes once it has been idle for 50 ms. A request that comes before is answered with
-//! `Connection: close`. If that happens, or a connection is answered 503, all answers say so in the next 100 ms, so that active
-//! clients take turns. A connection that lingers after its last answer does not count towards the limit.
+//! `Connection: close`. After such an answer, and after a 503, all answers of the next 100 ms say `Connection: close`, so that
+//! active clients take turns.
 //!
 //! Cost: starting and ending a thread for each connection; a poll, a read and a write for each request on a kept
-//! connection; a stack of 128 KiB of address space and at most 16 KiB of buffers for each idle connection.
+//! connection, and a second poll if it was idle for 50 ms; a stack of 128 KiB of address space and at most 16 KiB of buffers for each idle connection.
 //!
 //! Source: the threaded server of W. R. Stevens, *UNIX Network Programming*, volume 1.
 //!

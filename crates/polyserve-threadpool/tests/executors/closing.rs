@@ -22,7 +22,7 @@ fn a_deadline_leaves_no_job_in_the_counts() {
 /// If a thread cannot be started, `new` fails and the threads that were started end.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_pool_that_cannot_have_its_threads_is_refused_whole() {
+fn new_ends_its_threads_if_one_cannot_start() {
     use polyserve_conformance::property;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -51,5 +51,5 @@ fn a_pool_that_cannot_have_its_threads_is_refused_whole() {
         })
     }
 
-    property::test(module_path!(), "a_pool_that_cannot_have_its_threads_is_refused_whole", &(), check);
+    property::test(module_path!(), "new_ends_its_threads_if_one_cannot_start", &(), check);
 }

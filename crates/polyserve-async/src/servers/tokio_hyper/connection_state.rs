@@ -79,7 +79,7 @@ pub(super) struct RequestState {
     last_read: usize,
     /// The position of the scanner before the last read.
     before_read: Position,
-    /// The number of answers that hyper has completely and that have no end mark in the output yet.
+    /// The number of answers that hyper has in full, with ends that are not yet marked in the output.
     unmarked_ends: u32,
     pub(super) events: PollEvents,
     /// The next read tries the socket even if the runtime has not reported it as ready.

@@ -230,7 +230,7 @@ impl Acceptor {
         for open in connections.values() {
             let _ = open.stream.shutdown(Side::Both);
         }
-        // A thread outside the service ends at once.
+        // Threads outside the service end soon. Threads inside it get 300 ms.
         let last = Instant::now() + Duration::from_millis(300);
         let stuck = |connections: &HashMap<u64, Arc<TrackedConnection>>| {
             let in_service = |open: &&Arc<TrackedConnection>| *lock(&open.state) == TrackedState::InService;

@@ -71,9 +71,9 @@ fn an_idle_connection_leaves_for_one_that_waits() {
     let mut clients = Clients::new();
     let connections = OpenConnections::new(1);
     let first = connections.enter(clients.connect()).unwrap();
-    assert!(!connections.is_wanted(&first));
+    assert!(!connections.must_announce_close(&first));
     connections.wait_for_thread();
-    assert!(connections.is_wanted(&first), "its next answer says so");
+    assert!(connections.must_announce_close(&first), "its next answer says so");
     connections.set_idle(&first);
     assert!(first.is_evicted() && !first.is_read_closed(), "none was idle: the next one leaves, after its grace");
     connections.leave(first);
@@ -95,7 +95,7 @@ fn a_request_that_comes_with_the_eviction_is_served() {
     connections.wait_for_thread();
     assert!(first.is_evicted());
     connections.set_busy(&first);
-    assert!(connections.is_wanted(&first) && connections.is_wanted(&second));
+    assert!(connections.must_announce_close(&first) && connections.must_announce_close(&second));
     connections.set_idle(&second);
     assert!(second.is_evicted());
 }
@@ -158,15 +158,15 @@ fn answers_announce_the_close_for_a_while_after_others_waited() {
     let connections = OpenConnections::pooled(1, 10);
     assert!(connections.wait_for_thread());
     let first = connections.enter_waiting(clients.connect());
-    assert!(!connections.is_wanted(&first), "as many connections as threads");
+    assert!(!connections.must_announce_close(&first), "as many connections as threads");
     assert!(connections.wait_for_thread());
     assert!(connections.wait_for_thread());
     connections.leave(first);
     connections.cancel_waiting();
     let second = connections.enter_waiting(clients.connect());
-    assert!(!connections.is_short() && connections.is_wanted(&second));
+    assert!(!connections.lacks_threads() && connections.must_announce_close(&second));
     connections.crowded_until.store(1, Ordering::SeqCst);
-    assert!(!connections.is_wanted(&second), "it is over");
+    assert!(!connections.must_announce_close(&second), "it is over");
 }
 
 /// A connection was closed between two requests of its client, and no answer announced the close.
@@ -179,18 +179,25 @@ fn an_eviction_of_an_active_connection_is_announced_by_all() {
     connections.set_idle(&first);
     let third = connections.enter(clients.connect()).unwrap();
     assert!(first.is_evicted() && !first.is_read_closed(), "its thread looks for the eviction");
-    assert!(connections.is_wanted(&first) && !connections.is_wanted(&second));
+    assert!(connections.must_announce_close(&first) && !connections.must_announce_close(&second));
     connections.set_busy(&first);
     connections.leave(first);
-    assert!(!connections.is_short() && connections.is_wanted(&second) && connections.is_wanted(&third));
+    assert!(
+        !connections.lacks_threads()
+            && connections.must_announce_close(&second)
+            && connections.must_announce_close(&third)
+    );
     connections.crowded_until.store(1, Ordering::SeqCst);
-    assert!(!connections.is_wanted(&second), "it is over");
+    assert!(!connections.must_announce_close(&second), "it is over");
     make_idle(&connections, &second);
     let _fourth = connections.enter(clients.connect()).unwrap();
-    assert!(is_shut(&second) && !connections.is_wanted(&third), "a connection that is really idle makes room");
+    assert!(
+        is_shut(&second) && !connections.must_announce_close(&third),
+        "a connection that is really idle makes room"
+    );
 }
 
-/// A connection counted towards the limit until its client had read the last answer, so that others were rejected.
+/// A lingering connection does not count towards the limit. It once did, and other clients were rejected.
 #[test]
 fn a_connection_that_lingers_makes_room() {
     let mut clients = Clients::new();

@@ -83,7 +83,7 @@ fn ids_of_one_hash_are_kept_apart() {
     assert_eq!(table.len(), 0);
 }
 
-/// The header's figures for ids as programs choose them: the number of buckets that a lookup in a full table reads.
+/// Checks the module header's figures for common id patterns: the buckets that a lookup in a full table reads.
 #[test]
 fn a_full_table_is_not_searched_for_long() {
     let mut random = Random(3);
@@ -109,7 +109,7 @@ fn a_full_table_is_not_searched_for_long() {
 
 /// A removed entity leaves no count behind, so a table does not get slower with time.
 #[test]
-fn what_is_gone_leaves_no_count() {
+fn removed_entities_leave_no_count() {
     let mut table = Table::default();
     for id in 0..1000 {
         table.insert(hash(id), Entity::new(id, "", 0.0), hash);

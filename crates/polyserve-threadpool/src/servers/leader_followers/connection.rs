@@ -1,7 +1,8 @@
 //! One connection on its thread: blocking reads and writes, with the timeouts of the socket.
 //!
 //! Before the thread waits in `recv` or `send`, it passes on the leader role. It keeps the role while it waits for the first
-//! byte of a new connection. Cost: a `recv` and a `send` for each request, and a few stores.
+//! byte of a new connection. Cost: a `recv` and a `send` for each request, and a few
+//! stores; after a pause of 50 ms a second `recv` and a `setsockopt` or two.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +14,7 @@ use polyserve_core::ServerConfig;
 use polyserve_core::http1::Phase;
 use polyserve_core::net;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
-use polyserve_core::serving::{EVICTION_GRACE, ServerState, ThreadBuffers};
+use polyserve_core::serving::{EVICTION_GRACE, READ_RETRY, ServerState, ThreadBuffers};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -22,9 +23,6 @@ use super::connection_slot::ConnectionSlot;
 /// How long a leader waits for the first byte of a new connection before it steps back. The kernel may round it up to a
 /// tick.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
-
-/// The pause between two reads of a socket if this server closed its reading side while a request was arriving.
-const READ_RETRY: Duration = Duration::from_millis(2);
 
 /// Whether connections inherit the timeouts of their listener.
 const INHERITED: bool = cfg!(target_os = "linux");
@@ -137,7 +135,7 @@ impl<'a> BlockingIo<'a> {
     /// Sets the read timeout to what is left of `whole` before `deadline`. Returns false if nothing is left.
     ///
     /// `is_first`: this is the first wait of a read. It ends after [`EVICTION_GRACE`], so that the thread looks for an eviction.
-    /// A busy connection always has this timeout.
+    /// A connection that is rarely idle for so long keeps this timeout.
     ///
     /// The first wait for a new connection is short, because its first byte usually follows. It is not short while new
     /// connections are silent: a leader would wait for each of them before it accepts the next. Before a longer wait, a
@@ -278,7 +276,7 @@ impl Transport for BlockingIo<'_> {
     }
 
     fn others_wait(&self) -> bool {
-        self.slot.is_wanted()
+        self.slot.must_announce_close()
     }
 
     fn about_to_wait(&mut self) {

@@ -155,7 +155,7 @@ impl ConnectionSlot {
 
     /// Whether the next answer is to say `Connection: close`: the connection was evicted, or a short time ago more
     /// connections were active than fit.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn must_announce_close(&self) -> bool {
         self.is_evicted() || self.clock.is_crowded()
     }
 
@@ -309,10 +309,10 @@ mod tests {
         let [first, second] = &slots;
         first.set_idle();
         assert!(evict());
-        assert!(first.is_wanted() && !first.is_read_closed(), "its thread looks for the eviction");
-        assert!(!second.is_wanted());
+        assert!(first.must_announce_close() && !first.is_read_closed(), "its thread looks for the eviction");
+        assert!(!second.must_announce_close());
         first.set_busy();
-        assert!(second.is_wanted());
+        assert!(second.must_announce_close());
         second.set_idle();
         second.must_be_woken();
         assert!(evict());

@@ -9,8 +9,8 @@
 //!  supervisor: hands waiting connections to other threads if the leader is held up; joins threads; drains
 //! ```
 //!
-//! A connection goes from accept to close in two files: `threads.rs` accepts and closes it, and `connection.rs` reads,
-//! calls the service and writes. `connection_slot.rs` is a connection as the other threads see it. This file has the
+//! A connection goes from accept to close in two files: `threads.rs` accepts and closes it, and `connection.rs` waits, reads
+//! and writes. The loop between them, which also calls the service, is shared: `blocking::drive`. `connection_slot.rs` is a connection as the other threads see it. This file has the
 //! supervisor.
 //!
 //! At most `max_connections` are open. At the limit, the connection that has been idle for longest is evicted for the new
@@ -18,8 +18,8 @@
 //! only if a connection has become idle since the last walk.
 //!
 //! An evicted connection closes once it has been idle for 50 ms. A request that comes before is answered with
-//! `Connection: close`. If that happens, or a connection is answered 503, all answers say so in the next 100 ms, so that active
-//! clients take turns. A connection that lingers after its last answer does not count, and holds no thread.
+//! `Connection: close`. After such an answer, and after a 503, all answers of the next 100 ms say `Connection: close`, so that
+//! active clients take turns. A connection that lingers after its last answer does not count, and holds no thread.
 //!
 //! To wake a thread that waits for a request, another thread closes the reading side of its socket. A drain does so, and an
 //! eviction of a connection that has been idle for 50 ms. Bytes that have arrived are still read, so no request that has
@@ -60,7 +60,7 @@
 //! idle before it loads the shutdown, and the drain looks for idle connections after the shutdown has begun.
 //!
 //! Cost: for a connection an accept, a read, a write and a close, two uncontended locks and a few shared counts; a read
-//! and a write for each request; for a thread at most 16 KiB of buffers at rest and 128 KiB of address space for a stack.
+//! and a write for each request; a `setsockopt` or two and a second read after a pause of 50 ms; for a thread at most 16 KiB of buffers at rest and 128 KiB of address space for a stack.
 //!
 //! Source: D. C. Schmidt and others, *Leader/Followers*, 2000.
 //!
