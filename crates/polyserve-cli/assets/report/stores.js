@@ -24,9 +24,7 @@ drawings.stores = (record, section) => {
       { Workload: distinct(timed, loadOf), At: distinct(timed, placeOf) });
   }
   memoryOfStores(section, memory.filter((point) => isNumber(point.filled)));
-  for (const { name, keys, what, limit_s, done } of unfinished) {
-    section.append(h("p", { class: "note" }, `${name} did not finish ${what} ${brief(keys)} keys in ${limit_s} s: it got to ${brief(done)}.`));
-  }
+  for (const { why } of unfinished) section.append(h("p", { class: "note" }, `${why}.`));
 };
 
 function alongStores(section, axis, own) {

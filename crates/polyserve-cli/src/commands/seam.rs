@@ -119,7 +119,7 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
 /// The turns of `visit`, made by a process of its own.
 fn elsewhere(processes: &Processes, visit: &Visit) -> anyhow::Result<Vec<Turn>> {
     let launch = part_of("seam", "visit", visit)?;
-    processes.told(&launch).map_err(|absence| anyhow!("{visit}: {}", absence.why))
+    processes.value(&launch).map_err(|absence| anyhow!("{visit}: {}", absence.why))
 }
 
 impl SeamArgs {

@@ -7,6 +7,7 @@ use polyserve_experiments::{ladder, matrix, page, stress, tasks};
 use polyserve_lab::crowd::Crowds;
 use polyserve_lab::experiment::{self, Known, known::Recorded};
 use polyserve_lab::scale::{Scale, bench::Bench};
+use polyserve_lab::stores::{Stores, process::Processes};
 use polyserve_lab::{compare, recommend, stores};
 use polyserve_report::Claim;
 use polyserve_report::Table;
@@ -100,12 +101,7 @@ pub static ALL: &[Experiment] = &[
         ..plain("ladder", "Welcome!, one optimisation at a time", D)
     },
     framework::<Scale<Bench>>("How cost grows", None),
-    Experiment {
-        tables: stores::table::tables,
-        derived: stores_report,
-        is_short_of: whole::stores,
-        ..plain("stores", "Stores without a server", None)
-    },
+    framework::<Stores<Processes>>("Stores without a server", None),
     Experiment {
         tables: stores::seam::tables,
         derived: seam_report,
@@ -139,11 +135,6 @@ impl Experiment {
 /// The rungs, which a run that was ended early has not recorded.
 fn rungs(lines: &[Value]) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(ladder::table::rows(&ladder::Recorded::of(lines)?))?)
-}
-
-/// Medians, ratios and curves.
-fn stores_report(lines: &[Value]) -> anyhow::Result<Value> {
-    Ok(serde_json::to_value(stores::report::report(lines)?)?)
 }
 
 /// Ratios.

@@ -156,30 +156,6 @@ pub fn ladder(lines: &[Value]) -> Option<String> {
     missing(&planned, &there)
 }
 
-/// Every store that is at one of an axis' places at all of them, x rounds. One that has failed, ran out of time or is not run
-/// there is out.
-pub fn stores(lines: &[Value]) -> Option<String> {
-    let plan = plan(lines);
-    let of = |line: &Value| place([&line["axis"], &line["x"], &line["name"], &line["round"]]);
-    let is_figure = |line: &&Value| line["kind"] == "cell" || line["kind"] == "memory";
-    let there: HashSet<Place> = lines.iter().filter(is_figure).map(of).collect();
-    let at = |line: &Value| place([&line["axis"], &line["x"], &line["name"]]);
-    let is_out = |line: &&Value| line["kind"] == "unfinished" || line["kind"] == "not_run";
-    let out: HashSet<Place> = failures(lines).chain(lines.iter().filter(is_out)).map(at).collect();
-    let mut planned = Vec::new();
-    for axis in list(&plan["axes"]) {
-        for (x, name) in
-            list(&axis["points"]).iter().flat_map(|x| list(&plan["contestants"]).iter().map(move |name| (x, name)))
-        {
-            if !out.contains(&place([&axis["axis"], x, name])) {
-                let rounds = 1..=plan["rounds"].as_u64().unwrap_or(1);
-                planned.extend(rounds.map(|round| vec![place([&axis["axis"], x, name, &json!(round)])]));
-            }
-        }
-    }
-    missing(&planned, &there)
-}
-
 /// Every group's stores x threads x lookups x rounds.
 pub fn seam(lines: &[Value]) -> Option<String> {
     let plan = plan(lines);
@@ -287,12 +263,6 @@ mod tests {
         assert!(ladder(&again(false)).unwrap().starts_with("1 of 2"), "it is tried again");
         assert_eq!(ladder(&again(true)), None, "it is not");
 
-        let plan = json!({"axes": [{"axis": "keys", "points": [1, 10]}], "contestants": ["a", "b"], "rounds": 2});
-        let cell =
-            |kind: &str, x: u64, name: &str| json!({"kind": kind, "axis": "keys", "x": x, "name": name, "round": 1});
-        let lines = [header(plan), cell("cell", 1, "a"), cell("memory", 10, "a"), cell("unfinished", 10, "b")];
-        assert!(stores(&lines).unwrap().starts_with("4 of 6"), "{:?}", stores(&lines));
-
         let plan = json!({"groups": [{"baseline": "a", "stores": ["b"]}], "threads": [1], "lookups": ["dependent", "independent"], "rounds": 1});
         let turn = |name: &str| json!({"kind": "turn", "baseline": "a", "name": name, "threads": 1, "lookups": "dependent", "round": 1});
         assert!(seam(&[header(plan), turn("a"), turn("b")]).unwrap().starts_with("2 of 4"));
@@ -306,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_plan_of_another_kind_misses_nothing() {
-        for whole in [matrix, tasks, ladder, stores, seam] {
+        for whole in [matrix, tasks, ladder, seam] {
             assert_eq!(whole(&[header(json!("any")), json!({"kind": "cell"})]), None);
         }
     }

@@ -1,13 +1,13 @@
-//! A point, in its own process: the store is filled, emptied and filled again where its memory is asked for, and then
-//! meets one workload after the other.
+//! A visit, in its own process: all workloads of one store at one place. If memory is measured, the store is first filled,
+//! emptied and filled again.
 //!
-//! A workload is warmed up with every entity checked whole, measured, measured again with one latency in
-//! [`BATCH`](super::phase::BATCH) taken, and, on a repo that answers later, once more with [`WINDOW`] operations
-//! outstanding. Filling and emptying use that window too. After the workloads that read and replace, what is stored is checked
-//! whole; after churn, and new ids, how many there are.
+//! The warm-up of a workload checks every entity whole. The workload is then measured for throughput, and again for the
+//! latency of one operation in [`BATCH`](super::phase::BATCH). A repo with deferred answers is measured once more with
+//! [`WINDOW`] operations outstanding. Filling and emptying use that window too. After the workloads that read and replace,
+//! the stored entities are checked whole; after churn and insertion, their number.
 //!
-//! Invariant: what took longer than the limit is told as such. Cost: the slices; the filling; a look at up to a million
-//! entities.
+//! Invariant: a step that took longer than the limit is in the reply. Cost: the slices; the filling; a check of up to a
+//! million entities.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use serde::{Deserialize, Serialize};
 use super::bare::{With, with};
 use super::entities::{Check, entity, spread};
 use super::phase::{How, Lanes, Passed, Until, clock_cost};
-use super::record::{Latency, Memory, Place, Shown, Unfinished};
+use super::record::{Latency, Memory, Place, Throughput, Unfinished};
 use super::store::Store;
 use super::window::{WINDOW, Window, expect};
 use super::workload::{BUDGET, Code, Kind, Load, Plan, Workload};
 use crate::machine::proc;
 
-/// What a process of its own is told, as JSON.
+/// The order to a process, as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Visit {
     /// The store: a repo, or a bare map.
@@ -36,32 +36,32 @@ pub struct Visit {
     pub keys: u64,
     /// Bytes of a description.
     pub payload_bytes: usize,
-    /// What it meets, in this order.
+    /// The workloads, in their order.
     pub loads: Vec<Load>,
-    /// Of the draws.
+    /// The seed of the draws.
     pub seed: u64,
-    /// How long a workload runs before it counts.
+    /// The time of a workload's warm-up.
     pub warm_up_s: f64,
-    /// How long it counts; latencies are taken for half as long.
+    /// The time for throughput; latencies are measured for half of it.
     pub time_s: f64,
-    /// How long filling may take, and emptying, and filling again.
+    /// The time limit of filling, of emptying, and of filling again.
     pub limit_s: f64,
 }
 
-/// What the process tells, as JSON.
+/// The reply of the process, as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Told {
-    /// What entities take.
+pub struct Reply {
+    /// Resident memory, if it was measured.
     pub memory: Option<Memory>,
-    /// What it has shown under each workload.
-    pub shown: Vec<(Load, Shown)>,
-    /// What it has not come to the end of.
-    pub unfinished: Vec<Unfinished>,
+    /// The throughput under each workload.
+    pub throughput: Vec<(Load, Throughput)>,
+    /// The step that did not end within the limit. No later step was begun.
+    pub unfinished: Option<Unfinished>,
 }
 
-/// Entities that are looked at in the end, at most.
-const LOOKED_AT: u64 = 1_000_000;
-/// Operations between two looks at the limit.
+/// The maximum number of entities that are checked at the end.
+const CHECKED: u64 = 1_000_000;
+/// Operations between two checks of the limit.
 const STEP: u64 = 256;
 
 /// How filling or emptying ended.
@@ -71,12 +71,12 @@ enum Ended {
 }
 
 impl Visit {
-    /// Runs it, here. The memory is this process's.
+    /// Runs the visit in this process, whose memory is measured.
     ///
     /// # Errors
     ///
-    /// Where there is no such store, or it fails or shows what nobody has put there.
-    pub fn run(&self, catalog: &Catalog) -> anyhow::Result<Told> {
+    /// Returns an error if there is no such store, or if the store fails or has a wrong entity.
+    pub fn run(&self, catalog: &Catalog) -> anyhow::Result<Reply> {
         with(catalog, &self.store, self)?
     }
 
@@ -84,7 +84,7 @@ impl Visit {
         Check::new(last, self.payload_bytes, true)
     }
 
-    /// All keys, one after the other, until the limit.
+    /// Calls `one` for all keys, until the limit.
     fn all(&self, mut one: impl FnMut(i64) -> anyhow::Result<()>) -> anyhow::Result<Ended> {
         let begun = Instant::now();
         for place in 0..self.keys {
@@ -96,7 +96,7 @@ impl Visit {
         Ok(Ended::Whole(begun.elapsed()))
     }
 
-    /// Puts or removes all keys; whether any answer came later.
+    /// Puts or removes all keys. Returns true if an answer was deferred.
     fn change<S: Store>(&self, store: &S, kind: Kind) -> anyhow::Result<(Ended, bool)> {
         let entity = |id| entity(id, 0, self.payload_bytes);
         let Some(repo) = store.repo() else {
@@ -112,15 +112,16 @@ impl Visit {
         Ok((ended, window.has_waited()))
     }
 
-    /// Empties it and fills it again; what is resident after each.
-    fn memory<S: Store>(&self, store: &S, told: &mut Told, mut memory: Memory) -> anyhow::Result<()> {
+    /// Empties the store and fills it again, and measures memory after each.
+    fn memory<S: Store>(&self, store: &S, reply: &mut Reply, mut memory: Memory) -> anyhow::Result<()> {
         for kind in [Kind::Remove, Kind::Create] {
             let (ended, _) = self.change(store, kind)?;
             let is_removing = kind == Kind::Remove;
             let took = match ended {
                 Ended::Whole(took) => took.as_secs_f64(),
                 Ended::Short(done) => {
-                    told.unfinished.push(self.unfinished(if is_removing { "removing" } else { "filling again" }, done));
+                    let what = if is_removing { "removing" } else { "filling again" };
+                    reply.unfinished = Some(self.unfinished(what, done));
                     break;
                 }
             };
@@ -133,7 +134,7 @@ impl Visit {
                 (memory.refill_s, memory.refilled_bytes) = (Some(took), now);
             }
         }
-        told.memory = Some(memory);
+        reply.memory = Some(memory);
         Ok(())
     }
 
@@ -146,36 +147,36 @@ impl Visit {
         How { until, whole: false, latency: false, window: false }
     }
 
-    /// One workload on a filled store.
-    fn meet<S: Store>(&self, store: &S, lanes: &mut Lanes, later: bool, clock_ns: u64) -> anyhow::Result<Shown> {
+    /// Measures one workload on a filled store.
+    fn meet<S: Store>(&self, store: &S, lanes: &mut Lanes, later: bool, clock_ns: u64) -> anyhow::Result<Throughput> {
         let warm_up = Until::Time(Duration::from_secs_f64(self.warm_up_s));
         lanes.run(store, How { until: warm_up, whole: true, ..self.how(1.0) })?;
         let counted = lanes.run(store, self.how(1.0))?;
         let timed = lanes.run(store, How { latency: true, ..self.how(0.5) })?;
         let windowed = if later { Some(lanes.run(store, How { window: true, ..self.how(1.0) })?) } else { None };
-        Ok(shown(&counted, &timed, windowed.as_ref(), clock_ns))
+        Ok(throughput(&counted, &timed, windowed.as_ref(), clock_ns))
     }
 
-    /// Insertion, on an empty store each time.
+    /// Measures insertion, on an empty store each time.
     fn insert<S: Store>(
         &self,
         make: &dyn Fn() -> io::Result<S>,
         load: &Load,
         later: bool,
         clock_ns: u64,
-    ) -> anyhow::Result<Shown> {
+    ) -> anyhow::Result<Throughput> {
         let plan = Plan::new(load, self.keys, self.payload_bytes, self.threads, self.seed);
         let warm_up = Until::Time(Duration::from_secs_f64(self.warm_up_s));
         filling(make, &plan, How { until: warm_up, whole: true, ..self.how(1.0) })?;
         let counted = filling(make, &plan, self.how(1.0))?;
         let timed = filling(make, &plan, How { latency: true, ..self.how(0.5) })?;
         let windowed = if later { Some(filling(make, &plan, How { window: true, ..self.how(1.0) })?) } else { None };
-        Ok(shown(&counted, &timed, windowed.as_ref(), clock_ns))
+        Ok(throughput(&counted, &timed, windowed.as_ref(), clock_ns))
     }
 
-    /// Looks at what is stored, up to a million entities.
-    fn look<S: Store>(&self, store: &S, last: u64) -> anyhow::Result<()> {
-        let (check, step) = (self.check(last), self.keys.div_ceil(LOOKED_AT).max(1));
+    /// Checks the stored entities, at most [`CHECKED`].
+    fn check_stored<S: Store>(&self, store: &S, last: u64) -> anyhow::Result<()> {
+        let (check, step) = (self.check(last), self.keys.div_ceil(CHECKED).max(1));
         for id in (0..self.keys).step_by(usize::try_from(step)?).map(u64::cast_signed) {
             let mut right = false;
             store.get(id, &mut |found| right = check.is_right(id, found))?;
@@ -187,11 +188,11 @@ impl Visit {
     }
 }
 
-/// Inserts from empty to all keys, on one store after the other, until the phase is over.
+/// Inserts all keys into empty stores, one store after the other, until the phase is over.
 ///
 /// # Errors
 ///
-/// As [`Lanes::run`]; and where a store cannot be made, or counts wrong.
+/// Returns the errors of [`Lanes::run`], and an error if a store cannot be made or has a wrong number of entities.
 pub fn filling<S: Store>(make: &dyn Fn() -> io::Result<S>, plan: &Plan, how: How) -> anyhow::Result<Passed> {
     let mut all: Option<Passed> = None;
     loop {
@@ -219,11 +220,11 @@ pub fn filling<S: Store>(make: &dyn Fn() -> io::Result<S>, plan: &Plan, how: How
     }
 }
 
-/// Stores `keys` entities, for those who measure what comes after.
+/// Stores `keys` entities.
 ///
 /// # Errors
 ///
-/// Where the store fails, or says that one was there.
+/// Returns an error if the store fails, or if an entity was there already.
 pub fn fill<S: Store>(store: &S, keys: u64, payload_bytes: usize) -> anyhow::Result<()> {
     let visit = Visit {
         store: String::new(),
@@ -241,26 +242,26 @@ pub fn fill<S: Store>(store: &S, keys: u64, payload_bytes: usize) -> anyhow::Res
 }
 
 impl With for &Visit {
-    type Out = anyhow::Result<Told>;
+    type Out = anyhow::Result<Reply>;
 
-    fn with<S: Store + 'static>(self, make: &dyn Fn() -> io::Result<S>) -> anyhow::Result<Told> {
-        let mut told = Told::default();
+    fn with<S: Store + 'static>(self, make: &dyn Fn() -> io::Result<S>) -> anyhow::Result<Reply> {
+        let mut reply = Reply::default();
         let start_bytes = resident();
         let store = make().with_context(|| format!("the store {}", self.store))?;
         let (ended, later) = self.change(&store, Kind::Create)?;
         let fill_s = match ended {
             Ended::Whole(took) => took.as_secs_f64(),
             Ended::Short(done) => {
-                told.unfinished.push(self.unfinished("filling", done));
-                return Ok(told);
+                reply.unfinished = Some(self.unfinished("filling", done));
+                return Ok(reply);
             }
         };
         expect_len(&store, self.keys)?;
         if self.loads.iter().any(|load| load.workload == Workload::Memory) {
             let memory = Memory { start_bytes, fill_s, filled_bytes: resident(), ..Memory::default() };
-            self.memory(&store, &mut told, memory)?;
-            if !told.unfinished.is_empty() {
-                return Ok(told);
+            self.memory(&store, &mut reply, memory)?;
+            if reply.unfinished.is_some() {
+                return Ok(reply);
             }
         }
         let (clock_ns, mut version) = (clock_cost(), 0);
@@ -268,28 +269,28 @@ impl With for &Visit {
         let plan = |load: &Load| Plan::new(load, self.keys, self.payload_bytes, self.threads, self.seed);
         for load in of(Workload::draws) {
             let mut lanes = Lanes::new(&plan(load), version);
-            told.shown.push((load.clone(), self.meet(&store, &mut lanes, later, clock_ns)?));
+            reply.throughput.push((load.clone(), self.meet(&store, &mut lanes, later, clock_ns)?));
             version = lanes.version();
         }
-        self.look(&store, version)?;
+        self.check_stored(&store, version)?;
         for load in of(|workload| workload == Workload::Churn) {
             let mut lanes = Lanes::new(&plan(load), version);
-            told.shown.push((load.clone(), self.meet(&store, &mut lanes, later, clock_ns)?));
+            reply.throughput.push((load.clone(), self.meet(&store, &mut lanes, later, clock_ns)?));
             expect_len(&store, self.keys.checked_add_signed(lanes.balance()).unwrap_or(0))?;
         }
         drop(store);
         for load in of(|workload| workload == Workload::Insert) {
-            told.shown.push((load.clone(), self.insert(make, load, later, clock_ns)?));
+            reply.throughput.push((load.clone(), self.insert(make, load, later, clock_ns)?));
         }
-        Ok(told)
+        Ok(reply)
     }
 }
 
-fn shown(counted: &Passed, timed: &Passed, windowed: Option<&Passed>, clock_ns: u64) -> Shown {
+fn throughput(counted: &Passed, timed: &Passed, windowed: Option<&Passed>, clock_ns: u64) -> Throughput {
     let per_s = |passed: &Passed| passed.operations as f64 / passed.wall.as_secs_f64();
     let latency = timed.latency.as_ref().filter(|latency| !latency.is_empty());
     let us = |ns: u64| ns as f64 / 1000.0;
-    Shown {
+    Throughput {
         operations: counted.operations,
         elapsed_s: counted.wall.as_secs_f64(),
         per_s: per_s(counted),
@@ -317,12 +318,12 @@ fn resident() -> Option<u64> {
     proc::resident(std::process::id()).ok().map(|resident| resident.now)
 }
 
-/// What a store at this place may need, in bytes, by an estimate that is no store's own: an entity and its description, as
-/// the allocator rounds it; what a table takes, twice while it grows; and what is made ahead.
+/// Returns an estimate of the memory that any store needs at this place, in bytes: each entity and its description, as the
+/// allocator rounds it; a table, twice while it grows; and the operations that are made ahead.
 pub fn needs(place: &Place) -> u64 {
     let description = (place.payload_bytes as u64 + 8).next_multiple_of(16).max(32);
     place.keys * (description + TABLE) + (place.threads * BUDGET * 2) as u64
 }
 
-/// An entity of 40 bytes and what leads to it, at most half of the table empty, the old one beside it while it grows.
+/// An entity of 40 bytes and its table entry. At most half of the table is empty, and the old table lives while it grows.
 const TABLE: u64 = 160;

@@ -1,6 +1,6 @@
-//! A process of its own for each point, so that its memory and its heap are its own.
+//! A process for each visit, so that no visit shares memory and heap with another one.
 //!
-//! Invariant: it is over when this returns, one way or another. Cost: starting it, some ms.
+//! Invariant: the process has ended when the function returns. Cost: starting the process, some ms.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -15,35 +15,35 @@ use serde::de::DeserializeOwned;
 use crate::experiment::Absence;
 use crate::launch::Launch;
 
-/// What starts the processes.
+/// The settings of the processes.
 #[derive(Debug)]
 pub struct Processes {
-    /// Begun where the run is to end now.
+    /// Begun by the first signal: a process is then killed.
     pub stop: Shutdown,
-    /// How long one may take, the storing of its entities too.
+    /// The time limit of a process, which includes storing the entities.
     pub patience: Duration,
 }
 
-/// How often a stop is looked for.
-const LOOK: Duration = Duration::from_millis(50);
+/// The time between two checks of the stop signal.
+const STOP_CHECK: Duration = Duration::from_millis(50);
 
 impl Processes {
-    /// What `launch` prints until its good end: one value as JSON.
+    /// Returns the value that `launch` prints as JSON.
     ///
     /// # Errors
     ///
-    /// As [`said`](Self::said), or where it is no such value.
-    pub fn told<T: DeserializeOwned>(&self, launch: &Launch) -> Result<T, Absence> {
-        let said = self.said(launch)?;
-        serde_json::from_str(said.trim()).map_err(|error| Absence::wrong(format!("it said {said:?}: {error}")))
+    /// Returns the errors of [`output`](Self::output), and an error if the output is not a `T`.
+    pub fn value<T: DeserializeOwned>(&self, launch: &Launch) -> Result<T, Absence> {
+        let output = self.output(launch)?;
+        serde_json::from_str(output.trim()).map_err(|error| Absence::wrong(format!("it printed {output:?}: {error}")))
     }
 
-    /// What `launch` prints until its good end.
+    /// Returns the output of `launch`.
     ///
     /// # Errors
     ///
-    /// Where it ends otherwise, takes too long, or is not to go on.
-    pub fn said(&self, launch: &Launch) -> Result<String, Absence> {
+    /// Returns an error if the process fails or takes too long, or if the stop signal begins.
+    pub fn output(&self, launch: &Launch) -> Result<String, Absence> {
         let cannot = |error: std::io::Error| {
             let why = format!("{} cannot be started: {error}", launch.program.display());
             Absence::failed(why)
@@ -52,14 +52,14 @@ impl Processes {
         command.args(&launch.args).envs(launch.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().map_err(cannot)?;
-        // Its number is its own until it is waited for, so this is the process itself.
+        // A process id is not used again before its process is waited for, so the pidfd is of this process.
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).map_err(|error| cannot(error.into()))?;
         let (sender, ended) = channel();
         let reading = thread::Builder::new().name("operations".into()).spawn(move || sender.send(read(child)));
         reading.map_err(cannot)?;
         let deadline = Instant::now() + self.patience;
         loop {
-            let (why, wrong) = match ended.recv_timeout(LOOK) {
+            let (why, wrong) = match ended.recv_timeout(STOP_CHECK) {
                 Ok(read) => return read,
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Absence::failed("it is not known how it ended"));
@@ -75,11 +75,11 @@ impl Processes {
     }
 }
 
-/// What the process has printed when it has ended well.
+/// Returns the output of a process that succeeds.
 fn read(mut child: Child) -> Result<String, Absence> {
     let (mut out, mut err) = (String::new(), String::new());
     let cannot = |error: std::io::Error| Absence::failed(format!("its output cannot be read: {error}"));
-    // One line, and what fits a pipe: neither blocks it.
+    // One line of output and few lines of errors: they fit into the pipes, so the process is not blocked.
     if let Some(mut stdout) = child.stdout.take() {
         stdout.read_to_string(&mut out).map_err(cannot)?;
     }
@@ -107,14 +107,14 @@ mod tests {
             env: Vec::new(),
             address: crate::launch::AddressFrom::Json,
         };
-        assert_eq!(processes.said(&shell("echo hello")).unwrap(), "hello\n");
-        let absence = processes.said(&shell("echo no memory >&2; exit 3")).unwrap_err();
+        assert_eq!(processes.output(&shell("echo hello")).unwrap(), "hello\n");
+        let absence = processes.output(&shell("echo no memory >&2; exit 3")).unwrap_err();
         assert!(absence.why.contains("exit status: 3: no memory") && absence.is_wrong(), "{absence:?}");
         let missing = Launch { program: "/no/such/program".into(), ..shell("") };
-        let absence = processes.said(&missing).unwrap_err();
+        let absence = processes.output(&missing).unwrap_err();
         assert!(absence.why.contains("/no/such/program cannot be started") && !absence.is_wrong(), "{absence:?}");
         let hasty = Processes { patience: Duration::ZERO, ..processes };
-        let absence = hasty.said(&shell("exec tail -f /dev/null")).unwrap_err();
+        let absence = hasty.output(&shell("exec tail -f /dev/null")).unwrap_err();
         assert!(absence.why.contains("too long") && absence.is_wrong(), "{absence:?}");
     }
 }

@@ -1,40 +1,54 @@
-//! What is written down of each point.
+//! The cells of the experiment, and what is measured in them.
 //!
-//! Invariant: of two lines of the same key the later one counts; a point that failed has no figures in any round.
+//! Invariant: a visit measures all cells of a store at a place in a round, and is recorded as a whole.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::workload::Load;
-use crate::journal::of_kind;
 use crate::scale::Axis;
-pub use crate::scale::report::Key;
 
-/// The kind of a [`Cell`] in a record.
-pub const CELL: &str = "cell";
-/// Of a [`Failed`].
-pub const FAILURE: &str = "failure";
-/// Of a [`NotRun`].
-pub const NOT_RUN: &str = "not_run";
-/// The kind of a [`Kept`] in a record.
-pub const MEMORY: &str = "memory";
-/// Of a [`Short`].
-pub const UNFINISHED: &str = "unfinished";
-
-/// A cell that failed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Failed {
-    /// Whose.
+/// A store at a place of an axis, in a round, under a workload.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// The axis.
+    pub axis: Axis,
+    /// The point of the axis.
+    pub x: u64,
+    /// The store: `two_level`, `bare/dashmap`; a baseline's second entry is `NAME (again)`.
+    pub name: String,
+    /// The round, from 1; 0 stands for all rounds.
+    pub round: usize,
+    /// The workload; `None` stands for all workloads of a visit.
     #[serde(flatten)]
-    pub key: Key,
-    /// Why.
-    pub why: String,
-    /// Whether it did wrong: then a rerun does not try that point again.
-    #[serde(default)]
-    pub wrong: bool,
+    pub load: Option<Load>,
 }
 
-/// Where on all axes.
+impl Key {
+    /// The store at its place.
+    pub(super) fn point(&self) -> (Axis, u64, &str) {
+        (self.axis, self.x, &self.name)
+    }
+
+    /// The visit that measures the cell.
+    pub(super) fn visit(&self) -> Self {
+        Self { load: None, ..self.clone() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { axis, x, name, round, load } = self;
+        if *round > 0 {
+            write!(f, "round {round}: ")?;
+        }
+        write!(f, "{name}, {x} {axis}")?;
+        load.as_ref().map_or(Ok(()), |load| write!(f, ", {load}"))
+    }
+}
+
+/// A point on all axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// Stored entities.
@@ -45,30 +59,51 @@ pub struct Place {
     pub payload_bytes: usize,
 }
 
-/// What a store has shown under a workload.
+/// The measurement of a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The point on all axes.
+    #[serde(flatten)]
+    pub place: Place,
+    /// The figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// The figures of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Figures {
+    /// Of a workload that has operations.
+    Operations(Throughput),
+    /// Of [`Workload::Memory`](super::Workload::Memory).
+    Memory(Memory),
+}
+
+/// The throughput of a store under a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Shown {
-    /// Operations, all answered right.
+pub struct Throughput {
+    /// Operations, all with right answers.
     pub operations: u64,
-    /// In so many seconds.
+    /// Their time in seconds.
     pub elapsed_s: f64,
-    /// A second; each thread waits for one answer before it asks again.
+    /// Operations a second. Each thread waits for an answer before its next operation.
     pub per_s: f64,
-    /// Processor time of the asking threads for each, in microseconds.
+    /// CPU time of the measuring threads for each operation, in microseconds.
     pub cpu_us: Option<f64>,
-    /// Operations a second with many outstanding, of a store that answers later.
+    /// Operations a second with many outstanding, of a store with deferred answers.
     pub windowed_per_s: Option<f64>,
     /// Latencies of single operations.
     #[serde(flatten)]
     pub latency: Option<Latency>,
 }
 
-/// Latencies of single operations, in microseconds; what a look at the clock costs is in them.
+/// Latencies of single operations, in microseconds. They include the cost of reading the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Operations that were timed.
     pub sampled: u64,
-    /// What a look at the clock costs, in nanoseconds.
+    /// The cost of reading the clock, in nanoseconds.
     pub clock_ns: u64,
     /// Median.
     pub p50_us: f64,
@@ -80,10 +115,10 @@ pub struct Latency {
     pub max_us: f64,
 }
 
-/// Resident memory of the process, in bytes, and how long each step took, in seconds; the making of entities is in it.
+/// Resident memory of the process in bytes, and the time of each step in seconds. The steps include making the entities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Before there was a store.
+    /// Before the store was made.
     pub start_bytes: Option<u64>,
     /// With all entities.
     pub filled_bytes: Option<u64>,
@@ -100,8 +135,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What an entity of `keys` takes: with all of them, with all removed, with all there again. Nothing where there are too
-    /// few to tell.
+    /// Bytes of each of `keys` entities: with all stored, with all removed, with all stored again. `None` if there are
+    /// fewer than [`LEAST_KEYS`].
     pub fn per_entity(&self, keys: u64) -> [Option<f64>; 3] {
         let each = |bytes: Option<u64>| {
             let (bytes, start) = bytes.zip(self.start_bytes).filter(|_| keys >= LEAST_KEYS)?;
@@ -114,130 +149,21 @@ impl Memory {
 /// The kernel counts resident memory in steps of some hundred KiB a core.
 pub const LEAST_KEYS: u64 = 50_000;
 
-/// What was not done within the limit.
+/// A step that did not end within its time limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Unfinished {
-    /// Filling, removing, or filling again.
+    /// The step: filling, removing, or filling again.
     pub what: String,
-    /// Entities that it got to.
+    /// Entities that were done.
     pub done: u64,
-    /// In so many seconds.
+    /// The limit in seconds.
     pub limit_s: f64,
 }
 
-/// A store under a workload.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
-    /// Whose.
-    #[serde(flatten)]
-    pub key: Key,
-    /// Where.
-    #[serde(flatten)]
-    pub place: Place,
-    /// Under which workload.
-    #[serde(flatten)]
-    pub load: Load,
-    /// What it has shown.
-    #[serde(flatten)]
-    pub shown: Shown,
-}
-
-/// What entities take.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
-    /// Whose.
-    #[serde(flatten)]
-    pub key: Key,
-    /// Where.
-    #[serde(flatten)]
-    pub place: Place,
-    /// What.
-    #[serde(flatten)]
-    pub memory: Memory,
-}
-
-/// A store that ran out of time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Short {
-    /// Whose.
-    #[serde(flatten)]
-    pub key: Key,
-    /// Where.
-    #[serde(flatten)]
-    pub place: Place,
-    /// With what.
-    #[serde(flatten)]
-    pub unfinished: Unfinished,
-}
-
-/// A store that is not measured at a place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotRun {
-    /// The axis.
-    pub axis: Axis,
-    /// Where on it.
-    pub x: u64,
-    /// Who.
-    pub name: String,
-    /// Why.
-    pub why: String,
-}
-
-/// All that is recorded.
-#[derive(Clone, Debug, Default)]
-pub struct Lines {
-    /// Workloads.
-    pub cells: Vec<Cell>,
-    /// Memory.
-    pub kept: Vec<Kept>,
-    /// Out of time.
-    pub short: Vec<Short>,
-    /// Failed.
-    pub failed: Vec<Failed>,
-    /// Left out.
-    pub not_run: Vec<NotRun>,
-}
-
-impl Lines {
-    /// What is recorded in these.
-    ///
-    /// # Errors
-    ///
-    /// Where one is of a kind of ours and not what that should be.
-    pub fn of(lines: &[Value]) -> anyhow::Result<Self> {
-        let cells = latest(of_kind(lines, CELL)?, |cell: &Cell| (cell.key.clone(), cell.load.clone()));
-        let kept = latest(of_kind(lines, MEMORY)?, |kept: &Kept| kept.key.clone());
-        let short = latest(of_kind(lines, UNFINISHED)?, |short: &Short| short.key.clone());
-        let failed = of_kind(lines, FAILURE)?;
-        Ok(Self { cells, kept, short, failed, not_run: of_kind(lines, NOT_RUN)? })
+impl Unfinished {
+    /// `two_level did not finish filling 10000000 keys in 60 s: it got to 1234567`.
+    pub(super) fn why(&self, name: &str, keys: u64) -> String {
+        let Self { what, done, limit_s } = self;
+        format!("{name} did not finish {what} {keys} keys in {limit_s} s: it got to {done}")
     }
-
-    /// Whether this store has no figures at this place: it failed in some round that no later one has made good.
-    pub fn is_out(&self, axis: Axis, x: u64, name: &str) -> bool {
-        self.failed.iter().any(|failed| {
-            let is_here = failed.key.axis == axis && failed.key.x == x && failed.key.name == name;
-            is_here && (failed.wrong || !self.is_there(&failed.key))
-        })
-    }
-
-    /// Whether there are figures of this key.
-    pub fn is_there(&self, key: &Key) -> bool {
-        self.cells.iter().any(|cell| cell.key == *key) || self.kept.iter().any(|kept| kept.key == *key)
-    }
-}
-
-/// The later of each key, in the order in which they came first.
-fn latest<T, K: Eq + std::hash::Hash>(all: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
-    let mut places = std::collections::HashMap::new();
-    let mut kept: Vec<T> = Vec::new();
-    for one in all {
-        match places.entry(key(&one)) {
-            std::collections::hash_map::Entry::Occupied(place) => kept[*place.get()] = one,
-            std::collections::hash_map::Entry::Vacant(place) => {
-                place.insert(kept.len());
-                kept.push(one);
-            }
-        }
-    }
-    kept
 }

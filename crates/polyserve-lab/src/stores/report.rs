@@ -1,4 +1,4 @@
-//! What came of it: medians over rounds, ratios within them, and how throughput grows.
+//! The report: medians over rounds, ratios within rounds, and how throughput grows.
 //!
 //! Invariant: a ratio is taken between two stores at the same place, under the same workload, in the same round. Cost: a
 //! bootstrap for each store, place and workload; some seconds for thousands of them.
@@ -9,29 +9,26 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::bare::PREFIX;
-use super::record::{Cell, Failed, Kept, Lines, NotRun, Short};
+use super::experiment::Stores;
+use super::process::Processes;
+use super::record::{Figures, Key, Latency, Memory, Sample, Throughput};
 use super::workload::Load;
-use crate::journal::first_header;
+use crate::experiment::{Absence, Experiment, Failed, Reason, Records, again};
 use crate::scale::Axis;
 use crate::scale::growth::{Fit, Observation, power};
 use crate::statistics::{Estimate, Interval, Verdict, median, tie_band};
 
-/// What the name of the baseline's second entry ends with.
+/// The end of the name of the baseline's second entry; see [`again`].
 pub const AGAIN: &str = " (again)";
-
-/// What the baseline is called where it is entered again.
-pub fn again(baseline: &str) -> String {
-    format!("{baseline}{AGAIN}")
-}
 
 /// A store at a place of an axis, under a workload: medians over its rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// The axis.
     pub axis: Axis,
-    /// Where on it.
+    /// The point of the axis.
     pub x: u64,
-    /// Under which workload.
+    /// The workload.
     #[serde(flatten)]
     pub load: Load,
     /// The store.
@@ -40,9 +37,9 @@ pub struct Point {
     pub rounds: usize,
     /// Operations a second.
     pub per_s: f64,
-    /// With many outstanding.
+    /// Operations a second with many outstanding.
     pub windowed_per_s: Option<f64>,
-    /// Processor time for each, in microseconds.
+    /// CPU time of each operation, in microseconds.
     pub cpu_us: Option<f64>,
     /// Latencies in microseconds: median.
     pub p50_us: Option<f64>,
@@ -52,60 +49,83 @@ pub struct Point {
     pub p999_us: Option<f64>,
     /// The longest of all rounds.
     pub max_us: Option<f64>,
-    /// Throughput beside the baseline's.
+    /// Throughput divided by the baseline's.
     pub beside: Option<Estimate>,
-    /// What may be said of that.
+    /// What the ratio's interval allows to claim.
     pub verdict: Option<Verdict>,
-    /// A repo's throughput beside that of the map it is made of, used bare.
+    /// A repo's throughput divided by the throughput of its map, used bare.
     pub beside_bare: Option<Estimate>,
 }
 
-/// What entities take: medians over rounds.
+/// Memory of entities: medians over rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryPoint {
     /// The axis.
     pub axis: Axis,
-    /// Where on it.
+    /// The point of the axis.
     pub x: u64,
     /// The store.
     pub name: String,
     /// Rounds.
     pub rounds: usize,
-    /// Bytes an entity.
+    /// Bytes of an entity.
     pub filled: Option<f64>,
-    /// Bytes that are left of an entity when all are removed.
+    /// Bytes of an entity after all are removed.
     pub emptied: Option<f64>,
-    /// Bytes an entity when all are stored again.
+    /// Bytes of an entity after all are stored again.
     pub refilled: Option<f64>,
-    /// As a part of what the plain map's take.
+    /// `filled` divided by the plain map's.
     pub of_plain: Option<f64>,
     /// Seconds of storing them, one thread.
     pub fill_s: f64,
 }
 
-/// How throughput goes along an axis.
+/// How throughput grows along an axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Growth {
     /// The axis.
     pub axis: Axis,
-    /// Under which workload.
+    /// The workload.
     #[serde(flatten)]
     pub load: Load,
     /// The store.
     pub name: String,
-    /// As a power of the axis.
+    /// The curve: a power of the axis.
     #[serde(flatten)]
     pub fit: Fit,
 }
 
-/// Everything that was measured.
-#[derive(Clone, Debug, Serialize)]
+/// A store that ran out of time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimedOut {
+    /// The visit.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The step that did not end within its limit.
+    pub why: String,
+}
+
+/// A store that is left out at a place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotRun {
+    /// The axis.
+    pub axis: Axis,
+    /// The point of the axis.
+    pub x: u64,
+    /// The store.
+    pub name: String,
+    /// Why.
+    pub why: String,
+}
+
+/// The result of the experiment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Beside whom.
+    /// The baseline.
     pub baseline: String,
     /// Rounds, at most.
     pub rounds: usize,
-    /// What a look at the clock costs, in nanoseconds: it is in the latencies.
+    /// The cost of reading the clock, in nanoseconds; latencies include it.
     pub clock_ns: Option<f64>,
     /// Points, by axis, workload, place and store.
     pub points: Vec<Point>,
@@ -113,109 +133,138 @@ pub struct Report {
     pub memory: Vec<MemoryPoint>,
     /// Curves.
     pub growth: Vec<Growth>,
-    /// Who ran out of time.
-    pub unfinished: Vec<Short>,
-    /// Who was left out.
+    /// Stores that ran out of time.
+    pub unfinished: Vec<TimedOut>,
+    /// Stores that were left out.
     pub not_run: Vec<NotRun>,
-    /// Who failed.
-    pub failed: Vec<Failed>,
+    /// Stores that failed; they have no figures at their places.
+    pub failed: Vec<Failed<Key>>,
     /// Whether it was ended early.
     pub interrupted: bool,
 }
 
-/// Everybody's cells at one place, under one workload.
-type Field<'a> = BTreeMap<&'a str, BTreeMap<usize, &'a Cell>>;
+/// A cell of a workload that has operations.
+#[derive(Clone, Copy)]
+struct Cell<'a> {
+    key: &'a Key,
+    load: &'a Load,
+    throughput: &'a Throughput,
+}
+
+/// The cells of all stores at one place, under one workload.
+type Field<'a> = BTreeMap<&'a str, BTreeMap<usize, Cell<'a>>>;
 /// All places under all workloads.
 type Fields<'a> = BTreeMap<(Axis, &'a Load, u64), Field<'a>>;
 
-fn fields(lines: &Lines) -> Fields<'_> {
-    let mut fields = Fields::new();
-    for cell in lines.cells.iter().filter(|cell| !lines.is_out(cell.key.axis, cell.key.x, &cell.key.name)) {
-        let field = fields.entry((cell.key.axis, &cell.load, cell.key.x)).or_default();
-        field.entry(&cell.key.name).or_default().insert(cell.key.round, cell);
+/// The samples and the failures of a record.
+struct Measured<'a> {
+    samples: Vec<(&'a Key, &'a Sample)>,
+    failed: Vec<Failed<Key>>,
+}
+
+impl<'a> Measured<'a> {
+    /// A failure is dropped if a later run has measured its visit. A store that failed at a place has no samples there.
+    fn of<E>(records: &'a Records<E>) -> Self
+    where
+        E: Experiment<Key = Key, Sample = Sample>,
+    {
+        let is_visit = |visit: &Key, key: &Key| (visit.point(), visit.round) == (key.point(), key.round);
+        let is_measured = |visit: &Key| records.samples().any(|(key, _)| is_visit(visit, key));
+        let mut failed = records.failed();
+        failed.retain(|failed| failed.wrong || !is_measured(&failed.key));
+        let is_out = |key: &Key| failed.iter().any(|failed| failed.key.point() == key.point());
+        let samples = records.samples().filter(|(key, _)| !is_out(key)).collect();
+        Self { samples, failed }
     }
-    fields
+
+    fn cells(&self) -> impl Iterator<Item = Cell<'a>> {
+        self.samples.iter().filter_map(|(key, sample)| match &sample.figures {
+            Figures::Operations(throughput) => Some(Cell { key, load: key.load.as_ref()?, throughput }),
+            Figures::Memory(_) => None,
+        })
+    }
+
+    fn fields(&self) -> Fields<'a> {
+        let mut fields = Fields::new();
+        for cell in self.cells() {
+            let field = fields.entry((cell.key.axis, cell.load, cell.key.x)).or_default();
+            field.entry(&cell.key.name).or_default().insert(cell.key.round, cell);
+        }
+        fields
+    }
 }
 
 impl Report {
-    /// What `lines` make together, beside `baseline`.
-    pub fn of(lines: &Lines, baseline: &str, seed: u64, interrupted: bool) -> Self {
-        let fields = fields(lines);
+    /// The result of these records.
+    pub fn of<E>(records: &Records<E>) -> Self
+    where
+        E: Experiment<Key = Key, Sample = Sample>,
+    {
+        let baseline = records.header.plan["baseline"].as_str().unwrap_or_default();
+        let seed = records.header.environment.seed;
+        let measured = Measured::of(records);
+        let fields = measured.fields();
         let mut points = Vec::new();
         for ((axis, load, x), field) in &fields {
             points.extend(points_of(*axis, load, *x, field, baseline, seed));
         }
-        let mut clocks: Vec<f64> =
-            lines.cells.iter().filter_map(|cell| Some(cell.shown.latency?.clock_ns as f64)).collect();
+        let clocks = measured.cells().filter_map(|cell| Some(cell.throughput.latency?.clock_ns as f64));
+        let mut clocks: Vec<f64> = clocks.collect();
+        let absent = |reason: Reason| records.absences().filter(move |(_, absence)| absence.reason == reason);
+        let timed_out = |(key, absence): (&Key, &Absence)| TimedOut { key: key.visit(), why: absence.why.clone() };
+        let not_run = |(key, absence): (&Key, &Absence)| NotRun {
+            axis: key.axis,
+            x: key.x,
+            name: key.name.clone(),
+            why: absence.why.clone(),
+        };
         Self {
             baseline: baseline.to_owned(),
-            rounds: lines
-                .cells
-                .iter()
-                .map(|cell| cell.key.round)
-                .chain(lines.kept.iter().map(|kept| kept.key.round))
-                .max()
-                .unwrap_or(0),
+            rounds: measured.samples.iter().map(|(key, _)| key.round).max().unwrap_or(0),
             clock_ns: (!clocks.is_empty()).then(|| median(&mut clocks)),
             points,
-            memory: memory(lines),
+            memory: memory(&measured),
             growth: growth(&fields, seed),
-            unfinished: lines.short.clone(),
-            not_run: lines.not_run.clone(),
-            failed: lines
-                .failed
-                .iter()
-                .filter(|failed| failed.wrong || !lines.is_there(&failed.key))
-                .cloned()
-                .collect(),
-            interrupted,
+            unfinished: absent(Reason::TimedOut).map(timed_out).collect(),
+            not_run: absent(Reason::NotAvailable).map(not_run).collect(),
+            failed: measured.failed,
+            interrupted: records.is_interrupted(),
         }
     }
 }
 
-/// The report that these lines make: with their header's baseline and seed.
+/// The points of a record without their ratios, which take most of a report's time.
 ///
 /// # Errors
 ///
-/// Where there is no header, or a line is not what it should be.
-pub fn report(lines: &[Value]) -> anyhow::Result<Report> {
-    let header = first_header(lines)?;
-    let baseline = header.plan["baseline"].as_str().unwrap_or_default().to_owned();
-    Ok(Report::of(&Lines::of(lines)?, &baseline, header.environment.seed, false))
-}
-
-/// The points of a [`report`] without their ratios, which take most of its time.
-///
-/// # Errors
-///
-/// Where a line is not what it should be.
+/// Returns an error if a line does not have the fields of its kind.
 pub fn medians(lines: &[Value]) -> anyhow::Result<Vec<Point>> {
-    let lines = Lines::of(lines)?;
-    let fields = fields(&lines);
+    let records = Records::<Stores<Processes>>::of(lines)?;
+    let fields = Measured::of(&records).fields();
     let points = |((axis, load, x), field): (&(Axis, &Load, u64), &Field<'_>)| {
-        let point = |(name, rounds): (&&str, &BTreeMap<usize, &Cell>)| median_of((*axis, *load, *x), name, rounds);
+        let point = |(name, rounds): (&&str, &BTreeMap<usize, Cell<'_>>)| median_of((*axis, *load, *x), name, rounds);
         field.iter().map(point).collect::<Vec<_>>()
     };
     Ok(fields.iter().flat_map(points).collect())
 }
 
 /// A point without its ratios.
-fn median_of((axis, load, x): (Axis, &Load, u64), name: &str, rounds: &BTreeMap<usize, &Cell>) -> Point {
-    let cells: Vec<&Cell> = rounds.values().copied().collect();
-    let latency = |of: fn(&super::record::Latency) -> f64| middle(&cells, |cell| cell.shown.latency.as_ref().map(of));
+fn median_of((axis, load, x): (Axis, &Load, u64), name: &str, rounds: &BTreeMap<usize, Cell<'_>>) -> Point {
+    let cells: Vec<&Throughput> = rounds.values().map(|cell| cell.throughput).collect();
+    let latency = |of: fn(&Latency) -> f64| middle(&cells, |cell| cell.latency.as_ref().map(of));
     Point {
         axis,
         x,
         load: load.clone(),
         name: name.to_owned(),
         rounds: cells.len(),
-        per_s: middle(&cells, |cell| Some(cell.shown.per_s)).unwrap_or(0.0),
-        windowed_per_s: middle(&cells, |cell| cell.shown.windowed_per_s),
-        cpu_us: middle(&cells, |cell| cell.shown.cpu_us),
+        per_s: middle(&cells, |cell| Some(cell.per_s)).unwrap_or(0.0),
+        windowed_per_s: middle(&cells, |cell| cell.windowed_per_s),
+        cpu_us: middle(&cells, |cell| cell.cpu_us),
         p50_us: latency(|latency| latency.p50_us),
         p99_us: latency(|latency| latency.p99_us),
         p999_us: latency(|latency| latency.p999_us),
-        max_us: cells.iter().filter_map(|cell| Some(cell.shown.latency?.max_us)).max_by(f64::total_cmp),
+        max_us: cells.iter().filter_map(|cell| Some(cell.latency?.max_us)).max_by(f64::total_cmp),
         beside: None,
         verdict: None,
         beside_bare: None,
@@ -225,11 +274,12 @@ fn median_of((axis, load, x): (Axis, &Load, u64), name: &str, rounds: &BTreeMap<
 fn points_of(axis: Axis, load: &Load, x: u64, field: &Field<'_>, baseline: &str, seed: u64) -> Vec<Point> {
     let beside = |name: &str, other: &str| {
         let (own, other) = (field.get(name)?, field.get(other)?);
-        let both = own.iter().filter_map(|(round, cell)| Some(cell.shown.per_s / other.get(round)?.shown.per_s));
+        let both =
+            own.iter().filter_map(|(round, cell)| Some(cell.throughput.per_s / other.get(round)?.throughput.per_s));
         Estimate::of(&both.collect::<Vec<_>>(), seed)
     };
     let band: Interval = tie_band(beside(&again(baseline), baseline).as_ref());
-    let point = |(name, rounds): (&&str, &BTreeMap<usize, &Cell>)| {
+    let point = |(name, rounds): (&&str, &BTreeMap<usize, Cell<'_>>)| {
         let ratio = if *name == baseline { None } else { beside(name, baseline) };
         Point {
             verdict: ratio.map(|ratio| ratio.verdict(&band)),
@@ -246,13 +296,18 @@ fn middle<T>(all: &[&T], figure: impl Fn(&T) -> Option<f64>) -> Option<f64> {
     (!values.is_empty()).then(|| median(&mut values))
 }
 
-fn memory(lines: &Lines) -> Vec<MemoryPoint> {
-    let mut by: BTreeMap<(Axis, u64, &str), Vec<&Kept>> = BTreeMap::new();
-    for kept in &lines.kept {
-        by.entry((kept.key.axis, kept.key.x, &kept.key.name)).or_default().push(kept);
+fn memory(measured: &Measured<'_>) -> Vec<MemoryPoint> {
+    let mut by: BTreeMap<(Axis, u64, &str), Vec<&(u64, Memory)>> = BTreeMap::new();
+    let own = measured.samples.iter().filter_map(|(key, sample)| match sample.figures {
+        Figures::Memory(memory) => Some((*key, (sample.place.keys, memory))),
+        Figures::Operations(_) => None,
+    });
+    let own: Vec<(&Key, (u64, Memory))> = own.collect();
+    for (key, memory) in &own {
+        by.entry(key.point()).or_default().push(memory);
     }
-    let each = |all: &[&Kept], state: usize| middle(all, |kept| kept.memory.per_entity(kept.place.keys)[state]);
-    let point = |((axis, x, name), all): (&(Axis, u64, &str), &Vec<&Kept>)| {
+    let each = |all: &[&(u64, Memory)], state: usize| middle(all, |(keys, memory)| memory.per_entity(*keys)[state]);
+    let point = |((axis, x, name), all): (&(Axis, u64, &str), &Vec<&(u64, Memory)>)| {
         let plain = by.get(&(*axis, *x, super::bare::HASH_MAP)).and_then(|all| each(all, 0));
         let filled = each(all, 0);
         MemoryPoint {
@@ -264,7 +319,7 @@ fn memory(lines: &Lines) -> Vec<MemoryPoint> {
             emptied: each(all, 1),
             refilled: each(all, 2),
             of_plain: filled.zip(plain).map(|(own, plain)| own / plain),
-            fill_s: middle(all, |kept| Some(kept.memory.fill_s)).unwrap_or(0.0),
+            fill_s: middle(all, |(_, memory)| Some(memory.fill_s)).unwrap_or(0.0),
         }
     };
     by.iter().map(point).collect()
@@ -275,7 +330,11 @@ fn growth(fields: &Fields<'_>, seed: u64) -> Vec<Growth> {
     for ((axis, load, x), field) in fields {
         for (name, rounds) in field {
             let own = samples.entry((*axis, load, name)).or_default();
-            own.extend(rounds.iter().map(|(round, cell)| Observation { x: *x, round: *round, y: cell.shown.per_s }));
+            own.extend(rounds.iter().map(|(round, cell)| Observation {
+                x: *x,
+                round: *round,
+                y: cell.throughput.per_s,
+            }));
         }
     }
     let places = |samples: &[Observation]| samples.iter().map(|sample| sample.x).collect::<BTreeSet<_>>().len();

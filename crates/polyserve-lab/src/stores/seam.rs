@@ -18,8 +18,8 @@ use polyserve_report::{Table, or_nothing};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::report::again;
 use super::twins::{Field, Ground, Lookups};
+use crate::experiment::again;
 use crate::experiment::order;
 use crate::journal::{Journal, first_header, of_kind};
 use crate::progress::Progress;

@@ -1,27 +1,19 @@
-//! A report for people, its tables, and its cells as CSV.
+//! The report as text, its tables, and its samples as CSV.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
 
 use polyserve_report::{NOTHING, Table, or_nothing};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::bare::PREFIX;
-use super::record::{Lines, Short};
-use super::report::{AGAIN, Growth, MemoryPoint, Point, Report, report};
+use super::record::{Figures, Key, Sample};
+use super::report::{AGAIN, Growth, MemoryPoint, Point, Report};
 use super::workload::Load;
+use crate::experiment::{Experiment, Records};
 use crate::scale::Axis;
 use crate::statistics::{Estimate, LEAST_ROUNDS, Verdict};
-
-impl fmt::Display for Short {
-    /// `two_level did not finish filling 10000000 keys in 60 s: it got to 1234567`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, place, unfinished } = self;
-        let (name, what, keys, limit) = (&key.name, &unfinished.what, place.keys, unfinished.limit_s);
-        write!(f, "{name} did not finish {what} {keys} keys in {limit} s: it got to {}", unfinished.done)
-    }
-}
 
 /// A time in microseconds.
 fn time(us: Option<f64>) -> String {
@@ -106,7 +98,7 @@ fn memory_table(axis: Axis, points: &[&MemoryPoint]) -> Table {
 }
 
 impl MemoryPoint {
-    /// Entities stored a second, where the axis says how many there were.
+    /// Entities stored a second. `None` unless the axis is their number.
     fn stored_per_s(&self) -> Option<f64> {
         Some(self.x as f64 / self.fill_s).filter(|rate| self.axis == Axis::Keys && rate.is_finite())
     }
@@ -129,8 +121,8 @@ fn growth_table(growth: &[&Growth]) -> Table {
     table
 }
 
-/// The fastest repo at each place, and what part of the fastest bare map's throughput it has, by medians: where a name
-/// changes along a row, two stores cross.
+/// The fastest repo at each place, and its share of the fastest bare map's throughput, by medians. Two stores cross where the
+/// name changes along a row.
 fn fastest_table(points: &[&Point]) -> Table {
     let places: BTreeSet<u64> = points.iter().map(|point| point.x).collect();
     let loads: BTreeSet<&Load> = points.iter().map(|point| &point.load).collect();
@@ -156,7 +148,7 @@ fn fastest_table(points: &[&Point]) -> Table {
     table
 }
 
-/// How long single operations take at one place: of every store, under each workload.
+/// Latencies of single operations at one place, of every store under each workload.
 fn tails_table(points: &[&Point], x: u64) -> Table {
     let here = || points.iter().filter(move |point| point.x == x);
     let loads: BTreeSet<&Load> = here().map(|point| &point.load).collect();
@@ -176,14 +168,13 @@ fn tails_table(points: &[&Point], x: u64) -> Table {
     table
 }
 
-/// Who is missing where, and why: a line each.
+/// The stores without figures: name, place, and why.
 fn missing(report: &Report) -> Vec<[String; 3]> {
     let at = |axis: Axis, x: u64| format!("{x} {axis}");
     let mut all: Vec<[String; 3]> = Vec::new();
-    all.extend(report.unfinished.iter().map(|short| {
-        let why = short.to_string();
-        [short.key.name.clone(), at(short.key.axis, short.key.x), why]
-    }));
+    all.extend(
+        report.unfinished.iter().map(|one| [one.key.name.clone(), at(one.key.axis, one.key.x), one.why.clone()]),
+    );
     all.extend(
         report.not_run.iter().map(|one| [one.name.clone(), at(one.axis, one.x), format!("not run: {}", one.why)]),
     );
@@ -196,7 +187,7 @@ fn missing(report: &Report) -> Vec<[String; 3]> {
     all
 }
 
-/// The memory of each axis, the points of each workload and who is the fastest, by their titles.
+/// The memory of each axis, the points of each workload and the fastest stores, by their titles.
 fn all_tables(report: &Report) -> Vec<(String, Table)> {
     let mut tables = Vec::new();
     for axis in Axis::ALL {
@@ -231,65 +222,69 @@ impl fmt::Display for Report {
             writeln!(f, "OPERATIONS/S, P50 to MAX: each answer is waited for before the next operation")?;
             writeln!(f, "P50 to MAX: of one operation in 64, with a look at the clock in it: {clock_ns:.0} ns")?;
         }
-        for [_, _, why] in missing(self).iter().filter(|[_, _, why]| why.contains("did not finish")) {
-            writeln!(f, "{why}")?;
+        for timed_out in &self.unfinished {
+            writeln!(f, "{}", timed_out.why)?;
         }
-        for [name, at, why] in missing(self).iter().filter(|[_, _, why]| !why.contains("did not finish")) {
+        for [name, at, why] in missing(self).iter().skip(self.unfinished.len()) {
             writeln!(f, "{name}, {at}: {why}")?;
         }
         if self.rounds < LEAST_ROUNDS && !self.points.is_empty() {
             writeln!(f, "too few rounds: a verdict needs {LEAST_ROUNDS}")?;
         }
-        if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
+        Ok(())
     }
 }
 
-/// For each axis and workload its points; memory; how throughput grows; and who is missing.
-///
-/// # Errors
-///
-/// As [`report`].
-pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
-    let report = report(lines)?;
-    let mut tables = all_tables(&report);
+/// The tables of a report: the points of each axis and workload, memory, growth, and the stores without figures.
+pub(super) fn tables(report: &Report) -> Vec<(String, Table)> {
+    let mut tables = all_tables(report);
     for axis in Axis::ALL {
         let growth: Vec<&Growth> = report.growth.iter().filter(|growth| growth.axis == axis).collect();
         if !growth.is_empty() {
             tables.push((format!("{axis}: growth"), growth_table(&growth)));
         }
     }
-    let missing = missing(&report);
+    let missing = missing(report);
     if !missing.is_empty() {
         let mut table = Table::of_texts(&["store", "where", "why"]);
         missing.into_iter().for_each(|row| table.row(row.into()));
         tables.push(("without figures".into(), table));
     }
-    Ok(tables)
+    tables
 }
 
-/// Writes every cell as CSV, with a header: one a line for each workload, and for memory. What is not known is empty.
+/// A sample with its key, as its line in the record.
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    key: &'a Key,
+    #[serde(flatten)]
+    sample: &'a Sample,
+}
+
+/// Every sample as CSV, with a header: first throughput, then memory. An unknown figure is empty.
 ///
 /// # Errors
 ///
-/// Where `out` fails.
-pub fn write_cells(lines: &Lines, out: impl io::Write) -> anyhow::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
+/// Returns an error if a row cannot be written.
+pub(super) fn samples_csv<E>(records: &Records<E>) -> anyhow::Result<String>
+where
+    E: Experiment<Key = Key, Sample = Sample>,
+{
+    let mut csv = csv::Writer::from_writer(Vec::new());
     csv.write_record(COLUMNS)?;
-    let cells = lines.cells.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
-    let kept = lines.kept.iter().map(|kept| {
-        serde_json::to_value(kept).map(|mut value| {
-            value["workload"] = "memory".into();
-            value
-        })
-    });
-    for cell in cells.into_iter().chain(kept.collect::<Result<Vec<_>, _>>()?) {
-        csv.write_record(COLUMNS.map(|column| match &cell[column] {
-            Value::Null => String::new(),
-            Value::String(text) => text.clone(),
-            value => value.to_string(),
-        }))?;
+    for is_memory in [false, true] {
+        let is_own = |sample: &Sample| matches!(sample.figures, Figures::Memory(_)) == is_memory;
+        for (key, sample) in records.samples().filter(|(_, sample)| is_own(sample)) {
+            let row = serde_json::to_value(Row { key, sample })?;
+            csv.write_record(COLUMNS.map(|column| match &row[column] {
+                Value::Null => String::new(),
+                Value::String(text) => text.clone(),
+                value => value.to_string(),
+            }))?;
+        }
     }
-    Ok(csv.flush()?)
+    Ok(String::from_utf8(csv.into_inner()?)?)
 }
 
 const COLUMNS: [&str; 26] = [

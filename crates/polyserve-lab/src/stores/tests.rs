@@ -9,14 +9,14 @@ use polyserve::{Answer, Entity, EntityRef, EntityRepo, Shutdown};
 use polyserve_load::Dist;
 
 use super::bare::{HASH_MAP, NAMES, TYPED};
-use super::cell::{Told, Visit, needs};
-use super::record::{Lines, Memory, Place, Shown, Unfinished};
-use super::report::{Report, again};
-use super::run::{Experiment, Instrument, Job};
+use super::cell::{Reply, Visit, needs};
+use super::experiment::{Instrument, Job, Stores};
+use super::record::{Figures, Memory, Place, Throughput, Unfinished};
+use super::report::Report;
 use super::seam::{self, Group};
 use super::twins::Lookups;
 use super::workload::{Load, Workload};
-use crate::experiment::Absence;
+use crate::experiment::{self, Absence, Experiment as _, Reason, Records, again};
 use crate::journal::{Header, Journal};
 use crate::launch::{AddressFrom, Launch};
 use crate::machine::{Cores, Environment};
@@ -51,11 +51,11 @@ fn every_store_gives_every_workload_right_answers() {
                 continue;
             }
             let visit = visit(&store, threads, payload_bytes);
-            let told = visit.run(&Catalog::builtin()).unwrap_or_else(|error| panic!("{store}, {threads}: {error:#}"));
+            let reply = visit.run(&Catalog::builtin()).unwrap_or_else(|error| panic!("{store}, {threads}: {error:#}"));
             // Three workloads under three laws, two without one; memory has figures of its own.
-            assert_eq!((told.shown.len(), told.unfinished.len()), (11, 0), "{store}");
-            assert!(told.memory.is_some_and(|memory| memory.emptied_bytes > Some(0) && memory.refill_s.is_some()));
-            for (load, shown) in &told.shown {
+            assert_eq!((reply.throughput.len(), reply.unfinished), (11, None), "{store}");
+            assert!(reply.memory.is_some_and(|memory| memory.emptied_bytes > Some(0) && memory.refill_s.is_some()));
+            for (load, shown) in &reply.throughput {
                 let latency = shown.latency.unwrap_or_else(|| panic!("{store}: {load} has no latencies"));
                 assert!(shown.operations > 0 && latency.sampled > 0, "{store}: {load}: {shown:?}");
             }
@@ -181,16 +181,16 @@ fn what_is_wrong_is_found() {
 #[test]
 fn a_repo_that_answers_later_is_measured_both_ways() {
     let told = visit("faulty", 2, 15).run(&catalog(None, true)).unwrap();
-    assert!(told.shown.iter().all(|(_, shown)| shown.per_s > 0.0 && shown.windowed_per_s > Some(0.0)), "{told:?}");
+    assert!(told.throughput.iter().all(|(_, shown)| shown.per_s > 0.0 && shown.windowed_per_s > Some(0.0)), "{told:?}");
     let now = visit("faulty", 2, 15).run(&catalog(None, false)).unwrap();
-    assert!(now.shown.iter().all(|(_, shown)| shown.windowed_per_s.is_none()));
+    assert!(now.throughput.iter().all(|(_, shown)| shown.windowed_per_s.is_none()));
 }
 
 #[test]
 fn who_runs_out_of_time_says_how_far_it_came() {
     let told = Visit { limit_s: 0.0, ..visit("two_level", 1, 15) }.run(&Catalog::builtin()).unwrap();
-    assert_eq!((told.shown.len(), told.memory), (0, None));
-    assert_eq!(told.unfinished, [Unfinished { what: "filling".into(), done: 0, limit_s: 0.0 }]);
+    assert_eq!((told.throughput.len(), told.memory), (0, None));
+    assert_eq!(told.unfinished, Some(Unfinished { what: "filling".into(), done: 0, limit_s: 0.0 }));
 }
 
 #[test]
@@ -200,29 +200,32 @@ fn an_estimate_of_memory_is_more_than_entities_take() {
     assert!(needs(&place(1_000_000, 16_384)) > 16_400_000_000);
 }
 
-/// Tells what it is told to of each store; one fails once, or runs out of time.
+/// Replies with fixed figures. A store can fail, or run out of time while its entities are removed.
 struct Scripted {
-    asked: Vec<(u64, String)>,
+    asked: usize,
     fails: Option<(&'static str, bool)>,
     short: Option<&'static str>,
 }
 
 impl Instrument for Scripted {
-    fn measure(&mut self, job: &Job) -> Result<Told, Absence> {
-        self.asked.push((job.x, job.name.clone()));
+    fn measure(&mut self, job: &Job) -> Result<Reply, Absence> {
+        self.asked += 1;
         if let Some((_, wrong)) = self.fails.filter(|(name, _)| *name == job.name) {
-            return Err(Absence::new("it was told to", wrong));
-        }
-        if self.short == Some(job.name.as_str()) {
-            let unfinished = vec![Unfinished { what: "filling".into(), done: 7, limit_s: 60.0 }];
-            return Ok(Told { unfinished, ..Told::default() });
+            return Err(Absence::new("the test fails it", wrong));
         }
         let per_s = if job.name == "fast" { 2000.0 } else { 1000.0 } / job.x as f64;
         let memory = Memory { start_bytes: Some(0), filled_bytes: Some(job.x * 100), ..Memory::default() };
-        let load = Load { workload: Workload::Read, dist: Some("uniform".into()) };
-        let shown = Shown { operations: 10, elapsed_s: 0.1, per_s, ..Shown::default() };
-        Ok(Told { memory: Some(memory), shown: vec![(load, shown)], unfinished: Vec::new() })
+        if self.short == Some(job.name.as_str()) {
+            let unfinished = Some(Unfinished { what: "removing".into(), done: 7, limit_s: 60.0 });
+            return Ok(Reply { memory: Some(memory), throughput: Vec::new(), unfinished });
+        }
+        let throughput = Throughput { operations: 10, elapsed_s: 0.1, per_s, ..Throughput::default() };
+        Ok(Reply { memory: Some(memory), throughput: vec![(read(), throughput)], unfinished: None })
     }
+}
+
+fn read() -> Load {
+    Load { workload: Workload::Read, dist: Some("uniform".into()) }
 }
 
 fn fresh(name: &str) -> PathBuf {
@@ -237,47 +240,67 @@ fn header(experiment: &str) -> Header {
     Header::new(experiment, serde_json::json!({"baseline": "slow"}), environment)
 }
 
-fn run(dir: &Path, fails: Option<(&'static str, bool)>, short: Option<&'static str>) -> (Lines, usize) {
+type Recorded = Records<Stores<Scripted>>;
+
+fn run(dir: &Path, fails: Option<(&'static str, bool)>, short: Option<&'static str>) -> (Recorded, usize) {
     let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+    let loads = vec![Load { workload: Workload::Memory, dist: None }, read()];
     let job = |x: u64, name: &str| {
         let place = Place { keys: x, threads: 1, payload_bytes: 15 };
-        Job { axis: Axis::Keys, x, name: name.into(), place, figures: 2, launch: launch.clone() }
+        Job { axis: Axis::Keys, x, name: name.into(), place, loads: loads.clone(), launch: launch.clone() }
     };
     let names = ["slow".to_owned(), "fast".to_owned(), again("slow")];
     let jobs = [100_000, 1_000_000].into_iter().flat_map(|x| names.iter().map(move |name| (x, name)));
     let jobs = jobs.map(|(x, name)| job(x, name)).collect();
-    let experiment = Experiment { jobs, not_run: Vec::new(), rounds: 10, stop: Shutdown::new() };
-    let mut journal = Journal::open(Some(dir), &header("stores")).unwrap();
-    let mut told = Scripted { asked: Vec::new(), fails, short };
-    let mut progress = Progress::of(experiment.steps());
-    let lines = experiment.run(&mut told, &mut journal, &mut progress).unwrap();
-    (lines, told.asked.len())
+    let (header, instrument) = (header("stores"), Scripted { asked: 0, fails, short });
+    let description = header.plan.clone();
+    let mut stores = Stores { jobs, absent: Vec::new(), rounds: 10, description, instrument };
+    let mut journal = Journal::open(Some(dir), &header).unwrap();
+    let records = experiment::run(&mut stores, &header, &mut journal, &Shutdown::new()).unwrap();
+    assert_eq!(records.end.unwrap().missing, 0);
+    (records, stores.instrument.asked)
 }
 
-/// A rerun measures what is missing; who did wrong stays out, and so does who ran out of time.
+/// The number of cells of operations, and of memory.
+fn counts(records: &Recorded) -> (usize, usize) {
+    let is_memory = |figures: Figures| matches!(figures, Figures::Memory(_));
+    let memory = records.samples().filter(|(_, sample)| is_memory(sample.figures)).count();
+    (records.samples().count() - memory, memory)
+}
+
+/// A rerun measures what is missing; a store that did wrong or ran out of time stays out.
 #[test]
 fn a_rerun_measures_what_is_missing() {
     let dir = fresh("rerun");
-    let (lines, asked) = run(&dir, Some(("fast", false)), None);
-    assert_eq!((asked, lines.cells.len(), lines.failed.len()), (42, 40, 2), "it fails once at each place");
-    assert!(lines.is_out(Axis::Keys, 100_000, "fast") && !lines.is_out(Axis::Keys, 100_000, "slow"));
-    let (lines, asked) = run(&dir, None, None);
-    assert_eq!((asked, lines.cells.len()), (20, 60));
-    assert!(!lines.is_out(Axis::Keys, 100_000, "fast"));
-    let (lines, asked) = run(&dir, None, None);
-    assert_eq!((asked, lines.cells.len(), lines.kept.len()), (0, 60, 60));
+    let is_out = |records: &Recorded, name: &str| {
+        let report = Report::of(records);
+        assert_eq!(
+            report,
+            Report::of(&Recorded::of(&crate::journal::read(&dir.join("stores.jsonl")).unwrap()).unwrap())
+        );
+        !report.points.iter().any(|point| point.x == 100_000 && point.name == name)
+    };
+    let (records, asked) = run(&dir, Some(("fast", false)), None);
+    assert_eq!((asked, counts(&records), records.failed().len()), (42, (40, 40), 2), "it fails once at each place");
+    assert!(is_out(&records, "fast") && !is_out(&records, "slow") && records.is_failed());
+    let (records, asked) = run(&dir, None, None);
+    assert_eq!((asked, counts(&records)), (20, (60, 60)));
+    assert!(!is_out(&records, "fast") && !records.is_failed());
+    let (records, asked) = run(&dir, None, None);
+    assert_eq!((asked, counts(&records)), (0, (60, 60)));
     // It was killed between two lines of one point.
     let file = dir.join("stores.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     let lost = text.trim_end().rfind("{\"kind\":\"cell\"").unwrap();
     std::fs::write(&file, &text[..lost]).unwrap();
-    let (lines, asked) = run(&dir, None, None);
-    assert_eq!((asked, lines.cells.len(), lines.kept.len()), (1, 60, 60));
+    let (records, asked) = run(&dir, None, None);
+    assert_eq!((asked, counts(&records)), (1, (60, 60)));
     let _ = std::fs::remove_dir_all(&dir);
     for (fails, short) in [(Some(("fast", true)), None), (None, Some("fast"))] {
         assert_eq!(run(&dir, fails, short).1, 42);
-        let (lines, asked) = run(&dir, None, None);
-        assert_eq!((asked, lines.cells.len(), lines.failed.len() + lines.short.len()), (0, 40, 2));
+        let (records, asked) = run(&dir, None, None);
+        assert_eq!((asked, counts(&records).0, records.absences().count()), (0, 40, 2));
+        assert_eq!(records.is_failed(), fails.is_some());
         let _ = std::fs::remove_dir_all(&dir);
     }
 }
@@ -285,8 +308,8 @@ fn a_rerun_measures_what_is_missing() {
 #[test]
 fn a_report_has_ratios_memory_and_growth() {
     let dir = fresh("report");
-    let (lines, _) = run(&dir, None, None);
-    let report = Report::of(&lines, "slow", 1, false);
+    let (records, _) = run(&dir, None, None);
+    let report = Report::of(&records);
     let fast = report.points.iter().find(|point| point.name == "fast" && point.x == 100_000).unwrap();
     assert_eq!(fast.beside.map(|beside| (beside.ratio, beside.rounds)), Some((2.0, 10)));
     let memory = report.memory.iter().find(|point| point.name == "fast").unwrap();
@@ -304,23 +327,62 @@ fn a_report_has_ratios_memory_and_growth() {
     ] {
         assert!(said.contains(wanted), "{wanted} is not in\n{said}");
     }
-    let recorded = crate::journal::read(&dir.join("stores.jsonl")).unwrap();
-    let tables = super::table::tables(&recorded).unwrap();
-    let tails = tables.iter().filter(|(title, _)| title.starts_with("keys: p50, p99, p99.9 at "));
-    assert_eq!((tables.len(), tails.count()), (6, 2), "one of tails for each number of keys");
-    let mut csv = Vec::new();
-    super::table::write_cells(&lines, &mut csv).unwrap();
-    assert_eq!(String::from_utf8(csv).unwrap().lines().count(), 121, "60 cells, 60 of memory");
+    let summary = Stores::summarize(&records, &report).unwrap();
+    let tails = summary.tables.iter().filter(|(title, _)| title.starts_with("keys: p50, p99, p99.9 at "));
+    assert_eq!((summary.tables.len(), tails.count()), (6, 2), "one of tails for each number of keys");
+    assert_eq!(summary.csv[0].1.lines().count(), 121, "60 cells, 60 of memory");
     let _ = std::fs::remove_dir_all(&dir);
 }
 
+/// The memory that was measured before the time limit is kept.
 #[test]
 fn who_ran_out_of_time_is_named() {
     let dir = fresh("short");
-    let (lines, _) = run(&dir, None, Some("fast"));
-    let said = Report::of(&lines, "slow", 1, false).to_string();
-    assert!(said.contains("fast did not finish filling 1000000 keys in 60 s: it got to 7"), "{said}");
+    let (records, _) = run(&dir, None, Some("fast"));
+    let report = Report::of(&records);
+    let said = report.to_string();
+    assert!(said.contains("fast did not finish removing 1000000 keys in 60 s: it got to 7"), "{said}");
+    assert_eq!((report.unfinished.len(), report.failed.len()), (2, 0), "one for each visit");
+    assert!(report.memory.iter().any(|point| point.name == "fast" && point.filled == Some(100.0)));
     let _ = std::fs::remove_dir_all(&dir);
+}
+
+/// Records of format 2 have memory, stores that are left out and stores that ran out of time in lines of their own kinds.
+#[test]
+fn an_old_record_is_read() {
+    let mut header = serde_json::to_value(header("stores")).unwrap();
+    (header["kind"], header["format"]) = ("environment".into(), 2.into());
+    let line = |kind: &str, name: &str, round: usize, rest: serde_json::Value| {
+        let mut line = serde_json::json!({
+            "kind": kind, "axis": "keys", "x": 10, "name": name, "round": round, "keys": 10, "threads": 1, "payload_bytes": 15
+        });
+        let (line_fields, rest) = (line.as_object_mut().unwrap(), rest.as_object().unwrap().clone());
+        line_fields.extend(rest);
+        line
+    };
+    let operations =
+        serde_json::json!({"workload": "churn", "dist": null, "operations": 1, "elapsed_s": 1.0, "per_s": 1.0});
+    let failed = serde_json::json!({"why": "no memory", "wrong": false});
+    let lines = [
+        header,
+        serde_json::json!({"kind": "not_run", "axis": "keys", "x": 10, "name": "c", "why": "one thread"}),
+        line("memory", "a", 1, serde_json::json!({"fill_s": 1.0})),
+        line("cell", "a", 1, operations.clone()),
+        line("unfinished", "b", 1, serde_json::json!({"what": "filling", "done": 3, "limit_s": 60.0})),
+        line("failure", "d", 1, failed.clone()),
+        line("failure", "e", 1, failed),
+        line("cell", "e", 1, operations),
+    ];
+    let records = Recorded::of(&lines).unwrap();
+    assert_eq!(counts(&records), (2, 1));
+    let report = Report::of(&records);
+    let names = report.points.iter().map(|point| &*point.name).collect::<Vec<_>>();
+    assert_eq!((names, report.memory.len()), (vec!["a", "e"], 1));
+    assert_eq!(report.unfinished[0].why, "b did not finish filling 10 keys in 60 s: it got to 3");
+    assert_eq!((&*report.not_run[0].name, &*report.not_run[0].why), ("c", "one thread"));
+    assert_eq!(report.failed.iter().map(|failed| &*failed.key.name).collect::<Vec<_>>(), ["d"], "e was measured later");
+    let is_available = |(_, absence): &(&super::record::Key, &Absence)| absence.reason == Reason::NotAvailable;
+    assert_eq!(records.absences().filter(is_available).count(), 1);
 }
 
 fn seam(stores: &[&str], rounds: usize) -> seam::Experiment {

@@ -1,6 +1,5 @@
 //! `polyserve scale --in-process`: stores without a server.
 
-use std::fs::File;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,20 +7,18 @@ use anyhow::Context as _;
 use polyserve::catalog::Catalog;
 use polyserve::config::MAX_WORKERS;
 use polyserve_lab::Misuse;
-use polyserve_lab::journal::{Header, Journal};
+use polyserve_lab::experiment::{Absence, Absent, Execution, again};
 use polyserve_lab::launch::Launch;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::machine::{Environment, proc};
-use polyserve_lab::output::{print_json, print_report};
-use polyserve_lab::progress::Progress;
+use polyserve_lab::output::print_json;
 use polyserve_lab::scale::Axis;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
 use polyserve_lab::stores::cell::{Visit, needs};
+use polyserve_lab::stores::experiment::Job;
 use polyserve_lab::stores::process::Processes;
-use polyserve_lab::stores::record::{NotRun, Place};
-use polyserve_lab::stores::report::{Report, again};
-use polyserve_lab::stores::run::{Experiment, Job};
-use polyserve_lab::stores::{Load, NAME, Workload, table};
+use polyserve_lab::stores::record::{Key, Place};
+use polyserve_lab::stores::{Load, Stores, Workload};
 use polyserve_load::Dist;
 use serde_json::{Value, json};
 
@@ -30,16 +27,16 @@ use super::super::stop;
 use super::super::times::{WAITS, within};
 use super::ScaleArgs;
 
-/// The baseline where none is named and it takes part.
+/// The default baseline, if it is measured.
 const BASELINE: &str = "bare/dashmap";
-/// The record's name where none is given.
+/// The record's default name.
 const FILE: &str = "scale-in-process";
 const QUICK_WORKLOADS: [Workload; 3] = [Workload::Read, Workload::Half, Workload::Memory];
 /// Stored entities on the other axes: far beyond a core's own caches.
 const KEYS: u64 = 100_000;
-/// Of the machine's memory, what a store may be estimated to need.
+/// The share of the machine's memory that a store may need, by estimate.
 const OF_MEMORY: f64 = 0.8;
-/// What a process may take beside its slices and the limits of filling.
+/// The time limit of a process, on top of its slices and the limits of filling.
 const SPARE: Duration = Duration::from_secs(60);
 
 /// Measures.
@@ -58,34 +55,21 @@ pub(super) fn run(
     let baseline = field.baseline(&stores)?;
     let axes = field.axes()?;
     let loads = field.loads();
-    let (jobs, not_run) = field.jobs(&stores, &baseline, &axes, &loads)?;
+    let (jobs, absent) = field.jobs(&stores, &baseline, &axes, &loads)?;
     if jobs.is_empty() {
-        let why = not_run.first().map_or("no store was named", |not_run| not_run.why.as_str());
+        let why = absent.first().map_or("no store was named", |absent| &absent.absence.why);
         return Err(Misuse(format!("there is nothing to measure: {why}")).into());
     }
     let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 10 }) as usize;
-    let experiment = Experiment { jobs, not_run, rounds, stop: stop.clone() };
     let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
-    let plan = field.plan(&stores, &baseline, &axes, &loads, rounds);
-    let header = Header::new(NAME, plan, environment);
-    let name = args.record.name.clone().unwrap_or_else(|| FILE.into());
-    let mut journal = Journal::named(args.record.out.as_deref(), &name, &header)?;
+    let description = field.plan(&stores, &baseline, &axes, &loads, rounds);
     let patience = field.slice * 6 * u32::try_from(loads.len())? + *args.limit * 4 + SPARE;
-    let mut progress = Progress::counting(experiment.steps(), "points");
-    let result = experiment.run(&mut Processes { stop: stop.clone(), patience }, &mut journal, &mut progress);
-    progress.finish();
-    let lines = result?;
-    let report = Report::of(&lines, &baseline, args.seed, stop.is_begun());
-    if let Some(dir) = &args.record.out {
-        let path = dir.join(format!("{name}.csv"));
-        let file = File::create(&path).with_context(|| format!("{} cannot be made", path.display()))?;
-        table::write_cells(&lines, file)?;
-    }
-    print_report(json, &header.environment, &report)?;
-    Ok(stop::exit_code(report.interrupted, report.failed.iter().map(|failed| failed.wrong)))
+    let instrument = Processes { stop: stop.clone(), patience };
+    let mut stores = Stores { jobs, absent, rounds, description, instrument };
+    Execution { environment, record: &args.record, name: FILE, json, stop: &stop }.run(&mut stores)
 }
 
-/// A point of a store, here: the process was started for it.
+/// Makes one visit. The process was started for it.
 pub(super) fn one_cell(catalog: &Catalog, cell: &str) -> anyhow::Result<ExitCode> {
     let visit: Visit =
         serde_json::from_str(cell).map_err(|error| Misuse(format!("--cell {cell:?} is no point: {error}")))?;
@@ -97,11 +81,11 @@ fn slice(args: &ScaleArgs) -> Result<Duration, Misuse> {
     args.slice_or(Duration::from_millis(if args.quick { 60 } else { 100 }))
 }
 
-/// The stores of these names, each once; all of the catalog and all bare maps where none is named.
+/// Returns the stores of these names, each once; all repos of the catalog and all bare maps if `names` is empty.
 ///
 /// # Errors
 ///
-/// Where there is no such store.
+/// Returns [`Misuse`] if there is no such store.
 pub(in crate::commands) fn named(catalog: &Catalog, names: &[String]) -> anyhow::Result<Vec<String>> {
     if names.is_empty() {
         let repos = catalog.repos().iter().map(|entry| entry.name.clone());
@@ -128,14 +112,14 @@ fn repo(catalog: &Catalog, name: &str) -> anyhow::Result<String> {
     Ok(catalog.repo(name)?.name.clone())
 }
 
-/// Who takes part, and where.
+/// The stores and their places.
 struct Field<'a> {
     args: &'a ScaleArgs,
     catalog: &'a Catalog,
     /// Threads on the other axes.
     threads: usize,
     slice: Duration,
-    /// The machine's, in bytes, where it is known.
+    /// The machine's memory in bytes, if it is known.
     memory: Option<u64>,
 }
 
@@ -215,18 +199,18 @@ impl Field<'_> {
         }
     }
 
-    /// Every store at every point, the baseline twice; and who is left out.
+    /// Every store at every point, the baseline twice; and the stores that are left out.
     fn jobs(
         &self,
         stores: &[String],
         baseline: &str,
         axes: &[(Axis, Vec<u64>)],
         loads: &[Load],
-    ) -> anyhow::Result<(Vec<Job>, Vec<NotRun>)> {
-        let (mut jobs, mut not_run) = (Vec::new(), Vec::new());
+    ) -> anyhow::Result<(Vec<Job>, Vec<Absent<Key>>)> {
+        let (mut jobs, mut absent) = (Vec::new(), Vec::new());
         for (axis, x) in axes.iter().flat_map(|(axis, points)| points.iter().map(|x| (*axis, *x))) {
             let place = self.place(axis, x);
-            // Threads are nothing to memory: on their axis it would be the same figure again and again.
+            // Memory does not depend on threads: their axis would repeat one figure.
             let here: Vec<Load> = loads
                 .iter()
                 .filter(|load| axis != Axis::Workers || load.workload != Workload::Memory)
@@ -234,7 +218,10 @@ impl Field<'_> {
                 .collect();
             let entries = stores.iter().map(|store| (store.clone(), store.clone()));
             for (name, store) in entries.chain([(again(baseline), baseline.to_owned())]) {
-                let mut leave_out = |why: String| not_run.push(NotRun { axis, x, name: name.clone(), why });
+                let mut leave_out = |why: String| {
+                    let key = Key { axis, x, name: name.clone(), round: 0, load: None };
+                    absent.push(Absent { key, absence: Absence::not_available(why), excused: true });
+                };
                 if let Err(why) = self.fits(&place) {
                     leave_out(why);
                     continue;
@@ -246,16 +233,15 @@ impl Field<'_> {
                 let own: Vec<Load> =
                     here.iter().filter(|load| !is_alone || load.workload == Workload::Memory).cloned().collect();
                 if !own.is_empty() {
-                    let figures = own.len();
-                    let launch = self.launch(&store, &place, own)?;
-                    jobs.push(Job { axis, x, name, place, figures, launch });
+                    let launch = self.launch(&store, &place, own.clone())?;
+                    jobs.push(Job { axis, x, name, place, loads: own, launch });
                 }
             }
         }
-        Ok((jobs, not_run))
+        Ok((jobs, absent))
     }
 
-    /// That there is memory for it, by an estimate that is the same for all stores.
+    /// Fails if there is not enough memory at this place, by an estimate that is the same for all stores.
     fn fits(&self, place: &Place) -> Result<(), String> {
         let Some(memory) = self.memory else { return Ok(()) };
         let (needs, room) = (needs(place), memory as f64 * OF_MEMORY);

@@ -1,0 +1,185 @@
+//! The experiment: all stores in turn at each place, round by round.
+//!
+//! A batch is one visit: a process that measures all workloads of a store at a place. A visit that failed or ran out of
+//! time excludes the store at this place from all rounds.
+//!
+//! Invariant: the cells of a visit are measured in one process. Cost: that of the visits.
+
+use polyserve_report::Summary;
+use serde_json::Value;
+
+use super::cell::Reply;
+use super::process::Processes;
+use super::record::{Figures, Key, Place, Sample, Unfinished};
+use super::report::Report;
+use super::workload::{Load, Workload};
+use super::{NAME, table};
+use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Reason, Records, interleaved};
+use crate::launch::Launch;
+use crate::scale::Axis;
+
+/// A store at a place of an axis, and the process that measures it.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The axis.
+    pub axis: Axis,
+    /// The point of the axis.
+    pub x: u64,
+    /// The store's name, or the name of its second entry.
+    pub name: String,
+    /// The point on all axes.
+    pub place: Place,
+    /// The workloads that the process measures.
+    pub loads: Vec<Load>,
+    /// The process.
+    pub launch: Launch,
+}
+
+impl Job {
+    fn visit(&self, round: usize) -> Batch<Key> {
+        let key = |load: &Load| {
+            let (name, load) = (self.name.clone(), Some(load.clone()));
+            Key { axis: self.axis, x: self.x, name, round, load }
+        };
+        Batch::together(self.loads.iter().map(key))
+    }
+}
+
+/// What makes a visit.
+pub trait Instrument {
+    /// Measures all workloads of a job.
+    ///
+    /// # Errors
+    ///
+    /// Returns why there are no figures.
+    fn measure(&mut self, job: &Job) -> Result<Reply, Absence>;
+}
+
+impl Instrument for Processes {
+    fn measure(&mut self, job: &Job) -> Result<Reply, Absence> {
+        self.value(&job.launch)
+    }
+}
+
+/// Throughput, latency and memory of stores along the axes.
+#[derive(Debug)]
+pub struct Stores<I> {
+    /// All stores at all places.
+    pub jobs: Vec<Job>,
+    /// The stores that are left out at a place.
+    pub absent: Vec<Absent<Key>>,
+    /// The number of rounds.
+    pub rounds: usize,
+    /// The description of the run, for the record's header.
+    pub description: Value,
+    /// What measures.
+    pub instrument: I,
+}
+
+impl<I> Stores<I> {
+    /// The places of all axes, in the order of the jobs.
+    fn places(&self) -> Vec<(Axis, u64)> {
+        let mut places: Vec<(Axis, u64)> = Vec::new();
+        for job in &self.jobs {
+            if !places.contains(&(job.axis, job.x)) {
+                places.push((job.axis, job.x));
+            }
+        }
+        places
+    }
+}
+
+impl<I: Instrument> Experiment for Stores<I> {
+    const NAME: &'static str = NAME;
+    type Key = Key;
+    type Sample = Sample;
+    type Report = Report;
+
+    fn describe(&self) -> Value {
+        self.description.clone()
+    }
+
+    fn plan(&self) -> Plan<Key> {
+        let mut visits = Vec::new();
+        for round in 1..=self.rounds {
+            for place in self.places() {
+                let jobs: Vec<&Job> = self.jobs.iter().filter(|job| (job.axis, job.x) == place).collect();
+                visits.extend(interleaved(round - 1, &jobs).into_iter().map(|job| job.visit(round)));
+            }
+        }
+        Plan { absent: self.absent.clone(), ..Plan::new(visits) }
+    }
+
+    /// Makes one visit. An absence is recorded for the visit as a whole: memory may have been measured before the time limit.
+    fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
+        let all = |absence: Absence| keys.iter().map(|_| Err(absence.clone())).collect();
+        let is_its = |(key, job): (&Key, &Job)| key.point() == (job.axis, job.x, &*job.name);
+        let planned = keys.first().and_then(|key| Some((key, self.jobs.iter().find(|job| is_its((key, job)))?)));
+        let Some((key, job)) = planned else { return all(Absence::failed("the cell is not planned")) };
+        notebook.progress.begin(key.visit().to_string());
+        let (reply, absence) = match self.instrument.measure(job) {
+            Ok(reply) => {
+                let late = reply.unfinished.as_ref().map(|step| step.why(&job.name, job.place.keys));
+                (reply, late.map(Absence::timed_out))
+            }
+            Err(absence) => (Reply::default(), Some(absence)),
+        };
+        if let Some(absence) = absence.clone().filter(|_| !notebook.is_stopped())
+            && let Err(error) = notebook.absence(key.visit(), absence)
+        {
+            return all(Absence::failed(error.to_string()));
+        }
+        let sample = |key: &Key| {
+            let figures = reply.figures(key.load.as_ref()?)?;
+            Some(Sample { place: job.place, figures })
+        };
+        let without = absence.unwrap_or_else(|| Absence::failed("its process did not measure it"));
+        keys.iter().map(|key| sample(key).ok_or_else(|| without.clone())).collect()
+    }
+
+    /// A store that failed or ran out of time at a place has no figures there. A store that is left out for one workload has
+    /// the figures of the others.
+    fn excludes(absence: &Absence, of: &Key, key: &Key) -> bool {
+        of == key || (absence.reason != Reason::NotAvailable && of.point() == key.point())
+    }
+
+    /// Records of format 2 have memory in lines of a kind of its own, no round in the lines of stores that are left out, and
+    /// no sentence in the lines of stores that ran out of time.
+    fn upgrade(mut line: Value) -> Value {
+        match line["kind"].as_str() {
+            Some("memory") => {
+                line["kind"] = Self::SAMPLE.into();
+                line["workload"] = Workload::Memory.name().into();
+            }
+            Some("not_run") => line["round"] = 0.into(),
+            Some("unfinished") => {
+                let why = serde_json::from_value(line.clone()).map(|step: Unfinished| {
+                    let (name, keys) = (line["name"].as_str(), line["keys"].as_u64());
+                    step.why(name.unwrap_or_default(), keys.unwrap_or_default())
+                });
+                line["why"] = why.unwrap_or_default().into();
+            }
+            _ => {}
+        }
+        line
+    }
+
+    fn report(records: &Records<Self>) -> anyhow::Result<Report> {
+        Ok(Report::of(records))
+    }
+
+    fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
+        let csv = vec![(String::new(), table::samples_csv(records)?)];
+        Ok(Summary { tables: table::tables(report), csv, ..Summary::default() })
+    }
+}
+
+impl Reply {
+    /// The figures under a workload, if the process got to it.
+    fn figures(&self, load: &Load) -> Option<Figures> {
+        if load.workload == Workload::Memory {
+            return self.memory.map(Figures::Memory);
+        }
+        self.throughput.iter().find(|(own, _)| own == load).map(|(_, throughput)| Figures::Operations(*throughput))
+    }
+}
