@@ -1,23 +1,20 @@
 //! `polyserve seam`: what the seam costs, and stores beside each other, turn by turn in one process.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use polyserve::catalog::{Catalog, RepoEntry, Tag};
 use polyserve_lab::Misuse;
-use polyserve_lab::journal::{Header, Journal, file_name};
+use polyserve_lab::experiment::{Absence, Execution, RecordArgs};
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::machine::{Environment, proc};
-use polyserve_lab::output::{print_json, print_report};
-use polyserve_lab::progress::Progress;
+use polyserve_lab::output::print_json;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
 use polyserve_lab::stores::cell::needs;
 use polyserve_lab::stores::process::Processes;
 use polyserve_lab::stores::record::Place;
-use polyserve_lab::stores::seam::{Experiment, Group, NAME, Report, Turn, Visit};
+use polyserve_lab::stores::seam::{Group, NAME, Seam, Setup, Visit};
 use polyserve_lab::stores::twins::Lookups;
-use serde_json::json;
 
 use super::entrants::part_of;
 use super::scale::named;
@@ -62,17 +59,13 @@ pub(crate) struct SeamArgs {
     /// The seed of draws and resamples.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// A directory to record every turn in, as JSON lines. What was recorded there in part goes on.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// What the record is called: a directory can hold several, as NAME.jsonl. [default: seam]
-    #[arg(long, value_name = "NAME", value_parser = file_name, requires = "out")]
-    name: Option<String>,
+    #[command(flatten)]
+    record: RecordArgs,
 }
 
 /// Bytes of an id that is drawn before the clock starts.
 const DRAW: u64 = size_of::<u32>() as u64;
-/// Of the machine's memory, what a field may be estimated to need.
+/// The share of the machine's memory that a field may need, by estimate.
 const OF_MEMORY: f64 = 0.8;
 
 /// Measures.
@@ -88,7 +81,7 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
     }
     let stop = stop::on_signal()?;
     let available = Cores::available().context("the cores of this machine are not known")?;
-    let experiment = Experiment {
+    let setup = Setup {
         groups: args.groups(catalog)?,
         threads: args.threads.iter().map(|threads| *threads as usize).collect(),
         lookups: args.lookups.clone(),
@@ -97,29 +90,16 @@ pub(crate) fn run(catalog: &Catalog, args: &SeamArgs, json: bool, allocator: &'s
         payload_bytes: args.payload as usize,
         gets: args.gets.unwrap_or(args.keys),
         seed: args.seed,
-        stop: stop.clone(),
     };
-    args.fits(&experiment)?;
-    let plan = json!({
-        "groups": experiment.groups, "threads": experiment.threads, "lookups": experiment.lookups, "rounds": experiment.rounds, "keys": experiment.keys,
-        "payload_bytes": experiment.payload_bytes, "gets": experiment.gets, "at_most": args.at_most,
-    });
+    args.fits(&setup)?;
     let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
-    let header = Header::new(NAME, plan, environment);
-    let mut journal = Journal::named(args.out.as_deref(), args.name.as_deref().unwrap_or(NAME), &header)?;
-    let mut progress = Progress::counting(experiment.steps(), "fillings");
-    let processes = Processes { stop: stop.clone(), patience: experiment.patience() };
-    let result = experiment.run(&mut |visit| elsewhere(&processes, visit), &mut journal, &mut progress);
-    progress.finish();
-    let report = Report::of(&result?, args.seed, args.at_most, stop.is_begun());
-    print_report(json, &header.environment, &report)?;
-    Ok(if report.above().next().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// The turns of `visit`, made by a process of its own.
-fn elsewhere(processes: &Processes, visit: &Visit) -> anyhow::Result<Vec<Turn>> {
-    let launch = part_of("seam", "visit", visit)?;
-    processes.value(&launch).map_err(|absence| anyhow!("{visit}: {}", absence.why))
+    let processes = Processes { stop: stop.clone(), patience: setup.patience() };
+    let measure = move |visit: &Visit| {
+        let launch = part_of("seam", "visit", visit).map_err(|error| Absence::failed(error.to_string()))?;
+        processes.value(&launch)
+    };
+    let mut seam = Seam { setup, at_most: args.at_most, measure: Box::new(measure) };
+    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut seam)
 }
 
 impl SeamArgs {
@@ -136,13 +116,13 @@ impl SeamArgs {
         Ok(vec![Group { baseline, stores }])
     }
 
-    /// That there is memory for the largest field.
-    fn fits(&self, experiment: &Experiment) -> Result<(), Misuse> {
+    /// Fails if there is not enough memory for the largest field.
+    fn fits(&self, setup: &Setup) -> Result<(), Misuse> {
         let Ok(memory) = proc::memory() else { return Ok(()) };
-        let stores = experiment.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
+        let stores = setup.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
         let place = Place { keys: self.keys, threads: 0, payload_bytes: self.payload as usize };
-        let most = experiment.threads.iter().max().map_or(0, |threads| *threads as u64);
-        let draws = experiment.gets.saturating_mul(most).saturating_mul(DRAW);
+        let most = setup.threads.iter().max().map_or(0, |threads| *threads as u64);
+        let draws = setup.gets.saturating_mul(most).saturating_mul(DRAW);
         let (needs, room) = ((needs(&place) * stores).saturating_add(draws) as f64, memory as f64 * OF_MEMORY);
         if needs <= room {
             return Ok(());
@@ -160,8 +140,8 @@ fn maps(entry: &RepoEntry) -> Vec<&'static str> {
     entry.tags.iter().filter_map(map).collect()
 }
 
-/// Each repo beside the map it is made of, and our own beside the maps; of those that are named, if any are. Who stands beside
-/// the same map does so in the same turns.
+/// Groups each repo with the map it is made of, and our own repos with the maps; only the `given` ones, if any are given. The
+/// stores of one map are one group.
 fn beside_their_own(catalog: &Catalog, given: &[String]) -> Result<Vec<Group>, Misuse> {
     let there = |name: &str| TYPED.contains(&name) || catalog.repo(name).is_ok();
     let both = |name: &str| [name.to_owned(), format!("{TYPED_PREFIX}{name}")];

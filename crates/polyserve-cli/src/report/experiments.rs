@@ -7,8 +7,8 @@ use polyserve_experiments::{ladder, matrix, page, stress, tasks};
 use polyserve_lab::crowd::Crowds;
 use polyserve_lab::experiment::{self, Known, known::Recorded};
 use polyserve_lab::scale::{Scale, bench::Bench};
-use polyserve_lab::stores::{Stores, process::Processes};
-use polyserve_lab::{compare, recommend, stores};
+use polyserve_lab::stores::{Stores, process::Processes, seam::Seam};
+use polyserve_lab::{compare, recommend};
 use polyserve_report::Claim;
 use polyserve_report::Table;
 use serde_json::Value;
@@ -102,12 +102,7 @@ pub static ALL: &[Experiment] = &[
     },
     framework::<Scale<Bench>>("How cost grows", None),
     framework::<Stores<Processes>>("Stores without a server", None),
-    Experiment {
-        tables: stores::seam::tables,
-        derived: seam_report,
-        is_short_of: whole::seam,
-        ..plain("seam", "What the seam costs", None)
-    },
+    framework::<Seam>("What the seam costs", None),
     Experiment {
         tables: compare::table::tables,
         is_short_of: whole::compare,
@@ -135,11 +130,6 @@ impl Experiment {
 /// The rungs, which a run that was ended early has not recorded.
 fn rungs(lines: &[Value]) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(ladder::table::rows(&ladder::Recorded::of(lines)?))?)
-}
-
-/// Ratios.
-fn seam_report(lines: &[Value]) -> anyhow::Result<Value> {
-    Ok(serde_json::to_value(stores::seam::report(lines)?)?)
 }
 
 fn no_claims(_: &[Value]) -> anyhow::Result<Vec<Claim>> {

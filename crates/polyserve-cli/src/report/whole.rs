@@ -156,30 +156,6 @@ pub fn ladder(lines: &[Value]) -> Option<String> {
     missing(&planned, &there)
 }
 
-/// Every group's stores x threads x lookups x rounds.
-pub fn seam(lines: &[Value]) -> Option<String> {
-    let plan = plan(lines);
-    let there = turns(lines, &["baseline", "name", "threads", "lookups", "round"]);
-    let mut planned = Vec::new();
-    let how = |threads| list(&plan["lookups"]).iter().map(move |lookups| (threads, lookups));
-    for group in list(&plan["groups"]) {
-        for name in list(&group["stores"]).iter().chain([&group["baseline"]]) {
-            for (threads, lookups) in list(&plan["threads"]).iter().flat_map(how) {
-                let rounds = 1..=plan["rounds"].as_u64().unwrap_or(1);
-                let turn = |round| vec![place([&group["baseline"], name, threads, lookups, &json!(round)])];
-                planned.extend(rounds.map(turn));
-            }
-        }
-    }
-    missing(&planned, &there)
-}
-
-/// The places of turns, by these fields.
-fn turns(lines: &[Value], fields: &[&str]) -> HashSet<Place> {
-    let turns = lines.iter().filter(|line| line["kind"] == "turn");
-    turns.map(|line| place(fields.iter().map(|name| &line[*name]))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,10 +238,6 @@ mod tests {
         let again = |wrong: bool| [&lines[..], &[failed(wrong)], &lines[..1]].concat();
         assert!(ladder(&again(false)).unwrap().starts_with("1 of 2"), "it is tried again");
         assert_eq!(ladder(&again(true)), None, "it is not");
-
-        let plan = json!({"groups": [{"baseline": "a", "stores": ["b"]}], "threads": [1], "lookups": ["dependent", "independent"], "rounds": 1});
-        let turn = |name: &str| json!({"kind": "turn", "baseline": "a", "name": name, "threads": 1, "lookups": "dependent", "round": 1});
-        assert!(seam(&[header(plan), turn("a"), turn("b")]).unwrap().starts_with("2 of 4"));
     }
 
     #[test]
@@ -276,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_plan_of_another_kind_misses_nothing() {
-        for whole in [matrix, tasks, ladder, seam] {
+        for whole in [matrix, tasks, ladder] {
             assert_eq!(whole(&[header(json!("any")), json!({"kind": "cell"})]), None);
         }
     }

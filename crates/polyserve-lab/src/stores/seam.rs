@@ -1,50 +1,46 @@
 //! What the seam costs: a bare map, the same map behind `Arc<dyn EntityRepo>`, and as a repo of a type that the compiler knows,
 //! take turns in one process.
 //!
-//! A field holds the baseline twice and the others once. A round is one turn of each, in an order that balances who comes
-//! after whom; a round's ratio is its own time over the baseline's. After each [`BLOCK`] rounds all of them are made anew, in
-//! a new process, with other secrets of the hasher and other draws, so that no luck of one filling decides.
+//! A field holds the baseline twice and each other store once. A round is one turn of each, in an order that balances which
+//! store follows which. A round's ratio is a store's time divided by the baseline's. After each [`BLOCK`] rounds all stores
+//! are made again in a new process, with other hash secrets and other draws, so that chance in one filling does not decide.
 //!
-//! Invariant: the baseline's second entry was made and filled like any other, so its interval (A/A) shows what such luck
-//! is worth. Cost: fields x threads x rounds x stores x the gets of a turn; the entities of a field at once.
+//! A batch is one visit: the rounds of one filling. The first visit that fails ends the run with an error.
+//!
+//! Invariant: the baseline's second entry was made and filled like any other store, so its interval (A/A) shows the noise
+//! between fillings. Cost: fields x threads x rounds x stores x the gets of a turn; the entities of a field at once.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
-use polyserve_report::{Table, or_nothing};
+use polyserve_report::{Summary, Table, or_nothing};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::twins::{Field, Ground, Lookups};
-use crate::experiment::again;
-use crate::experiment::order;
-use crate::journal::{Journal, first_header, of_kind};
-use crate::progress::Progress;
+use crate::experiment::{Absence, Batch, Experiment, Failed, Notebook, Plan, Records, again, order};
 use crate::statistics::{Estimate, Interval, LEAST_ROUNDS, median};
 
 /// The experiment's name, its command's and its file's.
 pub const NAME: &str = "seam";
-/// The kind of a [`Turn`] in a record.
-pub const TURN: &str = "turn";
 /// Rounds between two fillings.
 pub const BLOCK: usize = 3;
 
-/// Who takes turns.
+/// Stores that take turns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Beside whom; entered twice.
+    /// The baseline, which is entered twice.
     pub baseline: String,
-    /// The others.
+    /// The other stores.
     pub stores: Vec<String>,
 }
 
 /// What is to be measured.
 #[derive(Clone, Debug)]
-pub struct Experiment {
-    /// Fields, one after the other.
+pub struct Setup {
+    /// The groups, in their order.
     pub groups: Vec<Group>,
     /// Numbers of threads.
     pub threads: Vec<usize>,
@@ -58,16 +54,33 @@ pub struct Experiment {
     pub payload_bytes: usize,
     /// Gets of each thread in a turn.
     pub gets: u64,
-    /// Of the draws.
+    /// The seed of the draws.
     pub seed: u64,
-    /// Begun where the run is to end now.
-    pub stop: Shutdown,
+}
+
+/// What makes a visit: it returns a sample for each key.
+pub type Measure = Box<dyn FnMut(&Visit) -> Result<Vec<Turn>, Absence>>;
+
+/// Stores beside their baselines, turn by turn.
+pub struct Seam {
+    /// What is to be measured.
+    pub setup: Setup,
+    /// The threshold of a ratio's upper bound.
+    pub at_most: Option<f64>,
+    /// What makes a visit.
+    pub measure: Measure,
+}
+
+impl fmt::Debug for Seam {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seam").field("setup", &self.setup).field("at_most", &self.at_most).finish_non_exhaustive()
+    }
 }
 
 /// A store's turn.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Turn {
-    /// Beside whom.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// The baseline.
     pub baseline: String,
     /// The store; the baseline's second entry is `NAME (again)`.
     pub name: String,
@@ -77,61 +90,35 @@ pub struct Turn {
     pub lookups: Lookups,
     /// The round, from 1.
     pub round: usize,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { baseline, name, threads, lookups, round } = self;
+        write!(f, "round {round}: {name} beside {baseline}, {threads} threads, {lookups} gets")
+    }
+}
+
+/// The measurement of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
     /// Gets of all threads.
     pub gets: u64,
     /// From the first thread's start to the last one's end, in seconds.
     pub elapsed_s: f64,
 }
 
-impl Experiment {
-    /// Fillings of the whole run.
-    pub fn steps(&self) -> usize {
-        self.groups.len() * self.threads.len() * self.rounds.div_ceil(BLOCK)
-    }
+/// A measured turn.
+pub type Turn = (Key, Sample);
 
-    /// How long one filling with its rounds may take at most: far longer than any store needs.
+impl Setup {
+    /// The time limit of a visit: far longer than any store needs.
     pub fn patience(&self) -> Duration {
         let stores = self.groups.iter().map(|group| group.stores.len() as u64 + 2).max().unwrap_or(0);
         let threads = self.threads.iter().max().map_or(1, |threads| *threads as u64);
         let turns = (BLOCK * self.lookups.len()) as u64 * threads;
         let operations = stores.saturating_mul(self.gets.saturating_mul(turns).saturating_add(self.keys));
         Duration::from_mins(1) + Duration::from_micros(operations.saturating_mul(20))
-    }
-
-    /// Has `measure` measure what `journal` has not yet; answers all turns that there are then.
-    ///
-    /// # Errors
-    ///
-    /// Those of `measure`, and where the journal cannot be read or written.
-    pub fn run(
-        &self,
-        measure: &mut dyn FnMut(&Visit) -> anyhow::Result<Vec<Turn>>,
-        journal: &mut Journal,
-        progress: &mut Progress,
-    ) -> anyhow::Result<Vec<Turn>> {
-        let mut turns: Vec<Turn> = journal.before(TURN)?;
-        for mut visit in self.visits() {
-            visit.rounds.retain(|round| !visit.field.has(*round, &turns));
-            if visit.rounds.is_empty() {
-                progress.were_over(1);
-                continue;
-            }
-            if self.stop.is_begun() {
-                return Ok(turns);
-            }
-            progress.begin(visit.to_string());
-            let measured = measure(&visit);
-            if self.stop.is_begun() {
-                return Ok(turns); // it was cut short
-            }
-            for turn in measured? {
-                journal.line(TURN, &turn)?;
-                turns.retain(|other| other.place() != turn.place());
-                turns.push(turn);
-            }
-            progress.turn_over();
-        }
-        Ok(turns)
     }
 
     fn visits(&self) -> Vec<Visit> {
@@ -142,7 +129,7 @@ impl Experiment {
             gets: self.gets,
             seed: self.seed,
         };
-        let blocks = |field: Entered| {
+        let blocks = |field: FieldSetup| {
             (0..self.rounds.div_ceil(BLOCK)).map(move |block| {
                 let rounds = block * BLOCK + 1..=self.rounds.min((block + 1) * BLOCK);
                 let rounds = rounds.flat_map(|round| self.lookups.iter().map(move |lookups| (round, *lookups)));
@@ -150,42 +137,96 @@ impl Experiment {
             })
         };
         let fields = |group: &Group| {
-            let entered = |threads| Entered { group: group.clone(), ground: ground(threads) };
+            let entered = |threads| FieldSetup { group: group.clone(), ground: ground(threads) };
             self.threads.iter().map(entered).flat_map(blocks).collect::<Vec<_>>()
         };
         self.groups.iter().flat_map(fields).collect()
     }
 }
 
-/// Who is asked, and what.
+impl Experiment for Seam {
+    const NAME: &'static str = NAME;
+    const SAMPLE: &'static str = "turn";
+    const UNITS: &'static str = "turns";
+    type Key = Key;
+    type Sample = Sample;
+    type Report = Report;
+
+    fn describe(&self) -> Value {
+        let Setup { groups, threads, lookups, rounds, keys, payload_bytes, gets, seed: _ } = &self.setup;
+        json!({
+            "groups": groups, "threads": threads, "lookups": lookups, "rounds": rounds, "keys": keys,
+            "payload_bytes": payload_bytes, "gets": gets, "at_most": self.at_most,
+        })
+    }
+
+    fn plan(&self) -> Plan<Key> {
+        Plan::new(self.setup.visits().iter().map(|visit| Batch::together(visit.turns().map(|(_, key)| key))).collect())
+    }
+
+    fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
+        let is_its = |visit: &Visit| visit.turns().any(|(_, key)| keys.first() == Some(&key));
+        let result = match self.setup.visits().into_iter().find(is_its) {
+            Some(visit) => {
+                notebook.progress.begin(visit.to_string());
+                (self.measure)(&visit)
+                    .map_err(|absence| Absence { why: format!("{visit}: {}", absence.why), ..absence })
+            }
+            None => Err(Absence::failed("the turn is not planned")),
+        };
+        let sample = |key: &Key| {
+            let turns = result.as_ref().map_err(Clone::clone)?;
+            let own = turns.iter().find(|(of, _)| of == key).map(|(_, sample)| *sample);
+            own.ok_or_else(|| Absence::failed("its process did not measure it"))
+        };
+        keys.iter().map(sample).collect()
+    }
+
+    /// One process measures all stores of a field, so a failure excludes all of them.
+    fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
+        (&of.baseline, of.threads) == (&key.baseline, key.threads)
+    }
+
+    fn is_essential(&self, _: &Key) -> bool {
+        true
+    }
+
+    fn report(records: &Records<Self>) -> anyhow::Result<Report> {
+        Ok(Report::of(records))
+    }
+
+    fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
+        let tables =
+            if report.rows.is_empty() { Vec::new() } else { vec![("beside the bare map".into(), table(&report.rows))] };
+        Ok(Summary { tables, ..Summary::default() })
+    }
+
+    fn is_passed(report: &Report) -> bool {
+        report.above().next().is_none()
+    }
+}
+
+/// A group and the settings that it is measured with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Entered {
+struct FieldSetup {
     group: Group,
     ground: Ground,
 }
 
-impl Entered {
-    /// The stores, and what they are called; the baseline's second entry is the second.
+impl FieldSetup {
+    /// The stores and the names of their entries. The baseline's second entry is the second.
     fn stores(&self) -> Vec<(&str, String)> {
         let (baseline, others) = (&*self.group.baseline, self.group.stores.iter().map(|name| (&**name, name.clone())));
         [(baseline, baseline.to_owned()), (baseline, again(baseline))].into_iter().chain(others).collect()
     }
-
-    /// Whether all have taken their turn in this round.
-    fn has(&self, (round, lookups): (usize, Lookups), turns: &[Turn]) -> bool {
-        self.stores().iter().all(|(_, name)| {
-            let place = (&*self.group.baseline, &**name, self.ground.threads, lookups, round);
-            turns.iter().any(|turn| turn.place() == place)
-        })
-    }
 }
 
-/// Some rounds on one filling, in a process of their own: what a heap has been through decides where in it things come to
-/// lie, and that is up to a fifth of a lookup's time.
+/// Some rounds on one filling, in a process of their own. The history of a heap decides where entities lie in memory, and that
+/// is up to a fifth of a lookup's time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Visit {
-    field: Entered,
-    /// Which filling.
+    field: FieldSetup,
+    /// The number of the filling, from 0.
     block: usize,
     rounds: Vec<(usize, Lookups)>,
 }
@@ -198,48 +239,46 @@ impl fmt::Display for Visit {
 }
 
 impl Visit {
-    /// Fills the stores and has them take their turns.
+    /// The turns in their order: the place of the store in its field, and the cell.
+    fn turns(&self) -> impl Iterator<Item = (usize, Key)> {
+        let (stores, FieldSetup { group, ground }) = (self.field.stores(), &self.field);
+        self.rounds.iter().flat_map(move |(round, lookups)| {
+            let key = |place: usize| Key {
+                baseline: group.baseline.clone(),
+                name: stores[place].1.clone(),
+                threads: ground.threads,
+                lookups: *lookups,
+                round: *round,
+            };
+            order(round - 1, stores.len()).into_iter().map(|place| (place, key(place))).collect::<Vec<_>>()
+        })
+    }
+
+    /// Fills the stores and measures their turns.
     ///
     /// # Errors
     ///
-    /// Where a store fails or shows what it should not.
+    /// Returns an error if a store fails or has a wrong entity.
     pub fn run(&self, catalog: &Catalog) -> anyhow::Result<Vec<Turn>> {
-        let Entered { group, ground } = &self.field;
+        let ground = &self.field.ground;
         let stores = self.field.stores();
         let names: Vec<&str> = stores.iter().map(|(name, _)| *name).collect();
         let field = Field::new(catalog, &names, ground, self.block)?;
-        let mut turns = Vec::new();
-        for (round, lookups) in &self.rounds {
-            for place in order(round - 1, names.len()) {
-                let elapsed_s = field.turn(place, *lookups)?.as_secs_f64();
-                turns.push(Turn {
-                    baseline: group.baseline.clone(),
-                    name: stores[place].1.clone(),
-                    threads: ground.threads,
-                    lookups: *lookups,
-                    round: *round,
-                    gets: ground.gets * ground.threads as u64,
-                    elapsed_s,
-                });
-            }
-        }
-        Ok(turns)
+        let gets = ground.gets * ground.threads as u64;
+        let turn = |(place, key): (usize, Key)| {
+            let elapsed_s = field.turn(place, key.lookups)?.as_secs_f64();
+            Ok((key, Sample { gets, elapsed_s }))
+        };
+        self.turns().map(turn).collect()
     }
 }
 
-impl Turn {
-    /// What no two turns have in common.
-    fn place(&self) -> (&str, &str, usize, Lookups, usize) {
-        (&self.baseline, &self.name, self.threads, self.lookups, self.round)
-    }
-}
-
-type Rounds<'a> = BTreeMap<usize, &'a Turn>;
+type Rounds<'a> = BTreeMap<usize, &'a Sample>;
 
 /// A store beside its baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Beside whom.
+    /// The baseline.
     pub baseline: String,
     /// The store.
     pub name: String,
@@ -247,35 +286,38 @@ pub struct Row {
     pub threads: usize,
     /// Whether a get waited for the one before.
     pub lookups: Lookups,
-    /// Its time over the baseline's.
+    /// Its time divided by the baseline's.
     pub time: Estimate,
-    /// The baseline's second entry over the first.
+    /// The time of the baseline's second entry divided by the first's.
     pub same: Option<Estimate>,
     /// Gets a second, median.
     pub per_s: f64,
-    /// The baseline's.
+    /// The baseline's gets a second.
     pub baseline_per_s: f64,
 }
 
-/// Everything that was measured.
+/// The result of the experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Stores, by baseline and threads.
     pub rows: Vec<Row>,
-    /// The most that a ratio's upper bound may be, where something was asked for.
+    /// The threshold of a ratio's upper bound, if one was given.
     pub at_most: Option<f64>,
+    /// Turns that failed; their fields have no rows.
+    pub failed: Vec<Failed<Key>>,
     /// Whether it was ended early.
     pub interrupted: bool,
 }
 
 impl Report {
-    /// What these turns make together.
-    pub fn of(turns: &[Turn], seed: u64, at_most: Option<f64>, interrupted: bool) -> Self {
+    /// The result of these records.
+    pub fn of(records: &Records<Seam>) -> Self {
+        let seed = records.header.environment.seed;
         // By baseline, threads and lookups, then by store, then by round.
         let mut fields: BTreeMap<(&str, usize, Lookups), BTreeMap<&str, Rounds<'_>>> = BTreeMap::new();
-        for turn in turns {
-            let field = fields.entry((&turn.baseline, turn.threads, turn.lookups)).or_default();
-            field.entry(&turn.name).or_default().insert(turn.round, turn);
+        for (key, sample) in records.samples().filter(|(key, _)| records.absence(key).is_none()) {
+            let field = fields.entry((&key.baseline, key.threads, key.lookups)).or_default();
+            field.entry(&key.name).or_default().insert(key.round, sample);
         }
         let mut rows = Vec::new();
         for ((baseline, threads, lookups), field) in &fields {
@@ -302,10 +344,15 @@ impl Report {
                 }));
             }
         }
-        Self { rows, at_most, interrupted }
+        Self {
+            rows,
+            at_most: records.header.plan["at_most"].as_f64(),
+            failed: records.failed(),
+            interrupted: records.is_interrupted(),
+        }
     }
 
-    /// The rows whose upper bound is above what was asked for.
+    /// The rows whose upper bound is above the threshold.
     pub fn above(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(|row| self.at_most.is_some_and(|most| row.time.interval.high > most))
     }
@@ -362,27 +409,6 @@ impl fmt::Display for Report {
                 )?;
             }
         }
-        if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
+        self.failed.iter().try_for_each(|failed| writeln!(f, "no figures: {}: {}", failed.key, failed.why))
     }
-}
-
-/// The report that these lines make.
-///
-/// # Errors
-///
-/// Where there is no header, or a line is not what it should be.
-pub fn report(lines: &[Value]) -> anyhow::Result<Report> {
-    let header = first_header(lines)?;
-    let at_most = header.plan["at_most"].as_f64();
-    Ok(Report::of(&of_kind::<Turn>(lines, TURN)?, header.environment.seed, at_most, false))
-}
-
-/// Its table.
-///
-/// # Errors
-///
-/// As [`report`].
-pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
-    let report = report(lines)?;
-    Ok(if report.rows.is_empty() { Vec::new() } else { vec![("beside the bare map".into(), table(&report.rows))] })
 }

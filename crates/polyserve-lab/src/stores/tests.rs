@@ -13,14 +13,13 @@ use super::cell::{Reply, Visit, needs};
 use super::experiment::{Instrument, Job, Stores};
 use super::record::{Figures, Memory, Place, Throughput, Unfinished};
 use super::report::Report;
-use super::seam::{self, Group};
+use super::seam::{self, Group, Seam, Setup};
 use super::twins::Lookups;
 use super::workload::{Load, Workload};
 use crate::experiment::{self, Absence, Experiment as _, Reason, Records, again};
 use crate::journal::{Header, Journal};
 use crate::launch::{AddressFrom, Launch};
 use crate::machine::{Cores, Environment};
-use crate::progress::Progress;
 use crate::scale::Axis;
 
 fn visit(store: &str, threads: usize, payload_bytes: usize) -> Visit {
@@ -385,13 +384,14 @@ fn an_old_record_is_read() {
     assert_eq!(records.absences().filter(is_available).count(), 1);
 }
 
-fn seam(stores: &[&str], rounds: usize) -> seam::Experiment {
+fn seam(stores: &[&str], rounds: usize, catalog: Catalog) -> Seam {
     let stores = stores.iter().map(|name| (*name).to_owned()).collect();
     let groups = vec![Group { baseline: "bare/dashmap".into(), stores }];
-    let stop = Shutdown::new();
     let lookups = vec![Lookups::Dependent, Lookups::Independent];
     let threads = vec![1, 2];
-    seam::Experiment { groups, threads, lookups, rounds, keys: 100, payload_bytes: 15, gets: 200, seed: 1, stop }
+    let setup = Setup { groups, threads, lookups, rounds, keys: 100, payload_bytes: 15, gets: 200, seed: 1 };
+    let measure = move |visit: &seam::Visit| visit.run(&catalog).map_err(|error| Absence::wrong(format!("{error:#}")));
+    Seam { setup, at_most: Some(1e9), measure: Box::new(measure) }
 }
 
 /// Every store takes its turn in every round; a rerun takes none; the baseline's second entry is the band.
@@ -401,27 +401,40 @@ fn stores_take_turns() {
     let mut stores = stores();
     stores.retain(|name| name != HASH_MAP && name != "bare/dashmap");
     let names: Vec<&str> = stores.iter().map(String::as_str).collect();
-    let experiment = seam(&names, 12);
+    let mut seam = seam(&names, 12, Catalog::builtin());
+    let mut header = Header { plan: seam.describe(), ..header("seam") };
     for added in [true, false] {
-        let mut journal = Journal::open(Some(&dir), &header("seam")).unwrap();
-        let before = journal.before::<seam::Turn>(seam::TURN).unwrap().len();
-        let mut progress = Progress::of(experiment.steps());
-        let turns = experiment.run(&mut |visit| visit.run(&Catalog::builtin()), &mut journal, &mut progress).unwrap();
+        let mut journal = Journal::open(Some(&dir), &header).unwrap();
+        let before = journal.lines_before().iter().filter(|line| line["kind"] == "turn").count();
+        let records = experiment::run(&mut seam, &header, &mut journal, &Shutdown::new()).unwrap();
         let all = (names.len() + 2) * 2 * 2 * 12;
-        assert_eq!((turns.len(), before), (all, if added { 0 } else { all }));
-        let report = seam::Report::of(&turns, 1, Some(1e9), false);
+        assert_eq!((records.samples().count(), before), (all, if added { 0 } else { all }));
+        let report = seam::Report::of(&records);
         assert_eq!((report.rows.len(), report.above().count()), (names.len() * 4, 0));
         assert!(report.rows.iter().all(|row| row.same.is_some() && row.time.rounds == 12 && row.per_s > 0.0));
-        assert_eq!(seam::Report::of(&turns, 1, Some(1e-9), false).above().count(), names.len() * 4);
     }
+    header.plan["at_most"] = 1e-9.into();
+    let mut lines = crate::journal::read(&dir.join("seam.jsonl")).unwrap();
+    lines[0]["plan"] = header.plan;
+    let report = seam::Report::of(&Records::of(&lines).unwrap());
+    assert_eq!((report.above().count(), Seam::is_passed(&report)), (names.len() * 4, false));
     let _ = std::fs::remove_dir_all(&dir);
 }
 
+/// A rerun does not measure the field again, and reports the failure.
 #[test]
 fn a_turn_that_shows_something_else_ends_the_run() {
+    let dir = fresh("seam-wrong");
     let wrong: fn(EntityRef<'_>) -> Entity = |found| Entity::new(found.id, "another", found.value);
-    let (mut progress, catalog) = (Progress::of(1), catalog(Some(Fault::Shows(wrong)), false));
-    let result = seam(&["faulty"], 1).run(&mut |visit| visit.run(&catalog), &mut Journal::none(), &mut progress);
-    let error = format!("{:#}", result.unwrap_err());
+    let mut seam = seam(&["faulty"], 1, catalog(Some(Fault::Shows(wrong)), false));
+    seam.setup.threads = vec![1];
+    let mut run = || {
+        let mut journal = Journal::open(Some(&dir), &header("seam")).unwrap();
+        experiment::run(&mut seam, &header("seam"), &mut journal, &Shutdown::new())
+    };
+    let error = format!("{:#}", run().unwrap_err());
     assert!(error.contains("faulty") && error.contains("200 of 200 gets"), "{error}");
+    let records = run().unwrap();
+    assert!(records.is_failed() && seam::Report::of(&records).to_string().contains("200 of 200 gets"));
+    let _ = std::fs::remove_dir_all(&dir);
 }

@@ -29,7 +29,7 @@ use super::window::expect;
 use crate::experiment::order;
 
 /// Whether a get waits for the one before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Lookups {
     /// It does: its id is made with what the last one showed. So a request asks, which has an answer to write before it ends.
