@@ -75,12 +75,7 @@ fn read<E: experiment::Experiment>(lines: &[Value]) -> anyhow::Result<Recorded> 
 
 /// All of them.
 pub static ALL: &[Experiment] = &[
-    Experiment {
-        claims: matrix::claims::claims,
-        tables: matrix::table::tables,
-        is_short_of: whole::matrix,
-        ..plain("matrix", "Pool size x connections", A)
-    },
+    framework::<matrix::Matrix>("Pool size x connections", A),
     Experiment {
         claims: stress::claims::claims,
         tables: stress::table::tables,

@@ -7,7 +7,6 @@
 
 use std::collections::HashSet;
 
-use polyserve_experiments::matrix::claims::CLASSIC;
 use polyserve_experiments::tasks::experiment::SINGLES;
 use polyserve_lab::journal::Header;
 use serde_json::{Value, json};
@@ -77,45 +76,6 @@ pub fn compare(lines: &[Value]) -> Option<String> {
     (!ranking).then(|| String::from("the run has no ranking: it was ended before one was made"))
 }
 
-/// Contestants x pools x connections x methods x rounds; one pool for who has none; and the control's.
-pub fn matrix(lines: &[Value]) -> Option<String> {
-    let plan = plan(lines);
-    let mut there = there(lines, &["contestant", "control", "pool_size", "connections", "method", "round"]);
-    let out = |who: &Value, control: &Value| place([who, control].into_iter().chain([&Value::Null; 4]));
-    there.extend(absences(lines, &["cell"]).map(|line| out(&line["contestant"], &line["control"])));
-    let contestants = list(&plan["contestants"]);
-    let control = control(lines, contestants);
-    let entrants = contestants.iter().map(|who| (who, json!(false))).chain(control.map(|who| (who, json!(true))));
-    let mut planned = Vec::new();
-    for (who, control) in entrants {
-        let has_pool = |line: &Value| line["contestant"] == *who && !field(line, "pool_size").is_null();
-        let none = [Value::Null];
-        let pools = if ends(lines).any(has_pool) { list(&plan["pools"]) } else { &none };
-        let out = out(who, &control);
-        for pool in pools {
-            for connections in list(&plan["connections"]) {
-                for method in list(&plan["methods"]) {
-                    for round in 1..=plan["rounds"].as_u64().unwrap_or(1) {
-                        let cell = place([who, &control, pool, connections, method, &json!(round)]);
-                        planned.push(vec![cell, out.clone()]);
-                    }
-                }
-            }
-        }
-    }
-    missing(&planned, &there)
-}
-
-/// Who takes part once more: whoever has a line as that; otherwise, as the command chooses, the classic pool or the first
-/// of those who take part.
-fn control<'a>(lines: &'a [Value], contestants: &'a [Value]) -> Option<&'a Value> {
-    let named = lines.iter().find(|line| line["control"] == true).map(|line| &line["contestant"]);
-    let takes_part = |who: &&Value| lines.iter().any(|line| line["kind"] == "cell" && line["contestant"] == **who);
-    let is_classic = |who: &&Value| who.as_str().is_some_and(|name| name.starts_with(CLASSIC));
-    let of_all = || contestants.iter().filter(takes_part);
-    named.or_else(|| of_all().find(is_classic)).or_else(|| of_all().next())
-}
-
 /// Contestants x single runs, before and after; and x numbers of tasks, at once, and in series where a number is of whole
 /// batches. One that has failed is out of its run.
 pub fn tasks(lines: &[Value]) -> Option<String> {
@@ -166,42 +126,6 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix() {
-        let plan = json!({"contestants": ["a", "b", "go"], "pools": [2, 4], "connections": [10], "methods": ["get"], "rounds": 1});
-        let cell = |who: &str, control: bool, pool: Value| json!({"kind": "cell", "contestant": who, "control": control, "pool_size": pool, "connections": 10, "method": "get", "round": 1});
-        let out = json!({"kind": "failure", "contestant": "go", "control": false, "cell": null, "why": "not run: go is not installed"});
-        let mut lines = vec![header(plan), cell("a", false, json!(2)), cell("b", false, Value::Null), out];
-        // The first one's other pool, and both of the control, which is nobody else's cell.
-        assert_eq!(matrix(&lines).unwrap(), "3 of 6 planned measurements are not there");
-        lines.extend([2, 4].map(|pool| cell("a", true, json!(pool))));
-        assert_eq!(matrix(&lines).unwrap(), "1 of 6 planned measurements are not there");
-        let of = json!({"method": "get", "connections": 10, "pool_size": 4, "round": 1});
-        let failed = |wrong: bool| json!({"kind": "failure", "contestant": "a", "control": false, "cell": of, "why": "any", "wrong": wrong});
-        lines.push(failed(false));
-        assert_eq!(matrix(&lines), None);
-        // What is tried again counts no more; who was not there still does, and so does what is not tried again.
-        lines.push(lines[0].clone());
-        assert_eq!(matrix(&lines).unwrap(), "1 of 6 planned measurements are not there");
-        lines.insert(1, failed(true));
-        assert_eq!(matrix(&lines), None);
-        // It was there then, and the run was ended early.
-        lines.push(cell("go", false, json!(2)));
-        assert_eq!(matrix(&lines).unwrap(), "1 of 7 planned measurements are not there");
-    }
-
-    #[test]
-    fn a_control_is_the_classic_pool_or_the_first_there_is() {
-        let cell = |who: &str, control: bool| json!({"kind": "cell", "contestant": who, "control": control});
-        let classic = format!("{CLASSIC}/any");
-        let names = [json!("absent"), json!("a"), json!(classic), json!("b")];
-        let of = |lines: &[Value]| control(lines, &names).cloned();
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[cell("b", false), cell("a", false)]), Some(json!("a")));
-        assert_eq!(of(&[cell("a", false), cell(&classic, false)]), Some(json!(classic)));
-        assert_eq!(of(&[cell(&classic, false), cell("b", true)]), Some(json!("b")));
-    }
-
-    #[test]
     fn tasks_and_their_series() {
         let plan = json!({"contestants": ["a", "b"], "counts": [1, 2, 4], "series": 2});
         let cell =
@@ -248,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_plan_of_another_kind_misses_nothing() {
-        for whole in [matrix, tasks, ladder] {
+        for whole in [tasks, ladder] {
             assert_eq!(whole(&[header(json!("any")), json!({"kind": "cell"})]), None);
         }
     }

@@ -1,4 +1,4 @@
-//! `polyserve matrix`: cells, files and what is gone on with, not how fast anybody is.
+//! `polyserve matrix`: cells, files and resumed runs. No test asserts a speed.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ const TINY: [&str; 5] = ["matrix", "--pools=2,4", "--connections=3,20", "--reque
 const PUBLISHED: &str = "lang,pool_size,requests,connections,avg_cpu_pct,max_cpu_pct,avg_mem_pct,max_mem_pct,total_s,\
     per_request_ms,received_kB_s,sent_kB_s,connect_ms,processing_ms,server,executor,repo,variant";
 
-/// A directory of its own, that is not there yet.
+/// A directory for one test.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -46,7 +46,7 @@ fn figure(cell: &Value, name: &str) -> f64 {
     cell[name].as_f64().unwrap_or_else(|| panic!("{name}: {cell}"))
 }
 
-/// Two of ours, one of which has no workers to choose, in every cell; and what is left is all that a second run measures.
+/// Two servers, one of them without a setting for its workers, in every cell. A second run measures the missing cells only.
 #[test]
 fn every_cell_is_measured_once_and_recorded() {
     let dir = Dir::new("cells");
@@ -65,7 +65,7 @@ fn every_cell_is_measured_once_and_recorded() {
         let (total, connections) = (figure(cell, "total_s"), figure(cell, "connections"));
         assert!((figure(cell, "per_request_ms") - total * 1000.0 * connections / 60.0).abs() < 1e-9, "{cell}");
         assert!(figure(cell, "connect_ms") > 0.0 && figure(cell, "processing_ms") > 0.0, "{cell}");
-        // The one that was stored, a warm-up, the cell, and a look at what was put.
+        // The first PUT, the warm-up, the cell, and a GET of the new value.
         let warm_up = figure(cell, "connections").max(3.0);
         let puts = f64::from(u8::from(cell["method"] == "put"));
         assert_eq!(figure(cell, "server_answered"), 1.0 + warm_up + 60.0 + puts, "{cell}");
@@ -91,7 +91,7 @@ fn again_measures_what_is_missing(dir: &Dir, args: &[&str]) {
     assert_eq!(matrix(args)["cells"].as_array().unwrap().len(), 20);
     let second = dir.read("matrix.jsonl");
     assert_eq!((lines(&second, "environment"), lines(&second, "cell")), (2, 20), "nothing was measured anew");
-    // One that was killed as it wrote its last cell.
+    // The process was killed as it wrote its last cell.
     let cut = &whole[..whole.len() - 100];
     fs::File::create(dir.0.join("matrix.jsonl")).unwrap().write_all(cut.as_bytes()).unwrap();
     let third = matrix(args);
@@ -103,7 +103,7 @@ fn again_measures_what_is_missing(dir: &Dir, args: &[&str]) {
     assert!(misused(&[&TINY[..], &["--servers=pool_server", &out]].concat()).contains("not written over"));
 }
 
-/// The first SIGINT ends it within a cell: what was recorded stays, and the files are written of it.
+/// The first SIGINT ends the run within a cell: the record stays, and the CSV files are written.
 #[test]
 fn a_signal_leaves_what_was_recorded() {
     let dir = Dir::new("signal");
@@ -127,13 +127,13 @@ fn a_signal_leaves_what_was_recorded() {
     assert_eq!(measured["left"], 4000 - cells);
     assert!((3..4000).contains(&cells), "{cells}");
     let text = dir.read("matrix.jsonl");
-    assert_eq!(text.lines().count(), 1 + cells, "each of them, and the header");
+    assert_eq!(text.lines().count(), 2 + cells, "each of them, the header, and the end");
     assert!(text.ends_with('\n') && text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{text}");
     let rows = |file| dir.read(file).lines().count() - 1;
     assert!(rows("matrix_get.csv") + rows("matrix_put.csv") <= cells, "without the control");
 }
 
-/// To be ended early is no failure, but somebody has done wrong by then.
+/// An interrupted run succeeds, but not if a contestant has done wrong by then.
 #[test]
 fn a_signal_makes_no_wrong_answer_good() {
     let dir = Dir::new("wrong-signal");
@@ -141,14 +141,15 @@ fn a_signal_makes_no_wrong_answer_good() {
     let args = ["matrix", "--servers=pool_server", "--pools=2", "--connections=2", "--requests=100", "--rounds=1000"];
     let args = [&args[..], &["--methods=put", "--max-body=5", "--json", &out]].concat();
     let file = dir.0.join("matrix.jsonl");
-    let output = interrupted(&args, |_| fs::read_to_string(&file).is_ok_and(|text| text.contains(r#""wrong":true"#)));
+    let output =
+        interrupted(&args, |_| fs::read_to_string(&file).is_ok_and(|text| text.contains(r#""reason":"wrong""#)));
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&measured["interrupted"], &measured["cells"]), (&true.into(), &Value::Array(Vec::new())));
     assert!(measured["left"].as_u64() > Some(0), "{measured}");
 }
 
-/// Where Go or its sources are not there, the twins have a line with the reason; who was asked for by name has failed.
+/// Without Go or its sources, the twins have a line with the reason. A contestant that the command line names has failed.
 #[test]
 fn who_cannot_run_is_named() {
     let dir = Dir::new("absent");
@@ -160,17 +161,17 @@ fn who_cannot_run_is_named() {
     };
     let measured = run();
     assert_eq!(run()["failed"], measured["failed"]);
-    assert_eq!(dir.read("matrix.jsonl").matches(r#""kind":"failure""#).count(), 1, "a rerun need not say it again");
+    assert_eq!(dir.read("matrix.jsonl").matches(r#""kind":"failure""#).count(), 1, "a later run does not repeat it");
     let failed = measured["failed"].as_array().unwrap();
     assert_eq!(failed.len(), 1, "{failed:?}");
     assert_eq!((&failed[0]["contestant"], &failed[0]["cell"]), (&"go/twin-rwmutex".into(), &Value::Null));
     assert!(failed[0]["why"].as_str().unwrap().starts_with("not run: "), "{failed:?}");
     let cells = measured["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 4, "the other one, and once more as the control: {cells:?}");
+    assert_eq!(cells.len(), 4, "the other contestant and its control: {cells:?}");
     assert!(cells.iter().all(|cell| cell["pool_size"].is_null() && cell["server"] == "sequential"), "{cells:?}");
 }
 
-/// Whoever is a part of the default and cannot be had here is named, and fails nothing.
+/// A default contestant that is not available is listed, and the run succeeds.
 #[test]
 fn who_was_not_asked_for_may_be_missing() {
     let quick =
@@ -193,13 +194,15 @@ fn no_connection_is_rejected() {
     assert!(said.contains("undecided: PUT costs more than GET"), "{said}");
 }
 
-/// A cell in which a limit was set on purpose has no figures, and says why; a rerun does not try its luck.
+/// A wrong answer, caused by a limit, leaves the cell without figures. A later run does not measure it again.
 #[test]
 fn a_cell_with_a_wrong_answer_has_no_figures() {
     let dir = Dir::new("wrong");
     let out = dir.out();
     let limited = ["--servers=pool_server", "--methods=put", "--max-body=5", &out];
-    let recorded = || dir.read("matrix.jsonl").lines().filter(|line| !line.contains(r#""kind":"environment""#)).count();
+    let is_cell =
+        |line: &&str| !["environment", "end"].iter().any(|kind| line.contains(&format!(r#""kind":"{kind}""#)));
+    let recorded = || dir.read("matrix.jsonl").lines().filter(is_cell).count();
     let run = || {
         let output = polyserve(&[&TINY[..], &limited].concat()).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));

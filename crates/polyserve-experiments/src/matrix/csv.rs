@@ -1,12 +1,10 @@
-//! The cells as CSV: the published columns, then which server it was. A file for each method, as published.
-
-use std::io;
+//! The cells as CSV: the published columns, then the columns that describe the server. One file for each method, as published.
 
 use serde::Serialize;
 
 use super::{Cell, Method};
 
-/// A line. Its names are the header.
+/// A line. The names of the fields are the header.
 #[derive(Serialize)]
 struct Row<'a> {
     lang: &'a str,
@@ -53,55 +51,55 @@ const HEADER: [&str; 18] = [
     "variant",
 ];
 
-/// Writes the cells of `method`, contestant by contestant as they were published, each by its connections, pool and round. The control is not among
-/// them: it is no contestant.
+/// The cells of `method`: contestant by contestant, as published, then by connections, pool size and round. The control is
+/// left out.
 ///
 /// # Errors
 ///
-/// Where `out` fails.
-pub fn write(cells: &[Cell], method: Method, out: impl io::Write) -> io::Result<()> {
+/// Returns an error if the CSV writer fails.
+pub(super) fn of_method(cells: &[Cell], method: Method) -> anyhow::Result<String> {
     let mut names: Vec<&str> = Vec::new();
     for cell in cells {
-        if !names.contains(&cell.who.contestant.as_str()) {
-            names.push(&cell.who.contestant);
+        if !names.contains(&cell.key.contestant.as_str()) {
+            names.push(&cell.key.contestant);
         }
     }
-    let place = |cell: &Cell| names.iter().position(|name| *name == cell.who.contestant);
-    let mut those: Vec<&Cell> = cells.iter().filter(|cell| cell.method == method && !cell.who.control).collect();
-    those.sort_by_key(|cell| (place(cell), cell.connections, cell.pool_size, cell.round));
-    let mut csv = ::csv::WriterBuilder::new().has_headers(false).from_writer(out);
+    let place = |cell: &Cell| names.iter().position(|name| *name == cell.key.contestant);
+    let mut those: Vec<&Cell> = cells.iter().filter(|cell| cell.key.method == method && !cell.key.control).collect();
+    those.sort_by_key(|cell| (place(cell), cell.key.connections, cell.key.pool_size, cell.key.round));
+    let mut csv = ::csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
     csv.write_record(HEADER)?;
     for cell in those {
-        csv.serialize(row(cell)).map_err(io::Error::other)?;
+        csv.serialize(row(cell))?;
     }
-    csv.flush()
+    Ok(String::from_utf8(csv.into_inner()?)?)
 }
 
-fn row(cell: &Cell) -> Row<'_> {
-    let Cell { who, .. } = cell;
+fn row(Cell { key, sample }: &Cell) -> Row<'_> {
+    let origin = &sample.origin;
     Row {
-        lang: &who.lang,
-        pool_size: cell.pool_size,
-        requests: cell.requests,
-        connections: cell.connections,
-        avg_cpu_pct: six(cell.avg_cpu_pct),
-        max_cpu_pct: cell.max_cpu_pct.map(six),
-        avg_mem_pct: six(cell.avg_mem_pct),
-        max_mem_pct: cell.max_mem_pct.map(six),
-        total_s: six(cell.total_s),
-        per_request_ms: six(cell.per_request_ms),
-        received_kb_s: six(cell.received_kb_s),
-        sent_kb_s: six(cell.sent_kb_s),
-        connect_ms: six(cell.connect_ms),
-        processing_ms: six(cell.processing_ms),
-        server: &who.server,
-        executor: &who.executor,
-        repo: &who.repo,
-        variant: &who.variant,
+        lang: &origin.lang,
+        pool_size: key.pool_size,
+        requests: sample.requests,
+        connections: key.connections,
+        avg_cpu_pct: six(sample.avg_cpu_pct),
+        max_cpu_pct: sample.max_cpu_pct.map(six),
+        avg_mem_pct: six(sample.avg_mem_pct),
+        max_mem_pct: sample.max_mem_pct.map(six),
+        total_s: six(sample.total_s),
+        per_request_ms: six(sample.per_request_ms),
+        received_kb_s: six(sample.received_kb_s),
+        sent_kb_s: six(sample.sent_kb_s),
+        connect_ms: six(sample.connect_ms),
+        processing_ms: six(sample.processing_ms),
+        server: &origin.server,
+        executor: &origin.executor,
+        repo: &origin.repo,
+        variant: &origin.variant,
     }
 }
 
-/// To six decimals: a nanosecond of a millisecond, and more than the figure is worth.
+/// Rounds to six decimals: of milliseconds, a nanosecond.
 fn six(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }

@@ -1,60 +1,69 @@
-//! The first experiment: an entity server under a connection for every request, its pool's size against the connections.
+//! The entity server with one connection for each request: the pool's size against the number of connections.
 //!
-//! A cell is one server with one pool under one number of connections, asked to GET one id or to PUT it. All contestants
-//! take a cell in turn before the next one begins, so that a machine that drifts does so for all. The first of them is
-//! entered twice: what differs between the two is noise, and the claims are judged by it.
+//! A cell is one server with one pool size under one number of connections, with GET or PUT of one id. All contestants are
+//! measured in a cell before the next cell begins, so that a machine that slows down does so for all of them. One
+//! contestant has a second entry, the control: the two entries differ by noise only, and the claims are judged by it.
 //!
-//! Invariant: every answer of a cell was verified, and the server says in the end that it gave exactly as many; otherwise
-//! there is no figure. Cost: a process each, a warm-up, the requests, and a look at the process every 100 ms, taken on the
-//! client's cores.
+//! Invariant: every answer of a cell was verified, and the server counted the same number; otherwise the cell has no
+//! sample. Cost of a cell: a process, a warm-up, the requests, and a look at the process every 100 ms on the client's cores.
+//!
+//! # Layout
+//!
+//! * [`experiment`]: the experiment. [`plan`]: the order of its cells. [`bench`]: measures one cell.
+//! * [`report`]: the result. [`table`]: its tables. [`claims`]: the verdicts on the published claims.
 
+pub mod bench;
 pub mod claims;
 mod csv;
+pub mod experiment;
 mod judge;
-mod measure;
 pub mod plan;
 mod published;
+pub mod report;
 mod seen;
 pub mod table;
 
+use std::fmt;
+
+use polyserve_lab::experiment::again;
 use polyserve_lab::launch::Launch;
 use serde::{Deserialize, Serialize};
 
-pub use self::csv::write as write_csv;
-pub use self::measure::Experiment;
+pub use self::bench::Bench;
+pub use self::experiment::{Candidate, Matrix};
 
 /// The experiment's name: of its file, and of its claims.
 pub const NAME: &str = "matrix";
 
-/// Who takes part: the columns that say so.
+/// The columns that describe a contestant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Contestant {
-    /// Its name: `pool_server/mpsc_pool/two_level`, `go/twin-rwmutex`.
-    pub contestant: String,
-    /// What it is written in: `rust` or `go`.
+pub struct Origin {
+    /// The language: `rust` or `go`.
     pub lang: String,
-    /// How its connections become work.
+    /// The server's strategy for connections.
     pub server: String,
-    /// On what; empty where the server is of one piece.
+    /// The executor; empty if the server does not use one.
     pub executor: String,
-    /// How its data is shared.
+    /// The store.
     pub repo: String,
-    /// How it was built, or which of its kind it is.
+    /// The build profile, or the variant of the program.
     pub variant: String,
-    /// Whether it is the first one once more.
-    pub control: bool,
 }
 
-/// Who takes part, and how it is started with each size of its pool.
+/// A contestant, and its process for each pool size.
 #[derive(Clone, Debug)]
 pub struct Entrant {
-    /// Who.
-    pub contestant: Contestant,
-    /// Each size, and the process; one without a size where it cannot be chosen.
+    /// The contestant's name: `pool_server/mpsc_pool/two_level`, `go/twin-rwmutex`.
+    pub name: String,
+    /// Whether this is the second entry of a contestant, the A/A control.
+    pub control: bool,
+    /// The columns that describe the contestant.
+    pub origin: Origin,
+    /// The pool sizes and their processes; a single `None` if the size cannot be chosen.
     pub pools: Vec<(Option<usize>, Launch)>,
 }
 
-/// What is asked.
+/// The request of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
@@ -65,7 +74,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Its name, as in file names.
+    /// The method's name, as in file names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -74,153 +83,124 @@ impl Method {
     }
 }
 
-/// What tells a cell from all others.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Identifies a cell.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The contestant's name.
     pub contestant: String,
-    /// Whether it is the first one once more.
+    /// Whether this is the contestant's second entry, the A/A control.
     pub control: bool,
-    /// What was asked.
+    /// The method of the requests.
     pub method: Method,
-    /// Connections at a time.
-    pub connections: usize,
-    /// The size of the pool.
+    /// The pool's size; `None` if it cannot be chosen.
     pub pool_size: Option<usize>,
-    /// Which repetition; the first is 1.
+    /// The number of concurrent connections.
+    pub connections: usize,
+    /// The round, from 1; 0 stands for all cells of the contestant.
     pub round: u32,
 }
 
-/// A measured cell.
+/// In a key: every round, and with it every cell of the contestant.
+pub(crate) const EVERY_ROUND: u32 = 0;
+
+impl Key {
+    /// The key of a contestant that has no cells at all.
+    pub fn of_all(contestant: &str) -> Self {
+        let contestant = contestant.to_owned();
+        Self { contestant, control: false, method: Method::Get, pool_size: None, connections: 0, round: EVERY_ROUND }
+    }
+
+    /// Returns true if `other` is a cell of the same entry.
+    pub fn is_of_same_entry(&self, other: &Self) -> bool {
+        (&self.contestant, self.control) == (&other.contestant, other.control)
+    }
+
+    /// The entry's name. The control's name says so.
+    pub fn name(&self) -> String {
+        if self.control { again(&self.contestant) } else { self.contestant.clone() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { method, pool_size, connections, round, .. } = self;
+        f.write_str(&self.name())?;
+        if *round == EVERY_ROUND {
+            return Ok(());
+        }
+        write!(f, ", {}, {connections} connections", method.name().to_uppercase())?;
+        if let Some(size) = pool_size {
+            write!(f, ", {size} workers")?;
+        }
+        write!(f, ", round {round}")
+    }
+}
+
+/// The figures of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
-    /// Who.
+pub struct Sample {
+    /// The columns that describe the contestant.
     #[serde(flatten)]
-    pub who: Contestant,
-    /// What was asked.
-    pub method: Method,
-    /// The size of its pool, where it can be chosen.
-    pub pool_size: Option<usize>,
-    /// Requests, each on a connection of its own.
+    pub origin: Origin,
+    /// The number of requests, each on a connection of its own.
     pub requests: u64,
-    /// Connections at a time.
-    pub connections: usize,
-    /// Which repetition; the first is 1.
-    pub round: u32,
-    /// The server's processor time, user and system, in per cent of the run's time: 100 is one core.
+    /// The server's CPU time, user and system, in per cent of the elapsed time: 100 is one core.
     pub avg_cpu_pct: f64,
-    /// The most of it within 100 ms; none where there were fewer than 5 samples.
+    /// The maximum of it within 100 ms; `None` for fewer than 5 looks.
     pub max_cpu_pct: Option<f64>,
-    /// The server's resident memory, in per cent of the machine's: the mean of what was seen.
+    /// The server's mean resident memory, in per cent of the machine's memory.
     pub avg_mem_pct: f64,
-    /// The most of what was seen; none where there were fewer than 5 samples.
+    /// The maximum of it; `None` for fewer than 5 looks.
     pub max_mem_pct: Option<f64>,
-    /// From the first connect to the last answer.
+    /// The time from the first connect to the last answer.
     pub total_s: f64,
-    /// `total_s` x connections / requests: the mean time of a request, as it was published.
+    /// `total_s` x connections / requests: the mean time of a request, as published.
     pub per_request_ms: f64,
-    /// Bytes of HTTP that the client read, in 1024 a second.
+    /// HTTP bytes that the client received, in units of 1024 bytes per second.
     #[serde(rename = "received_kB_s")]
     pub received_kb_s: f64,
-    /// Bytes of HTTP that it wrote. The published figure is of requests with a body alone: 0 for a GET.
+    /// HTTP bytes that the client sent. The published figure counts requests with a body only: 0 for a GET.
     #[serde(rename = "sent_kB_s")]
     pub sent_kb_s: f64,
-    /// Mean time from when a connect began until the connection was established.
+    /// The mean time from the start of a connect to the established connection.
     pub connect_ms: f64,
-    /// Mean time from then until the answer's last byte was read.
+    /// The mean time from the established connection to the last byte of the answer.
     pub processing_ms: f64,
-    /// Right answers a second.
+    /// Right answers per second.
     pub requests_per_s: f64,
-    /// The median of what `connect_ms` is the mean of.
+    /// The median of the connect times.
     pub connect_p50_ms: f64,
-    /// The median of what `processing_ms` is the mean of.
+    /// The median of the processing times.
     pub processing_p50_ms: f64,
-    /// And 99 % of it.
+    /// The 99th percentile of the processing times.
     pub processing_p99_ms: f64,
-    /// The server's processor time for each request.
+    /// The server's CPU time for each request.
     pub server_cpu_us_per_request: f64,
-    /// The client's processor time as a share of its threads' time: at 100 it was the bottleneck.
+    /// The client's CPU time in per cent of its threads' time: at 100 the client was the bottleneck.
     pub client_busy_pct: f64,
-    /// The server's resident memory: the mean of what was seen, in 1024 bytes.
+    /// The server's mean resident memory, in units of 1024 bytes.
     #[serde(rename = "avg_resident_kB")]
     pub avg_resident_kb: f64,
-    /// The most of it.
+    /// The maximum of the server's resident memory.
     #[serde(rename = "max_resident_kB")]
     pub max_resident_kb: f64,
-    /// What of `avg_resident_kB` is of no file, heaps and stacks, where the system tells it apart: all of our servers are one
-    /// large program, whose pages count as theirs.
+    /// The part of `avg_resident_kB` that no file backs, such as heaps and stacks; `None` if the system does not report it.
+    /// All Rust servers are one large program, and its pages count as resident.
     #[serde(rename = "avg_anonymous_kB")]
     pub avg_anonymous_kb: Option<f64>,
-    /// How often the process was looked at.
+    /// The number of looks at the process.
     pub samples: usize,
-    /// Answers that the server says it gave, those of the warm-up too. The client had as many.
+    /// Answers that the server counted, with those of the warm-up. The client counted the same number.
     pub server_answered: u64,
 }
 
-impl Cell {
-    /// The `kind` of its line.
-    pub const KIND: &str = "cell";
-
-    /// Which one it is.
-    pub fn key(&self) -> Key {
-        Key {
-            contestant: self.who.contestant.clone(),
-            control: self.who.control,
-            method: self.method,
-            connections: self.connections,
-            pool_size: self.pool_size,
-            round: self.round,
-        }
-    }
-}
-
-/// A cell without figures, or a contestant without cells.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed {
-    /// Who.
+/// A measured cell: its key and its sample.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The key.
     #[serde(flatten)]
-    pub who: Contestant,
-    /// Which cell; none where it takes no part at all.
-    pub cell: Option<FailedCell>,
-    /// Why.
-    pub why: String,
-    /// Whether it did wrong: then a rerun does not try that cell again.
-    #[serde(default)]
-    pub wrong: bool,
-}
-
-/// Which cell has failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailedCell {
-    /// What was asked.
-    pub method: Method,
-    /// Connections at a time.
-    pub connections: usize,
-    /// The size of the pool, where it can be chosen.
-    pub pool_size: Option<usize>,
-    /// Which repetition.
-    pub round: u32,
-}
-
-impl Failed {
-    /// The `kind` of its line.
-    pub const KIND: &str = "failure";
-
-    /// Which one it is; none where it takes no part at all.
-    pub fn key(&self) -> Option<Key> {
-        let FailedCell { method, connections, pool_size, round } = *self.cell.as_ref()?;
-        let Contestant { contestant, control, .. } = self.who.clone();
-        Some(Key { contestant, control, method, connections, pool_size, round })
-    }
-}
-
-/// What is asked in one cell.
-#[derive(Clone, Copy, Debug)]
-pub struct Point {
-    /// What.
-    pub method: Method,
-    /// Connections at a time.
-    pub connections: usize,
-    /// Which repetition.
-    pub round: u32,
+    pub key: Key,
+    /// The sample.
+    #[serde(flatten)]
+    pub sample: Sample,
 }

@@ -1,4 +1,4 @@
-//! The published matrix, as it is beside ours.
+//! The published matrix.
 
 use anyhow::Context as _;
 use serde::Deserialize;
@@ -32,7 +32,7 @@ pub(super) struct Row {
 ///
 /// # Errors
 ///
-/// Where a file is not what it was.
+/// Returns an error if a file does not have the published columns.
 pub(super) fn rows() -> anyhow::Result<Vec<(Method, Row)>> {
     let mut rows = Vec::new();
     for (method, text) in [(Method::Get, MATRIX_GET), (Method::Put, MATRIX_PUT)] {
@@ -47,7 +47,7 @@ pub(super) fn rows() -> anyhow::Result<Vec<(Method, Row)>> {
 mod tests {
     use super::*;
 
-    /// What a column means is told by the columns beside it.
+    /// The columns agree with each other.
     #[test]
     fn the_columns_are_what_they_are_taken_for() {
         let rows = rows().unwrap();
@@ -55,7 +55,7 @@ mod tests {
         for (_, row) in rows {
             let mean = row.total_s * 1000.0 * row.connections as f64 / row.requests as f64;
             assert!((mean - row.per_request_ms).abs() < 0.01 * mean + 0.001, "{row:?}");
-            // They are means: the parts, each rounded to a millisecond, are the whole.
+            // Means: the sum of the parts, each rounded to a millisecond, is the total.
             assert!((row.connect_ms + row.processing_ms - row.per_request_ms).abs() <= 2.0, "{row:?}");
         }
     }

@@ -1,6 +1,6 @@
-//! What the claims are about: the classic pool and its twin in Go, cell by cell; measured here, or published.
+//! The cells that the claims compare: the classic pool and its twin in Go, measured here or published.
 //!
-//! Invariant: ratios are of cells that differ in one thing alone, the same round among the rest.
+//! Invariant: a ratio is of two cells that differ in one setting only. Their round is the same.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use polyserve_lab::statistics::Line;
 use super::judge::Band;
 use super::{Cell, Method, published};
 
-/// Whose cell it is.
+/// The language of a cell's server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lang {
     Rust,
@@ -22,7 +22,7 @@ pub(super) enum Measure {
     CpuPct,
     CpuPerRequest,
     Memory,
-    /// Of no file; not known of what was published.
+    /// Memory that no file backs; the published tables do not have it.
     Anonymous,
     PerRequest,
     Received,
@@ -30,7 +30,7 @@ pub(super) enum Measure {
     Processing,
 }
 
-/// A cell, as far as the claims look at it.
+/// The part of a cell that the claims use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) lang: Lang,
@@ -57,54 +57,54 @@ impl Seen {
     }
 }
 
-/// All cells of the two.
+/// All cells of both languages.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     pub(super) seen: Vec<Seen>,
-    /// Pairs of the control and the cell that it repeats; none of what was published.
+    /// Pairs of a control's cell and the cell that it repeats; `None` for the published tables.
     control: Option<Vec<[Seen; 2]>>,
     /// Cores that the server may use.
     pub(super) cores: usize,
 }
 
-/// The share of its cores' time from which a server has no more to take.
+/// The CPU use, in per cent of its cores' time, from which a server's cores count as full.
 const FULL: f64 = 95.0;
 
 impl Table {
-    /// What was measured, where `rust` and `go` are the names of the two.
+    /// The measured cells; `rust` and `go` are the contestants' names.
     pub(super) fn measured(cells: &[Cell], [rust, go]: [&str; 2], cores: usize) -> Self {
-        let lang = |cell: &Cell| match cell.who.contestant.as_str() {
+        let lang = |cell: &Cell| match cell.key.contestant.as_str() {
             name if name == rust => Some(Lang::Rust),
             name if name == go => Some(Lang::Go),
             _ => None,
         };
         let of = |cell: &Cell, lang| {
             let figures = [
-                cell.avg_cpu_pct,
-                cell.server_cpu_us_per_request,
-                cell.avg_mem_pct,
-                cell.avg_anonymous_kb.unwrap_or(f64::NAN),
-                cell.per_request_ms,
-                cell.received_kb_s,
-                cell.connect_ms,
-                cell.processing_ms,
+                cell.sample.avg_cpu_pct,
+                cell.sample.server_cpu_us_per_request,
+                cell.sample.avg_mem_pct,
+                cell.sample.avg_anonymous_kb.unwrap_or(f64::NAN),
+                cell.sample.per_request_ms,
+                cell.sample.received_kb_s,
+                cell.sample.connect_ms,
+                cell.sample.processing_ms,
             ];
-            let (method, pool) = (cell.method, cell.pool_size.unwrap_or(0));
-            Seen { lang, method, pool, connections: cell.connections, round: cell.round, figures }
+            let (method, pool) = (cell.key.method, cell.key.pool_size.unwrap_or(0));
+            Seen { lang, method, pool, connections: cell.key.connections, round: cell.key.round, figures }
         };
-        let own = cells.iter().filter(|cell| !cell.who.control);
+        let own = cells.iter().filter(|cell| !cell.key.control);
         let seen = own.filter_map(|cell| Some(of(cell, lang(cell)?))).collect();
         let mut control = Vec::new();
-        for again in cells.iter().filter(|cell| cell.who.control) {
-            let mut key = again.key();
+        for again in cells.iter().filter(|cell| cell.key.control) {
+            let mut key = again.key.clone();
             key.control = false;
-            let first = cells.iter().find(|cell| cell.key() == key);
+            let first = cells.iter().find(|cell| cell.key == key);
             control.extend(first.map(|first| [of(again, Lang::Rust), of(first, Lang::Rust)]));
         }
         Self { seen, control: Some(control), cores }
     }
 
-    /// What was published, of a machine that is taken to have the 8 cores of its author's other experiment.
+    /// The published cells. The number of cores was not published; it is taken to be 8, as in the author's other experiment.
     pub(super) fn published() -> anyhow::Result<Self> {
         let of = |(method, row): (Method, published::Row)| Seen {
             lang: if row.lang == "go" { Lang::Go } else { Lang::Rust },
@@ -126,7 +126,7 @@ impl Table {
         Ok(Self { seen: published::rows()?.into_iter().map(of).collect(), control: None, cores: 8 })
     }
 
-    /// How much of a difference is noise; `None` where there is no control, or too little of it.
+    /// The noise of a figure; `None` if the control has too few cells.
     pub(super) fn band(&self, measure: Measure) -> Option<Band> {
         let Some(control) = &self.control else { return Some(Band::NONE) };
         let ratios: Vec<f64> =
@@ -134,20 +134,20 @@ impl Table {
         Band::of(&ratios)
     }
 
-    /// The share of cells in which the server's cores were full.
+    /// The share of cells with full server cores.
     pub(super) fn full(&self) -> f64 {
         let full = self.seen.iter().filter(|seen| seen.figure(Measure::CpuPct) >= FULL * self.cores as f64);
         full.count() as f64 / self.seen.len().max(1) as f64
     }
 
-    /// `of` to `to` in the same cell.
+    /// The ratio of `of` to `to` in each cell that both have.
     pub(super) fn ratios(&self, of: Lang, to: Lang, measure: Measure) -> Vec<(Seen, f64)> {
         let cell = |seen: &Seen| (seen.method, seen.connections, seen.pool, seen.round);
         let others: BTreeMap<_, f64> = self.lang(to).map(|seen| (cell(seen), seen.figure(measure))).collect();
         self.lang(of).filter_map(|seen| Some((*seen, seen.figure(measure) / others.get(&cell(seen))?))).collect()
     }
 
-    /// PUT to GET in the same cell, of both.
+    /// The ratio of PUT to GET in each cell, for both languages.
     pub(super) fn put_to_get(&self, measure: Measure) -> Vec<(Seen, f64)> {
         let cell = |seen: &Seen| (seen.lang, seen.connections, seen.pool, seen.round);
         let with = |method| self.seen.iter().filter(move |seen| seen.method == method);
@@ -155,14 +155,14 @@ impl Table {
         with(Method::Put).filter_map(|seen| Some((*seen, seen.figure(measure) / gets.get(&cell(seen))?))).collect()
     }
 
-    /// By which factor the figure grows from the smallest pool to the largest, fitted through all of a series of three or
-    /// more: the same connections, method and round.
+    /// The factor by which the figure grows from the smallest pool to the largest, fitted through each series of three or more
+    /// pools: a series has the same connections, method and round.
     pub(super) fn over_pools(&self, lang: Lang, measure: Measure) -> BTreeMap<(Method, usize, u32), f64> {
         let series = |seen: &Seen| ((seen.method, seen.connections, seen.round), seen.pool);
         growth(self.lang(lang).map(|seen| (series(seen), seen.figure(measure))))
     }
 
-    /// By which factor it grows from the fewest connections to the most.
+    /// The factor by which the figure grows from the min connections to the max.
     pub(super) fn over_connections(&self, lang: Lang, measure: Measure) -> BTreeMap<(Method, usize, u32), f64> {
         let series = |seen: &Seen| ((seen.method, seen.pool, seen.round), seen.connections);
         growth(self.lang(lang).map(|seen| (series(seen), seen.figure(measure))))
@@ -173,10 +173,10 @@ impl Table {
     }
 }
 
-/// A series with fewer points has no trend.
+/// The least number of points of a series.
 const LEAST_POINTS: usize = 3;
 
-/// The factor of each series, from the least to the most of what it is over: a straight line between logarithms.
+/// The growth factor of each series over its range: a straight line through the logarithms.
 fn growth<K: Ord>(points: impl Iterator<Item = ((K, usize), f64)>) -> BTreeMap<K, f64> {
     let mut series: BTreeMap<K, Vec<(f64, f64)>> = BTreeMap::new();
     for ((key, over), figure) in points.filter(|(_, figure)| *figure > 0.0) {

@@ -1,46 +1,46 @@
-//! The cells as tables: one of all for whoever ran it, and those for documents, as a reader of the published ones looks
-//! for them.
+//! The cells as tables: one of all cells for the terminal, and the tables of the published article for documents.
 //!
-//! Invariant: a figure is the median of its rounds, and stands beside their interval where there are several.
+//! Invariant: a figure is the median of its rounds, with their interval if there are several.
 
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
-use polyserve_lab::journal::of_kind;
 use polyserve_lab::statistics::{Estimate, median};
 use polyserve_report::{Table, or_nothing};
-use serde_json::Value;
 
 use super::claims::{CLASSIC, REPO, TWIN};
 use super::published::{self, Row};
-use super::{Cell, Failed, FailedCell, Key, Method};
+use super::report::Missing;
+use super::{Cell, Key, Method};
 
 /// The rounds of a cell.
 struct Rounds<'a>(Vec<&'a Cell>);
 
-/// A figure of a cell, by its title.
+/// The title of a figure, and the figure of a cell.
 type Figure = (&'static str, fn(&Cell) -> f64);
 
-/// A published figure and ours, by their title. A cell that took too little time has no maxima.
+/// The title of a figure, the published figure, and the measured one. A cell that took too little time has no maxima.
 type Column = (&'static str, fn(&Row) -> f64, fn(&Cell) -> Option<f64>);
 
-/// What a reader of the published tables looks for.
+/// The figures of the published tables.
 const FIGURES: [Figure; 4] = [
-    ("total time in s", |cell| cell.total_s),
-    ("CPU in %", |cell| cell.avg_cpu_pct),
-    ("resident memory in kB", |cell| cell.avg_resident_kb),
-    ("time of a request in ms", |cell| cell.per_request_ms),
+    ("total time in s", |cell| cell.sample.total_s),
+    ("CPU in %", |cell| cell.sample.avg_cpu_pct),
+    ("resident memory in kB", |cell| cell.sample.avg_resident_kb),
+    ("time of a request in ms", |cell| cell.sample.per_request_ms),
 ];
 
 impl<'a> Rounds<'a> {
-    /// The cells, those that differ by their round alone together: by method, by contestant in the order of the lines,
-    /// by connections, by pool.
+    /// Groups the cells that differ by their round only: by method, by contestant in the order of the cells, by
+    /// connections, by pool size.
     fn of(cells: &'a [Cell]) -> Vec<Self> {
         let names = names(cells);
-        let place = |cell: &Cell| names.iter().position(|name| *name == name_of(cell));
+        let place = |cell: &Cell| names.iter().position(|name| *name == cell.key.name());
         let mut sorted: Vec<&Cell> = cells.iter().collect();
-        sorted.sort_by_key(|cell| (cell.method, place(cell), cell.connections, cell.pool_size, cell.round));
-        let without_round = |cell: &Cell| Key { round: 0, ..cell.key() };
+        sorted.sort_by_key(|cell| {
+            (cell.key.method, place(cell), cell.key.connections, cell.key.pool_size, cell.key.round)
+        });
+        let without_round = |cell: &Cell| Key { round: 0, ..cell.key.clone() };
         let same = sorted.chunk_by(|one, next| without_round(one) == without_round(next));
         same.map(|rounds| Self(rounds.to_vec())).collect()
     }
@@ -53,33 +53,28 @@ impl<'a> Rounds<'a> {
         median(&mut self.0.iter().map(|cell| figure(cell)).collect::<Vec<_>>())
     }
 
-    /// The median of those rounds that have the figure.
+    /// The median of the rounds that have the figure.
     fn median_of_some(&self, figure: impl Fn(&Cell) -> Option<f64>) -> Option<f64> {
         let mut values: Vec<f64> = self.0.iter().filter_map(|cell| figure(cell)).collect();
         (!values.is_empty()).then(|| median(&mut values))
     }
 
-    /// The median, and its interval where there are several rounds.
+    /// The median, with its interval if there are several rounds.
     fn text(&self, figure: impl Fn(&Cell) -> f64) -> String {
         let mut text = short(self.median(&figure));
         let values: Vec<f64> = self.0.iter().map(|cell| figure(cell)).collect();
         if let Some(Estimate { interval, rounds: 2.., .. }) = Estimate::of(&values, 0) {
-            let _ = write!(text, " [{}, {}]", short(interval.low), short(interval.high)); // a string takes it
+            let _ = write!(text, " [{}, {}]", short(interval.low), short(interval.high)); // a write to a string does not fail
         }
         text
     }
 }
 
-/// A contestant's name, the control told apart.
-fn name_of(cell: &Cell) -> String {
-    format!("{}{}", cell.who.contestant, if cell.who.control { " (again)" } else { "" })
-}
-
 /// The contestants' names, the control last.
 fn names(cells: &[Cell]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    let (own, control): (Vec<&Cell>, Vec<&Cell>) = cells.iter().partition(|cell| !cell.who.control);
-    for name in own.into_iter().chain(control).map(name_of) {
+    let (own, control): (Vec<&Cell>, Vec<&Cell>) = cells.iter().partition(|cell| !cell.key.control);
+    for name in own.into_iter().chain(control).map(|cell| cell.key.name()) {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -102,39 +97,8 @@ fn pool(size: Option<usize>) -> String {
     or_nothing(size.map(|size| size.to_string()))
 }
 
-/// The cells of a record, contestant by contestant as its plan names them: they were measured with somebody else first
-/// each time.
-///
-/// # Errors
-///
-/// Where one of the lines is no cell.
-pub fn in_order(lines: &[Value]) -> anyhow::Result<Vec<Cell>> {
-    let mut cells: Vec<Cell> = of_kind(lines, Cell::KIND)?;
-    let names = lines.first().and_then(|header| header["plan"]["contestants"].as_array());
-    let names: Vec<&str> = names.map_or_else(Vec::new, |names| names.iter().filter_map(Value::as_str).collect());
-    // Whoever is in no plan comes last.
-    cells.sort_by_key(|cell| names.iter().position(|name| *name == cell.who.contestant).unwrap_or(names.len()));
-    Ok(cells)
-}
-
-/// A failure, in a line.
-pub fn failed(Failed { who, cell, why, .. }: &Failed) -> String {
-    let again = if who.control { " (again)" } else { "" };
-    let name = &who.contestant;
-    let Some(FailedCell { method, connections, pool_size, round }) = cell else {
-        return format!("{name}{again}: {why}");
-    };
-    let with = pool_size.map_or_else(String::new, |size| format!(", {size} workers"));
-    format!("{name}{again}, {}, {connections} connections{with}, round {round}: {why}", method.name().to_uppercase())
-}
-
-/// Every cell, for people.
-///
-/// # Errors
-///
-/// Where the lines are no record of this experiment.
-pub fn cells(lines: &[Value]) -> anyhow::Result<Table> {
-    let cells = in_order(lines)?;
+/// Every cell, for the terminal.
+pub fn cells(cells: &[Cell]) -> Table {
     let mut table = Table::of_numbers(&[
         "CONTESTANT",
         "METHOD",
@@ -150,93 +114,66 @@ pub fn cells(lines: &[Value]) -> anyhow::Result<Table> {
         "PROCESSING MS",
         "CLIENT %",
     ]);
-    for rounds in Rounds::of(&cells) {
+    for rounds in Rounds::of(cells) {
         let Some(cell) = rounds.first() else { continue };
-        let max = rounds.0.iter().filter_map(|cell| cell.max_cpu_pct).reduce(f64::max);
+        let max = rounds.0.iter().filter_map(|cell| cell.sample.max_cpu_pct).reduce(f64::max);
         table.row(vec![
-            name_of(cell),
-            cell.method.name().to_uppercase(),
-            cell.connections.to_string(),
-            pool(cell.pool_size),
-            short(rounds.median(|cell| cell.requests_per_s)),
-            rounds.text(|cell| cell.total_s),
-            short(rounds.median(|cell| cell.per_request_ms)),
-            short(rounds.median(|cell| cell.avg_cpu_pct)),
+            cell.key.name(),
+            cell.key.method.name().to_uppercase(),
+            cell.key.connections.to_string(),
+            pool(cell.key.pool_size),
+            short(rounds.median(|cell| cell.sample.requests_per_s)),
+            rounds.text(|cell| cell.sample.total_s),
+            short(rounds.median(|cell| cell.sample.per_request_ms)),
+            short(rounds.median(|cell| cell.sample.avg_cpu_pct)),
             or_nothing(max.map(short)),
-            short(rounds.median(|cell| cell.avg_resident_kb)),
-            short(rounds.median(|cell| cell.connect_ms)),
-            short(rounds.median(|cell| cell.processing_ms)),
-            short(rounds.median(|cell| cell.client_busy_pct)),
+            short(rounds.median(|cell| cell.sample.avg_resident_kb)),
+            short(rounds.median(|cell| cell.sample.connect_ms)),
+            short(rounds.median(|cell| cell.sample.processing_ms)),
+            short(rounds.median(|cell| cell.sample.client_busy_pct)),
         ]);
     }
-    Ok(table)
+    table
 }
 
-/// The tables for documents: for each method and figure every contestant's pools against connections; the published
-/// cells beside ours; and who has none.
+/// The tables for documents: for each method and figure, the pool sizes of every contestant against connections; the
+/// published cells next to the measured ones; and the cells without a sample.
 ///
 /// # Errors
 ///
-/// Where the lines are no record of this experiment.
-pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
-    let cells = in_order(lines)?;
-    let rounds = Rounds::of(&cells);
+/// Returns an error if the published figures cannot be read.
+pub fn tables(cells: &[Cell], failed: &[Missing]) -> anyhow::Result<Vec<(String, Table)>> {
+    let rounds = Rounds::of(cells);
     let mut tables = Vec::new();
     for method in [Method::Get, Method::Put] {
-        let of_method = || rounds.iter().filter(move |rounds| rounds.first().is_some_and(|cell| cell.method == method));
+        let of_method =
+            || rounds.iter().filter(move |rounds| rounds.first().is_some_and(|cell| cell.key.method == method));
         let Some(first) = of_method().find_map(Rounds::first) else { continue };
-        let (name, requests) = (method.name().to_uppercase(), first.requests);
+        let (name, requests) = (method.name().to_uppercase(), first.sample.requests);
         for (title, figure) in FIGURES {
             let title = format!("{name}, {requests} requests: {title}, by connections");
             tables.push((title, by_connections(&of_method().collect::<Vec<_>>(), figure)));
         }
-        for (lang, who) in [("rust", format!("{CLASSIC}/{REPO}")), ("go", TWIN.into())] {
-            let title = format!("{name}, {who} (each: published with 100000 requests / here with {requests})");
-            let ours = of_method().filter(|rounds| rounds.first().is_some_and(|cell| name_of(cell) == who));
+        for (lang, contestant) in [("rust", format!("{CLASSIC}/{REPO}")), ("go", TWIN.into())] {
+            let title = format!("{name}, {contestant} (each: published with 100000 requests / here with {requests})");
+            let ours = of_method().filter(|rounds| rounds.first().is_some_and(|cell| cell.key.name() == contestant));
             if let Some(table) = beside(method, lang, &ours.collect::<Vec<_>>())? {
                 tables.push((title, table));
             }
         }
     }
-    let missing = missing(lines, &cells)?;
-    if !missing.is_empty() {
+    if !failed.is_empty() {
         let mut table = Table::of_texts(&["contestant", "why it has no figures"]);
-        missing.iter().for_each(|failed| table.row(vec![who_and_where(failed), failed.why.clone()]));
+        failed.iter().for_each(|missing| table.row(vec![missing.key.to_string(), missing.why.clone()]));
         tables.push(("Without figures".into(), table));
     }
     Ok(tables)
 }
 
-fn who_and_where(failed: &Failed) -> String {
-    let of_none = Failed { why: String::new(), ..failed.clone() };
-    self::failed(&of_none).trim_end_matches(": ").to_owned()
-}
-
-/// Failures for which no figures came later, each once, as it was last.
-fn missing(lines: &[Value], cells: &[Cell]) -> anyhow::Result<Vec<Failed>> {
-    let mut missing: Vec<Failed> = Vec::new();
-    for failed in of_kind::<Failed>(lines, Failed::KIND)? {
-        let is_same = |cell: &Cell| {
-            let place = FailedCell {
-                method: cell.method,
-                connections: cell.connections,
-                pool_size: cell.pool_size,
-                round: cell.round,
-            };
-            cell.who == failed.who && failed.cell.as_ref().is_none_or(|failed| *failed == place)
-        };
-        missing.retain(|before| (&before.who, &before.cell) != (&failed.who, &failed.cell));
-        if !cells.iter().any(is_same) {
-            missing.push(failed);
-        }
-    }
-    Ok(missing)
-}
-
 /// A row for each contestant and pool, a column for each number of connections.
 fn by_connections(of: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
     let cells: Vec<&Cell> = of.iter().filter_map(|rounds| rounds.first()).collect();
-    let mut connections: Vec<usize> = cells.iter().map(|cell| cell.connections).collect();
+    let mut connections: Vec<usize> = cells.iter().map(|cell| cell.key.connections).collect();
     connections.sort_unstable();
     connections.dedup();
     let header: Vec<String> = connections.iter().map(ToString::to_string).collect();
@@ -244,15 +181,16 @@ fn by_connections(of: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
     let mut table = Table::of_numbers(&header);
     let mut rows: Vec<(String, Option<usize>)> = Vec::new();
     for cell in cells {
-        let row = (name_of(cell), cell.pool_size);
+        let row = (cell.key.name(), cell.key.pool_size);
         if !rows.contains(&row) {
             rows.push(row);
         }
     }
     for (name, size) in rows {
         let at = |connections: &usize| {
-            let is_it =
-                |cell: &Cell| (name_of(cell), cell.pool_size, cell.connections) == (name.clone(), size, *connections);
+            let is_it = |cell: &Cell| {
+                (cell.key.name(), cell.key.pool_size, cell.key.connections) == (name.clone(), size, *connections)
+            };
             let rounds = of.iter().find(|rounds| rounds.first().is_some_and(is_it));
             or_nothing(rounds.map(|rounds| rounds.text(figure)))
         };
@@ -262,26 +200,26 @@ fn by_connections(of: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
     table
 }
 
-/// What was published and what was measured, in one cell each, all columns in the published order; `None` where nothing was
+/// The published and the measured figure in one table cell, all columns in the published order; `None` if no cell was
 /// measured.
 fn beside(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Option<Table>> {
     let columns: [Column; 10] = [
-        ("CPU %", |row| row.avg_cpu_pct, |cell| Some(cell.avg_cpu_pct)),
-        ("most CPU %", |row| row.max_cpu_pct, |cell| cell.max_cpu_pct),
-        ("memory %", |row| row.avg_mem_pct, |cell| Some(cell.avg_mem_pct)),
-        ("most memory %", |row| row.max_mem_pct, |cell| cell.max_mem_pct),
-        ("total s", |row| row.total_s, |cell| Some(cell.total_s)),
-        ("request ms", |row| row.per_request_ms, |cell| Some(cell.per_request_ms)),
-        ("received kB/s", |row| row.received_kb_s, |cell| Some(cell.received_kb_s)),
-        ("sent kB/s", |row| row.sent_kb_s, |cell| Some(cell.sent_kb_s)),
-        ("connect ms", |row| row.connect_ms, |cell| Some(cell.connect_ms)),
-        ("processing ms", |row| row.processing_ms, |cell| Some(cell.processing_ms)),
+        ("CPU %", |row| row.avg_cpu_pct, |cell| Some(cell.sample.avg_cpu_pct)),
+        ("most CPU %", |row| row.max_cpu_pct, |cell| cell.sample.max_cpu_pct),
+        ("memory %", |row| row.avg_mem_pct, |cell| Some(cell.sample.avg_mem_pct)),
+        ("most memory %", |row| row.max_mem_pct, |cell| cell.sample.max_mem_pct),
+        ("total s", |row| row.total_s, |cell| Some(cell.sample.total_s)),
+        ("request ms", |row| row.per_request_ms, |cell| Some(cell.sample.per_request_ms)),
+        ("received kB/s", |row| row.received_kb_s, |cell| Some(cell.sample.received_kb_s)),
+        ("sent kB/s", |row| row.sent_kb_s, |cell| Some(cell.sample.sent_kb_s)),
+        ("connect ms", |row| row.connect_ms, |cell| Some(cell.sample.connect_ms)),
+        ("processing ms", |row| row.processing_ms, |cell| Some(cell.sample.processing_ms)),
     ];
     let header: Vec<&str> = ["connections", "pool"].into_iter().chain(columns.map(|(title, _, _)| title)).collect();
     let (mut table, mut is_any) = (Table::of_numbers(&header), false);
     let published = published::rows().context("the published figures")?;
     for (_, row) in published.iter().filter(|(of, row)| *of == method && row.lang == lang) {
-        let is_it = |cell: &Cell| cell.pool_size == Some(row.pool_size) && cell.connections == row.connections;
+        let is_it = |cell: &Cell| cell.key.pool_size == Some(row.pool_size) && cell.key.connections == row.connections;
         let Some(rounds) = ours.iter().find(|rounds| rounds.first().is_some_and(is_it)) else { continue };
         let figures = columns.map(|(_, then, now)| {
             let now = or_nothing(rounds.median_of_some(now).map(short));
@@ -295,9 +233,12 @@ fn beside(method: Method, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Op
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use polyserve_lab::experiment::{Experiment as _, Records};
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::matrix::Matrix;
+    use crate::matrix::report::Report;
 
     fn line(kind: &str, name: &str, round: u32, total_s: f64) -> Value {
         let (control, lang, variant) = (name.ends_with('+'), if name == TWIN { "go" } else { "rust" }, "any");
@@ -316,15 +257,11 @@ mod tests {
         let classic = format!("{CLASSIC}/{REPO}");
         let again = format!("{classic}+");
         let cell = |name: &str, round, total_s| line("cell", name, round, total_s);
-        let header = json!({"kind": "environment", "plan": {"contestants": [classic, TWIN]}});
-        let mut lines = vec![
-            header,
-            cell(TWIN, 1, 4.0),
-            cell(&again, 1, 8.0),
-            cell(&classic, 2, 3.0),
-            cell(&classic, 1, 1.0),
-            cell(&classic, 3, 2.0),
-        ];
+        let header = json!({
+            "kind": "environment", "experiment": "matrix", "plan": {"contestants": [classic, TWIN]}, "cpu": "any",
+            "cores": 8, "server_cores": "0", "client_cores": "1", "kernel": "any", "rustc": "any", "profile": "release",
+            "allocator": "any", "commit": "any", "seed": 0, "command": ["polyserve"], "date": "2026-01-01T00:00:00Z",
+        });
         let failure = |name: &str, cell: Value, why: &str| {
             let mut line = line("failure", name, 1, 1.0);
             (line["cell"], line["why"]) = (cell, why.into());
@@ -332,16 +269,28 @@ mod tests {
         };
         let place = json!({"method": "get", "connections": 10, "pool_size": 4, "round": 1});
         let other = json!({"method": "put", "connections": 10, "pool_size": 4, "round": 1});
-        lines.push(failure(TWIN, place, "it was measured later"));
+        let mut lines = vec![
+            header,
+            failure(TWIN, place, "it was measured later"),
+            cell(TWIN, 1, 4.0),
+            cell(&again, 1, 8.0),
+            cell(&classic, 2, 3.0),
+            cell(&classic, 1, 1.0),
+            cell(&classic, 3, 2.0),
+        ];
         lines.push(failure(TWIN, other.clone(), "first"));
         lines.push(failure(TWIN, other, "last"));
         lines.push(failure("absent", Value::Null, "not run: for want of anything"));
         lines
     }
 
+    fn report() -> Report {
+        Matrix::report(&Records::of(&record()).unwrap()).unwrap()
+    }
+
     #[test]
     fn rounds_are_one_row_and_the_control_is_told_apart() {
-        let said = cells(&record()).unwrap().to_string();
+        let said = cells(&report().cells).to_string();
         let rows: Vec<&str> = said.lines().skip(1).collect();
         assert_eq!(rows.len(), 3, "{said}");
         assert!(rows[0].starts_with("pool_server/mpsc_pool/two_level ") && rows[0].contains("2.00 ["), "{said}");
@@ -351,7 +300,8 @@ mod tests {
 
     #[test]
     fn the_published_cells_stand_beside_ours() {
-        let tables = tables(&record()).unwrap();
+        let report = report();
+        let tables = tables(&report.cells, &report.failed).unwrap();
         let table = |start: &str| {
             let found = tables.iter().find(|(title, _)| title.starts_with(start));
             found.unwrap_or_else(|| panic!("{start}")).1.to_string()

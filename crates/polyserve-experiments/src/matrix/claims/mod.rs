@@ -1,57 +1,54 @@
-//! The claims of the first experiment, judged by the classic pool and its twin in Go, as published: [`CLASSIC`] over
-//! [`REPO`], and [`TWIN`].
+//! The verdicts on the claims of the article, by the classic pool and its twin in Go: [`CLASSIC`] over [`REPO`], and [`TWIN`].
 //!
-//! Each claim is about ratios of cells that differ in one thing; what may be said of them is `judge`'s. By processor time
-//! is meant its per cent of the run's time, as published; where the servers' cores were full in a fifth of the cells, it
-//! cannot tell, and the processor time of a request stands for it. Where the client was full in a fifth of them, what a
-//! claim on times or bytes may still say is `Client`'s. The same is asked of the published tables, and stands beside as
-//! context; there every difference counts, for they have no control.
+//! Each claim is about ratios of cells that differ in one setting; module `judge` decides the verdict. CPU use is in per
+//! cent of the elapsed time, as published. If the server's cores were full in a fifth of the cells, CPU use cannot differ, and
+//! the CPU time of a request replaces it. If the client was full in a fifth of the cells, `Client` limits the verdicts on times
+//! and bytes. The published tables are judged in the same way, as context; without a control, every difference of theirs
+//! counts.
 
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
-use polyserve_lab::journal::{first_header, of_kind};
 use polyserve_lab::machine::Cores;
 use polyserve_lab::statistics::median;
 use polyserve_report::{Claim, Verdict};
-use serde_json::Value;
 
 use super::judge::{Band, How, LEAST, Votes, trend};
 use super::seen::{Lang, Measure, Seen, Table};
 use super::{Cell, Method, NAME};
 
-/// The published server's strategy.
+/// The strategy of the published server.
 pub const CLASSIC: &str = "pool_server/mpsc_pool";
-/// The published store's.
+/// The published store.
 pub const REPO: &str = "two_level";
 /// The published server in Go.
 pub const TWIN: &str = "go/twin-rwmutex";
 
-/// The share of cells with full cores, the server's or the client's, from which the others say too little.
+/// The share of cells with full cores, of the server or of the client, from which the other cells are too few for a verdict.
 const TOO_FULL: f64 = 0.2;
-/// The per cent of its threads' time from which a client has no more to give.
+/// The CPU use, in per cent of its threads' time, from which the client counts as full.
 const CLIENT_FULL: f64 = 95.0;
-/// Connections from which the published ones are many.
+/// The largest published number of connections.
 const MANY: usize = 1000;
 
-/// Whether a claim holds, and the figures that say so.
+/// Whether a claim holds, and the figures.
 struct Said(Option<bool>, String);
 
 type Ask = fn(&Table) -> Said;
 
-/// What it does to a claim that the client was full: one that can ask no faster makes all servers alike.
+/// The effect of a full client on a claim: a full client makes all servers look alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
-    /// Nothing, for the figure is the server's own.
+    /// None: the figure is the server's own.
     Aside,
-    /// Nothing is refuted, for it hides differences: where it was full in its cells with so many connections or more.
+    /// It hides differences, so the claim is not refuted: for cells with at least this number of connections.
     Hides(usize),
-    /// Nothing is said, for its own time grows with the connections as well: where it was full in its cells with the two
-    /// largest numbers of them.
+    /// The client's own time grows with the connections, so there is no verdict: for cells with the two largest numbers of
+    /// connections.
     Grows,
 }
 
-/// Every claim, how it is judged, and what a full client leaves of it.
+/// Every claim, its judgement, and the effect of a full client.
 const CLAIMS: [(&str, Ask, Client); 11] = [
     ("CPU grows with the pool", cpu_grows, Client::Aside),
     ("Rust uses less CPU until the pool exceeds the cores, then Go does", cpu_of_both, Client::Aside),
@@ -70,20 +67,18 @@ const CLAIMS: [(&str, Ask, Client); 11] = [
     ("PUT costs more than GET", put_costs, Client::Aside),
 ];
 
-/// What is to be said of each claim, by the lines of a record.
+/// The verdict on each claim, by measured cells and the server's cores, such as `0,1`.
 ///
 /// # Errors
 ///
-/// Where the lines are no record of this experiment.
-pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
-    let cores: Cores =
-        first_header(lines)?.environment.server_cores.parse().map_err(anyhow::Error::msg).context("server_cores")?;
-    let cells: Vec<Cell> = of_kind(lines, Cell::KIND)?;
+/// Returns an error if `server_cores` is not a list of cores, or the published figures cannot be read.
+pub fn claims(server_cores: &str, cells: &[Cell]) -> anyhow::Result<Vec<Claim>> {
+    let cores: Cores = server_cores.parse().map_err(anyhow::Error::msg).context("server_cores")?;
     let classic = format!("{CLASSIC}/{REPO}");
-    let (ours, published) = (Table::measured(&cells, [&classic, TWIN], cores.count()), Table::published()?);
+    let (ours, published) = (Table::measured(cells, [&classic, TWIN], cores.count()), Table::published()?);
     let both = [classic.as_str(), TWIN];
-    let own = cells.iter().filter(|cell| !cell.who.control && both.contains(&cell.who.contestant.as_str()));
-    let client: Vec<(usize, f64)> = own.map(|cell| (cell.connections, cell.client_busy_pct)).collect();
+    let own = cells.iter().filter(|cell| !cell.key.control && both.contains(&cell.key.contestant.as_str()));
+    let client: Vec<(usize, f64)> = own.map(|cell| (cell.key.connections, cell.sample.client_busy_pct)).collect();
     let claim = |(claim, ask, full): &(&str, Ask, Client)| {
         let (Said(holds, figure), Said(then, published)) = (full.leaves(ask(&ours), &client), ask(&published));
         let then = Claim::new(NAME, claim, then, String::new()).verdict;
@@ -98,7 +93,8 @@ pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
 }
 
 impl Client {
-    /// What is left of what was said; `busy` is how many connections each cell had, and the per cent of the client's time.
+    /// The judgement with the effect of a full client; `busy` is the number of connections of each cell, and the client's CPU
+    /// use in per cent.
     fn leaves(self, Said(holds, figure): Said, busy: &[(usize, f64)]) -> Said {
         let (least, left) = match self {
             Self::Aside => return Said(holds, figure),
@@ -120,7 +116,7 @@ impl Client {
 }
 
 impl Table {
-    /// What stands for processor time, and its name.
+    /// The measure of CPU use, and its name.
     fn cpu(&self) -> (Measure, String) {
         let full = self.full();
         if full < TOO_FULL {
@@ -139,7 +135,7 @@ impl Table {
         Said(votes.tell(how, band), self.counted(ratios, band))
     }
 
-    /// In how many cells it is so.
+    /// The number of cells in which the claim holds.
     fn counted(&self, ratios: &[(Seen, f64)], band: Band) -> String {
         let of = |method: Option<Method>| {
             let those = ratios.iter().filter(|(seen, _)| method.is_none_or(|method| seen.method == method));
@@ -158,7 +154,7 @@ impl Table {
         text
     }
 
-    /// Judges whether both grow over a series, and says by how much; `down` where they are claimed to fall.
+    /// Judges whether both languages grow over a series; `down` if the claim is that they fall.
     fn trends(&self, of: impl Fn(Lang) -> Vec<f64>, down: bool) -> Said {
         let mut holds = Some(true);
         let mut texts = Vec::new();
@@ -177,12 +173,12 @@ impl Table {
     }
 }
 
-/// Where there is too little to say anything.
+/// The judgement of too few cells.
 fn nothing(cells: usize) -> Said {
     Said(None, format!("{cells} pairs of cells, and too few of the control: {LEAST} of each are needed"))
 }
 
-/// Whether both hold; one that does not refutes both.
+/// Whether both hold; if one does not hold, both are refuted.
 fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
     match (one, other) {
         (Some(false), _) | (_, Some(false)) => Some(false),
@@ -266,17 +262,17 @@ fn transfers(table: &Table) -> Said {
     Said(holds, format!("kB received a second, Rust to Go: {text}"))
 }
 
-/// The two largest of these numbers, the largest last.
+/// The two largest numbers, in ascending order.
 fn most_two(counts: impl Iterator<Item = usize>) -> Option<[usize; 2]> {
     let mut downwards = counts.collect::<BTreeSet<usize>>().into_iter().rev();
     let most = downwards.next()?;
     Some([downwards.next()?, most])
 }
 
-/// The time of a request with the most connections, where they are as many as published, to that with the next fewer,
-/// beyond what follows from their numbers. A client that keeps c requests under way sees each take c / throughput (Little's
-/// law), so ten times the connections take ten times as long of any server that answers as many a second: that is a queue
-/// and no jump. A ratio counts as a jump where it is above that, and as its opposite where it is below, by more than noise.
+/// The time of a request with the max connections, if at least [`MANY`], to the time with the next smaller number, beyond the
+/// ratio of the two numbers. A client with c concurrent requests sees each take c / throughput (Little's law), so ten times
+/// the connections take ten times as long at the same throughput: that is a queue and not a jump. A ratio is a jump if it is
+/// above that by more than noise, and the opposite if it is below.
 fn jumps(table: &Table) -> Said {
     let Some([fewer, most]) = most_two(table.seen.iter().map(|seen| seen.connections)) else {
         return Said(None, "one number of connections".into());

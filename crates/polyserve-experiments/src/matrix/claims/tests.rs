@@ -1,11 +1,18 @@
-//! Verdicts on records that are made up so that it is known what they must be.
+//! Verdicts on synthetic records.
 
+use polyserve_lab::experiment::{Experiment as _, Records};
 use polyserve_report::Verdict::{self, Confirmed, Refuted, Undecided};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::matrix::Matrix;
 
-/// What is set of a cell; the rest is the same for all.
+/// The verdicts on the claims by the lines of a record.
+fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
+    Ok(Matrix::report(&Records::of(lines)?)?.claims)
+}
+
+/// The figures that differ between cells.
 #[derive(Clone, Copy)]
 struct Figures {
     cpu_pct: f64,
@@ -16,7 +23,7 @@ struct Figures {
     received: f64,
 }
 
-/// Where a cell is.
+/// The place of a cell.
 #[derive(Clone, Copy)]
 struct At {
     is_go: bool,
@@ -25,12 +32,12 @@ struct At {
     connections: usize,
 }
 
-/// Every claim of the article is true of these.
+/// Figures for which every claim of the article holds.
 fn as_claimed(at: At) -> Figures {
     let (pool, connections) = (at.pool as f64, at.connections as f64);
     let (go, put) = (f64::from(u8::from(at.is_go)), f64::from(u8::from(at.is_put)));
     let many = if at.connections >= 1000 { 1.0 } else { 0.0 };
-    // Up to 4 cores Rust takes less, beyond Go does.
+    // Rust uses less CPU up to 4 cores; beyond, Go does.
     let steep = if at.is_go { 0.05 } else { 0.3 };
     Figures {
         cpu_pct: 100.0 * (1.0 + steep * (pool / 5.5).ln()) / connections.powf(0.02),
@@ -45,7 +52,7 @@ fn as_claimed(at: At) -> Figures {
 const ROUNDS: u32 = 2;
 
 fn cell(at: At, control: bool, round: u32, figures: Figures) -> Value {
-    // Two measurements of the same differ by a hundredth, to either side.
+    // Two measurements of one cell differ by 1 %.
     let noise = if control { 1.0 + 0.01 * f64::from(round % 2) } else { 1.0 };
     let Figures { cpu_pct, cpu_us, memory, request_ms, connect_ms, received } = figures;
     let (name, lang) = if at.is_go { (TWIN.to_owned(), "go") } else { (format!("{CLASSIC}/{REPO}"), "rust") };
@@ -160,7 +167,7 @@ fn of_too_little_nothing_is_said() {
     assert!(claims(&[]).is_err() && claims(&all[1..]).is_err());
 }
 
-/// Without the control nobody knows what a difference is worth.
+/// Without a control the noise is unknown.
 #[test]
 fn without_a_control_no_difference_counts() {
     let lines: Vec<Value> = record(as_claimed).into_iter().filter(|line| line["control"] != true).collect();
@@ -171,7 +178,7 @@ fn without_a_control_no_difference_counts() {
     }
 }
 
-/// What differs by less than the control does is no difference.
+/// A difference below the control's is noise.
 #[test]
 fn what_is_within_the_noise_is_not_told() {
     let alike = |at: At| Figures { request_ms: 5.0 + 0.01 * f64::from(u8::from(at.is_go)), ..as_claimed(at) };
@@ -182,14 +189,14 @@ fn what_is_within_the_noise_is_not_told() {
     for line in lines.iter_mut().filter(|line| line["control"] == true) {
         line["per_request_ms"] = json!(9.0);
     }
-    assert_eq!(verdict(&lines).verdict, Undecided, "nobody knows, where noise is so loud");
+    assert_eq!(verdict(&lines).verdict, Undecided, "the noise hides it");
 }
 
 fn judged(lines: &[Value], name: &str) -> Claim {
     claims(lines).unwrap().into_iter().find(|claim| claim.claim.contains(name)).unwrap()
 }
 
-/// Ten times the connections take ten times as long of any server: a jump is what is beyond.
+/// Ten times the connections take ten times as long: only more than that is a jump.
 #[test]
 fn a_jump_is_more_than_follows_from_the_numbers() {
     type By = fn(At) -> f64;
@@ -209,7 +216,7 @@ fn a_jump_is_more_than_follows_from_the_numbers() {
     }
 }
 
-/// The record, where the client was full with these pools.
+/// The record, with a full client at these pool sizes.
 fn with_full_client(mut lines: Vec<Value>, pools: &[usize]) -> Vec<Value> {
     for line in lines.iter_mut().filter(|line| pools.iter().any(|pool| line["pool_size"] == *pool)) {
         line["client_busy_pct"] = json!(95.0);
@@ -217,7 +224,7 @@ fn with_full_client(mut lines: Vec<Value>, pools: &[usize]) -> Vec<Value> {
     lines
 }
 
-/// A client that can ask no faster makes all servers alike.
+/// A full client makes all servers look alike.
 #[test]
 fn a_full_client_refutes_nothing() {
     let alike =

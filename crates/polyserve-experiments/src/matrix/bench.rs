@@ -1,8 +1,8 @@
-//! One cell: a new process, what it must store, a warm-up, the requests, a look at what it has stored, and its end.
+//! Measures one cell: starts a process, stores an entity, warms up, sends the requests, verifies the store, ends the process.
 //!
-//! Invariant: one answer that is not right, or one that the server has not counted, and there is no figure. While the
-//! requests run nobody else of ours is on the server's cores. Cost: about 50 ms beside the requests; a look at the process
-//! every 100 ms, about 30 us each.
+//! Invariant: a wrong answer, or a difference between the counts of client and server, leaves the cell without a sample.
+//! While the requests run, no other thread of this command runs on the server's cores. Cost: about 50 ms besides the
+//! requests; a look at the process every 100 ms, about 30 us each.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -21,56 +21,51 @@ use polyserve_lab::machine::proc::{self, Resident};
 use polyserve_load::data::{Data, Draw};
 use polyserve_load::{CpuOf, Exchange, Load, Progress, Report, Span, Traffic, Usage, run};
 
-use super::{Cell, Contestant, Method, Point};
+use super::{Key, Method, Origin, Sample};
 
-/// What is asked of every server.
+/// Measures cells.
 #[derive(Clone, Debug)]
-pub struct Experiment {
+pub struct Bench {
     /// The servers' cores.
     pub server_cores: Cores,
     /// The client's cores.
     pub client_cores: Cores,
-    /// Requests of a cell.
+    /// The number of requests of a cell.
     pub requests: u64,
-    /// Begun where the run is to end now.
+    /// Begun by the first signal.
     pub stop: Shutdown,
 }
 
-/// The one id that is asked for.
+/// The id of all requests.
 const ID: i64 = 1;
-/// The seed of its rows.
+/// The seed of the entity's values.
 const SEED: u64 = 0;
-/// A maximum of fewer samples says nothing.
+/// The least number of looks for a maximum.
 const LEAST_SAMPLES: usize = 5;
-/// The most requests of a warm-up.
+/// The max requests of a warm-up.
 const LONGEST_WARM_UP: u64 = 5000;
-/// How long an answer may take: a thousand may be waited for.
+/// The timeout of an answer: with 1000 connections an answer may wait for 999 others.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-impl Experiment {
+impl Bench {
     /// Measures a cell.
     ///
     /// # Errors
     ///
-    /// Why it has no figures. It means nothing once [`stop`](Self::stop) has begun.
-    pub fn cell(
-        &self,
-        who: &Contestant,
-        (pool_size, launch): (Option<usize>, &Launch),
-        point: Point,
-    ) -> Result<Cell, Absence> {
+    /// Returns why the cell has no sample. The reason has no meaning once [`stop`](Self::stop) has begun.
+    pub fn measure(&self, key: &Key, origin: &Origin, launch: &Launch) -> Result<Sample, Absence> {
         let mut process = Process::start(launch, &self.server_cores)?;
         let server = (process.addr(), process.pid());
-        let taken = self.on_client_cores(|| self.take(server, point))?;
-        let taken = taken.map_err(|absence| absence.explained(&mut process))?;
-        let said = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
+        let run = self.on_client_cores(|| self.requests_of(server, key))?;
+        let run = run.map_err(|absence| absence.explained(&mut process))?;
+        let output = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if !self.stop.is_begun() {
-            check_count(said.as_deref(), taken.answers)?;
+            check_count(output.as_deref(), run.answers)?;
         }
-        Ok(taken.cell(who, pool_size, point)?)
+        Ok(run.sample(origin, key.connections)?)
     }
 
-    /// Does it on a thread on the client's cores: the server has its own to itself.
+    /// Runs `act` on a thread that is pinned to the client's cores, so that the server's cores are free for the server.
     fn on_client_cores<T: Send>(&self, act: impl FnOnce() -> T + Send) -> Result<T, Failure> {
         let pinned = || -> Result<T, Failure> {
             self.client_cores.pin().map_err(|error| Failure(format!("the client cannot be pinned: {error}")))?;
@@ -83,30 +78,30 @@ impl Experiment {
         })
     }
 
-    fn take(&self, server: (SocketAddr, u32), point: Point) -> Result<Taken, Absence> {
+    fn requests_of(&self, server: (SocketAddr, u32), key: &Key) -> Result<LoadRun, Absence> {
         let data = Data::new(SEED);
         let [first, update] = [Draw::New, Draw::FirstUpdate].map(|draw| data.row(ID, draw).to_json());
         let once = |exchange| clean(&self.load(server, exchange, 1, 1)?);
         once(put(&first, 201))?;
-        let exchange = match point.method {
+        let exchange = match key.method {
             Method::Get => get(&first),
             Method::Put => put(&update, 200),
         };
-        let warm_up = (self.requests / 20).clamp(1, LONGEST_WARM_UP).max(point.connections as u64);
-        let warmed = clean(&self.load(server, exchange.clone(), point.connections, warm_up)?)?;
-        let load = self.load(server, exchange, point.connections, self.requests)?;
+        let warm_up = (self.requests / 20).clamp(1, LONGEST_WARM_UP).max(key.connections as u64);
+        let warmed = clean(&self.load(server, exchange.clone(), key.connections, warm_up)?)?;
+        let load = self.load(server, exchange, key.connections, self.requests)?;
         let (_, pid) = server;
-        let samples = Mutex::new(Samples::default());
-        lock(&samples).look(None, pid);
-        let report = clean_watched(&load, &mut |progress| lock(&samples).look(progress.server_cpu, pid))?;
-        lock(&samples).look(None, pid);
+        let looks = Mutex::new(Looks::default());
+        lock(&looks).look(None, pid);
+        let report = clean_watched(&load, &mut |progress| lock(&looks).look(progress.server_cpu, pid))?;
+        lock(&looks).look(None, pid);
         let mut answers = 1 + warmed.answered + report.answered;
-        if point.method == Method::Put {
-            once(get(&update))?; // the store has what was put, not what it began with
+        if key.method == Method::Put {
+            once(get(&update))?; // the store has the new value
             answers += 1;
         }
-        let samples = samples.into_inner().unwrap_or_default();
-        Ok(Taken { report, samples, answers })
+        let looks = looks.into_inner().unwrap_or_default();
+        Ok(LoadRun { report, looks, answers })
     }
 
     fn load(
@@ -146,7 +141,7 @@ fn clean(load: &Load) -> Result<Report, Absence> {
     clean_watched(load, &mut |_| {})
 }
 
-/// Runs `load`; a single answer that is not right is a failure.
+/// Runs `load`. A single wrong answer is an absence.
 fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report, Absence> {
     let report = run(load, on_progress)?;
     let failed = report.failed.total();
@@ -163,22 +158,22 @@ fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<
     }
 }
 
-/// What was seen of a process while it was under load.
+/// The observations of a process under load.
 #[derive(Debug, Default)]
-struct Samples {
-    /// Its processor time, when the load generator's clock was at the first.
+struct Looks {
+    /// The load generator's time, and the process's CPU time by then.
     cpu: Vec<(Duration, Duration)>,
-    /// Its resident memory.
+    /// The resident memory.
     resident: Vec<Resident>,
 }
 
-impl Samples {
+impl Looks {
     fn look(&mut self, cpu: Option<(Duration, Duration)>, pid: u32) {
         self.cpu.extend(cpu);
         self.resident.extend(proc::resident(pid).ok());
     }
 
-    /// The most that it took between two looks, in per cent of a core.
+    /// The maximum CPU use between two looks, in per cent of a core.
     fn max_cpu_pct(&self) -> Option<f64> {
         let between = self.cpu.windows(2).filter_map(|pair| {
             let [(at, cpu), (later, more)] = pair else { return None };
@@ -207,42 +202,38 @@ fn mean(bytes: impl Iterator<Item = u64>) -> Option<f64> {
     (count > 0).then(|| sum as f64 / f64::from(count))
 }
 
-/// A cell as it comes from the load generator.
+/// The load generator's report of a cell.
 #[derive(Debug)]
-struct Taken {
+struct LoadRun {
     report: Report,
-    samples: Samples,
-    /// All that the client has had.
+    looks: Looks,
+    /// All answers that the client received.
     answers: u64,
 }
 
-impl Taken {
-    /// Its figures; the server has counted as many answers.
-    fn cell(&self, who: &Contestant, pool_size: Option<usize>, point: Point) -> Result<Cell, Failure> {
-        let Self { report, samples, answers } = self;
+impl LoadRun {
+    /// The figures.
+    fn sample(&self, origin: &Origin, connections: usize) -> Result<Sample, Failure> {
+        let Self { report, looks, answers } = self;
         let unknown = |what: &str| Failure(format!("{what} is not known"));
         let parts = report.parts.as_ref().ok_or_else(|| unknown("how long connecting took"))?;
-        let busy = report.server_busy.ok_or_else(|| unknown("the processor time of the server"))?;
-        let cpu = report.server_cpu.ok_or_else(|| unknown("the processor time of the server"))?;
+        let busy = report.server_busy.ok_or_else(|| unknown("the CPU time of the server"))?;
+        let cpu = report.server_cpu.ok_or_else(|| unknown("the CPU time of the server"))?;
         let machine = proc::memory().map_err(|error| unknown(&format!("the machine's memory: {error}")))? as f64;
         let (total_s, requests) = (report.elapsed.as_secs_f64(), report.answered as f64);
         let kib_s = |bytes: u64| bytes as f64 / 1024.0 / total_s;
-        let is_enough = samples.resident.len() >= LEAST_SAMPLES + 2; // one before the load and one after it
-        let (mean, max) = (samples.mean_resident(), samples.max_resident() as f64);
+        let is_enough = looks.resident.len() >= LEAST_SAMPLES + 2; // one before the load and one after it
+        let (mean, max) = (looks.mean_resident(), looks.max_resident() as f64);
         let p50_ms = |of| microseconds(of, 0.5) / 1000.0;
-        Ok(Cell {
-            who: who.clone(),
-            method: point.method,
-            pool_size,
+        Ok(Sample {
+            origin: origin.clone(),
             requests: report.answered,
-            connections: point.connections,
-            round: point.round,
             avg_cpu_pct: busy * 100.0,
-            max_cpu_pct: samples.max_cpu_pct(),
+            max_cpu_pct: looks.max_cpu_pct(),
             avg_mem_pct: mean / machine * 100.0,
             max_mem_pct: is_enough.then_some(max / machine * 100.0),
             total_s,
-            per_request_ms: total_s * 1000.0 * point.connections as f64 / requests,
+            per_request_ms: total_s * 1000.0 * connections as f64 / requests,
             received_kb_s: kib_s(report.bytes_received),
             sent_kb_s: kib_s(report.bytes_sent),
             connect_ms: parts.connect.mean() / 1e6,
@@ -255,8 +246,8 @@ impl Taken {
             client_busy_pct: report.client_busy * 100.0,
             avg_resident_kb: mean / 1024.0,
             max_resident_kb: max / 1024.0,
-            avg_anonymous_kb: samples.mean_anonymous().map(|bytes| bytes / 1024.0),
-            samples: samples.resident.len(),
+            avg_anonymous_kb: looks.mean_anonymous().map(|bytes| bytes / 1024.0),
+            samples: looks.resident.len(),
             server_answered: *answers,
         })
     }
@@ -266,25 +257,25 @@ impl Taken {
 mod tests {
     use super::*;
 
-    fn samples(cpu_ms: &[u64]) -> Samples {
+    fn looks(cpu_ms: &[u64]) -> Looks {
         let at = |(place, cpu): (usize, &u64)| (Duration::from_millis(place as u64 * 100), Duration::from_millis(*cpu));
         let resident = |now: u64| Resident { now, peak: 9000, anonymous: (now > 1000).then_some(now / 2) };
-        Samples { cpu: cpu_ms.iter().enumerate().map(at).collect(), resident: [1000, 3000, 2000].map(resident).into() }
+        Looks { cpu: cpu_ms.iter().enumerate().map(at).collect(), resident: [1000, 3000, 2000].map(resident).into() }
     }
 
     #[test]
     fn a_maximum_needs_five_samples() {
-        assert_eq!(samples(&[0, 50, 150, 170, 190]).max_cpu_pct(), None);
-        let most = samples(&[0, 50, 170, 170, 190, 200]).max_cpu_pct().unwrap();
+        assert_eq!(looks(&[0, 50, 150, 170, 190]).max_cpu_pct(), None);
+        let most = looks(&[0, 50, 170, 170, 190, 200]).max_cpu_pct().unwrap();
         assert!((most - 120.0).abs() < 1e-9, "{most}");
-        assert_eq!(Samples::default().max_cpu_pct(), None);
+        assert_eq!(Looks::default().max_cpu_pct(), None);
     }
 
     #[test]
     fn memory_is_the_mean_and_the_most_of_what_was_seen() {
-        let seen = samples(&[]);
+        let seen = looks(&[]);
         assert_eq!((seen.mean_resident(), seen.max_resident(), seen.mean_anonymous()), (2000.0, 3000, Some(1250.0)));
-        let none = Samples::default();
+        let none = Looks::default();
         assert_eq!((none.mean_resident(), none.max_resident(), none.mean_anonymous()), (0.0, 0, None));
     }
 }

@@ -1,0 +1,195 @@
+//! The experiment: every contestant in every cell, in turn, round by round.
+//!
+//! Invariant: a contestant that is not available has one absence for all of its cells. Cost: that of the cells, and a build
+//! of the servers in Go.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use polyserve_lab::experiment::{Absence, Absent, Experiment, Notebook, Plan, Reason, Records};
+use polyserve_lab::launch::go::{self, Module};
+use polyserve_report::Summary;
+use serde_json::{Value, json};
+
+use super::claims::CLASSIC;
+use super::plan::{self, Grid};
+use super::report::{Report, planned};
+use super::{Bench, Entrant, Key, Method, NAME, Origin, Sample, csv, table};
+
+/// The executor's name of the servers in Go.
+const EXECUTOR_OF_GO: &str = "goroutines";
+
+/// A contestant before the builds.
+#[derive(Clone, Debug)]
+pub enum Candidate {
+    /// A Rust server, ready to start.
+    Ready(Entrant),
+    /// A server in Go, which must be built.
+    Go(&'static go::Server),
+    /// A server that rejects the settings: its name, and why.
+    Rejected(String, String),
+}
+
+impl Candidate {
+    /// The contestant's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Ready(entrant) => &entrant.name,
+            Self::Go(server) => server.name,
+            Self::Rejected(name, _) => name,
+        }
+    }
+}
+
+/// Pool sizes against connections.
+#[derive(Debug)]
+pub struct Matrix {
+    /// All contestants.
+    pub candidates: Vec<Candidate>,
+    /// The contestants that the command line names: the run fails if one of them is not available.
+    pub named: Vec<String>,
+    /// The sources of the servers in Go; `None` for the default.
+    pub peers_dir: Option<PathBuf>,
+    /// The cells.
+    pub grid: Grid,
+    /// After this time no cell begins.
+    pub time_limit: Option<Duration>,
+    /// The description of the run, for the record's header.
+    pub description: Value,
+    /// Measures the cells.
+    pub bench: Bench,
+    entrants: Vec<Entrant>,
+    absent: Vec<Absent<Key>>,
+}
+
+impl Matrix {
+    /// The experiment. It has no cells before [`prepare`](Experiment::prepare).
+    pub fn new(candidates: Vec<Candidate>, grid: Grid, description: Value, bench: Bench) -> Self {
+        let (named, entrants, absent) = (Vec::new(), Vec::new(), Vec::new());
+        Self { candidates, named, peers_dir: None, grid, time_limit: None, description, bench, entrants, absent }
+    }
+
+    fn leave_out(&mut self, name: &str, why: &str) {
+        let excused = !self.named.iter().any(|named| named == name);
+        self.absent.push(Absent { key: Key::of_all(name), absence: Absence::not_available(why), excused });
+    }
+
+    /// Builds the servers in Go, and adds the control: the classic pool, or else the first contestant.
+    fn enter(&mut self, dir: Option<&Path>) {
+        let candidates = self.candidates.clone();
+        let program = |candidate: &Candidate| match candidate {
+            Candidate::Go(server) => Some(server.program),
+            _ => None,
+        };
+        let programs: Vec<&'static str> = candidates.iter().filter_map(program).collect();
+        let built = Module::new(dir).build(&programs, &self.bench.stop);
+        for candidate in candidates {
+            match candidate {
+                Candidate::Ready(entrant) => self.entrants.push(entrant),
+                Candidate::Rejected(name, why) => self.leave_out(&name, &why),
+                Candidate::Go(server) => match built.iter().find(|(name, _)| *name == server.program) {
+                    Some((_, Ok(program))) => {
+                        let pool = |size: &usize| (Some(*size), server.launch(program, Some(*size)));
+                        let pools = self.grid.pools.iter().map(pool).collect();
+                        let (name, origin) = (server.name.to_owned(), origin_of(server));
+                        self.entrants.push(Entrant { name, control: false, origin, pools });
+                    }
+                    Some((_, Err(why))) => self.leave_out(server.name, why),
+                    None => {}
+                },
+            }
+        }
+        let is_classic = |entrant: &&Entrant| entrant.name.starts_with(CLASSIC);
+        if let Some(baseline) = self.entrants.iter().find(is_classic).or(self.entrants.first()) {
+            self.entrants.push(Entrant { control: true, ..baseline.clone() });
+        }
+    }
+}
+
+/// The twins have the published store or Go's own concurrent map.
+fn origin_of(server: &go::Server) -> Origin {
+    let kind = server.name.trim_start_matches(go::PREFIX);
+    let (kind, variant) = kind.split_once('-').unwrap_or((kind, kind));
+    let repo = if variant == "syncmap" { "sync_map" } else { "two_level" };
+    Origin {
+        lang: "go".into(),
+        server: kind.into(),
+        executor: EXECUTOR_OF_GO.into(),
+        repo: repo.into(),
+        variant: variant.into(),
+    }
+}
+
+impl Experiment for Matrix {
+    const NAME: &'static str = NAME;
+    type Key = Key;
+    type Sample = Sample;
+    type Report = Report;
+
+    fn describe(&self) -> Value {
+        self.description.clone()
+    }
+
+    fn prepare(&mut self, _: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        let dir = self.peers_dir.clone();
+        self.enter(dir.as_deref());
+        Ok(())
+    }
+
+    fn plan(&self) -> Plan<Key> {
+        let cells = Plan::series(plan::keys(&self.grid, &self.entrants));
+        Plan { absent: self.absent.clone(), time_limit: self.time_limit, ..cells }
+    }
+
+    fn measure(&mut self, key: &Key, _: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
+        let is_its = |entrant: &&Entrant| (&entrant.name, entrant.control) == (&key.contestant, key.control);
+        let entrant = self.entrants.iter().find(is_its);
+        let pool = |entrant: &Entrant| {
+            let launch =
+                entrant.pools.iter().find(|(size, _)| *size == key.pool_size).map(|(_, launch)| launch.clone());
+            Some((entrant.origin.clone(), launch?))
+        };
+        let (origin, launch) =
+            entrant.and_then(pool).ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
+        self.bench.measure(key, &origin, &launch)
+    }
+
+    /// A contestant that is not available has no cells. Any other absence is of one cell.
+    fn excludes(absence: &Absence, of: &Key, key: &Key) -> bool {
+        match absence.reason {
+            Reason::NotAvailable => of.is_of_same_entry(key),
+            _ => of == key,
+        }
+    }
+
+    /// Records of format 2 have the fields of an absent cell in a field `cell`. It is null if the contestant was not
+    /// available.
+    fn upgrade(mut line: Value) -> Value {
+        if line["kind"] == "failure" {
+            let cell = line["cell"].take();
+            for (name, of_all) in [
+                ("method", json!(Method::Get)),
+                ("pool_size", Value::Null),
+                ("connections", json!(0)),
+                ("round", json!(0)),
+            ] {
+                line[name] = if cell.is_null() { of_all } else { cell[name].clone() };
+            }
+            if cell.is_null() {
+                line["reason"] = json!(Reason::NotAvailable);
+            }
+        }
+        line
+    }
+
+    fn report(records: &Records<Self>) -> anyhow::Result<Report> {
+        Report::of(records)
+    }
+
+    fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
+        let methods: Vec<Method> = planned(&records.header, "methods");
+        let csv = |method: Method| Ok((format!("_{}", method.name()), csv::of_method(&report.cells, method)?));
+        let csv = methods.into_iter().map(csv).collect::<anyhow::Result<_>>()?;
+        Ok(Summary { tables: table::tables(&report.cells, &report.failed)?, claims: report.claims.clone(), csv })
+    }
+}
