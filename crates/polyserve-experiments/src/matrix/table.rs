@@ -63,6 +63,9 @@ impl<'a> Rounds<'a> {
     fn text(&self, figure: impl Fn(&Cell) -> f64) -> String {
         let mut text = short(self.median(&figure));
         let values: Vec<f64> = self.0.iter().map(|cell| figure(cell)).collect();
+        if values.len() < 2 {
+            return text; // an interval of one round says nothing, and resampling costs time
+        }
         if let Some(Estimate { interval, rounds: 2.., .. }) = Estimate::of(&values, 0) {
             let _ = write!(text, " [{}, {}]", short(interval.low), short(interval.high)); // a write to a string does not fail
         }
