@@ -193,3 +193,88 @@ impl Experiment for Matrix {
         Ok(Summary { tables: table::tables(&report.cells, &report.failed)?, claims: report.claims.clone(), csv })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use polyserve::Shutdown;
+    use polyserve_lab::launch::{AddressFrom, Launch};
+    use polyserve_lab::machine::Cores;
+
+    use super::*;
+    use crate::matrix::claims::TWIN;
+
+    fn candidate(name: &str) -> Candidate {
+        let launch = Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json };
+        let text = String::new;
+        let origin = Origin { lang: text(), server: text(), executor: text(), repo: text(), variant: text() };
+        Candidate::Ready(Entrant { name: name.into(), control: false, origin, pools: vec![(Some(2), launch)] })
+    }
+
+    /// The experiment with these contestants, after the builds. There are no sources of servers in Go.
+    fn entered(candidates: Vec<Candidate>, named: &[&str]) -> Matrix {
+        let grid = Grid { pools: vec![2], connections: vec![10], methods: vec![Method::Get], rounds: 1 };
+        let one = Cores::from(0);
+        let bench = Bench { server_cores: one.clone(), client_cores: one, requests: 1, stop: Shutdown::new() };
+        let mut matrix = Matrix::new(candidates, grid, Value::Null, bench);
+        matrix.named = named.iter().map(ToString::to_string).collect();
+        matrix.enter(Some(Path::new("/nonexistent")));
+        matrix
+    }
+
+    #[test]
+    fn the_control_is_the_classic_pool_or_the_first_contestant() {
+        let classic = format!("{CLASSIC}/any");
+        let control = |names: &[&str]| {
+            let plan = entered(names.iter().map(|name| candidate(name)).collect(), &[]).plan();
+            let controls: Vec<String> =
+                plan.keys().filter(|key| key.control).map(|key| key.contestant.clone()).collect();
+            assert_eq!(plan.keys().count(), names.len() + controls.len());
+            controls
+        };
+        assert_eq!(control(&[]), [""; 0]);
+        assert_eq!(control(&["a", "b"]), ["a"]);
+        assert_eq!(control(&["a", &classic, "b"]), [classic.as_str()]);
+        let matrix = entered(vec![Candidate::Go(go::Server::named(TWIN).unwrap()), candidate("b")], &[]);
+        assert!(matrix.plan().keys().all(|key| key.contestant == "b"), "a twin that was not built has no cells");
+    }
+
+    #[test]
+    fn a_contestant_that_is_named_is_not_excused() {
+        let candidates = || vec![Candidate::Go(go::Server::named(TWIN).unwrap()), candidate("b")];
+        for (named, excused) in [(&[][..], true), (&[TWIN][..], false)] {
+            let plan = entered(candidates(), named).plan();
+            let [absent] = &plan.absent[..] else { panic!("{:?}", plan.absent) };
+            assert_eq!((&absent.key, absent.excused), (&Key::of_all(TWIN), excused));
+            assert_eq!(absent.absence.reason, Reason::NotAvailable);
+        }
+    }
+
+    /// An absent contestant has no cells; a wrong answer is of one cell, and the control is an entry of its own.
+    #[test]
+    fn absences_of_old_records_are_converted() {
+        let line = |cell: Value, wrong: bool| {
+            let line = json!({
+                "kind": "failure", "contestant": "a", "lang": "rust", "control": false, "cell": cell, "why": "any",
+                "wrong": wrong,
+            });
+            let line = Matrix::upgrade(line);
+            let key: Key = serde_json::from_value(line.clone()).unwrap();
+            (key, serde_json::from_value::<Absence>(line).unwrap())
+        };
+        let at = |round: u32| Key {
+            contestant: "a".into(),
+            control: false,
+            method: Method::Put,
+            pool_size: Some(4),
+            connections: 10,
+            round,
+        };
+        let (key, absence) = line(json!({"method": "put", "connections": 10, "pool_size": 4, "round": 1}), true);
+        assert_eq!((&key, &absence), (&at(1), &Absence::wrong("any")));
+        assert!(Matrix::excludes(&absence, &key, &at(1)) && !Matrix::excludes(&absence, &key, &at(2)));
+        let (key, absence) = line(Value::Null, false);
+        assert_eq!((&key, &absence), (&Key::of_all("a"), &Absence::not_available("any")));
+        assert!(Matrix::excludes(&absence, &key, &at(2)));
+        assert!(!Matrix::excludes(&absence, &key, &Key { control: true, ..at(2) }));
+    }
+}
