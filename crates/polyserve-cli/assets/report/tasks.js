@@ -1,7 +1,7 @@
 // CPU tasks: durations, cost and profit against how many run at once, the published figures dashed; what the time was.
 
 drawings.tasks = (record, section) => {
-  const cells = record.lines.cell ?? [];
+  const cells = (record.lines.cell ?? []).filter((cell) => isNumber(cell.tasks)); // the others are single runs
   const atOnce = cells.filter((cell) => !cell.series);
   const sizes = distinct(cells.filter((cell) => cell.series), (cell) => cell.series).sort((a, b) => a - b);
   const plan = record.environments[0]?.plan ?? {};

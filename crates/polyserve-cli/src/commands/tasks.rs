@@ -2,7 +2,7 @@
 //! runs them for it.
 
 use std::io::{self, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,30 +10,25 @@ use anyhow::Context as _;
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::config::{MAX_CONNECTIONS, MAX_WORKERS};
-use polyserve_experiments::tasks::claims::judge;
-use polyserve_experiments::tasks::experiment::{self, Contestant};
-use polyserve_experiments::tasks::files::write_csv;
-use polyserve_experiments::tasks::record::{EXPERIMENT, Failed, Measured, Plan};
+use polyserve_experiments::tasks::experiment::{Contestant, Tasks};
+use polyserve_experiments::tasks::published::{GO, GO_LOCKED};
+use polyserve_experiments::tasks::record::{EXPERIMENT, Settings};
 use polyserve_experiments::tasks::runner::{self, OTHERS, Runner};
 use polyserve_experiments::tasks::sequence::Order;
-use polyserve_experiments::tasks::table::{GO, GO_LOCKED};
 use polyserve_lab::Misuse;
-use polyserve_lab::journal::{Header, Journal};
+use polyserve_lab::experiment::{Execution, RecordArgs};
 use polyserve_lab::launch::go::{self, Module};
 use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_lab::machine::{Cores, Environment};
-use polyserve_lab::output::{print, print_json};
-use polyserve_report::Claim;
-use serde::Serialize;
 
 use super::entrants::this_program;
 use super::stop;
 use super::times::within;
 
-/// What `polyserve tasks` is told.
+/// The flags of `polyserve tasks`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TasksArgs {
-    /// Who takes part, with commas between them: executors, scoped_threads/std, scoped_threads/crossbeam, rayon,
+    /// The contestants, separated by commas: executors, scoped_threads/std, scoped_threads/crossbeam, rayon,
     /// go/goroutines, go/goroutines_locked. [default: all but the last, which locks each goroutine to a thread so that the
     /// kernel can say what it takes, and so schedules otherwise]
     #[arg(long, value_name = "C,...", value_delimiter = ',')]
@@ -41,10 +36,10 @@ pub(crate) struct TasksArgs {
     /// About how long a task takes. [default: 1s, quick: 25ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     task: Option<Duration>,
-    /// Up to so many tasks at once. [default: each number up to 40; quick: each up to 20, then 24, 32 and 40]
+    /// The largest number of tasks at once. [default: each number up to 40; quick: each up to 20, then 24, 32 and 40]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..=MOST))]
     most: Option<u16>,
-    /// At its multiples also batches of so many, each when the last one has ended; 0 for none.
+    /// The size of batches, measured too at its multiples; a batch begins when the last one has ended. 0 for none.
     #[arg(long, value_name = "K", default_value_t = 8, value_parser = clap::value_parser!(u16).range(0..=MOST))]
     series: u16,
     /// The recurrence in the order of the published code, A(n-3) + A(n-2) - A(n-1), not of its text.
@@ -59,28 +54,18 @@ pub(crate) struct TasksArgs {
     /// The contestants' cores: 0, or 0-3,6. [default: all]
     #[arg(long, value_name = "CORES")]
     cores: Option<Cores>,
-    /// Workers of those that have some. [default: one a core]
+    /// Workers of a contestant that has workers. [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_WORKERS as i64))]
     workers: Option<u16>,
-    /// Where to leave what is measured: tasks.jsonl, which a rerun goes on from, tasks.csv and tasks_schedule.csv.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    record: RecordArgs,
 }
 
 /// The most tasks at once: a thread each.
 const MOST: i64 = 1000;
-/// Tasks that make sense.
+/// The limits of a task's time.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_secs(60);
-
-/// What is printed as JSON.
-#[derive(Serialize)]
-struct Printed<'a> {
-    environment: &'a Environment,
-    #[serde(flatten)]
-    measured: &'a Measured,
-    claims: Vec<Claim>,
-}
 
 /// Measures.
 pub(crate) fn run(
@@ -95,33 +80,22 @@ pub(crate) fn run(
     if let Some(missing) = cores.missing_in(&available) {
         return Err(Misuse(format!("--cores {cores}: there is no core {missing}, only {available}")).into());
     }
-    let plan = args.plan(catalog, &cores)?;
+    let settings = args.plan(catalog, &cores)?;
     let environment = Environment::of(&available, [&cores, &cores], args.seed, allocator);
-    let header = Header::new(EXPERIMENT, serde_json::to_value(&plan)?, environment.clone());
-    let mut journal = Journal::open(args.out.as_deref(), &header)?;
-    let contestants = contestants(&plan, &stop);
-    let measured = experiment::run(&plan, &contestants, &cores, &mut journal, &stop)?;
-    if let Some(dir) = &args.out {
-        write_csv(&measured.cells, dir)?;
-    }
-    if json {
-        print_json(&Printed { environment: &environment, measured: &measured, claims: judge(&measured)? })
-    } else {
-        print(&measured.to_string())
-    }?;
-    let failed = measured.failed.iter().filter(|failed| !args.is_excused(failed));
-    Ok(stop::exit_code(measured.interrupted, failed.map(|failed| failed.wrong)))
+    let contestants = contestants(&settings, &args.contestants, &stop);
+    let mut tasks = Tasks::new(settings, contestants, cores, stop.clone());
+    Execution { environment, record: &args.record, name: EXPERIMENT, json, stop: &stop }.run(&mut tasks)
 }
 
 impl TasksArgs {
-    fn plan(&self, catalog: &Catalog, cores: &Cores) -> anyhow::Result<Plan> {
+    fn plan(&self, catalog: &Catalog, cores: &Cores) -> anyhow::Result<Settings> {
         let usual = if self.quick { Duration::from_millis(25) } else { Duration::from_secs(1) };
         let task = self.task.unwrap_or(usual);
         within("--task", task, SHORTEST..=LONGEST)?;
         let most = usize::from(self.most.unwrap_or(40));
         let counts = (1..=most).filter(|tasks| !self.quick || *tasks <= 20 || tasks % 8 == 0).collect();
         let order = if self.as_published { Order::AsPublished } else { Order::AsDescribed };
-        Ok(Plan {
+        Ok(Settings {
             contestants: self.names(catalog)?,
             task_ms: task.as_secs_f64() * 1000.0,
             counts,
@@ -154,21 +128,16 @@ impl TasksArgs {
         }
         Ok(names)
     }
-
-    /// That Go's program cannot be had here is no failure, unless it was asked for by its name.
-    fn is_excused(&self, failed: &Failed) -> bool {
-        failed.why.starts_with("not run: ") && !self.contestants.contains(&failed.contestant)
-    }
 }
 
-/// How each is started; Go's is built first, where it takes part.
-fn contestants(plan: &Plan, stop: &Shutdown) -> Vec<Contestant> {
+/// How each is started. Go's program is built first if it takes part.
+fn contestants(plan: &Settings, named: &[String], stop: &Shutdown) -> Vec<Contestant> {
     let is_go = |name: &str| name == GO || name == GO_LOCKED;
     let program = match plan.contestants.iter().any(|name| is_go(name)) {
         true => Module::new(None).build(&[go::TASKS], stop).pop().map(|(_, program)| program),
         false => None,
     };
-    let program = program.unwrap_or_else(|| Err(String::from("not run: nobody built it")));
+    let program = program.unwrap_or_else(|| Err(String::from("it was not built")));
     let launch = |name: &str| {
         if is_go(name) {
             let program = program.clone()?;
@@ -180,7 +149,9 @@ fn contestants(plan: &Plan, stop: &Shutdown) -> Vec<Contestant> {
         let args = ["task-runner".into(), format!("--contestant={name}"), format!("--workers={}", plan.workers)];
         Ok(launch(&this_program(), args.into_iter().chain([format!("--queue={most}")])))
     };
-    plan.contestants.iter().map(|name| Contestant { name: name.clone(), launch: launch(name) }).collect()
+    let contestant =
+        |name: &String| Contestant { name: name.clone(), launch: launch(name), is_named: named.contains(name) };
+    plan.contestants.iter().map(contestant).collect()
 }
 
 fn launch(program: &Path, args: impl Iterator<Item = String>) -> Launch {
@@ -193,16 +164,16 @@ fn launch(program: &Path, args: impl Iterator<Item = String>) -> Launch {
     }
 }
 
-/// What `polyserve task-runner` is told.
+/// The flags of `polyserve task-runner`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunnerArgs {
-    /// Who runs the tasks.
+    /// The contestant that runs the tasks.
     #[arg(long)]
     contestant: String,
     /// Its workers.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=MAX_WORKERS as i64))]
     workers: u16,
-    /// Tasks that may wait.
+    /// The largest number of tasks that wait.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
     queue: u32,
 }

@@ -3,7 +3,8 @@
 //!
 //! Invariant: a name is there once; every function takes any lines and says what it misses.
 
-use polyserve_experiments::{ladder, matrix, page, stress, tasks};
+use polyserve_experiments::tasks::experiment::Tasks;
+use polyserve_experiments::{ladder, matrix, page, stress};
 use polyserve_lab::crowd::Crowds;
 use polyserve_lab::experiment::{self, Known, known::Recorded};
 use polyserve_lab::scale::{Scale, bench::Bench};
@@ -81,12 +82,7 @@ pub static ALL: &[Experiment] = &[
         tables: stress::table::tables,
         ..plain("stress", "The stress scenario: 40 000 requests in three groups", A)
     },
-    Experiment {
-        claims: tasks::claims::claims,
-        tables: tasks::table::tables,
-        is_short_of: whole::tasks,
-        ..plain("tasks", "CPU tasks at once", B)
-    },
+    framework::<Tasks>("CPU tasks at once", B),
     framework::<page::WaitingPage>("A page that sometimes waits", C),
     Experiment {
         claims: ladder::claims::claims,

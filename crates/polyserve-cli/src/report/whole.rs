@@ -7,7 +7,6 @@
 
 use std::collections::HashSet;
 
-use polyserve_experiments::tasks::experiment::SINGLES;
 use polyserve_lab::journal::Header;
 use serde_json::{Value, json};
 
@@ -31,15 +30,6 @@ fn ends(lines: &[Value]) -> impl Iterator<Item = &Value> {
 /// Those of them that are failures.
 fn failures(lines: &[Value]) -> impl Iterator<Item = &Value> {
     ends(lines).filter(|line| line["kind"] == FAILURE)
-}
-
-/// Failures that say that a contestant takes no part, for the fields that say where it failed are empty: as long as there
-/// is no figure of it.
-fn absences<'a>(lines: &'a [Value], places: &'a [&str]) -> impl Iterator<Item = &'a Value> {
-    let is_figure = |line: &Value| line["kind"] == "cell" || line["kind"] == "single";
-    let has_figures = move |who: &Value| lines.iter().any(|line| is_figure(line) && line["contestant"] == *who);
-    let of_none = lines.iter().filter(|line| line["kind"] == FAILURE && places.iter().all(|name| line[name].is_null()));
-    of_none.filter(move |line| !has_figures(&line["contestant"]))
 }
 
 /// A field of a line; for a failure it may stand in a field `cell` of it.
@@ -76,31 +66,6 @@ pub fn compare(lines: &[Value]) -> Option<String> {
     (!ranking).then(|| String::from("the run has no ranking: it was ended before one was made"))
 }
 
-/// Contestants x single runs, before and after; and x numbers of tasks, at once, and in series where a number is of whole
-/// batches. One that has failed is out of its run.
-pub fn tasks(lines: &[Value]) -> Option<String> {
-    let plan = plan(lines);
-    let failed = failures(lines).chain(absences(lines, &["tasks", "single"]));
-    let out: HashSet<Place> = failed.map(|line| place([&line["contestant"]])).collect();
-    let mut there = there(lines, &["contestant", "tasks", "series"]);
-    let singles = lines.iter().filter(|line| line["kind"] == "single");
-    there.extend(singles.map(|line| place([&line["contestant"], &line["when"], &line["run"]])));
-    let batch = plan["series"].as_u64().unwrap_or(0);
-    let mut planned = Vec::new();
-    for who in list(&plan["contestants"]).iter().filter(|who| !out.contains(&place([*who]))) {
-        for count in list(&plan["counts"]) {
-            let in_series = count.as_u64().is_some_and(|count| batch > 0 && count > batch && count % batch == 0);
-            for series in if in_series { vec![0, batch] } else { vec![0] } {
-                planned.push(vec![place([who, count, &json!(series)])]);
-            }
-        }
-        for when in ["before", "after"] {
-            planned.extend((1..=SINGLES).map(|run| vec![place([who, &json!(when), &json!(run)])]));
-        }
-    }
-    missing(&planned, &there)
-}
-
 /// Everybody who takes part x rounds. One that has failed is out of its run.
 pub fn ladder(lines: &[Value]) -> Option<String> {
     let out: HashSet<Place> = failures(lines).map(|line| place([&line["name"]])).collect();
@@ -126,32 +91,6 @@ mod tests {
     }
 
     #[test]
-    fn tasks_and_their_series() {
-        let plan = json!({"contestants": ["a", "b"], "counts": [1, 2, 4], "series": 2});
-        let cell =
-            |count: u64, series: u64| json!({"kind": "cell", "contestant": "a", "tasks": count, "series": series});
-        let out = json!({"kind": "failure", "contestant": "b", "tasks": null, "series": 0});
-        let mut lines = vec![header(plan), cell(1, 0), cell(2, 0), cell(4, 0), out];
-        assert_eq!(tasks(&lines).unwrap(), "11 of 14 planned measurements are not there");
-        lines.push(cell(4, 2));
-        for when in ["before", "after"] {
-            assert!(tasks(&lines).is_some(), "the single runs are missing");
-            let single = |run| json!({"kind": "single", "contestant": "a", "when": when, "run": run});
-            lines.extend((1..=SINGLES).map(single));
-        }
-        assert_eq!(tasks(&lines), None);
-        // It was gone on with: that the other one cannot be had is not said again.
-        lines.push(lines[0].clone());
-        assert_eq!(tasks(&lines), None);
-        // It could be had then, and the run was ended early.
-        lines.push(json!({"kind": "single", "contestant": "b", "when": "before", "run": 1}));
-        assert_eq!(tasks(&lines).unwrap(), "13 of 28 planned measurements are not there");
-        // It failed as it was measured.
-        lines.push(json!({"kind": "failure", "contestant": "b", "tasks": 2, "series": 0}));
-        assert_eq!(tasks(&lines), None);
-    }
-
-    #[test]
     fn rungs_and_axes() {
         let one = json!({"kind": "contestant", "name": "a"});
         let turn = json!({"kind": "cell", "name": "a", "round": 1});
@@ -172,8 +111,6 @@ mod tests {
 
     #[test]
     fn a_plan_of_another_kind_misses_nothing() {
-        for whole in [tasks, ladder] {
-            assert_eq!(whole(&[header(json!("any")), json!({"kind": "cell"})]), None);
-        }
+        assert_eq!(ladder(&[header(json!("any")), json!({"kind": "cell"})]), None);
     }
 }

@@ -11,12 +11,11 @@ use std::ops::RangeBounds;
 
 use polyserve_lab::statistics::median;
 use polyserve_report::Claim;
-use serde_json::Value;
 
-use super::figures::{Figures, Line};
-use super::record::{Cell, Measured, Scheduled};
+use super::figures::{Figures, Line, Scheduled};
+use super::published::{GO, PUBLISHED_CORES, published};
+use super::record::{Cell, Measured};
 use super::runner::{CROSSBEAM_THREADS, STD_THREADS};
-use super::table::{GO, PUBLISHED_CORES, published};
 
 /// A shorter task is a few of a scheduler's time slices, and does not tell how many of them are shared out.
 pub const LEAST_TASK_MS: f64 = 100.0;
@@ -28,15 +27,6 @@ pub const MOST_DRIFT_PCT: f64 = 10.0;
 pub const LEAST_OBSERVATIONS: usize = 3;
 /// So near to a threshold on the share of what the cores can do, to either side, nothing is decided.
 pub const NEAR: f64 = 0.025;
-
-/// The claims, with what the lines of a record say of them.
-///
-/// # Errors
-///
-/// Where a line is not what its kind says.
-pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
-    judge(&Measured::read(lines)?)
-}
 
 /// The claims, with what is `measured` of them.
 ///

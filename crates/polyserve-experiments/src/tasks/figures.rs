@@ -5,8 +5,29 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::record::{Scheduled, round};
 pub use polyserve_lab::statistics::Line;
+
+/// A task of an observation; times are from its first task's start.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scheduled {
+    /// Its number.
+    pub task: usize,
+    /// When it was submitted; this may be before the first task's start.
+    pub submitted_ms: f64,
+    /// When it began.
+    pub started_ms: f64,
+    /// When it ended.
+    pub finished_ms: f64,
+    /// CPU time of its thread; `None` if a task can change threads.
+    pub cpu_ms: Option<f64>,
+}
+
+impl Scheduled {
+    /// From its start to its end.
+    pub fn duration_ms(&self) -> f64 {
+        self.finished_ms - self.started_ms
+    }
+}
 
 /// What a task takes alone: the medians of some single runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +102,11 @@ impl Figures {
             cpu_ms: round(self.cpu_ms),
         }
     }
+}
+
+/// Rounds to a thousandth: milliseconds to microseconds.
+pub(super) fn round(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
 }
 
 #[cfg(test)]

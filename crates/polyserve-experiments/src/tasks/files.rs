@@ -1,13 +1,9 @@
-//! The two published files, with the published columns first and ours behind them.
+//! The two published files: the published columns first, then ours.
 
-use std::fs::File;
-use std::io;
-use std::path::Path;
-
-use anyhow::Context as _;
 use serde::Serialize;
 
-use super::record::{Cell, CpuOf, round};
+use super::figures::round;
+use super::record::{Cell, CpuOf};
 
 /// A row of `tasks.csv`.
 #[derive(Serialize)]
@@ -44,22 +40,9 @@ struct ScheduleRow<'a> {
     cpu_ms: Option<f64>,
 }
 
-/// Writes `tasks.csv` and `tasks_schedule.csv` into `dir`, the published columns first.
-///
-/// # Errors
-///
-/// Where they cannot be written.
-pub fn write_csv(cells: &[Cell], dir: &Path) -> anyhow::Result<()> {
-    let write = |name: &str, rows: fn(&[Cell], File) -> io::Result<()>| {
-        let path = dir.join(name);
-        File::create(&path).and_then(|file| rows(cells, file)).with_context(|| path.display().to_string())
-    };
-    write("tasks.csv", write_rows)?;
-    write("tasks_schedule.csv", write_schedules)
-}
-
-fn write_rows(cells: &[Cell], out: File) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
+/// The text of `tasks.csv`, the published columns first.
+pub(super) fn rows_csv(cells: &[Cell]) -> anyhow::Result<String> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
     for Cell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule: _ } in cells {
         let row = Row {
             tasks: *tasks,
@@ -79,13 +62,14 @@ fn write_rows(cells: &[Cell], out: File) -> io::Result<()> {
             overhead_pct: figures.overhead_pct,
             threads: *threads,
         };
-        csv.serialize(row).map_err(io::Error::other)?;
+        csv.serialize(row)?;
     }
-    csv.flush()
+    Ok(String::from_utf8(csv.into_inner()?)?)
 }
 
-fn write_schedules(cells: &[Cell], out: File) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
+/// The text of `tasks_schedule.csv`, the published columns first.
+pub(super) fn schedules_csv(cells: &[Cell]) -> anyhow::Result<String> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
     for cell in cells {
         for task in &cell.schedule {
             let row = ScheduleRow {
@@ -99,8 +83,8 @@ fn write_schedules(cells: &[Cell], out: File) -> io::Result<()> {
                 series: cell.series,
                 cpu_ms: task.cpu_ms,
             };
-            csv.serialize(row).map_err(io::Error::other)?;
+            csv.serialize(row)?;
         }
     }
-    csv.flush()
+    Ok(String::from_utf8(csv.into_inner()?)?)
 }

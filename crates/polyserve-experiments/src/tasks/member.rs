@@ -1,6 +1,6 @@
-//! The lab's side of a contestant: its process, what it is asked, and what it answers.
+//! The lab's side of a contestant: its process, the requests and the answers.
 //!
-//! Invariant: an answer that gets out of here has every task once, forward in time. Cost: a look at the process's threads
+//! Invariant: an answer that is returned has every task once, forward in time. Cost: a look at the process's threads
 //! every quarter of a task, every 100 ms at most, about 20 us each.
 
 use std::time::{Duration, Instant};
@@ -12,15 +12,16 @@ use polyserve_lab::launch::conversation::Conversation;
 use polyserve_lab::launch::process::Failure;
 use polyserve_lab::machine::{Cores, proc};
 
-use super::record::{CpuOf, Scheduled, round};
+use super::figures::{Scheduled, round};
+use super::record::CpuOf;
 use super::talk::{Done, Ran, Request, Said};
 
-/// A contestant, its process once it has one, and whether it is still in.
+/// A contestant, and its process once it has one.
+#[derive(Debug)]
 pub(super) struct Member {
     pub(super) name: String,
     launch: Launch,
     talk: Option<Conversation>,
-    is_out: bool,
 }
 
 /// What a contestant answered.
@@ -28,35 +29,30 @@ pub(super) struct Answer {
     /// The tasks, by number.
     pub(super) ran: Vec<Ran>,
     process_cpu_ns: i64,
-    /// The most threads that its process was seen to have.
+    /// The largest number of threads that its process was seen to have.
     pub(super) threads: Option<u64>,
 }
 
 /// How long a contestant may take beside its tasks.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked at, at least.
+/// The longest time between two counts of its threads.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Member {
-    pub(super) fn new(name: &str, launch: &Launch) -> Self {
-        Self { name: name.to_owned(), launch: launch.clone(), talk: None, is_out: false }
+    pub(super) fn new(name: &str, launch: Launch) -> Self {
+        Self { name: name.to_owned(), launch, talk: None }
     }
 
-    /// Whether it takes part no more.
-    pub(super) fn is_out(&self) -> bool {
-        self.is_out
+    /// Ends its process.
+    pub(super) fn end(&mut self) {
+        self.talk = None;
     }
 
-    /// Ends it.
-    pub(super) fn leave(&mut self) {
-        (self.is_out, self.talk) = (true, None);
-    }
-
-    /// Has the tasks of `request` run, each of which takes about `task`; `None` where the run was ended meanwhile.
+    /// Runs the tasks of `request`, each of which takes about `task`. Returns `None` if the run was ended meanwhile.
     ///
     /// # Errors
     ///
-    /// Where it cannot be started; and, which is wrong, where it dies, does not run all of them, or not in time.
+    /// Returns why there is no answer: it cannot be started; or, which is wrong, it ended, or did not run all tasks in time.
     pub(super) fn ask(
         &mut self,
         request: &Request,
@@ -71,7 +67,7 @@ impl Member {
         let text = serde_json::to_string(request).map_err(|error| Failure(error.to_string()))?;
         let wrong = |Failure(why)| Absence::wrong(why);
         talk.tell(&text).map_err(wrong)?;
-        // Others may be at work too, and Go's tasks may be slower.
+        // The machine may be busy, and Go's tasks may be slower.
         let deadline = Instant::now() + PATIENCE + task * 20 * request.starts.len() as u32;
         let look = (task / 4).clamp(Duration::from_millis(1), LOOK);
         let (mut ran, mut threads) = (Vec::new(), None);
@@ -98,7 +94,7 @@ impl Member {
     }
 }
 
-/// That every task ran once, and forward in time.
+/// Checks that every task ran once, and forward in time.
 fn complete(answer: Answer, request: &Request) -> Result<Answer, Absence> {
     let numbers = answer.ran.iter().map(|ran| ran.task);
     if !numbers.eq(1..=request.starts.len()) {
@@ -111,7 +107,7 @@ fn complete(answer: Answer, request: &Request) -> Result<Answer, Absence> {
 }
 
 impl Answer {
-    /// What the tasks spent of the cores' time, in milliseconds; of the process where threads cannot say.
+    /// The tasks' CPU time in milliseconds; the process's if a task can change threads.
     pub(super) fn cpu_ms(&self) -> (f64, CpuOf) {
         let of_tasks: Option<i64> = self.ran.iter().map(|ran| ran.cpu_ns).sum();
         match of_tasks {
@@ -120,7 +116,7 @@ impl Answer {
         }
     }
 
-    /// From the first start, to the microsecond.
+    /// The times of the tasks from the first start, to the microsecond.
     pub(super) fn schedule(&self) -> Vec<Scheduled> {
         let first = self.ran.iter().map(|ran| ran.started_ns).min().unwrap_or(0);
         let ms = |ns: i64| round((ns - first) as f64 / 1e6);

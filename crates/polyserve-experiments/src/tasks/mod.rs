@@ -1,11 +1,12 @@
-//! The experiment of tasks that only compute: what running many of them at once costs and gains, and who runs when.
+//! The experiment of tasks that only compute: what running many of them at once costs and gains, and their order.
 //!
-//! `t` tasks are handed over at once, or in batches; each says when it was handed over, began and ended. What the published
-//! cost calls overhead is told apart by the threads' processor time: a task that waits for a core costs nobody anything.
+//! `t` tasks are submitted at once, or in batches; each reports when it was submitted, began and ended. The threads' CPU
+//! time divides what the published cost calls overhead: a task that waits for a core takes no CPU time.
 //!
-//! * [`sequence`]: the task. [`talk`]: how a contestant is asked for some. [`runner`]: our contestants' side.
+//! * [`sequence`]: the task. [`talk`]: requests to a contestant, and answers. [`runner`]: our contestants' side.
 //! * [`experiment`]: calibration, single runs and observations, in turn. [`figures`]: what is computed of them.
-//! * [`record`]: a record's lines. [`files`]: the published ones. [`table`], [`claims`]: what is said of them.
+//! * [`record`]: cells and facts. [`published`]: the published figures. [`table`], [`claims`], [`report`]: the result.
+//! * [`files`]: the CSV files.
 //!
 //! Invariant: every last term is what was computed beforehand, bit for bit, in Go too; otherwise there is no figure. All
 //! contestants have the same steps and the same starting terms. Cost: `t (t + 1) / 2` tasks on the cores, each contestant.
@@ -15,7 +16,9 @@ pub mod experiment;
 pub mod figures;
 pub mod files;
 mod member;
+pub mod published;
 pub mod record;
+pub mod report;
 pub mod runner;
 pub mod sequence;
 pub mod table;

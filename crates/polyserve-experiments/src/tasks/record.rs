@@ -1,15 +1,16 @@
-//! The lines of a record of the experiment, and what they are when they are read.
+//! The cells and facts of a record, and everything measured in one value.
 //!
-//! Kinds: `calibration` once; `sequence`, one a task number; `single`, one a run of a task alone; `cell`, one an
-//! observation, with its schedule; `failure`, one a contestant that has no figure.
+//! Facts: `calibration` once; `sequence`, one for each task number. A `cell` is a single run, or an observation with its
+//! schedule.
+
+use std::fmt;
 
 use anyhow::Context as _;
-use polyserve_lab::journal::of_kind;
+use polyserve_lab::experiment::{Experiment, Records};
 use polyserve_lab::statistics::median;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::figures::{Alone, Figures};
+use super::figures::{Alone, Figures, Scheduled};
 use super::sequence::{Limit, Order, Terms};
 
 /// The experiment's name, and its record's.
@@ -17,14 +18,14 @@ pub const EXPERIMENT: &str = "tasks";
 
 /// What is to be measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    /// Who takes part, those among them too who cannot.
+pub struct Settings {
+    /// The contestants, with those that are not available.
     pub contestants: Vec<String>,
     /// About how long one task takes, in milliseconds.
     pub task_ms: f64,
-    /// How many tasks at once, in turn.
+    /// The numbers of tasks at once, in their order.
     pub counts: Vec<usize>,
-    /// Batches of so many, at the multiples of it among the counts; 0 for none.
+    /// The size of batches, at its multiples among the counts; 0 for none.
     pub series: usize,
     /// The starting terms' seed.
     pub seed: u64,
@@ -32,9 +33,9 @@ pub struct Plan {
     pub order: Order,
     /// The contestants' cores.
     pub cores: String,
-    /// How many these are.
+    /// The number of these cores.
     pub core_count: usize,
-    /// The workers of those that have some.
+    /// Workers of a contestant that has workers.
     pub workers: usize,
 }
 
@@ -62,9 +63,9 @@ pub struct Sequence {
     pub third: f64,
     /// The term that it must answer.
     pub last: f64,
-    /// Its limit, where it converges.
+    /// Its limit, if it converges.
     pub limit: Option<f64>,
-    /// Where it is reached.
+    /// The step at which the limit is reached.
     pub step: Option<u64>,
 }
 
@@ -76,8 +77,8 @@ impl Sequence {
     }
 }
 
-/// When single runs are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Before or after the observations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
     /// Before all observations: d1.
@@ -86,62 +87,86 @@ pub enum When {
     After,
 }
 
-/// One of a contestant's single runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SingleRun {
-    /// When.
-    pub when: When,
-    /// Which of them, from 1.
-    pub run: usize,
-}
-
-/// A task that ran alone.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Single {
-    /// Whose.
+/// A cell: a contestant, and what it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// The contestant.
     pub contestant: String,
-    /// When.
-    pub when: When,
-    /// Which of them, from 1.
-    pub run: usize,
-    /// Its duration.
-    pub duration_ms: f64,
-    /// What it took of a core's time.
-    pub cpu_ms: f64,
+    /// What it runs.
+    #[serde(flatten)]
+    pub step: Step,
 }
 
-/// A task of an observation; times are from its first task's start.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Scheduled {
-    /// Its number.
-    pub task: usize,
-    /// When it was handed over; that may be before the first task's start.
-    pub submitted_ms: f64,
-    /// When it began.
-    pub started_ms: f64,
-    /// When it was done.
-    pub finished_ms: f64,
-    /// What its thread spent on it; `None` where threads change under a task.
-    pub cpu_ms: Option<f64>,
+/// What a contestant runs in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Step {
+    /// Tasks at once, or in batches.
+    Cell {
+        /// The number of tasks.
+        tasks: usize,
+        /// The size of the batches; 0 is all at once.
+        #[serde(default)]
+        series: usize,
+    },
+    /// A task alone.
+    Single {
+        /// Before or after the observations.
+        when: When,
+        /// The number of the run, from 1.
+        run: usize,
+    },
+    /// Everything: the contestant has no cell at all. Last, because it reads any fields.
+    All {},
 }
 
-impl Scheduled {
-    /// From its start to its end.
-    pub fn duration_ms(&self) -> f64 {
-        self.finished_ms - self.started_ms
+impl Key {
+    /// All cells of a contestant.
+    pub fn all_of(contestant: &str) -> Self {
+        Self { contestant: contestant.to_owned(), step: Step::All {} }
     }
 }
 
-/// An observation: so many tasks of one contestant at once.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.contestant;
+        match self.step {
+            Step::Single { when, run } => write!(f, "{name}: {}, {run}", when.shown()),
+            Step::Cell { tasks, series: 0 } => write!(f, "{name}: {tasks} at once"),
+            Step::Cell { tasks, series } => write!(f, "{name}: {tasks} by {series}"),
+            Step::All {} => f.write_str(name),
+        }
+    }
+}
+
+impl When {
+    pub(super) fn shown(self) -> &'static str {
+        match self {
+            Self::Before => "alone",
+            Self::After => "alone again",
+        }
+    }
+}
+
+/// What was measured in a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
-    /// How many tasks.
-    pub tasks: usize,
-    /// Whose.
-    pub contestant: String,
-    /// Batches of so many; 0 is all at once.
-    pub series: usize,
-    /// What was computed of it.
+#[serde(untagged)]
+pub enum Sample {
+    /// Of tasks at once, or in batches.
+    Cell(Observation),
+    /// Of a task alone.
+    Single {
+        /// Its duration.
+        duration_ms: f64,
+        /// Its CPU time.
+        cpu_ms: f64,
+    },
+}
+
+/// What was measured of tasks at once, or in batches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// The figures.
     #[serde(flatten)]
     pub figures: Figures,
     /// What the task takes alone.
@@ -149,13 +174,60 @@ pub struct Cell {
     pub alone: Alone,
     /// Whether `cpu_ms` is of the tasks' own threads, or of the whole process.
     pub cpu_of: CpuOf,
-    /// The most threads that the process was seen to have.
+    /// The largest number of threads that the process was seen to have.
     pub threads: Option<u64>,
     /// The tasks, by number.
     pub schedule: Vec<Scheduled>,
 }
 
-/// Whose processor time it is.
+/// One of a contestant's single runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SingleRun {
+    /// When.
+    pub when: When,
+    /// The number of the run, from 1.
+    pub run: usize,
+}
+
+/// A task that ran alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Single {
+    /// The contestant.
+    pub contestant: String,
+    /// When.
+    pub when: When,
+    /// The number of the run, from 1.
+    pub run: usize,
+    /// Its duration.
+    pub duration_ms: f64,
+    /// Its CPU time.
+    pub cpu_ms: f64,
+}
+
+/// An observation: some tasks of one contestant at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// How many tasks.
+    pub tasks: usize,
+    /// The contestant.
+    pub contestant: String,
+    /// The size of the batches; 0 is all at once.
+    pub series: usize,
+    /// The figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// What the task takes alone.
+    #[serde(flatten)]
+    pub alone: Alone,
+    /// Whether `cpu_ms` is of the tasks' own threads, or of the whole process.
+    pub cpu_of: CpuOf,
+    /// The largest number of threads that the process was seen to have.
+    pub threads: Option<u64>,
+    /// The tasks, by number.
+    pub schedule: Vec<Scheduled>,
+}
+
+/// What a CPU time includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuOf {
@@ -170,17 +242,17 @@ pub enum CpuOf {
 pub struct Failed {
     /// Its name.
     pub contestant: String,
-    /// At how many tasks; `None` where it did not take part at all.
+    /// The number of tasks; `None` if it was no observation.
     pub tasks: Option<usize>,
-    /// In batches of so many; 0 is all at once.
+    /// The size of the batches; 0 is all at once.
     #[serde(default)]
     pub series: usize,
-    /// In which of the single runs, where it was one.
+    /// The single run, if it was one.
     #[serde(default)]
     pub single: Option<SingleRun>,
     /// Why.
     pub why: String,
-    /// Whether it did wrong: then a rerun does not try it again.
+    /// Whether it did wrong. No later run tries it again.
     #[serde(default)]
     pub wrong: bool,
 }
@@ -189,7 +261,7 @@ pub struct Failed {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Measured {
     /// What was to be measured.
-    pub plan: Option<Plan>,
+    pub plan: Option<Settings>,
     /// How long a task is.
     pub calibration: Option<Calibration>,
     /// What was found of the sequences.
@@ -198,40 +270,57 @@ pub struct Measured {
     pub singles: Vec<Single>,
     /// The observations.
     pub cells: Vec<Cell>,
-    /// Who has none, and why.
+    /// The contestants without figures, and why.
     pub failed: Vec<Failed>,
-    /// Whether it was ended early.
+    /// Whether a signal ended it.
     pub interrupted: bool,
 }
 
 impl Measured {
-    /// What a record holds. Of failures, what was not measured since, the last of each contestant; but what it did wrong
-    /// stays.
+    /// Everything that is recorded. A contestant has one failure, the last; but a wrong answer stays.
     ///
     /// # Errors
     ///
-    /// Where a line is not what its kind says.
-    pub fn read(lines: &[Value]) -> anyhow::Result<Self> {
-        let plan = match lines.first() {
-            Some(header) => Some(serde_json::from_value(header["plan"].clone()).context("the plan")?),
-            None => None,
-        };
-        let cells: Vec<Cell> = of_kind(lines, "cell")?;
-        let calibration = of_kind(lines, "calibration")?.pop();
-        let (sequences, singles) = (of_kind(lines, "sequence")?, of_kind(lines, "single")?);
-        let mut read = Self { plan, calibration, sequences, singles, cells, failed: Vec::new(), interrupted: false };
-        for failed in of_kind::<Failed>(lines, "failure")? {
-            if failed.wrong || !read.is_made_good(&failed) {
-                read.fail(failed);
+    /// Returns an error if the header's plan or a fact does not have the fields of its kind.
+    pub fn of<E: Experiment<Key = Key, Sample = Sample>>(records: &Records<E>) -> anyhow::Result<Self> {
+        let plan = Some(serde_json::from_value(records.header.plan.clone()).context("the plan")?);
+        let calibration = records.facts("calibration")?.pop();
+        let (sequences, interrupted) = (records.facts("sequence")?, records.is_interrupted());
+        let mut measured = Self { plan, calibration, sequences, interrupted, ..Self::default() };
+        for (Key { contestant, step }, sample) in records.samples() {
+            let contestant = contestant.clone();
+            match (*step, sample) {
+                (Step::Cell { tasks, series }, Sample::Cell(observation)) => {
+                    let Observation { figures, alone, cpu_of, threads, schedule } = observation.clone();
+                    measured.cells.push(Cell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule });
+                }
+                (Step::Single { when, run }, Sample::Single { duration_ms, cpu_ms }) => {
+                    let (duration_ms, cpu_ms) = (*duration_ms, *cpu_ms);
+                    measured.singles.push(Single { contestant, when, run, duration_ms, cpu_ms });
+                }
+                (step, _) => anyhow::bail!("a sample of {step:?} does not have its fields"),
             }
         }
-        read.sort();
-        Ok(read)
+        for (Key { contestant, step }, absence) in records.absences() {
+            let is_measured = measured.cells.iter().any(|cell| cell.contestant == *contestant);
+            // It is available now.
+            if *step == (Step::All {}) && is_measured && !absence.is_wrong() {
+                continue;
+            }
+            let (tasks, series, single) = match *step {
+                Step::Cell { tasks, series } => (Some(tasks), series, None),
+                Step::Single { when, run } => (None, 0, Some(SingleRun { when, run })),
+                Step::All {} => (None, 0, None),
+            };
+            let (contestant, why, wrong) = (contestant.clone(), absence.why.clone(), absence.is_wrong());
+            measured.fail(Failed { contestant, tasks, series, single, why, wrong });
+        }
+        measured.sort();
+        Ok(measured)
     }
 
-    /// Adds a failure in place of an earlier one of its contestant, for one that fails is out of its run; but what it did
-    /// wrong stays.
-    pub fn fail(&mut self, failed: Failed) {
+    /// Adds a failure. It replaces an earlier one of its contestant, but not a wrong answer.
+    fn fail(&mut self, failed: Failed) {
         match self.failed.iter_mut().find(|other| other.contestant == failed.contestant) {
             Some(other) if other.wrong => {}
             Some(other) => *other = failed,
@@ -239,21 +328,9 @@ impl Measured {
         }
     }
 
-    /// Whether that has figures now in which it failed; all of one that took no part, if it has any.
-    fn is_made_good(&self, Failed { contestant, tasks, series, single, .. }: &Failed) -> bool {
-        match (single, tasks) {
-            (Some(SingleRun { when, run }), _) => {
-                let is_it = |one: &Single| one.contestant == *contestant && (one.when, one.run) == (*when, *run);
-                self.singles.iter().any(is_it)
-            }
-            (None, Some(tasks)) => self.cell(contestant, *tasks, *series).is_some(),
-            (None, None) => self.cells.iter().any(|cell| cell.contestant == *contestant),
-        }
-    }
-
-    /// Puts the observations in the order of their number of tasks, and within that of the contestants, for a run that was
-    /// gone on with may have made them in another.
-    pub fn sort(&mut self) {
+    /// Sorts the observations by their number of tasks, then by contestant: a resumed run may have measured them in another
+    /// order.
+    fn sort(&mut self) {
         let names = self.plan.as_ref().map(|plan| plan.contestants.as_slice()).unwrap_or_default();
         let place = |name: &String| names.iter().position(|other| other == name);
         self.cells.sort_by_key(|cell| (cell.tasks, cell.series, place(&cell.contestant)));
@@ -262,10 +339,8 @@ impl Measured {
 
     /// What a contestant's task took alone; `None` without such runs.
     pub fn alone(&self, contestant: &str, when: When) -> Option<Alone> {
-        let those = || self.singles.iter().filter(|single| single.contestant == contestant && single.when == when);
-        those().next()?;
-        let middle = |of: fn(&Single) -> f64| median(&mut those().map(of).collect::<Vec<_>>());
-        Some(Alone { d1_ms: middle(|single| single.duration_ms), cpu1_ms: middle(|single| single.cpu_ms) })
+        let singles = self.singles.iter().filter(|single| single.contestant == contestant && single.when == when);
+        middle(singles.map(|single| (single.duration_ms, single.cpu_ms)))
     }
 
     /// By how much a contestant's task took longer at the end than at the start, in percent.
@@ -274,7 +349,7 @@ impl Measured {
         Some(100.0 * (after.d1_ms / before.d1_ms - 1.0))
     }
 
-    /// The observation of so many tasks.
+    /// The observation of a number of tasks.
     pub fn cell(&self, contestant: &str, tasks: usize, series: usize) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.tasks == tasks && cell.series == series && cell.contestant == contestant)
     }
@@ -287,7 +362,7 @@ impl Measured {
         cells
     }
 
-    /// Who has observations, in their order.
+    /// The contestants that have observations, in their order.
     pub fn contestants(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for cell in &self.cells {
@@ -299,29 +374,46 @@ impl Measured {
     }
 }
 
-/// To a thousandth: microseconds where it is milliseconds.
-pub(super) fn round(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
+/// What a contestant's task took alone; `None` without such runs.
+pub(super) fn alone<E>(records: &Records<E>, contestant: &str, when: When) -> Option<Alone>
+where
+    E: Experiment<Key = Key, Sample = Sample>,
+{
+    let is_its =
+        |key: &Key| key.contestant == contestant && matches!(key.step, Step::Single { when: of, .. } if of == when);
+    let of_single = |(key, sample): (&Key, &Sample)| match sample {
+        Sample::Single { duration_ms, cpu_ms } if is_its(key) => Some((*duration_ms, *cpu_ms)),
+        _ => None,
+    };
+    middle(records.samples().filter_map(of_single))
+}
+
+/// The medians of durations and CPU times; `None` if there are none.
+fn middle(runs: impl Iterator<Item = (f64, f64)>) -> Option<Alone> {
+    let (mut durations, mut cpus): (Vec<f64>, Vec<f64>) = runs.unzip();
+    (!durations.is_empty()).then(|| Alone { d1_ms: median(&mut durations), cpu1_ms: median(&mut cpus) })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::claims::tests::{Made, lines};
+    use super::super::claims::tests::{Made, lines, measured};
     use super::*;
+    use crate::tasks::figures::round;
     use crate::tasks::runner::{RAYON, STD_THREADS};
     use polyserve_lab::journal::as_line;
+    use serde_json::Value;
 
     fn failure(tasks: Option<usize>, series: usize, single: Option<SingleRun>, wrong: bool) -> Value {
         let failed = Failed { contestant: STD_THREADS.into(), tasks, series, single, why: "any".into(), wrong };
         as_line("failure", &failed).unwrap()
     }
 
-    /// What is read of `more` behind a whole record, in which another one has failed.
+    /// The failures that are read from `more` before a whole record, in which another contestant has failed.
     fn failed(more: Vec<Value>) -> Vec<Failed> {
         let mut lines = lines(&Made::fair());
-        lines.extend(more);
-        let mut failed = Measured::read(&lines).unwrap().failed;
-        assert_eq!(failed.remove(0).contestant, RAYON);
+        lines.splice(1..1, more);
+        let mut failed = measured(&lines).failed;
+        assert_eq!(failed.pop().unwrap().contestant, RAYON);
         failed
     }
 
@@ -342,22 +434,22 @@ mod tests {
         }
     }
 
-    /// Who is asked often enough may be lucky.
+    /// A contestant that is asked often enough may be lucky.
     #[test]
     fn what_was_wrong_is_never_made_good() {
         assert_eq!(failed(vec![failure(Some(9), 0, None, true)]).len(), 1);
         let both = failed(vec![failure(Some(9), 0, None, true), failure(Some(99), 0, None, false)]);
         assert!(both.len() == 1 && both[0].wrong, "{both:?}");
-        // As records before had it.
+        // As in format 1.
         let mut old = failure(Some(99), 0, None, false);
         let fields = old.as_object_mut().unwrap();
         assert!(fields.remove("wrong").is_some() && fields.remove("single").is_some());
         assert!(!failed(vec![old])[0].wrong);
     }
 
-    /// A run of several contestants, and one that failed in it and then in the next: their lines are no neighbours.
+    /// A contestant failed in one run and then in the next. Lines of other contestants lie between.
     #[test]
-    fn of_a_contestants_failures_the_last_is_told() {
+    fn of_a_contestants_failures_the_last_is_listed() {
         let mut other = failure(Some(99), 0, None, false);
         other["contestant"] = "another".into();
         let read = failed(vec![failure(Some(98), 0, None, false), other, failure(Some(99), 8, None, false)]);
@@ -369,7 +461,7 @@ mod tests {
     fn observations_are_in_the_order_of_their_number_of_tasks() {
         let mut lines = lines(&Made::fair());
         lines[1..].reverse();
-        let measured = Measured::read(&lines).unwrap();
+        let measured = measured(&lines);
         let at: Vec<_> = measured.cells.iter().map(|cell| (cell.tasks, cell.series)).collect();
         assert!(at.is_sorted() && at.len() == 88, "{at:?}");
         assert_eq!(measured.cells[0].contestant, STD_THREADS);

@@ -1,52 +1,19 @@
 //! The tables of the experiment: all contestants at some numbers of tasks, batches beside all at once, and the published
 //! figures beside ours.
 
-use std::fmt;
-
 use polyserve_report::{Table, or_nothing};
-use serde::Deserialize;
-use serde_json::Value;
 
-use super::claims::judge;
 use super::figures::Figures;
-use super::record::{Cell, Measured, When};
+use super::published::{GO, PUBLISHED_CORES, Published, published};
+use super::record::{Cell, Measured};
 use super::runner::STD_THREADS;
-use crate::published::{TASKS_GO, TASKS_RUST};
 
-/// The twin in Go.
-pub const GO: &str = "go/goroutines";
-/// The same with every goroutine on a thread of its own.
-pub const GO_LOCKED: &str = "go/goroutines_locked";
-
-/// A line of the published figures; milliseconds and percent.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-pub(super) struct Published {
-    pub(super) tasks: usize,
-    pub(super) mean_duration_ms: f64,
-    pub(super) total_duration_ms: f64,
-    pub(super) cost_pct: f64,
-    pub(super) profit_pct: f64,
-}
-
-/// The published figures of the program in Rust, and of the one in Go. They were made on 8 cores.
-pub(super) fn published() -> anyhow::Result<[Vec<Published>; 2]> {
-    let read = |text: &str| csv::Reader::from_reader(text.as_bytes()).deserialize().collect::<Result<_, _>>();
-    Ok([read(TASKS_RUST)?, read(TASKS_GO)?])
-}
-
-/// The cores that the published figures were made on.
-pub const PUBLISHED_CORES: usize = 8;
-
-/// The tables of a record, each with its name.
+/// The tables of a result, each with its name.
 ///
 /// # Errors
 ///
-/// Where a line is not what its kind says.
-pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
-    shown(&Measured::read(lines)?)
-}
-
-fn shown(measured: &Measured) -> anyhow::Result<Vec<(String, Table)>> {
+/// Returns an error if a published file cannot be read.
+pub fn tables(measured: &Measured) -> anyhow::Result<Vec<(String, Table)>> {
     let mut tables = Vec::new();
     for tasks in some_counts(measured) {
         tables.push((format!("{tasks} tasks at once"), at_once(measured, tasks)));
@@ -111,7 +78,7 @@ fn at_once(measured: &Measured, tasks: usize) -> Table {
     table
 }
 
-/// `None` where nothing ran in batches.
+/// `None` if nothing ran in batches.
 fn batches(measured: &Measured) -> Option<Table> {
     let mut table = Table::of_numbers(&["CONTESTANT", "TASKS", "BATCH", "TOTAL AT ONCE", "TOTAL IN BATCHES", "RATIO"]);
     let mut is_empty = true;
@@ -187,57 +154,16 @@ fn limits(measured: &Measured) -> Table {
     table
 }
 
-impl fmt::Display for Measured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(calibration) = &self.calibration {
-            let (steps, ms) = (calibration.steps, calibration.measured_ms);
-            writeln!(f, "a task is {steps} steps: {ms:.1} ms of {}\n", calibration.contestant)?;
-        }
-        for (name, table) in shown(self).map_err(|_| fmt::Error)? {
-            writeln!(f, "{name}\n{table}")?;
-        }
-        if !self.cells.is_empty() {
-            writeln!(f, "DRIFT: a task alone, the median of 5 runs, at the end against the start")?;
-            writeln!(f, "COST: 1 - t d1 / sum(d), PROFIT: 1 - total / (t d1), d1: ALONE")?;
-            writeln!(f, "WORKING, WAITING for a core, OVERHEAD of a core's time: of the sum of the durations; of the")?;
-            writeln!(f, "tasks' own threads, but of the whole process where goroutines change threads\n")?;
-            for claim in judge(self).map_err(|_| fmt::Error)? {
-                writeln!(f, "{}: {}\n  {}", claim.verdict, claim.claim, claim.figure)?;
-            }
-        }
-        let missing = self.singles.iter().all(|single| single.when != When::After);
-        if missing && !self.cells.is_empty() {
-            writeln!(f, "the single runs at the end are missing, so the drift is not known")?;
-        }
-        if self.interrupted { writeln!(f, "ended early") } else { Ok(()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::claims::tests::{Made, lines};
+    use super::super::claims::tests::{Made, lines, measured};
     use super::*;
-
-    #[test]
-    fn the_published_figures_are_there() {
-        let [rust, go] = published().unwrap();
-        for lines in [&rust, &go] {
-            assert_eq!(lines.iter().map(|line| line.tasks).collect::<Vec<_>>(), (1..=40).collect::<Vec<_>>());
-        }
-        let last = Published {
-            tasks: 40,
-            mean_duration_ms: 3718.0,
-            total_duration_ms: 6479.0,
-            cost_pct: 78.0,
-            profit_pct: 81.0,
-        };
-        assert_eq!(rust[39], last);
-    }
+    use crate::tasks::report::Report;
 
     #[test]
     fn a_record_has_tables() {
         let lines = lines(&Made::fair());
-        let tables = tables(&lines).unwrap();
+        let tables = tables(&measured(&lines)).unwrap();
         let names: Vec<&str> = tables.iter().map(|(name, _)| name.as_str()).collect();
         let wanted = [
             "2 tasks at once",
@@ -256,7 +182,7 @@ mod tests {
         assert_eq!(text(4).lines().count(), 1 + 40, "{}", text(4));
         let last = text(4).lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         let own = |name| {
-            let figures = Measured::read(&lines).unwrap().cell(name, 40, 0).unwrap().figures;
+            let figures = measured(&lines).cell(name, 40, 0).unwrap().figures;
             [figures.mean_duration_ms, figures.total_duration_ms, figures.cost_pct, figures.profit_pct]
         };
         let theirs = [[3718, 6479, 78, 81], [5015, 7028, 76, 85]].concat();
@@ -265,7 +191,7 @@ mod tests {
         assert_eq!(last, wanted);
         assert!(text(5).contains("1 of 2"), "{}", text(5));
         assert!(text(6).contains("rayon") && text(6).contains("no time"), "{}", text(6));
-        let text = Measured::read(&lines).unwrap().to_string();
+        let text = Report::of(measured(&lines)).unwrap().to_string();
         assert!(text.contains("ALONE") && text.contains("confirmed: "), "{text}");
     }
 }

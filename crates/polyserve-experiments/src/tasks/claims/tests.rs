@@ -1,13 +1,15 @@
 //! Records that are made up: a machine with two cores where everything is as claimed, and what is changed of it.
 
+use polyserve_lab::experiment::Records;
 use polyserve_lab::journal::{Header, as_line};
 use polyserve_lab::machine::{Cores, Environment};
 use polyserve_report::Verdict;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::tasks::experiment::Tasks;
 use crate::tasks::figures::{Alone, Figures};
-use crate::tasks::record::{Calibration, CpuOf, EXPERIMENT, Failed, Plan, Sequence, Single, When};
+use crate::tasks::record::{Calibration, CpuOf, EXPERIMENT, Failed, Sequence, Settings, Single, When};
 use crate::tasks::runner::RAYON;
 use crate::tasks::sequence::{Limit, Order};
 
@@ -85,7 +87,7 @@ impl Made {
 /// The record of such contestants, up to [`MOST`] tasks.
 pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
     let one = Cores::from(0);
-    let plan = Plan {
+    let plan = Settings {
         contestants: made.iter().map(|made| made.name.to_owned()).collect(),
         task_ms: 500.0,
         counts: (1..=MOST).collect(),
@@ -97,7 +99,9 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
         workers: CORES,
     };
     let plan = serde_json::to_value(plan).unwrap();
-    let header = Header::new(EXPERIMENT, plan, Environment::of(&one, [&one; 2], 0, "any"));
+    // Its single runs and failures are lines of format 2.
+    let environment = Environment::of(&one, [&one; 2], 0, "any");
+    let header = Header { format: 2, ..Header::new(EXPERIMENT, plan, environment) };
     let mut lines = vec![line(Header::KIND, &header)];
     let calibration = Calibration { steps: 1000, measured_ms: 500.0, contestant: STD_THREADS.into() };
     lines.push(line("calibration", &calibration));
@@ -123,6 +127,15 @@ pub(in crate::tasks) fn lines(made: &[Made]) -> Vec<Value> {
 
 fn line(kind: &str, value: &impl serde::Serialize) -> Value {
     as_line(kind, value).unwrap()
+}
+
+/// What is read of a record.
+pub(in crate::tasks) fn measured(lines: &[Value]) -> Measured {
+    Measured::of(&Records::<Tasks>::of(lines).unwrap()).unwrap()
+}
+
+fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
+    judge(&measured(lines))
 }
 
 fn verdicts(made: &[Made]) -> [Verdict; 8] {
@@ -181,7 +194,7 @@ fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
     assert_eq!(alone, [Undecided, Undecided, Refuted, Undecided, Confirmed, Undecided, Undecided, Undecided]);
     let header = &lines(&Made::fair())[..1];
     assert!(claims(header).unwrap().iter().all(|claim| claim.verdict == Undecided));
-    assert!(claims(&[]).unwrap().iter().all(|claim| claim.verdict == Undecided));
+    assert!(judge(&Measured::default()).unwrap().iter().all(|claim| claim.verdict == Undecided));
 }
 
 #[test]

@@ -1,17 +1,20 @@
-//! Contestants that do not do what they should: shell scripts that talk as one.
+//! Contestants that do not do what they should: shell scripts that talk as a contestant.
 
-use polyserve_lab::journal::{Header, of_kind, read};
+use std::path::Path;
+
+use polyserve_lab::experiment::run;
+use polyserve_lab::journal::{Header, Journal, read};
 use polyserve_lab::launch::AddressFrom;
 use polyserve_lab::machine::Environment;
 
 use super::*;
-use crate::tasks::record::EXPERIMENT;
+use crate::tasks::record::{Failed, SingleRun};
 use crate::tasks::sequence::Order;
 
 fn contestant(name: &str, script: &str) -> Contestant {
     let args = ["-c", script].map(Into::into).to_vec();
     let launch = Launch { program: "/bin/sh".into(), args, env: Vec::new(), address: AddressFrom::Json };
-    Contestant { name: name.into(), launch: Ok(launch) }
+    Contestant { name: name.into(), launch: Ok(launch), is_named: false }
 }
 
 /// What answers every request with these lines.
@@ -24,12 +27,13 @@ const RAN: &str = r#"{"task":1,"submitted_ns":0,"started_ns":0,"finished_ns":100
 const DONE: &str = r#"{"process_cpu_ns":1}"#;
 
 fn measured(contestants: &[Contestant], stop: &Shutdown) -> anyhow::Result<Measured> {
-    let cores = Cores::available().unwrap();
-    run(&plan(contestants, &cores), contestants, &cores, &mut Journal::none(), stop)
+    Ok(recorded(contestants, None, stop)?.0)
 }
 
-fn plan(contestants: &[Contestant], cores: &Cores) -> Plan {
-    Plan {
+/// Runs it with its record in `dir`; everything measured, and whether the command fails.
+fn recorded(contestants: &[Contestant], dir: Option<&Path>, stop: &Shutdown) -> anyhow::Result<(Measured, bool)> {
+    let cores = Cores::available().unwrap();
+    let settings = Settings {
         contestants: contestants.iter().map(|one| one.name.clone()).collect(),
         task_ms: 1.0,
         counts: vec![1, 2],
@@ -39,11 +43,17 @@ fn plan(contestants: &[Contestant], cores: &Cores) -> Plan {
         cores: cores.to_string(),
         core_count: cores.count(),
         workers: cores.count(),
-    }
+    };
+    let environment = Environment::of(&cores, [&cores; 2], 0, "any");
+    let mut tasks = Tasks::new(settings, contestants.to_vec(), cores, stop.clone());
+    let header = Header::new(EXPERIMENT, tasks.describe(), environment);
+    let mut journal = Journal::open(dir, &header)?;
+    let records = run(&mut tasks, &header, &mut journal, stop)?;
+    Ok((Measured::of(&records)?, records.is_failed()))
 }
 
 fn missing(why: &str) -> Contestant {
-    Contestant { name: "missing".into(), launch: Err(format!("not run: {why}")) }
+    Contestant { name: "missing".into(), launch: Err(why.to_owned()), is_named: false }
 }
 
 #[test]
@@ -68,7 +78,7 @@ fn whoever_does_not_do_what_it_should_has_no_figure_but_a_reason() {
         ("backwards", "ended before it began"),
         ("refusing", "too tired"),
         ("stranger", "it says \"hello\""),
-        ("missing", "not run: it is not there"),
+        ("missing", "it is not there"),
     ] {
         let of = |failed: &&Failed| failed.contestant == name;
         let [failed] = measured.failed.iter().filter(of).collect::<Vec<_>>()[..] else {
@@ -78,32 +88,27 @@ fn whoever_does_not_do_what_it_should_has_no_figure_but_a_reason() {
     }
 }
 
-/// Who is asked often enough may be lucky; who was not there may be there now.
+/// A contestant that is asked often enough may be lucky; one that is not available may be available later.
 #[test]
 fn who_did_wrong_stays_out_of_a_rerun() {
     let dir = std::env::temp_dir().join(format!("polyserve-tasks-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
-    let (cores, contestants) =
-        (Cores::available().unwrap(), [saying("liar", &[RAN, DONE]), missing("it is not there")]);
-    let plan = plan(&contestants, &cores);
-    let environment = Environment::of(&cores, [&cores; 2], 0, "any");
-    let header = Header::new(EXPERIMENT, serde_json::to_value(&plan).unwrap(), environment);
+    let contestants = [saying("liar", &[RAN, DONE]), missing("it is not there")];
     for times in 1..=2 {
-        let mut journal = Journal::open(Some(&dir), &header).unwrap();
-        let measured = run(&plan, &contestants, &cores, &mut journal, &Shutdown::new()).unwrap();
-        drop(journal);
+        let (measured, is_failed) = recorded(&contestants, Some(&dir), &Shutdown::new()).unwrap();
         let of = |name: &str| measured.failed.iter().find(|failed| failed.contestant == name).unwrap();
-        assert_eq!((measured.failed.len(), of("missing").wrong, of("liar").wrong), (2, false, true));
+        assert_eq!((measured.failed.len(), of("missing").wrong, of("liar").wrong, is_failed), (2, false, true, true));
         assert_eq!(of("liar").single, Some(SingleRun { when: When::Before, run: 1 }));
         assert!(of("liar").why.starts_with("alone, run 1: the last term"), "{measured:?}");
-        let lines: Vec<Failed> = of_kind(&read(&dir.join("tasks.jsonl")).unwrap(), "failure").unwrap();
-        let count = |name: &str| lines.iter().filter(|line| line.contestant == name).count();
+        let lines = read(&dir.join("tasks.jsonl")).unwrap();
+        let is_failure = |line: &&Value, name: &str| line["kind"] == "failure" && line["contestant"] == name;
+        let count = |name: &str| lines.iter().filter(|line| is_failure(line, name)).count();
         assert_eq!((count("missing"), count("liar")), (1, 1), "run {times}: each is said once");
     }
     let _ = std::fs::remove_dir_all(&dir);
 }
 
-/// To be ended is no failure of whoever was being built meanwhile.
+/// A contestant whose build was interrupted has not failed.
 #[test]
 fn who_was_interrupted_while_it_was_built_has_not_failed() {
     let stop = Shutdown::new();
@@ -115,7 +120,7 @@ fn who_was_interrupted_while_it_was_built_has_not_failed() {
 #[test]
 fn nobody_can_run_a_task() {
     let error = measured(&[contestant("dead", "exit 3")], &Shutdown::new()).unwrap_err().to_string();
-    assert!(error.contains("nobody can run a task: dead: "), "{error}");
+    assert!(error.contains("no contestant can run a task: dead: "), "{error}");
 }
 
 #[test]

@@ -1,0 +1,50 @@
+//! The published figures, and the names of the contestants in Go.
+
+use serde::Deserialize;
+
+use crate::published::{TASKS_GO, TASKS_RUST};
+
+/// The twin in Go.
+pub const GO: &str = "go/goroutines";
+/// The same with every goroutine on a thread of its own.
+pub const GO_LOCKED: &str = "go/goroutines_locked";
+
+/// A row of the published figures; milliseconds and percent.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub(super) struct Published {
+    pub(super) tasks: usize,
+    pub(super) mean_duration_ms: f64,
+    pub(super) total_duration_ms: f64,
+    pub(super) cost_pct: f64,
+    pub(super) profit_pct: f64,
+}
+
+/// The published figures of the program in Rust, and of the one in Go. They were measured on 8 cores.
+pub(super) fn published() -> anyhow::Result<[Vec<Published>; 2]> {
+    let read = |text: &str| csv::Reader::from_reader(text.as_bytes()).deserialize().collect::<Result<_, _>>();
+    Ok([read(TASKS_RUST)?, read(TASKS_GO)?])
+}
+
+/// The number of cores of the published figures.
+pub const PUBLISHED_CORES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_figures_are_there() {
+        let [rust, go] = published().unwrap();
+        for lines in [&rust, &go] {
+            assert_eq!(lines.iter().map(|line| line.tasks).collect::<Vec<_>>(), (1..=40).collect::<Vec<_>>());
+        }
+        let last = Published {
+            tasks: 40,
+            mean_duration_ms: 3718.0,
+            total_duration_ms: 6479.0,
+            cost_pct: 78.0,
+            profit_pct: 81.0,
+        };
+        assert_eq!(rust[39], last);
+    }
+}

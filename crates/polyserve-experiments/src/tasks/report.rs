@@ -1,0 +1,59 @@
+//! The result: everything measured, and the verdicts on the published claims.
+
+use std::fmt;
+
+use polyserve_report::Claim;
+use serde::Serialize;
+
+use super::claims::judge;
+use super::record::{Measured, When};
+use super::table::tables;
+
+/// The result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Everything that was measured.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// The verdicts on the published claims.
+    pub claims: Vec<Claim>,
+}
+
+impl Report {
+    /// The result of what was measured.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a published file cannot be read.
+    pub fn of(measured: Measured) -> anyhow::Result<Self> {
+        let claims = judge(&measured)?;
+        Ok(Self { measured, claims })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { measured, claims } = self;
+        if let Some(calibration) = &measured.calibration {
+            let (steps, ms) = (calibration.steps, calibration.measured_ms);
+            writeln!(f, "a task is {steps} steps: {ms:.1} ms of {}\n", calibration.contestant)?;
+        }
+        for (name, table) in tables(measured).map_err(|_| fmt::Error)? {
+            writeln!(f, "{name}\n{table}")?;
+        }
+        if !measured.cells.is_empty() {
+            writeln!(f, "DRIFT: a task alone, the median of 5 runs, at the end against the start")?;
+            writeln!(f, "COST: 1 - t d1 / sum(d), PROFIT: 1 - total / (t d1), d1: ALONE")?;
+            writeln!(f, "WORKING, WAITING for a core, OVERHEAD of a core's time: of the sum of the durations; of the")?;
+            writeln!(f, "tasks' own threads, but of the whole process where goroutines change threads\n")?;
+            for claim in claims {
+                writeln!(f, "{}: {}\n  {}", claim.verdict, claim.claim, claim.figure)?;
+            }
+        }
+        let missing = measured.singles.iter().all(|single| single.when != When::After);
+        if missing && !measured.cells.is_empty() {
+            writeln!(f, "the single runs at the end are missing, so the drift is not known")?;
+        }
+        Ok(())
+    }
+}
