@@ -13,8 +13,8 @@ use polyserve_lab::statistics::median;
 use polyserve_report::Claim;
 
 use super::figures::{Figures, Line, Scheduled};
+use super::measured::{Cell, Measured};
 use super::published::{GO, PUBLISHED_CORES, published};
-use super::record::{Cell, Measured};
 use super::runner::{CROSSBEAM_THREADS, STD_THREADS};
 
 /// A shorter task is a few of a scheduler's time slices, and does not tell how many of them are shared out.

@@ -22,10 +22,9 @@ use polyserve_report::Summary;
 use serde_json::Value;
 
 use super::figures::{Figures, round};
+use super::measured::{Measured, alone};
 use super::member::{Answer, Member};
-use super::record::{
-    Calibration, EXPERIMENT, Key, Measured, Observation, Sample, Sequence, Settings, Step, When, alone,
-};
+use super::record::{Calibration, EXPERIMENT, Key, Observation, Sample, Sequence, Settings, Step, When};
 use super::report::Report;
 use super::sequence::{Terms, look, starts};
 use super::talk::Request;

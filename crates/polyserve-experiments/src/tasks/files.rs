@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use super::figures::round;
-use super::record::{Cell, CpuOf};
+use super::measured::Cell;
+use super::record::CpuOf;
 
 /// A row of `tasks.csv`.
 #[derive(Serialize)]

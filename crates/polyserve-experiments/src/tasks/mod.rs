@@ -5,7 +5,7 @@
 //!
 //! * [`sequence`]: the task. [`talk`]: requests to a contestant, and answers. [`runner`]: our contestants' side.
 //! * [`experiment`]: calibration, single runs and observations, in turn. [`figures`]: what is computed of them.
-//! * [`record`]: cells and facts. [`published`]: the published figures. [`table`], [`claims`], [`report`]: the result.
+//! * [`record`]: cells and facts. [`measured`]: all of them. [`published`]: the published figures. [`table`], [`claims`], [`report`]: the result.
 //! * [`files`]: the CSV files.
 //!
 //! Invariant: every last term is what was computed beforehand, bit for bit, in Go too; otherwise there is no figure. All
@@ -15,6 +15,7 @@ pub mod claims;
 pub mod experiment;
 pub mod figures;
 pub mod files;
+pub mod measured;
 mod member;
 pub mod published;
 pub mod record;

@@ -6,7 +6,8 @@ use polyserve_report::Claim;
 use serde::Serialize;
 
 use super::claims::judge;
-use super::record::{Measured, When};
+use super::measured::Measured;
+use super::record::When;
 use super::table::tables;
 
 /// The result.

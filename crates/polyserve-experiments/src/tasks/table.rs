@@ -4,8 +4,8 @@
 use polyserve_report::{Table, or_nothing};
 
 use super::figures::Figures;
+use super::measured::{Cell, Measured};
 use super::published::{GO, PUBLISHED_CORES, Published, published};
-use super::record::{Cell, Measured};
 use super::runner::STD_THREADS;
 
 /// The tables of a result, each with its name.

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::tasks::experiment::Tasks;
 use crate::tasks::figures::{Alone, Figures};
-use crate::tasks::record::{Calibration, CpuOf, EXPERIMENT, Failed, Sequence, Settings, Single, When};
+use crate::tasks::measured::{Failed, Single};
+use crate::tasks::record::{Calibration, CpuOf, EXPERIMENT, Sequence, Settings, When};
 use crate::tasks::runner::RAYON;
 use crate::tasks::sequence::{Limit, Order};
 

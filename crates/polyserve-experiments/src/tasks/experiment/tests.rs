@@ -8,7 +8,7 @@ use polyserve_lab::launch::AddressFrom;
 use polyserve_lab::machine::Environment;
 
 use super::*;
-use crate::tasks::record::{Failed, SingleRun};
+use crate::tasks::measured::{Failed, SingleRun};
 use crate::tasks::sequence::Order;
 
 fn contestant(name: &str, script: &str) -> Contestant {

@@ -1,0 +1,285 @@
+//! Everything that is recorded, in one value: single runs, observations and failures as the command's JSON lists them.
+
+use anyhow::Context as _;
+use polyserve_lab::experiment::{Experiment, Records};
+use polyserve_lab::statistics::median;
+use serde::Serialize;
+
+use super::figures::{Alone, Figures, Scheduled};
+use super::record::{Calibration, CpuOf, Key, Observation, Sample, Sequence, Settings, Step, When};
+
+/// One of a contestant's single runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SingleRun {
+    /// When.
+    pub when: When,
+    /// The number of the run, from 1.
+    pub run: usize,
+}
+
+/// A task that ran alone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Single {
+    /// The contestant.
+    pub contestant: String,
+    /// When.
+    pub when: When,
+    /// The number of the run, from 1.
+    pub run: usize,
+    /// Its duration.
+    pub duration_ms: f64,
+    /// Its CPU time.
+    pub cpu_ms: f64,
+}
+
+/// An observation: some tasks of one contestant at once.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    /// How many tasks.
+    pub tasks: usize,
+    /// The contestant.
+    pub contestant: String,
+    /// The size of the batches; 0 is all at once.
+    pub series: usize,
+    /// The figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// What the task takes alone.
+    #[serde(flatten)]
+    pub alone: Alone,
+    /// Whether `cpu_ms` is of the tasks' own threads, or of the whole process.
+    pub cpu_of: CpuOf,
+    /// The largest number of threads that the process was seen to have.
+    pub threads: Option<u64>,
+    /// The tasks, by number.
+    pub schedule: Vec<Scheduled>,
+}
+
+/// A contestant that has no figure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failed {
+    /// Its name.
+    pub contestant: String,
+    /// The number of tasks; `None` if it was no observation.
+    pub tasks: Option<usize>,
+    /// The size of the batches; 0 is all at once.
+    pub series: usize,
+    /// The single run, if it was one.
+    pub single: Option<SingleRun>,
+    /// Why.
+    pub why: String,
+    /// Whether it did wrong. No later run tries it again.
+    pub wrong: bool,
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Measured {
+    /// What was to be measured.
+    pub plan: Option<Settings>,
+    /// How long a task is.
+    pub calibration: Option<Calibration>,
+    /// What was found of the sequences.
+    pub sequences: Vec<Sequence>,
+    /// The single runs.
+    pub singles: Vec<Single>,
+    /// The observations.
+    pub cells: Vec<Cell>,
+    /// The contestants without figures, and why.
+    pub failed: Vec<Failed>,
+    /// Whether a signal ended it.
+    pub interrupted: bool,
+}
+
+impl Measured {
+    /// Everything that is recorded. A contestant has one failure, the last; but a wrong answer stays.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the header's plan or a fact does not have the fields of its kind.
+    pub fn of<E: Experiment<Key = Key, Sample = Sample>>(records: &Records<E>) -> anyhow::Result<Self> {
+        let plan = Some(serde_json::from_value(records.header.plan.clone()).context("the plan")?);
+        let calibration = records.facts("calibration")?.pop();
+        let (sequences, interrupted) = (records.facts("sequence")?, records.is_interrupted());
+        let mut measured = Self { plan, calibration, sequences, interrupted, ..Self::default() };
+        for (Key { contestant, step }, sample) in records.samples() {
+            let contestant = contestant.clone();
+            match (*step, sample) {
+                (Step::Cell { tasks, series }, Sample::Cell(observation)) => {
+                    let Observation { figures, alone, cpu_of, threads, schedule } = observation.clone();
+                    measured.cells.push(Cell { tasks, contestant, series, figures, alone, cpu_of, threads, schedule });
+                }
+                (Step::Single { when, run }, Sample::Single { duration_ms, cpu_ms }) => {
+                    let (duration_ms, cpu_ms) = (*duration_ms, *cpu_ms);
+                    measured.singles.push(Single { contestant, when, run, duration_ms, cpu_ms });
+                }
+                (step, _) => anyhow::bail!("a sample of {step:?} does not have its fields"),
+            }
+        }
+        for (Key { contestant, step }, absence) in records.absences() {
+            let is_measured = measured.cells.iter().any(|cell| cell.contestant == *contestant);
+            // It is available now.
+            if *step == (Step::All {}) && is_measured && !absence.is_wrong() {
+                continue;
+            }
+            let (tasks, series, single) = match *step {
+                Step::Cell { tasks, series } => (Some(tasks), series, None),
+                Step::Single { when, run } => (None, 0, Some(SingleRun { when, run })),
+                Step::All {} => (None, 0, None),
+            };
+            let (contestant, why, wrong) = (contestant.clone(), absence.why.clone(), absence.is_wrong());
+            measured.fail(Failed { contestant, tasks, series, single, why, wrong });
+        }
+        measured.sort();
+        Ok(measured)
+    }
+
+    /// Adds a failure. It replaces an earlier one of its contestant, but not a wrong answer.
+    fn fail(&mut self, failed: Failed) {
+        match self.failed.iter_mut().find(|other| other.contestant == failed.contestant) {
+            Some(other) if other.wrong => {}
+            Some(other) => *other = failed,
+            None => self.failed.push(failed),
+        }
+    }
+
+    /// Sorts the observations by their number of tasks, then by contestant: a resumed run may have measured them in another
+    /// order.
+    fn sort(&mut self) {
+        let names = self.plan.as_ref().map(|plan| plan.contestants.as_slice()).unwrap_or_default();
+        let place = |name: &String| names.iter().position(|other| other == name);
+        self.cells.sort_by_key(|cell| (cell.tasks, cell.series, place(&cell.contestant)));
+        self.sequences.sort_by_key(|sequence| sequence.task);
+    }
+
+    /// What a contestant's task took alone; `None` without such runs.
+    pub fn alone(&self, contestant: &str, when: When) -> Option<Alone> {
+        let singles = self.singles.iter().filter(|single| single.contestant == contestant && single.when == when);
+        middle(singles.map(|single| (single.duration_ms, single.cpu_ms)))
+    }
+
+    /// By how much a contestant's task took longer at the end than at the start, in percent.
+    pub fn drift_pct(&self, contestant: &str) -> Option<f64> {
+        let (before, after) = (self.alone(contestant, When::Before)?, self.alone(contestant, When::After)?);
+        Some(100.0 * (after.d1_ms / before.d1_ms - 1.0))
+    }
+
+    /// The observation of a number of tasks.
+    pub fn cell(&self, contestant: &str, tasks: usize, series: usize) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.tasks == tasks && cell.series == series && cell.contestant == contestant)
+    }
+
+    /// A contestant's observations of all at once, by the number of tasks.
+    pub fn all_at_once(&self, contestant: &str) -> Vec<&Cell> {
+        let mut cells: Vec<&Cell> =
+            self.cells.iter().filter(|cell| cell.series == 0 && cell.contestant == contestant).collect();
+        cells.sort_by_key(|cell| cell.tasks);
+        cells
+    }
+
+    /// The contestants that have observations, in their order.
+    pub fn contestants(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for cell in &self.cells {
+            if !names.contains(&cell.contestant.as_str()) {
+                names.push(&cell.contestant);
+            }
+        }
+        names
+    }
+}
+
+/// What a contestant's task took alone; `None` without such runs.
+pub(super) fn alone<E>(records: &Records<E>, contestant: &str, when: When) -> Option<Alone>
+where
+    E: Experiment<Key = Key, Sample = Sample>,
+{
+    let is_its =
+        |key: &Key| key.contestant == contestant && matches!(key.step, Step::Single { when: of, .. } if of == when);
+    let of_single = |(key, sample): (&Key, &Sample)| match sample {
+        Sample::Single { duration_ms, cpu_ms } if is_its(key) => Some((*duration_ms, *cpu_ms)),
+        _ => None,
+    };
+    middle(records.samples().filter_map(of_single))
+}
+
+/// The medians of durations and CPU times; `None` if there are none.
+fn middle(runs: impl Iterator<Item = (f64, f64)>) -> Option<Alone> {
+    let (mut durations, mut cpus): (Vec<f64>, Vec<f64>) = runs.unzip();
+    (!durations.is_empty()).then(|| Alone { d1_ms: median(&mut durations), cpu1_ms: median(&mut cpus) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claims::tests::{Made, lines, measured};
+    use super::*;
+    use crate::tasks::figures::round;
+    use crate::tasks::runner::{RAYON, STD_THREADS};
+    use polyserve_lab::journal::as_line;
+    use serde_json::Value;
+
+    fn failure(tasks: Option<usize>, series: usize, single: Option<SingleRun>, wrong: bool) -> Value {
+        let failed = Failed { contestant: STD_THREADS.into(), tasks, series, single, why: "any".into(), wrong };
+        as_line("failure", &failed).unwrap()
+    }
+
+    /// The failures that are read from `more` before a whole record, in which another contestant has failed.
+    fn failed(more: Vec<Value>) -> Vec<Failed> {
+        let mut lines = lines(&Made::fair());
+        lines.splice(1..1, more);
+        let mut failed = measured(&lines).failed;
+        assert_eq!(failed.pop().unwrap().contestant, RAYON);
+        failed
+    }
+
+    #[test]
+    fn a_failure_is_forgotten_when_it_was_made_good() {
+        let single = |when, run| Some(SingleRun { when, run });
+        for (tasks, series, single, is_there) in [
+            (None, 0, None, false),
+            (Some(9), 0, None, false),
+            (Some(9), 8, None, true),
+            (Some(99), 0, None, true),
+            (None, 0, single(When::After, 1), false),
+            (None, 0, single(When::After, 2), true),
+        ] {
+            let read = failed(vec![failure(tasks, series, single, false)]);
+            assert_eq!(read.len(), usize::from(is_there), "{read:?}");
+            assert!(read.iter().all(|failed| failed.single == single), "{read:?}");
+        }
+    }
+
+    /// A contestant that is asked often enough may be lucky.
+    #[test]
+    fn what_was_wrong_is_never_made_good() {
+        assert_eq!(failed(vec![failure(Some(9), 0, None, true)]).len(), 1);
+        let both = failed(vec![failure(Some(9), 0, None, true), failure(Some(99), 0, None, false)]);
+        assert!(both.len() == 1 && both[0].wrong, "{both:?}");
+        // As in format 1.
+        let mut old = failure(Some(99), 0, None, false);
+        let fields = old.as_object_mut().unwrap();
+        assert!(fields.remove("wrong").is_some() && fields.remove("single").is_some());
+        assert!(!failed(vec![old])[0].wrong);
+    }
+
+    /// A contestant failed in one run and then in the next. Lines of other contestants lie between.
+    #[test]
+    fn of_a_contestants_failures_the_last_is_listed() {
+        let mut other = failure(Some(99), 0, None, false);
+        other["contestant"] = "another".into();
+        let read = failed(vec![failure(Some(98), 0, None, false), other, failure(Some(99), 8, None, false)]);
+        let of: Vec<_> = read.iter().map(|failed| (failed.contestant.as_str(), failed.tasks, failed.series)).collect();
+        assert_eq!(of, [(STD_THREADS, Some(99), 8), ("another", Some(99), 0)]);
+    }
+
+    #[test]
+    fn observations_are_in_the_order_of_their_number_of_tasks() {
+        let mut lines = lines(&Made::fair());
+        lines[1..].reverse();
+        let measured = measured(&lines);
+        let at: Vec<_> = measured.cells.iter().map(|cell| (cell.tasks, cell.series)).collect();
+        assert!(at.is_sorted() && at.len() == 88, "{at:?}");
+        assert_eq!(measured.cells[0].contestant, STD_THREADS);
+        assert_eq!(measured.drift_pct(STD_THREADS).map(round), Some(1.0));
+    }
+}
