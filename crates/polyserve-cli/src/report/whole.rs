@@ -56,10 +56,6 @@ fn plan(lines: &[Value]) -> &Value {
     lines.iter().find(|line| line["kind"] == Header::KIND).map_or(&Value::Null, |header| &header["plan"])
 }
 
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
 /// A comparison's last line is its ranking, which says itself where it was ended early.
 pub fn compare(lines: &[Value]) -> Option<String> {
     let ranking = lines.iter().any(|line| line["kind"] == "ranking");

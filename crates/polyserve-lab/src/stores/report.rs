@@ -296,24 +296,27 @@ fn middle<T>(all: &[&T], figure: impl Fn(&T) -> Option<f64>) -> Option<f64> {
     (!values.is_empty()).then(|| median(&mut values))
 }
 
+/// The number of entities, and their memory.
+type Held = (u64, Memory);
+
 fn memory(measured: &Measured<'_>) -> Vec<MemoryPoint> {
-    let mut by: BTreeMap<(Axis, u64, &str), Vec<&(u64, Memory)>> = BTreeMap::new();
+    let mut by: BTreeMap<(Axis, u64, &str), Vec<&Held>> = BTreeMap::new();
     let own = measured.samples.iter().filter_map(|(key, sample)| match sample.figures {
         Figures::Memory(memory) => Some((*key, (sample.place.keys, memory))),
         Figures::Operations(_) => None,
     });
-    let own: Vec<(&Key, (u64, Memory))> = own.collect();
+    let own: Vec<(&Key, Held)> = own.collect();
     for (key, memory) in &own {
         by.entry(key.point()).or_default().push(memory);
     }
-    let each = |all: &[&(u64, Memory)], state: usize| middle(all, |(keys, memory)| memory.per_entity(*keys)[state]);
-    let point = |((axis, x, name), all): (&(Axis, u64, &str), &Vec<&(u64, Memory)>)| {
-        let plain = by.get(&(*axis, *x, super::bare::HASH_MAP)).and_then(|all| each(all, 0));
+    let each = |all: &[&Held], state: usize| middle(all, |(keys, memory)| memory.per_entity(*keys)[state]);
+    let point = |(&(axis, x, name), all): (&(Axis, u64, &str), &Vec<&Held>)| {
+        let plain = by.get(&(axis, x, super::bare::HASH_MAP)).and_then(|all| each(all, 0));
         let filled = each(all, 0);
         MemoryPoint {
-            axis: *axis,
-            x: *x,
-            name: (*name).to_owned(),
+            axis,
+            x,
+            name: name.to_owned(),
             rounds: all.len(),
             filled,
             emptied: each(all, 1),
