@@ -51,6 +51,11 @@ impl Progress {
         self.say_at_times();
     }
 
+    /// Returns the number of steps that are over.
+    pub fn position(&self) -> u64 {
+        self.bar.position()
+    }
+
     fn say_at_times(&mut self) {
         if !self.terminal && self.said.elapsed() >= LINES {
             self.said = Instant::now();

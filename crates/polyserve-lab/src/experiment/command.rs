@@ -74,7 +74,7 @@ impl Execution<'_> {
         } else {
             print(&format!("{report}{}", ending(records.end)))?;
         }
-        let is_good = !records.is_failed() && (records.is_interrupted() || E::is_passed(&report));
+        let is_good = !records.is_failed() && E::is_passed(&report);
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

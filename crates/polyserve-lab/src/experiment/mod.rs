@@ -81,7 +81,8 @@ pub trait Experiment: Sized {
     fn plan(&self) -> Plan<Self::Key>;
 
     /// Measures one cell. A result that arrives after the stop signal is discarded. An experiment implements this or
-    /// [`measure_together`](Self::measure_together).
+    /// [`measure_together`](Self::measure_together). It can advance the progress bar by parts of the cell's
+    /// [`weight`](Self::weight); the framework advances it by the rest.
     ///
     /// # Errors
     ///
@@ -149,7 +150,8 @@ pub trait Experiment: Sized {
     /// Returns an error if a table cannot be made of it.
     fn summarize(records: &Records<Self>, report: &Self::Report) -> anyhow::Result<Summary>;
 
-    /// Returns false if the command must fail although every cell was measured. By default true.
+    /// Returns false if the command must fail although no absence makes it fail. The report can be of an interrupted run.
+    /// By default true.
     fn is_passed(report: &Self::Report) -> bool {
         let _ = report;
         true

@@ -153,12 +153,13 @@ fn measure_series<E: Experiment>(
             return Ok(());
         }
         notebook.progress.begin(key.to_string());
+        let after = notebook.progress.position() + weight as u64;
         let result = experiment.measure(key, notebook);
         if notebook.is_stopped() {
             return Ok(());
         }
         record(experiment, key, result, notebook)?;
-        notebook.progress.advance(weight);
+        notebook.progress.reached(after);
     }
     Ok(())
 }
@@ -169,12 +170,13 @@ fn measure_together<E: Experiment>(
     batch: &Batch<E::Key>,
     notebook: &mut Notebook<'_, E>,
 ) -> anyhow::Result<()> {
-    let weight = batch.keys.iter().map(|key| experiment.weight(key)).sum();
+    let weight: usize = batch.keys.iter().map(|key| experiment.weight(key)).sum();
     if batch.keys.iter().all(|key| notebook.records.has(key)) {
         notebook.progress.were_over(weight);
         return Ok(());
     }
     let keys: Vec<E::Key> = batch.keys.iter().filter(|key| notebook.records.absence(key).is_none()).cloned().collect();
+    let after = notebook.progress.position() + weight as u64;
     let results = experiment.measure_together(&keys, notebook);
     if notebook.is_stopped() {
         return Ok(());
@@ -182,7 +184,7 @@ fn measure_together<E: Experiment>(
     for (key, result) in keys.iter().zip(results) {
         record(experiment, key, result, notebook)?;
     }
-    notebook.progress.advance(weight);
+    notebook.progress.reached(after);
     Ok(())
 }
 

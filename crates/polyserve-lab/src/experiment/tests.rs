@@ -289,6 +289,44 @@ fn an_excluded_cell_of_a_batch_has_no_absence_of_its_own() {
     assert!(records.sample(&key("b", 1)).is_some(), "a series is measured by the same function");
 }
 
+/// A measurement can advance the progress bar by parts of its weight: each cell still counts once.
+#[test]
+fn a_cell_advances_the_bar_by_its_weight() {
+    struct Parts(u64);
+    impl Experiment for Parts {
+        const NAME: &'static str = "fake";
+        type Key = Key;
+        type Sample = Sample;
+        type Report = FakeReport;
+        fn describe(&self) -> Value {
+            json!({"rounds": 3})
+        }
+        fn plan(&self) -> Plan<Key> {
+            Plan::new(vec![Batch::together([key("a", 1), key("a", 2)]), Batch::series([key("b", 1)])])
+        }
+        fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
+            notebook.progress.advance(key.round);
+            Ok(Sample { per_s: 1.0 })
+        }
+        fn finish(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+            self.0 = notebook.progress.position();
+            Ok(())
+        }
+        fn weight(&self, _: &Key) -> usize {
+            4
+        }
+        fn report(_: &Records<Self>) -> anyhow::Result<FakeReport> {
+            anyhow::bail!("nothing to report")
+        }
+        fn summarize(_: &Records<Self>, _: &FakeReport) -> anyhow::Result<Summary> {
+            Ok(Summary::default())
+        }
+    }
+    let mut parts = Parts(0);
+    run(&mut parts, &header(), &mut Journal::none(), &Shutdown::new()).unwrap();
+    assert_eq!(parts.0, 3 * 4);
+}
+
 #[test]
 fn an_essential_failure_ends_the_run() {
     struct Essential(Fake);

@@ -202,7 +202,7 @@ impl Experiment for Seam {
     }
 
     fn is_passed(report: &Report) -> bool {
-        report.above().next().is_none()
+        report.interrupted || report.above().next().is_none()
     }
 }
 

@@ -418,6 +418,7 @@ fn stores_take_turns() {
     lines[0]["plan"] = header.plan;
     let report = seam::Report::of(&Records::of(&lines).unwrap());
     assert_eq!((report.above().count(), Seam::is_passed(&report)), (names.len() * 4, false));
+    assert!(Seam::is_passed(&seam::Report { interrupted: true, ..report }), "an interrupted run decides nothing");
     let _ = std::fs::remove_dir_all(&dir);
 }
 
