@@ -1,66 +1,58 @@
-//! `polyserve stress`: the stress scenario against one server over one repo, or against somebody else's server.
+//! `polyserve stress`: the stress scenario against one server over one repo, or against a server of others.
 
-use std::fs::File;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
-use polyserve_experiments::stress::record::NAME;
-use polyserve_experiments::stress::{self, Contestant, Mode, Record, Scenario, Subject, Use, table};
+use polyserve_experiments::stress::{Contestant, Mode, NAME, Scenario, Stress, Subject, Use};
 use polyserve_lab::Misuse;
 use polyserve_lab::data::Data;
-use polyserve_lab::journal::{Header, file_name};
+use polyserve_lab::experiment::{Execution, RecordArgs};
 use polyserve_lab::launch::foreign::{Foreign, Sources, build};
 use polyserve_lab::limits;
 use polyserve_lab::machine::{Cores, Environment};
-use polyserve_lab::output::{print, print_json};
 use serde_json::{Value, json};
 
 use super::room::roomy;
 use super::stop;
 use crate::config_args::ConfigArgs;
 
-/// What `polyserve stress` is told.
+/// The arguments of `polyserve stress`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StressArgs {
-    /// The server: see `polyserve list`; or somebody else's, such as go/twin-rwmutex, which is built first.
+    /// The server: see `polyserve list`; or a server of others, such as go/twin-rwmutex, which is built first.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
-    /// The repo. [default: two_level; somebody else's server has a store of its own]
+    /// The repo. [default: two_level; a server of others has a store of its own]
     #[arg(long, value_name = "R")]
     repo: Option<String>,
-    /// So many times the published 40 000 requests; below 1 too.
+    /// The number of requests, as a multiple of the published 40 000. It can be below 1.
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     scale: f64,
     /// Connections of each of the three groups.
     #[arg(long, value_name = "C", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
-    /// How connections are used: a round each.
+    /// How connections are used.
     #[arg(long, value_enum, default_value_t = Rounds::Both)]
     mode: Rounds,
-    /// Open as many connections as descriptors allow, all at once; a 503 with a Retry-After is a right answer then.
+    /// Open the maximum number of connections that the limit on descriptors allows, all at once. Then a 503 with a
+    /// Retry-After is a right answer.
     #[arg(long, conflicts_with = "mode")]
     burst: bool,
     /// The data's seed.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// A directory to record the rounds in, as JSON lines, and those of all servers that were recorded there as CSV. A round
-    /// that is there, and in which nothing was wrong, is not run again.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// What the record is called: a directory can hold several, as NAME.jsonl.
-    #[arg(long, value_name = "NAME", default_value = NAME, value_parser = file_name, requires = "out")]
-    name: String,
+    #[command(flatten)]
+    record: RecordArgs,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Rounds {
-    /// Every request on a connection of its own, then kept connections.
+    /// Two rounds: every request on a connection of its own, then kept connections.
     Both,
     /// Every request on a connection of its own, as published.
     Close,
@@ -70,7 +62,7 @@ enum Rounds {
 
 const LARGEST_SCALE: f64 = 10_000.0;
 
-/// The repo where none is named.
+/// The default repo.
 const REPO: &str = "two_level";
 
 /// Runs the scenario.
@@ -86,7 +78,7 @@ pub(crate) fn run(
     let settings = args.config.settings(None)?;
     let stop = stop::on_signal()?;
     let foreign = Foreign::named(&args.server).filter(|foreign| args.server == foreign.title());
-    // What cannot be done is said before anything is built.
+    // Misuse is reported before anything is built.
     let modes = modes(args, if foreign.is_some() { 1 } else { 2 })?;
     let subject = match foreign {
         Some(foreign) => self::foreign(args, foreign, &settings, allocator, &stop)?,
@@ -95,21 +87,14 @@ pub(crate) fn run(
     let scenario = Scenario::new(args.scale, Data::new(args.seed));
     let available = Cores::available().context("the cores of this machine are not known")?;
     let environment = Environment::of(&available, [&available; 2], args.seed, allocator);
-    let header = Header::new(NAME, args.plan(&scenario)?, environment);
-    let mut record = Record::open(args.out.as_deref(), &args.name, &header)?;
-    let report = stress::run_recorded(&subject, &scenario, &modes, &mut record, &stop)?;
-    if let Some(dir) = &args.out {
-        let path = dir.join(format!("{}.csv", args.name));
-        let csv = File::create(&path).with_context(|| format!("{} cannot be made", path.display()))?;
-        table::write_csv(record.rounds(), csv)?;
-    }
-    if json { print_json(&report) } else { print(&report.to_string()) }?;
-    Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let description = args.description(&scenario)?;
+    let mut stress = Stress { subject, scenario, modes, description, stop: stop.clone() };
+    Execution { environment, record: &args.record, name: NAME, json, stop: &stop }.run(&mut stress)
 }
 
 impl StressArgs {
-    /// What every round of a record has in common: not the server, the repo and the mode, which are in its line.
-    fn plan(&self, scenario: &Scenario) -> anyhow::Result<Value> {
+    /// The settings that all rounds of a record have in common, without the server, the repo and the mode.
+    fn description(&self, scenario: &Scenario) -> anyhow::Result<Value> {
         let (requests, connections) = (scenario.total(), self.connections);
         Ok(json!({"requests": requests, "connections": connections, "settings": self.config.given()?}))
     }
@@ -126,7 +111,7 @@ fn own(catalog: &Catalog, args: &StressArgs, settings: &Settings) -> anyhow::Res
     Ok(Contestant { server: server.clone(), repo: repo.clone(), config }.into())
 }
 
-/// Somebody else's, built.
+/// A server of others, built.
 fn foreign(
     args: &StressArgs,
     foreign: Foreign,
@@ -144,16 +129,16 @@ fn foreign(
     if let Some(flag) = args.config.flags().iter().find(|flag| !flag.starts_with("--workers=")) {
         return Err(Misuse(format!("{flag}: {name} takes --workers, and no other setting")).into());
     }
-    let guests = build(&[foreign], Sources::default(), allocator, stop);
-    let guest = guests.first().with_context(|| format!("{name} was not built"))?;
-    let launch = guest.launch(settings.config.workers).map_err(|why| anyhow!("{name}: {why}"))?;
+    let built = build(&[foreign], Sources::default(), allocator, stop);
+    let server = built.first().with_context(|| format!("{name} was not built"))?;
+    let launch = server.launch(settings.config.workers).map_err(|why| anyhow!("{name}: {why}"))?;
     Ok(Subject::Apart { name, launch })
 }
 
-/// Descriptors of a server in this process, beside its connections: those of its threads.
+/// The number of descriptors that the threads of a server in this process use.
 const OF_SERVER: u64 = 192;
 
-/// The rounds; so many ends of each connection are in this process.
+/// The rounds. `ends` is the number of descriptors of a connection in this process.
 fn modes(args: &StressArgs, ends: u64) -> Result<Vec<Mode>, Misuse> {
     let room = limits::connections(OF_SERVER, ends);
     let clients = usize::from(args.connections);

@@ -77,11 +77,7 @@ fn read<E: experiment::Experiment>(lines: &[Value]) -> anyhow::Result<Recorded> 
 /// All of them.
 pub static ALL: &[Experiment] = &[
     framework::<matrix::Matrix>("Pool size x connections", A),
-    Experiment {
-        claims: stress::claims::claims,
-        tables: stress::table::tables,
-        ..plain("stress", "The stress scenario: 40 000 requests in three groups", A)
-    },
+    framework::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
     framework::<Tasks>("CPU tasks at once", B),
     framework::<page::WaitingPage>("A page that sometimes waits", C),
     Experiment {

@@ -92,7 +92,7 @@ fn they_bear_the_stress_scenario() {
         }
     }
     let report = printed(&["stress", "--server=go/twin-rwmutex", "--scale=0.002", "--mode=close"]);
-    for part in ["go/twin-rwmutex over its own store", "not asked: how many the store counts", "answered 140", "passed"]
+    for part in ["go/twin-rwmutex over its own store", "not asked: the number of entities in the store", "answered 140", "passed"]
     {
         assert!(report.contains(part), "{report}");
     }

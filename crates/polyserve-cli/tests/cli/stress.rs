@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::memory::StdMutex;
-use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig};
-use polyserve_experiments::stress::{self, Contestant, Mode, Report, Scenario, Use};
+use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig, Shutdown};
+use polyserve_experiments::stress::{Contestant, Mode, NAME, Report, Scenario, Stress, Use};
 use polyserve_lab::data::Data;
+use polyserve_lab::experiment::{self, Experiment as _};
+use polyserve_lab::journal::{Header, Journal};
+use polyserve_lab::machine::{Cores, Environment};
 use serde_json::Value;
 
 use super::{descriptors, interrupted, misused, printed, text};
@@ -103,7 +106,13 @@ fn stressed(repo: impl Fn() -> Broken + Send + Sync + 'static, mode: Mode, confi
         repo: Entry::repo("broken", "wrong in one way", &[], move || Ok(Arc::new(repo()))),
         config,
     };
-    stress::run(&contestant.into(), &Scenario::new(0.005, Data::new(1)), &[mode]).unwrap()
+    let (one, stop) = (Cores::from(0), Shutdown::new());
+    let header = Header::new(NAME, Value::Null, Environment::of(&one, [&one; 2], 1, "any"));
+    let scenario = Scenario::new(0.005, Data::new(1));
+    let (subject, modes, description) = (contestant.into(), vec![mode], Value::Null);
+    let mut stress = Stress { subject, scenario, modes, description, stop: stop.clone() };
+    let records = experiment::run(&mut stress, &header, &mut Journal::none(), &stop).unwrap();
+    Stress::report(&records).unwrap()
 }
 
 /// A burst finds a small server full; what it refuses leaves no trace, and that is right.
@@ -116,7 +125,7 @@ fn a_burst_may_be_refused() {
     });
     let report = stressed(|| How::Slow.over(), Mode::Burst(200, 10), small);
     assert!(report.passed, "{report}");
-    assert!(report.rounds[0].groups[3].refused > 0, "{report}");
+    assert!(report.rounds[0].outcome.groups[3].refused > 0, "{report}");
 }
 
 /// The same refusals are errors where a server is to hold all connections.
@@ -124,7 +133,7 @@ fn a_burst_may_be_refused() {
 fn a_refusal_is_an_error_outside_a_burst() {
     let small = ServerConfig::default().with(|config| config.max_connections = 1);
     let report = stressed(|| How::Not.over(), Mode::Groups(Use::KeepAlive, 4), small);
-    assert!(!report.passed && report.rounds[0].errors[0].contains("503"), "{report}");
+    assert!(!report.passed && report.rounds[0].outcome.errors[0].contains("503"), "{report}");
 }
 
 /// A stress test that no broken store fails would be worth nothing.
@@ -138,7 +147,7 @@ fn broken_repos_are_found_out() {
     ] {
         let report = stressed(move || broken.over(), Mode::Groups(Use::Close, 4), ServerConfig::default());
         assert!(!report.passed, "{broken:?}");
-        assert!(report.rounds[0].errors.iter().any(|error| error.contains(said)), "{broken:?}: {report}");
+        assert!(report.rounds[0].outcome.errors.iter().any(|error| error.contains(said)), "{broken:?}: {report}");
     }
 }
 

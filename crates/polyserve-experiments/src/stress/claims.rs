@@ -1,88 +1,78 @@
-//! What was published of the stress scenario: 40 000 requests, each on a connection of its own, without an error, in Rust
-//! and in Go.
+//! The verdicts on what was published of the stress scenario: 40 000 requests, each on a connection of its own, without an
+//! error, in Rust and in Go.
 //!
-//! It is judged by rounds of the published size and mode alone, of all servers of a language that were run: it holds
-//! where none of them had anything wrong, a final state that is not what was put included; it does not where one had.
-//! A round that was tried again is not forgotten: who is asked often enough may be lucky.
+//! Only rounds of the published size and mode are judged, of all servers of a language. A claim is confirmed if no round had
+//! an error, also not in the final state. It is refuted if one had. A wrong round counts although it was measured again.
 
-use polyserve_lab::journal::of_kind;
 use polyserve_report::Claim;
-use serde_json::Value;
 
-use super::record::{ROUND, RoundLine};
+use super::NAME;
+use super::report::{Measured, Sample};
 
-/// The published requests, and how connections were used.
+/// The published number of requests, and the published mode.
 const REQUESTS: u64 = 40_000;
 const MODE: &str = "close";
 
-/// One for each language.
-///
-/// # Errors
-///
-/// Where a line is no round.
-pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
-    let rounds: Vec<RoundLine> = of_kind(lines, ROUND)?;
-    let judged = |(lang, name): (&str, &str)| {
-        let is_as_published =
-            |line: &&RoundLine| line.lang == lang && line.requests >= REQUESTS && line.round.mode == MODE;
-        let own: Vec<&RoundLine> = rounds.iter().filter(is_as_published).collect();
-        let wrong: Vec<&RoundLine> = own.iter().copied().filter(|line| line.round.error_count > 0).collect();
-        let figure = match (own.len(), wrong.first()) {
-            (0, _) => format!("no round of {REQUESTS} requests, each on a connection of its own, was run"),
-            (all, None) => format!("0 errors in {all} rounds of {REQUESTS} requests or more, final states included"),
-            (all, Some(RoundLine { server, repo, round, .. })) => {
-                let (errors, count) = (round.error_count, wrong.len());
-                format!("{count} of {all} rounds had errors: {server} over {repo} {errors}")
-            }
-        };
-        let holds = (!own.is_empty()).then_some(wrong.is_empty());
-        let claim = format!("the stress scenario ends without an error in {name}");
-        Claim::new("stress", &claim, holds, figure)
+/// A claim for each language. `wrong` are wrong rounds, which `rounds` may lack.
+pub fn claims(rounds: &[Measured], wrong: &[Measured]) -> Vec<Claim> {
+    let again = wrong.iter().filter(|wrong| !rounds.contains(wrong));
+    let rounds: Vec<&Measured> = rounds.iter().chain(again).collect();
+    [("rust", "Rust"), ("go", "Go")].map(|(lang, name)| claim(&rounds, lang, name)).into()
+}
+
+fn claim(rounds: &[&Measured], lang: &str, name: &str) -> Claim {
+    let is_as_published =
+        |Measured { key, sample }: &Measured| sample.lang == lang && sample.requests >= REQUESTS && key.mode == MODE;
+    let own: Vec<&Measured> = rounds.iter().copied().filter(|round| is_as_published(round)).collect();
+    let wrong: Vec<&Measured> = own.iter().copied().filter(|round| round.sample.outcome.error_count > 0).collect();
+    let figure = match (own.len(), wrong.first()) {
+        (0, _) => format!("no round of {REQUESTS} requests, each on a connection of its own, was run"),
+        (all, None) => format!("0 errors in {all} rounds of {REQUESTS} requests or more, final states included"),
+        (all, Some(Measured { key, sample: Sample { outcome, .. } })) => {
+            let (count, errors) = (wrong.len(), outcome.error_count);
+            format!("{count} of {all} rounds had errors: {} over {} {errors}", key.tested.server, key.tested.repo)
+        }
     };
-    Ok([("rust", "Rust"), ("go", "Go")].map(judged).into())
+    let holds = (!own.is_empty()).then_some(wrong.is_empty());
+    Claim::new(NAME, &format!("the stress scenario ends without an error in {name}"), holds, figure)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::stress::report::{Final, Round};
-    use polyserve_lab::journal::as_line;
+    use polyserve_lab::experiment::{Experiment as _, Records};
     use polyserve_report::Verdict;
 
-    fn line(server: &str, requests: u64, mode: &str, error_count: u64) -> Value {
-        let round = Round {
-            mode: mode.into(),
-            connections_at_once: 300,
-            groups: Vec::new(),
-            connections: requests,
-            reconnects: 0,
-            final_state: Final::default(),
-            store_count: None,
-            drain: None,
-            answers: requests,
-            error_count,
-            errors: Vec::new(),
-        };
-        as_line(ROUND, &RoundLine::new(server, "any", requests, round)).unwrap()
+    use super::*;
+    use crate::stress::Stress;
+    use crate::stress::fixtures::{line, old_records, records};
+
+    fn judged(records: &Records<Stress>) -> Vec<Claim> {
+        Stress::summarize(records, &Stress::report(records).unwrap()).unwrap().claims
     }
 
-    fn verdicts(lines: &[Value]) -> [Verdict; 2] {
-        let claims = claims(lines).unwrap();
+    fn verdicts(records: &Records<Stress>) -> [Verdict; 2] {
+        let claims = judged(records);
         [claims[0].verdict, claims[1].verdict]
     }
 
     #[test]
     fn rounds_of_the_published_size_decide() {
         let (undecided, confirmed, refuted) = (Verdict::Undecided, Verdict::Confirmed, Verdict::Refuted);
-        assert_eq!(verdicts(&[]), [undecided; 2]);
-        let small = [line("pool_server", 400, "close", 0), line("go/twin", 40_000, "keep-alive", 0)];
-        assert_eq!(verdicts(&small), [undecided; 2]);
-        let good = [line("pool_server", 40_000, "close", 0), line("go/twin", 40_000, "close", 0)];
-        assert_eq!(verdicts(&good), [confirmed; 2]);
-        let wrong = [good[0].clone(), line("tokio_tcp", 40_000, "close", 3), good[1].clone()];
-        assert_eq!(verdicts(&wrong), [refuted, confirmed]);
-        let tried_again = [&wrong[..], &[line("tokio_tcp", 40_000, "close", 0)]].concat();
-        assert_eq!(verdicts(&tried_again), [refuted, confirmed]);
-        assert!(claims(&wrong).unwrap()[0].figure.contains("1 of 2 rounds had errors: tokio_tcp over any 3"));
+        assert!(claims(&[], &[]).iter().all(|claim| claim.verdict == undecided));
+        let small = [line("pool_server", "close", 400, 0), line("go/twin", "keep-alive", 40_000, 0)];
+        assert_eq!(verdicts(&records(&small)), [undecided; 2]);
+        let good = [line("pool_server", "close", 40_000, 0), line("go/twin", "close", 40_000, 0)];
+        assert_eq!(verdicts(&records(&good)), [confirmed; 2]);
+        let wrong = [good[0].clone(), line("tokio_tcp", "close", 40_000, 3), good[1].clone()];
+        assert_eq!(verdicts(&records(&wrong)), [refuted, confirmed]);
+        let again = [&wrong[..], &[line("tokio_tcp", "close", 40_000, 0)]].concat();
+        assert_eq!(verdicts(&old_records(&again)), [refuted, confirmed], "old records measured it again");
+        for (records, figure) in [
+            (records(&wrong), "1 of 2 rounds had errors: tokio_tcp over any 3"),
+            (old_records(&wrong), "1 of 2 rounds had errors: tokio_tcp over any 3"),
+            (old_records(&again), "1 of 3 rounds had errors: tokio_tcp over any 3"),
+        ] {
+            assert!(judged(&records)[0].figure.contains(figure));
+        }
     }
 }

@@ -1,13 +1,13 @@
-//! The clients: threads with blocking sockets that ask, verify and count.
+//! The clients: threads with blocking sockets. They send requests, verify the answers and count.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
 use polyserve::Shutdown;
 use polyserve::sync::lock;
+use polyserve_lab::progress::Progress;
 
 use super::connection::{Connection, Lost, PATIENCE, Response, Traffic};
 use super::scenario::{Phase, Scenario, Task};
@@ -18,28 +18,28 @@ use super::verify::{self, Fate, Ledger};
 pub enum Use {
     /// A connection for every request.
     Close,
-    /// A connection for as many requests as the server lets it.
+    /// A connection for many requests, until the server closes it.
     KeepAlive,
 }
 
-/// What all clients of a round share.
+/// The state that all clients of a round share.
 #[derive(Debug)]
 pub struct Shared<'a> {
-    /// What is asked.
+    /// The requests.
     pub scenario: &'a Scenario,
-    /// Where.
+    /// The server's address.
     pub addr: SocketAddr,
-    /// What came of every PUT.
+    /// The fate of every PUT.
     pub ledger: &'a Ledger,
     /// Whether a 503 is a right answer.
     pub may_refuse: bool,
-    /// The first errors.
+    /// The errors.
     pub errors: &'a Errors,
-    /// How far they are.
-    pub bar: &'a ProgressBar,
+    /// The progress bar, in requests.
+    pub progress: &'a Progress,
 }
 
-/// The first few errors, and when it makes no sense to go on: there are too many, or the run is to end.
+/// The errors of a round. The clients stop if there are too many, or if the run must end.
 #[derive(Debug, Default)]
 pub struct Errors {
     first: Mutex<Vec<String>>,
@@ -49,7 +49,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// None yet, of a run that ends early where `stop` begins.
+    /// No errors. The clients also stop when `stop` begins.
     pub fn until(stop: Shutdown) -> Self {
         Self { stop, ..Self::default() }
     }
@@ -57,7 +57,7 @@ impl Errors {
     const SHOWN: usize = 5;
     const TOO_MANY: u64 = 100;
 
-    /// Counts an error, and keeps its text if it is one of the first.
+    /// Counts an error, and keeps the text of the first few.
     pub fn note(&self, text: impl FnOnce() -> String) {
         let before = self.count.fetch_add(1, Ordering::Relaxed);
         if before + 1 >= Self::TOO_MANY {
@@ -69,45 +69,45 @@ impl Errors {
         }
     }
 
-    /// Whether the clients stop: there were too many, or the run is to end.
+    /// Returns true if the clients must stop: there were too many errors, or the run must end.
     pub fn is_hopeless(&self) -> bool {
         self.hopeless.load(Ordering::Relaxed) || self.stop.is_begun()
     }
 
-    /// How many there were.
+    /// The number of errors.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// What the first few say.
+    /// The texts of the first few errors.
     pub fn first(&self) -> Vec<String> {
         lock(&self.first).clone()
     }
 }
 
-/// What one client, or several, have counted.
+/// The counts of one client or of several.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Requests.
+    /// The number of requests.
     pub samples: u64,
-    /// Requests without a right answer.
+    /// The number of requests without a right answer.
     pub errors: u64,
-    /// Requests refused by a right 503.
+    /// The number of requests that were rejected by a right 503.
     pub refused: u64,
-    /// Whole answers, right or wrong.
+    /// The number of whole answers, right or wrong.
     pub answers: u64,
-    /// Connections.
+    /// The number of connections.
     pub connections: u64,
-    /// Kept connections that the server closed while they were idle, so that their next request had to be sent again.
+    /// The number of kept connections that the server closed while they were idle. Their next request was sent again.
     pub reconnects: u64,
-    /// Bytes both ways.
+    /// The bytes in both directions.
     pub traffic: Traffic,
-    /// From the start to the last answer.
+    /// The time from the start to the last answer.
     pub took: Duration,
 }
 
 impl Tally {
-    /// Adds what another has counted beside this one.
+    /// Adds the counts of `other`, which ran at the same time.
     pub fn add(&mut self, other: &Self) {
         self.samples += other.samples;
         self.errors += other.errors;
@@ -120,10 +120,10 @@ impl Tally {
         self.took = self.took.max(other.took);
     }
 
-    /// Counts the answer to `task`, or why there is none.
+    /// Counts the answer to `task`, or the reason why there is none.
     fn settle(&mut self, shared: &Shared<'_>, task: &Task, result: Result<Fate, String>) {
         self.samples += 1;
-        shared.bar.inc(1);
+        shared.progress.advance(1);
         let result = match result {
             Ok(Fate::Refused) if !shared.may_refuse => Err("status 503: refused".into()),
             Ok(fate) => {
@@ -140,7 +140,7 @@ impl Tally {
     }
 }
 
-/// One client of one group: takes the next request until there is none.
+/// Runs one client of one group: it takes the next request until there is none.
 pub fn run(shared: &Shared<'_>, phase: Phase, next: &AtomicU64, connections: Use, start: Instant) -> Tally {
     let (mut tally, mut kept) = (Tally::default(), None);
     while !shared.errors.is_hopeless() {
@@ -161,7 +161,7 @@ pub fn run(shared: &Shared<'_>, phase: Phase, next: &AtomicU64, connections: Use
     tally
 }
 
-/// Asks on a connection of its own.
+/// Sends a request on a new connection, which the server closes after the answer.
 fn once<T>(
     addr: SocketAddr,
     request: &[u8],
@@ -176,10 +176,14 @@ fn once<T>(
     checked
 }
 
-/// Asks on the kept connection, or on a new one that is kept.
+/// Sends a request on the kept connection, or on a new one, which is then kept.
 ///
-/// A server may close an idle connection at any time, so a request may meet a closed one. It is sent again only where
-/// the connection had been idle, and not a byte of an answer has come.
+/// A server can close an idle connection at any time, so a request can meet a closed connection. It is sent again only if
+/// the connection had been idle and no byte of an answer was received.
+///
+/// # Errors
+///
+/// Returns what is wrong with the answer, or why there is none.
 pub fn ask<T>(
     addr: SocketAddr,
     kept: &mut Option<Connection>,
@@ -213,8 +217,8 @@ pub fn ask<T>(
     }
 }
 
-/// One client of a burst: opens a connection for each of its requests and sends it, waits until all clients have, and
-/// then reads the answers. Answers what it counted, a tally for each group.
+/// Runs one client of a burst. It opens a connection for each of its requests and sends the request. When all clients have
+/// sent theirs, it reads the answers. Returns a tally for each group.
 pub fn burst(shared: &Shared<'_>, tasks: std::ops::Range<u64>, all_sent: &Barrier, start: Instant) -> [Tally; 3] {
     let mut tallies = [Tally::default(); 3];
     let mut open_ones = Vec::with_capacity((tasks.end - tasks.start) as usize);

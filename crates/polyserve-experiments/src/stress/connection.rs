@@ -1,6 +1,6 @@
 //! A client's connection: a blocking socket, and one answer at a time. It shares no code with the servers' codec.
 //!
-//! Invariant: an answer is handed out whole or not at all. Cost: one buffer for the connection's life.
+//! Invariant: an answer is returned whole or not at all. Cost: one buffer for the connection's life.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-/// How long a client waits for anything before it calls that an error.
+/// The time limit of a connect, a read and a write.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The largest answer that makes sense here.
+/// The maximum length of an answer, in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Bytes both ways.
+/// The bytes in both directions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Traffic {
-    /// What the client wrote.
+    /// The bytes that the client wrote.
     pub sent: u64,
-    /// What the client read.
+    /// The bytes that the client read.
     pub received: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct Traffic {
 pub enum Lost {
     /// The server closed the connection before the answer's first byte.
     Unanswered(String),
-    /// Anything else.
+    /// Any other reason.
     Failed(String),
 }
 
@@ -48,17 +48,17 @@ pub struct Connection {
     buffer: Vec<u8>,
     filled: usize,
     failed_to_send: Option<io::Error>,
-    /// Whether an answer has come on it.
+    /// Whether an answer was received on it.
     pub proven: bool,
 }
 
 impl Connection {
-    /// Connects. Waits where the server's queue is full, as the kernel does; and where this client has no port or
-    /// descriptor left, until the last ones are free.
+    /// Connects. If the server's queue is full, the kernel waits. If this client has no port or descriptor left, it waits
+    /// until one is free.
     ///
     /// # Errors
     ///
-    /// Where the server refuses, or time is up.
+    /// Returns an error if the server rejects the connection, or after [`PATIENCE`].
     pub fn open(addr: SocketAddr) -> io::Result<Self> {
         let deadline = Instant::now() + PATIENCE;
         let stream = loop {
@@ -75,7 +75,7 @@ impl Connection {
         Ok(Self { stream, buffer: Vec::new(), filled: 0, failed_to_send: None, proven: false })
     }
 
-    /// Sends a request. That it cannot be sent shows in [`receive`](Self::receive): there may be an answer all the same.
+    /// Sends a request. If that fails, [`receive`](Self::receive) returns the error, unless there is an answer.
     pub fn send(&mut self, request: &[u8], traffic: &mut Traffic) {
         match self.stream.write_all(request) {
             Ok(()) => traffic.sent += request.len() as u64,
@@ -87,7 +87,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// Where none comes, or one that is torn, late or unintelligible.
+    /// Returns an error if there is no answer, or if it is torn, late or not HTTP.
     pub fn receive(&mut self, traffic: &mut Traffic) -> Result<Response<'_>, Lost> {
         self.filled = 0;
         let head = loop {
@@ -108,11 +108,11 @@ impl Connection {
         Response::parse(&self.buffer[..head], &self.buffer[head..end]).map_err(Lost::Failed)
     }
 
-    /// Waits for the server to close, as it was asked to.
+    /// Waits until the server closes the connection, as the request asked.
     ///
     /// # Errors
     ///
-    /// Where it sends more, resets the connection, or does not close it.
+    /// Returns an error if the server sends more bytes, resets the connection, or does not close it.
     pub fn end(mut self, traffic: &mut Traffic) -> Result<(), Lost> {
         self.filled = 0;
         match self.read(traffic) {
@@ -168,7 +168,7 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// What this client's own machine lacks for the moment: no fault of the server.
+/// Returns true if this client's machine lacks a port or a descriptor. That is no error of the server.
 fn is_shortage(error: &io::Error) -> bool {
     let code = Errno::from_io_error(error);
     [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL].into_iter().any(|shortage| code == Some(shortage))
@@ -177,10 +177,10 @@ fn is_shortage(error: &io::Error) -> bool {
 /// A whole answer.
 #[derive(Debug)]
 pub struct Response<'a> {
-    /// Its status.
+    /// The status.
     pub status: u16,
     head: &'a str,
-    /// Its body.
+    /// The body.
     pub body: &'a [u8],
 }
 
@@ -193,11 +193,11 @@ impl<'a> Response<'a> {
         Ok(Self { status, head, body })
     }
 
-    /// The value of the field `name`, whatever its case.
+    /// The value of the field `name`, in any case.
     ///
     /// # Errors
     ///
-    /// Where it is there twice.
+    /// Returns an error if the field is present twice.
     pub fn field(&self, name: &str) -> Result<Option<&'a str>, String> {
         let fields = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
         let mut values = fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim());
@@ -205,7 +205,7 @@ impl<'a> Response<'a> {
         if values.next().is_some() { Err(format!("the field {name} is there twice")) } else { Ok(value) }
     }
 
-    /// Whether the server says that it closes the connection.
+    /// Returns true if the answer announces that the server closes the connection.
     pub fn closes(&self) -> bool {
         matches!(self.field("connection"), Ok(Some(value)) if value.eq_ignore_ascii_case("close"))
     }
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// What a client makes of a server that sends `bytes` to a request, and closes.
+    /// The result of a client whose server answers with `bytes` and closes.
     fn answered<T>(bytes: &[u8], look: impl FnOnce(Result<Response<'_>, Lost>) -> T) -> T {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connection = Connection::open(listener.local_addr().unwrap()).unwrap();

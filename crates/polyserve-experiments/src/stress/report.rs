@@ -1,8 +1,10 @@
-//! What came of it, for people and as JSON.
+//! The result: the rounds of one server over one store.
 
 use std::fmt;
 
+use anyhow::Context as _;
 use polyserve::Drain;
+use polyserve_lab::experiment::{Experiment, Failed, Records};
 use polyserve_report::Table;
 use serde::{Deserialize, Serialize};
 
@@ -10,88 +12,166 @@ use super::client::{Errors, Tally};
 use super::round::Mode;
 use super::scenario::Phase;
 
-/// A stress run.
-#[derive(Debug, Serialize)]
+/// The kind of a [`Tested`]: the subject of a run.
+pub(super) const SUBJECT: &str = "subject";
+/// The kind of a [`Measured`] of an old record in which something was wrong.
+pub(super) const WRONG_ROUND: &str = "wrong_round";
+
+/// A server over a store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Tested {
+    /// The server's name.
+    pub server: String,
+    /// The store's name.
+    pub repo: String,
+}
+
+impl Tested {
+    /// The server's language, by its name: `rust`, `go` or `c`.
+    pub fn lang(&self) -> &'static str {
+        match self.server.split('/').next() {
+            Some("go") => "go",
+            Some("nginx") => "c",
+            _ => "rust",
+        }
+    }
+}
+
+/// Identifies a round.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// The server and the store.
+    #[serde(flatten)]
+    pub tested: Tested,
+    /// How connections are used: `close`, `keep-alive` or `burst`.
+    pub mode: String,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tested: Tested { server, repo }, mode } = self;
+        write!(f, "{server} over {repo}, {mode}")
+    }
+}
+
+/// What was measured in a round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The server's language: `rust`, `go` or `c`.
+    pub lang: String,
+    /// The number of requests; 40 000 are as published.
+    pub requests: u64,
+    /// The outcome.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// A sample and its key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The key.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The sample.
+    #[serde(flatten)]
+    pub sample: Sample,
+}
+
+/// The result of the experiment.
+#[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The server's name.
     pub server: String,
-    /// The repo's name.
+    /// The store's name.
     pub repo: String,
-    /// How many requests a round has; 40 000 are as published.
+    /// The number of requests of a round; 40 000 are as published.
     pub requests: u64,
     /// The data's seed.
     pub seed: u64,
-    /// Each round.
+    /// The rounds.
     pub rounds: Vec<Round>,
+    /// The rounds that could not be measured.
+    pub failed: Vec<Failed<Key>>,
     /// Whether nothing was wrong.
     pub passed: bool,
-    /// Whether it was ended early: rounds are missing then.
+    /// Whether a signal ended the run.
     pub interrupted: bool,
+    /// The rounds of all servers and stores of the record.
+    #[serde(skip)]
+    pub recorded: Vec<Measured>,
 }
 
-/// A round of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// A round of a report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Round {
-    /// `close`, `keep-alive` or `burst`.
+    /// How connections were used: `close`, `keep-alive` or `burst`.
     pub mode: String,
-    /// Connections at a time.
+    /// The outcome.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// The outcome of a round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The number of concurrent connections.
     pub connections_at_once: u64,
-    /// Each group, and the total.
+    /// The groups, and the total.
     pub groups: Vec<Group>,
-    /// Connections that were opened.
+    /// The number of connections that were opened.
     pub connections: u64,
-    /// Idle connections that the server had closed when their next request was sent, so that it was sent again.
+    /// Idle connections that the server had closed before the next request, which was sent again.
     pub reconnects: u64,
-    /// What was left in the store.
+    /// The final state of the store.
     pub final_state: Final,
-    /// How many entities the store counts in the end; `None` where it is in another process, which nobody can ask that.
+    /// The number of entities by the store's own count; `None` if the store is in another process.
     pub store_count: Option<u64>,
-    /// How the server ended, as it says; `None` where it says nothing of that.
+    /// The server's own counts at its end; `None` if it does not report them.
     pub drain: Option<Counts>,
-    /// The whole answers that the clients counted; as many as the server's.
+    /// Whole answers by the clients' count. The server's count is the same.
     pub answers: u64,
-    /// How many things were wrong.
+    /// The number of errors.
     pub error_count: u64,
-    /// What the first few were.
+    /// The first few errors.
     pub errors: Vec<String>,
 }
 
-/// A group of a round; columns as published.
+/// A group of requests of a round. The columns are as published.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     /// `put-new`, `get`, `put-update` or `total`.
     pub phase: String,
-    /// Requests.
+    /// The number of requests.
     pub samples: u64,
-    /// Those without a right answer.
+    /// The number of requests without a right answer.
     pub errors: u64,
-    /// Their share, in per cent.
+    /// The share of requests without a right answer, in per cent.
     pub error_pct: f64,
-    /// Those refused by a 503, where that is a right answer.
+    /// The number of requests that were rejected by a 503, if that is a right answer.
     pub refused: u64,
-    /// Requests a second, from the start to the group's last answer.
+    /// Requests per second, from the start to the group's last answer.
     pub requests_per_s: f64,
-    /// 1 024 bytes a second.
+    /// Received bytes, in units of 1024 bytes per second.
     #[serde(rename = "received_kB_s")]
     pub received_kb_s: f64,
-    /// 1 024 bytes a second.
+    /// Sent bytes, in units of 1024 bytes per second.
     #[serde(rename = "sent_kB_s")]
     pub sent_kb_s: f64,
 }
 
-/// What was left in the store, seen over HTTP.
+/// The final state of the store, seen over HTTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Final {
-    /// Ids that were asked for.
+    /// The number of ids that were looked up.
     pub checked: u64,
-    /// Ids that were there.
+    /// The number of ids that were present.
     pub present: u64,
-    /// Ids with something wrong.
+    /// The number of ids whose entity was wrong or lost.
     pub wrong: u64,
 }
 
 impl Final {
-    /// Adds what another has seen.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         self.checked += other.checked;
         self.present += other.present;
@@ -99,14 +179,14 @@ impl Final {
     }
 }
 
-/// A [`Drain`].
+/// The counts of a [`Drain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Counts {
-    /// Whole answers.
+    /// The number of whole answers.
     pub answered: u64,
-    /// Connections that were cut.
+    /// The number of connections that were cut.
     pub cut: u64,
-    /// Threads that were left behind.
+    /// The number of threads that did not end.
     pub stuck: u64,
 }
 
@@ -116,8 +196,56 @@ impl From<Drain> for Counts {
     }
 }
 
-impl Round {
-    /// A round's report; `groups` as [`Phase::ALL`] has them.
+impl Report {
+    /// The result of these records: the rounds of the last subject.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a fact does not have its fields, or the records have neither a subject nor a round.
+    pub fn of<E>(records: &Records<E>) -> anyhow::Result<Self>
+    where
+        E: Experiment<Key = Key, Sample = Sample>,
+    {
+        let recorded = recorded(records)?;
+        let subject = records.facts(SUBJECT)?.pop().or_else(|| recorded.last().map(|round| round.key.tested.clone()));
+        let subject = subject.context("the record has neither a subject nor a round")?;
+        let own = recorded.iter().filter(|round| round.key.tested == subject);
+        let round =
+            |Measured { key, sample }: &Measured| Round { mode: key.mode.clone(), outcome: sample.outcome.clone() };
+        let rounds: Vec<Round> = own.map(round).collect();
+        let failed: Vec<_> = records.failed().into_iter().filter(|failed| failed.key.tested == subject).collect();
+        Ok(Self {
+            requests: records.header.plan["requests"].as_u64().unwrap_or(0),
+            seed: records.header.environment.seed,
+            passed: failed.is_empty() && rounds.iter().all(|round| round.outcome.error_count == 0),
+            interrupted: records.is_interrupted(),
+            server: subject.server,
+            repo: subject.repo,
+            rounds,
+            failed,
+            recorded,
+        })
+    }
+}
+
+/// The rounds of all servers and stores. A wrong round of an old record counts if it was not measured again.
+fn recorded<E>(records: &Records<E>) -> anyhow::Result<Vec<Measured>>
+where
+    E: Experiment<Key = Key, Sample = Sample>,
+{
+    let measured = |(key, sample): (&Key, &Sample)| Measured { key: key.clone(), sample: sample.clone() };
+    let mut all: Vec<Measured> = records.samples().map(measured).collect();
+    for wrong in records.facts::<Measured>(WRONG_ROUND)? {
+        if records.sample(&wrong.key).is_none() {
+            all.retain(|round| round.key != wrong.key);
+            all.push(wrong);
+        }
+    }
+    Ok(all)
+}
+
+impl Outcome {
+    /// The outcome of a round in `mode`. The groups are in the order of [`Phase::ALL`].
     pub fn new(
         mode: Mode,
         groups: [Tally; 3],
@@ -135,7 +263,6 @@ impl Round {
             Mode::Burst(size, _) => size.min(total.samples),
         };
         Self {
-            mode: mode.name().to_owned(),
             connections_at_once,
             groups: named.map(|(phase, tally)| Group::new(phase, tally)).collect(),
             connections: total.connections,
@@ -171,6 +298,9 @@ impl fmt::Display for Report {
         let Self { server, repo, requests, seed, .. } = self;
         writeln!(f, "{server} over {repo}, {requests} requests a round, seed {seed}")?;
         self.rounds.iter().try_for_each(|round| write!(f, "\n{round}"))?;
+        for Failed { key, why, .. } in &self.failed {
+            writeln!(f, "\nno figures: {key}: {why}")?;
+        }
         let end = match (self.passed, self.interrupted) {
             (false, _) => "FAILED",
             (true, true) => "ended early",
@@ -182,14 +312,15 @@ impl fmt::Display for Report {
 
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mode, connections_at_once, connections, reconnects, final_state, answers, .. } = self;
+        let Self { mode, outcome } = self;
+        let Outcome { connections_at_once, connections, reconnects, final_state, answers, .. } = outcome;
         writeln!(
             f,
             "{mode}: {connections_at_once} connections at once, {connections} opened, {reconnects} reconnects"
         )?;
         let header = ["phase", "samples", "errors", "error %", "refused", "requests/s", "received kB/s", "sent kB/s"];
         let mut table = Table::of_numbers(&header);
-        for group in &self.groups {
+        for group in &outcome.groups {
             table.row(vec![
                 group.phase.clone(),
                 group.samples.to_string(),
@@ -204,18 +335,18 @@ impl fmt::Display for Round {
         write!(f, "{table}")?;
         let Final { checked, present, wrong } = final_state;
         writeln!(f, "final state: {checked} ids checked, {present} present, {wrong} wrong")?;
-        if self.store_count.is_none() {
-            writeln!(f, "not asked: how many the store counts, for it is in a process of its own")?;
+        if outcome.store_count.is_none() {
+            writeln!(f, "not asked: the number of entities in the store, which is in a process of its own")?;
         }
-        match self.drain {
+        match outcome.drain {
             Some(Counts { answered, cut, stuck }) => {
                 write!(f, "server: answered {answered}, cut {cut}, stuck {stuck}; ")?;
             }
             None => write!(f, "server: it does not say what it answered; ")?,
         }
         writeln!(f, "clients: {answers} whole answers")?;
-        self.errors.iter().try_for_each(|error| writeln!(f, "error: {error}"))?;
-        let more = self.error_count - self.errors.len() as u64;
+        outcome.errors.iter().try_for_each(|error| writeln!(f, "error: {error}"))?;
+        let more = outcome.error_count - outcome.errors.len() as u64;
         if more > 0 { writeln!(f, "and {more} errors more") } else { Ok(()) }
     }
 }

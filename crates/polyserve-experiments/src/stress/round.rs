@@ -1,4 +1,4 @@
-//! One round: a new server over a new store, the clients, a look at what is left, and the end of the server.
+//! One round: a new server over a new store, the clients, a check of the final state, and the end of the server.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,28 +7,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use polyserve::Shutdown;
 use polyserve::sync::{read, write};
+use polyserve_lab::progress::Progress;
 
 use super::client::{self, Errors, Shared, Tally, Use};
 use super::connection::{Connection, PATIENCE, Response};
-use super::report::{Counts, Final, Round};
+use super::report::{Counts, Final, Outcome};
 use super::scenario::{Phase, Scenario};
 use super::subject::Subject;
 use super::verify::Ledger;
 
-/// What a round is to do.
+/// How a round uses connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The three groups beside each other, this many connections each.
+    /// The three groups at the same time, with this number of connections each.
     Groups(Use, usize),
-    /// This many connections at once, by as many threads as the second number says, until all requests were sent.
+    /// This number of connections at once, until all requests are sent. The second number is that of the threads.
     Burst(u64, usize),
 }
 
 impl Mode {
-    /// Its name in reports.
+    /// The mode's name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Groups(Use::Close, _) => "close",
@@ -38,25 +38,31 @@ impl Mode {
     }
 }
 
-/// A thread that formats a request and parses an answer needs little.
+/// The stack of a client's thread, which formats requests and parses answers only.
 const STACK: usize = 256 * 1024;
 
-/// Runs one round; none where `stop` begins before its end.
+/// Runs one round.
 ///
 /// # Errors
 ///
-/// Where it cannot be run at all; what went wrong in it is in the report.
-pub fn run(subject: &Subject, scenario: &Scenario, mode: Mode, stop: &Shutdown) -> anyhow::Result<Option<Round>> {
+/// Returns an error if the round cannot be run at all, or if `stop` begins before its end. The outcome has the errors of
+/// the server.
+pub fn run(
+    subject: &Subject,
+    scenario: &Scenario,
+    mode: Mode,
+    progress: &Progress,
+    stop: &Shutdown,
+) -> anyhow::Result<Outcome> {
     let stage = subject.start(scenario)?;
-    let (ledger, errors, bar) = (Ledger::new(scenario), Errors::until(stop.clone()), progress(scenario, mode));
+    let (ledger, errors) = (Ledger::new(scenario), Errors::until(stop.clone()));
     let may_refuse = matches!(mode, Mode::Burst(..));
-    let shared = Shared { scenario, addr: stage.addr(), ledger: &ledger, may_refuse, errors: &errors, bar: &bar };
+    let shared = Shared { scenario, addr: stage.addr(), ledger: &ledger, may_refuse, errors: &errors, progress };
     let filled = stage.fill(&shared)?;
     let groups = match mode {
         Mode::Groups(connections, clients) => grouped(&shared, connections, clients)?,
         Mode::Burst(size, threads) => bursts(&shared, size, threads)?,
     };
-    bar.finish_and_clear();
     let lookers = if may_refuse || stage.is_single() { 1 } else { LOOKERS };
     let (left, look) = if errors.is_hopeless() { Default::default() } else { look(&shared, lookers)? };
     let counted = stage.count(&shared);
@@ -66,7 +72,7 @@ pub fn run(subject: &Subject, scenario: &Scenario, mode: Mode, stop: &Shutdown) 
 
     let drain = stage.end(&shared);
     if stop.is_begun() {
-        return Ok(None); // it was cut short, and the server may have been too
+        bail!("the round was interrupted"); // and the server's counts can be incomplete
     }
     let drain = drain?;
     let answers = groups.iter().map(|group| group.answers).sum::<u64>() + look.answers + filled;
@@ -78,17 +84,10 @@ pub fn run(subject: &Subject, scenario: &Scenario, mode: Mode, stop: &Shutdown) 
             errors.note(|| format!("the server was idle and did not end so: cut {cut}, stuck {stuck}"));
         }
     }
-    Ok(Some(Round::new(mode, groups, left, counted, drain, answers, &errors)))
+    Ok(Outcome::new(mode, groups, left, counted, drain, answers, &errors))
 }
 
-fn progress(scenario: &Scenario, mode: Mode) -> ProgressBar {
-    // Where standard error is no terminal, it draws nothing.
-    let style = ProgressStyle::with_template("{prefix:10} {wide_bar} {pos}/{len} {per_sec} {eta}");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(scenario.total()).with_style(style).with_prefix(mode.name())
-}
-
-/// The three groups at once.
+/// Runs the three groups at the same time.
 fn grouped(shared: &Shared<'_>, connections: Use, clients: usize) -> anyhow::Result<[Tally; 3]> {
     let next = [const { AtomicU64::new(0) }; 3];
     let clients = Phase::ALL.iter().flat_map(|phase| std::iter::repeat_n(*phase, clients));
@@ -103,7 +102,7 @@ fn grouped(shared: &Shared<'_>, connections: Use, clients: usize) -> anyhow::Res
     Ok(tallies)
 }
 
-/// All requests, in bursts of `size` connections.
+/// Sends all requests, in bursts of `size` connections.
 fn bursts(shared: &Shared<'_>, size: u64, threads: usize) -> anyhow::Result<[Tally; 3]> {
     let mut tallies = [Tally::default(); 3];
     let mut begun = 0;
@@ -121,7 +120,7 @@ fn bursts(shared: &Shared<'_>, size: u64, threads: usize) -> anyhow::Result<[Tal
             burst.iter_mut().zip(&counted).for_each(|(sum, tally)| sum.add(tally));
         }
         for (sum, tally) in tallies.iter_mut().zip(&burst) {
-            let took = sum.took + tally.took; // bursts follow each other
+            let took = sum.took + tally.took; // bursts run one after the other
             sum.add(tally);
             sum.took = took;
         }
@@ -130,13 +129,13 @@ fn bursts(shared: &Shared<'_>, size: u64, threads: usize) -> anyhow::Result<[Tal
     Ok(tallies)
 }
 
-/// Runs each of `works` on a thread of its own, all from the same instant on.
+/// Runs each of `works` on a thread of its own. All start at the same instant.
 pub(super) fn together<T, W>(works: impl Iterator<Item = W>) -> anyhow::Result<Vec<T>>
 where
     W: FnOnce(Instant) -> T + Send,
     T: Send,
 {
-    // Held for writing until all threads are there; `None`: one could not be started, so none is to work.
+    // Locked for writing until all threads are started. `None` if one could not be started: then no thread works.
     let gate = RwLock::new(None);
     thread::scope(|scope| {
         let mut closed = write(&gate);
@@ -174,10 +173,10 @@ where
     })
 }
 
-/// Connections that look at what is left, or fill a store.
+/// The number of connections that check the final state, or fill a store.
 pub(super) const LOOKERS: usize = 8;
 
-/// Asks for every id, and checks what is there.
+/// Gets every id, and checks its final state.
 fn look(shared: &Shared<'_>, lookers: usize) -> anyhow::Result<(Final, Tally)> {
     let (next, ids) = (AtomicU64::new(0), shared.scenario.ids() * 2);
     let one = |_start| {
@@ -206,7 +205,7 @@ fn look(shared: &Shared<'_>, lookers: usize) -> anyhow::Result<(Final, Tally)> {
     Ok((left, tally))
 }
 
-/// Asks for `id`: whether it is there, and right. A server that is still full of a burst is asked again.
+/// Gets `id`. Returns true if it is present and right. A server that is still full of a burst is asked again.
 fn look_at(shared: &Shared<'_>, id: i64, kept: &mut Option<Connection>, tally: &mut Tally) -> Result<bool, String> {
     const AGAIN: Duration = Duration::from_millis(50);
     let deadline = Instant::now() + PATIENCE;

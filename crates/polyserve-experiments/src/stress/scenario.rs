@@ -1,7 +1,7 @@
-//! What is asked: the published scenario, as a function from a number to a request.
+//! The requests: the published scenario, as a function from a number to a request.
 //!
-//! Of `n` ids each: GETs of existing ids, PUTs of new ids, and two PUTs to every existing id; `n` is 10 000 times the
-//! scale. Existing ids are `0..n`, new ones `n..2n`; a GET may meet an update of its id.
+//! There are `n` GETs of existing ids, `n` PUTs of new ids, and two PUTs to each of `n` existing ids. `n` is 10 000 times the
+//! scale. Existing ids are `0..n`, new ids are `n..2n`. A GET can race with an update of its id.
 
 use std::net::SocketAddr;
 
@@ -19,10 +19,10 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// In the order of the published table.
+    /// All groups, in the order of the published table.
     pub const ALL: [Self; 3] = [Self::PutNew, Self::Get, Self::PutUpdate];
 
-    /// As the published table has it.
+    /// The group's name in the published table.
     pub fn name(self) -> &'static str {
         match self {
             Self::PutNew => "put-new",
@@ -35,11 +35,11 @@ impl Phase {
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Its group.
+    /// The group.
     pub phase: Phase,
-    /// Its id.
+    /// The id.
     pub id: i64,
-    /// What it puts; of no meaning to a GET.
+    /// The value of a PUT. A GET ignores it.
     pub draw: Draw,
 }
 
@@ -47,25 +47,25 @@ pub struct Task {
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     ids: u64,
-    /// What is stored.
+    /// The values.
     pub data: Data,
 }
 
-/// The ids of a group at scale 1.
+/// The number of ids of a group at scale 1.
 pub const PUBLISHED_IDS: f64 = 10_000.0;
 
 impl Scenario {
-    /// The scenario at `scale`; at least one id a group.
+    /// The scenario at `scale`, with at least one id in each group.
     pub fn new(scale: f64, data: Data) -> Self {
         Self { ids: ((PUBLISHED_IDS * scale).round() as u64).max(1), data }
     }
 
-    /// The ids that are stored before it starts, and as many that are not.
+    /// The number of existing ids, and of new ids.
     pub fn ids(&self) -> u64 {
         self.ids
     }
 
-    /// How many requests `phase` has.
+    /// The number of requests of `phase`.
     pub fn samples(&self, phase: Phase) -> u64 {
         match phase {
             Phase::PutNew | Phase::Get => self.ids,
@@ -73,7 +73,7 @@ impl Scenario {
         }
     }
 
-    /// How many requests there are.
+    /// The number of all requests.
     pub fn total(&self) -> u64 {
         self.ids * 4
     }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    /// Each id once, each id once, each id twice: whether the groups run beside each other or mixed.
+    /// GETs and new ids once, updates twice, both for groups at the same time and for mixed groups.
     #[test]
     fn every_request_is_asked_once() {
         let scenario = Scenario::new(0.001, Data::new(0));

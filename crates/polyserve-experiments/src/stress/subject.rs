@@ -1,8 +1,7 @@
-//! What is tested, and where it runs: a server of ours in this process, or somebody else's in a process of its own.
+//! The server and the store: a server of ours in this process, or a server of others in a process of its own.
 //!
-//! Invariant: what a process cannot be asked from outside is not asked, and the report says so: how many entities its store
-//! counts, and, where it does not say in the end what it has answered, that too. Cost: a process is filled over HTTP, an
-//! exchange for each id.
+//! Invariant: the report names what a process cannot be asked from outside: its store's count of entities, and the server's
+//! own counts if it does not print them. Cost: the store of a process is filled over HTTP, with an exchange for each id.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,28 +23,28 @@ use super::round::{LOOKERS, together};
 use super::scenario::{Phase, Scenario, Task};
 use super::verify;
 
-/// What is tested.
+/// The server and the store.
 #[derive(Clone, Debug)]
 pub enum Subject {
     /// A server of ours, in this process.
     Own(Box<Contestant>),
-    /// Somebody else's, which keeps its entities itself.
+    /// A server of others in a process, with a store of its own.
     Apart {
-        /// Its name.
+        /// The server's name.
         name: String,
-        /// How its process is started.
+        /// The process.
         launch: Launch,
     },
 }
 
-/// A server of ours over a repo.
+/// A server of ours over a store.
 #[derive(Clone, Debug)]
 pub struct Contestant {
     /// The server.
     pub server: ServerEntry,
-    /// The repo.
+    /// The store.
     pub repo: RepoEntry,
-    /// The server's limits.
+    /// The server's settings.
     pub config: ServerConfig,
 }
 
@@ -55,14 +54,14 @@ impl From<Contestant> for Subject {
     }
 }
 
-/// One that runs.
+/// A subject that runs.
 pub(super) enum Stage {
     Own { running: Running, repo: Arc<dyn EntityRepo>, connections: Connections },
     Apart(Process),
 }
 
 impl Subject {
-    /// Its server's name, and its repo's.
+    /// The names of the server and of the store.
     pub fn names(&self) -> (&str, &str) {
         match self {
             Self::Own(contestant) => (&contestant.server.name, &contestant.repo.name),
@@ -70,7 +69,7 @@ impl Subject {
         }
     }
 
-    /// Starts it. A repo of ours is filled before.
+    /// Starts the server. A store of ours is filled before.
     pub(super) fn start(&self, scenario: &Scenario) -> anyhow::Result<Stage> {
         match self {
             Self::Own(contestant) => {
@@ -98,7 +97,7 @@ fn fill(repo: &dyn EntityRepo, scenario: &Scenario) -> anyhow::Result<()> {
 }
 
 impl Stage {
-    /// Where it listens.
+    /// The server's address.
     pub(super) fn addr(&self) -> SocketAddr {
         match self {
             Self::Own { running, .. } => running.local_addr(),
@@ -106,12 +105,12 @@ impl Stage {
         }
     }
 
-    /// Whether it serves one connection at a time.
+    /// Returns true if the server serves one connection at a time.
     pub(super) fn is_single(&self) -> bool {
         matches!(self, Self::Own { connections: Connections::One, .. })
     }
 
-    /// Fills it over HTTP where that is not done: how many answers that took.
+    /// Fills the store of a process over HTTP. Returns the number of answers.
     pub(super) fn fill(&self, shared: &Shared<'_>) -> anyhow::Result<u64> {
         if matches!(self, Self::Own { .. }) {
             return Ok(0);
@@ -135,7 +134,7 @@ impl Stage {
         Ok(together((0..LOOKERS).map(|_| one))?.iter().sum())
     }
 
-    /// How many entities its store counts; `None` where that cannot be asked.
+    /// The store's count of entities; `None` if the store is in another process.
     pub(super) fn count(&self, shared: &Shared<'_>) -> Option<u64> {
         let Self::Own { repo, .. } = self else { return None };
         match repo.len().wait() {
@@ -147,7 +146,7 @@ impl Stage {
         }
     }
 
-    /// Ends it: how it says that it ended; `None` where it says nothing of that.
+    /// Ends the server. Returns the server's own counts; `None` if it does not report them.
     pub(super) fn end(self, shared: &Shared<'_>) -> anyhow::Result<Option<Counts>> {
         match self {
             Self::Own { running, .. } => Ok(Some(running.shutdown().context("the server failed")?.into())),

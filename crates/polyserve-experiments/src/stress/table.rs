@@ -1,17 +1,13 @@
-//! Recorded rounds as tables, and as CSV with the published columns first.
-
-use std::io;
+//! Rounds as tables, and as CSV with the published columns first.
 
 use anyhow::Context as _;
 use polyserve_report::{NOTHING, Table};
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::record::{RoundLine, rounds_of};
-use super::report::Group;
+use super::report::{Group, Key, Measured, Sample, Tested};
 use crate::published::STRESS;
 
-/// A published line.
+/// A published row.
 #[derive(Debug, Deserialize)]
 struct Published {
     lang: String,
@@ -25,21 +21,20 @@ struct Published {
     sent_kb_s: f64,
 }
 
-/// How connections were used where it was published: one for each request.
+/// The mode of the published figures: a connection for each request.
 const PUBLISHED_MODE: &str = "close";
 
-/// A table for each mode; the published rows stand above ours of their mode.
+/// A table for each mode. The published rows stand above ours of the same mode.
 ///
 /// # Errors
 ///
-/// Where a line is no round.
-pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
-    let rounds = rounds_of(lines)?;
+/// Returns an error if the published figures are not CSV.
+pub fn tables(rounds: &[Measured]) -> anyhow::Result<Vec<(String, Table)>> {
     let mut tables = Vec::new();
     for mode in [PUBLISHED_MODE, "keep-alive", "burst"] {
-        let of: Vec<&RoundLine> = rounds.iter().filter(|line| line.round.mode == mode).collect();
-        let Some(first) = of.first() else { continue };
-        let (requests, connections) = (first.requests, first.round.connections_at_once);
+        let of: Vec<&Measured> = rounds.iter().filter(|round| round.key.mode == mode).collect();
+        let Some(Measured { sample: first, .. }) = of.first() else { continue };
+        let (requests, connections) = (first.requests, first.outcome.connections_at_once);
         let header = ["server", "repo", "phase", "samples", "error %", "requests/s", "received kB/s", "sent kB/s"];
         let mut table = Table::of_numbers(&header);
         for row in published()?.iter().filter(|_| mode == PUBLISHED_MODE) {
@@ -47,11 +42,11 @@ pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
             let figures = [*error_pct, *requests_per_s, *received_kb_s, *sent_kb_s];
             table.row(cells(&format!("{lang} (published)"), NOTHING, phase, *samples, figures));
         }
-        for line in of {
-            for group in &line.round.groups {
+        for Measured { key: Key { tested: Tested { server, repo }, .. }, sample } in of {
+            for group in &sample.outcome.groups {
                 let Group { phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s, .. } = group;
                 let figures = [*error_pct, *requests_per_s, *received_kb_s, *sent_kb_s];
-                table.row(cells(&line.server, &line.repo, phase, *samples, figures));
+                table.row(cells(server, repo, phase, *samples, figures));
             }
         }
         tables.push((format!("{mode}: {requests} requests, {connections} connections at once"), table));
@@ -70,70 +65,46 @@ fn cells(server: &str, repo: &str, phase: &str, samples: u64, figures: [f64; 4])
     [server.to_owned(), repo.to_owned(), phase.to_owned(), samples.to_string()].into_iter().chain(figures).collect()
 }
 
-/// Writes the groups of all rounds as CSV, with a header.
+/// The rounds as CSV, a row for each group. The published columns come first.
 ///
 /// # Errors
 ///
-/// Where `out` fails.
-pub fn write_csv(rounds: &[RoundLine], out: impl io::Write) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
+/// Returns an error if a row cannot be written.
+pub fn csv(rounds: &[Measured]) -> anyhow::Result<String> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
     let published = ["lang", "phase", "samples", "error_pct", "requests_per_s", "received_kB_s", "sent_kB_s"];
     csv.write_record(published.iter().chain(&["server", "repo", "mode", "refused", "error_count"]))?;
-    for RoundLine { server, repo, lang, round, .. } in rounds {
-        for group in &round.groups {
-            let Group { phase, samples, error_pct, refused, requests_per_s, received_kb_s, sent_kb_s, .. } = group;
+    for Measured { key: Key { tested: Tested { server, repo }, mode }, sample: Sample { lang, outcome, .. } } in rounds
+    {
+        for group in &outcome.groups {
+            let Group { phase, samples, error_pct, requests_per_s, received_kb_s, sent_kb_s, refused, .. } = group;
             let numbers = [error_pct, requests_per_s, received_kb_s, sent_kb_s].map(ToString::to_string);
-            let own = [server.clone(), repo.clone(), round.mode.clone(), refused.to_string()];
+            let own = [server.clone(), repo.clone(), mode.clone(), refused.to_string()];
             let cells = [lang.clone(), phase.clone(), samples.to_string()].into_iter().chain(numbers).chain(own);
-            csv.write_record(cells.chain([round.error_count.to_string()]))?;
+            csv.write_record(cells.chain([outcome.error_count.to_string()]))?;
         }
     }
-    csv.flush()
+    Ok(String::from_utf8(csv.into_inner()?)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stress::record::ROUND;
-    use crate::stress::report::{Final, Round};
-    use polyserve_lab::journal::as_line;
-
-    fn line(mode: &str) -> Value {
-        let group = |phase: &str| Group {
-            phase: phase.into(),
-            samples: 100,
-            errors: 0,
-            error_pct: 0.0,
-            refused: 0,
-            requests_per_s: 1234.5,
-            received_kb_s: 60.0,
-            sent_kb_s: 70.0,
-        };
-        let round = Round {
-            mode: mode.into(),
-            connections_at_once: 300,
-            groups: ["put-new", "get", "put-update", "total"].map(group).into(),
-            connections: 400,
-            reconnects: 0,
-            final_state: Final::default(),
-            store_count: None,
-            drain: None,
-            answers: 400,
-            error_count: 0,
-            errors: Vec::new(),
-        };
-        as_line(ROUND, &RoundLine::new("any", "some", 400, round)).unwrap()
-    }
+    use crate::stress::fixtures::{line, records};
+    use crate::stress::report::Report;
 
     #[test]
     fn the_published_rows_stand_above_ours_of_their_mode() {
-        let tables = tables(&[line("close"), line("keep-alive")]).unwrap();
+        let records = records(&[line("some", "close", 400, 0), line("some", "keep-alive", 400, 0)]);
+        let rounds = Report::of(&records).unwrap().recorded;
+        let tables = tables(&rounds).unwrap();
         let [(close, rows), (_, kept)] = &tables[..] else { panic!("{tables:?}") };
         assert_eq!(close, "close: 400 requests, 300 connections at once");
         let rows = rows.rows();
         assert_eq!((rows.len(), kept.rows().len()), (1 + 8 + 4, 1 + 4));
         assert_eq!(rows[4], ["rust (published)", "-", "total", "40000", "0.00", "882.3", "57.09", "184.95"]);
         assert_eq!(rows[8], ["go (published)", "-", "total", "40000", "0.00", "1663.3", "107.23", "348.67"]);
-        assert_eq!(rows[9], ["any", "some", "put-new", "100", "0.00", "1234.5", "60.00", "70.00"]);
+        assert_eq!(rows[9], ["some", "any", "put-new", "100", "0.00", "1234.5", "60.00", "70.00"]);
+        assert_eq!(csv(&rounds).unwrap().lines().count(), 1 + 2 * 4);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether an answer is right, and whether what is left in the store is.
+//! Verifies answers, and the final state of the store.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -8,20 +8,20 @@ use serde::Deserialize;
 use super::connection::Response;
 use super::scenario::{Phase, Scenario, Task};
 
-/// What a right answer says about a request.
+/// The fate of a request, by its right answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was done.
+    /// The request was carried out.
     Done,
-    /// It was refused by a 503 with a `Retry-After`, and left no trace.
+    /// The request was rejected by a 503 with a `Retry-After`, and had no effect.
     Refused,
 }
 
-/// Checks everything that an answer to `task` says.
+/// Checks every part of an answer to `task`.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// Returns what is wrong with the answer.
 pub fn answer(scenario: &Scenario, task: &Task, response: &Response<'_>) -> Result<Fate, String> {
     dated(response)?;
     let (status, id) = (response.status, task.id);
@@ -52,7 +52,7 @@ pub fn answer(scenario: &Scenario, task: &Task, response: &Response<'_>) -> Resu
     Ok(Fate::Done)
 }
 
-/// What a GET may see while updates run.
+/// The values that a GET can see while updates run.
 const ANY: [Draw; 3] = [Draw::New, Draw::FirstUpdate, Draw::SecondUpdate];
 
 fn dated(response: &Response<'_>) -> Result<(), String> {
@@ -70,7 +70,7 @@ struct Shown {
     value: f64,
 }
 
-/// Which of the `allowed` rows of `id` the answer shows; whole, and bit for bit.
+/// Returns which of the `allowed` rows of `id` the answer shows. The row must be equal bit for bit.
 fn shown(data: Data, id: i64, allowed: &[Draw], response: &Response<'_>) -> Result<Draw, String> {
     let media_type = response.field("content-type")?;
     if media_type != Some("application/json") {
@@ -86,7 +86,7 @@ fn shown(data: Data, id: i64, allowed: &[Draw], response: &Response<'_>) -> Resu
     found.copied().ok_or_else(|| format!("{} is nothing that {id} may be", said()))
 }
 
-/// The fate of every PUT, for the look at what is left.
+/// The fate of every PUT, for the check of the final state.
 #[derive(Debug)]
 pub struct Ledger {
     new: Vec<AtomicU8>,
@@ -98,7 +98,7 @@ const DONE: u8 = 1;
 const REFUSED: u8 = 2;
 
 impl Ledger {
-    /// One in which nothing is known yet. Cost: three bytes an id.
+    /// A ledger in which every fate is unknown. Cost: three bytes for each id.
     pub fn new(scenario: &Scenario) -> Self {
         let unknown = |count| std::iter::repeat_with(|| AtomicU8::new(UNKNOWN)).take(count as usize).collect();
         Self { new: unknown(scenario.ids()), updates: unknown(scenario.ids() * 2) }
@@ -116,7 +116,7 @@ impl Ledger {
         entry.store(if fate == Fate::Done { DONE } else { REFUSED }, Ordering::Relaxed);
     }
 
-    /// What may be stored under `id` in the end, and whether it may be absent.
+    /// The values that can be stored under `id` in the end, and whether it can be absent.
     fn allowed(&self, scenario: &Scenario, id: i64) -> (Vec<Draw>, bool) {
         let (id, ids) = (id as usize, scenario.ids() as usize);
         let fate = |entry: &AtomicU8| entry.load(Ordering::Relaxed);
@@ -136,11 +136,11 @@ impl Ledger {
         (rows.into_iter().filter(|(_, may)| *may).map(|(draw, _)| draw).collect(), false)
     }
 
-    /// Checks the answer to a GET of `id` after the end. Answers whether the id is there.
+    /// Checks the answer to a GET of `id` after the last PUT. Returns true if the id is present.
     ///
     /// # Errors
     ///
-    /// Where it is something that nobody wrote last, or is not there and should be.
+    /// Returns an error if the value is not of a last PUT, or if the id is absent and must be present.
     pub fn check(&self, scenario: &Scenario, id: i64, response: &Response<'_>) -> Result<bool, String> {
         dated(response)?;
         let (allowed, may_be_absent) = self.allowed(scenario, id);

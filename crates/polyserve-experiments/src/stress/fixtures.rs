@@ -1,0 +1,60 @@
+//! Made-up records, for tests.
+
+use polyserve_lab::experiment::Records;
+use polyserve_lab::journal::{Header, as_line};
+use polyserve_lab::machine::{Cores, Environment};
+use serde_json::{Value, json};
+
+use super::report::{Final, Group, Outcome, Sample, Tested};
+use super::{NAME, Stress};
+
+/// The line of a round.
+pub(super) fn line(server: &str, mode: &str, requests: u64, error_count: u64) -> Value {
+    let group = |phase: &str| Group {
+        phase: phase.into(),
+        samples: 100,
+        errors: 0,
+        error_pct: 0.0,
+        refused: 0,
+        requests_per_s: 1234.5,
+        received_kb_s: 60.0,
+        sent_kb_s: 70.0,
+    };
+    let outcome = Outcome {
+        connections_at_once: 300,
+        groups: ["put-new", "get", "put-update", "total"].map(group).into(),
+        connections: requests,
+        reconnects: 0,
+        final_state: Final::default(),
+        store_count: None,
+        drain: None,
+        answers: requests,
+        error_count,
+        errors: Vec::new(),
+    };
+    let tested = Tested { server: server.into(), repo: "any".into() };
+    let sample = Sample { lang: tested.lang().into(), requests, outcome };
+    let mut line = as_line("round", &sample).unwrap();
+    (line["server"], line["repo"], line["mode"]) = (server.into(), "any".into(), mode.into());
+    line
+}
+
+/// A record of the current format.
+pub(super) fn records(lines: &[Value]) -> Records<Stress> {
+    read(header(), lines)
+}
+
+/// A record of format 2.
+pub(super) fn old_records(lines: &[Value]) -> Records<Stress> {
+    read(Header { format: 2, ..header() }, lines)
+}
+
+fn header() -> Header {
+    let one = Cores::from(0);
+    Header::new(NAME, json!({"requests": 40}), Environment::of(&one, [&one; 2], 0, "any"))
+}
+
+fn read(header: Header, lines: &[Value]) -> Records<Stress> {
+    let header = as_line(Header::KIND, &header).unwrap();
+    Records::of(&[&[header], lines].concat()).unwrap()
+}
