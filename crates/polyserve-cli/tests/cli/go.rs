@@ -1,5 +1,4 @@
-//! The servers in Go, built by the command itself, and nginx. Where there is no Go, or no nginx, these tests say that they did
-//! not run.
+//! The servers in Go, which the command builds, and nginx. Without Go or nginx these tests print that they are not run.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -9,7 +8,7 @@ use serde_json::Value;
 
 use super::{misused, polyserve, printed, text};
 
-/// Whether there is Go, and what is built with it; says who is not run where there is none.
+/// Returns true if Go and the modules are available. Otherwise it prints that the test is not run.
 fn is_here(name: &str) -> bool {
     let here = go::is_installed().and_then(|()| {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/peers/go");
@@ -72,7 +71,7 @@ fn one_that_nobody_knows_is_refused() {
     assert!(misused(&["compare", "--baseline=go/gin"]).contains("go/fasthttp"));
 }
 
-/// Every answer is verified, and what is left; what a process cannot be asked is not claimed.
+/// Every answer is verified, and the final state. The report names what a process cannot be asked.
 #[test]
 fn they_bear_the_stress_scenario() {
     if !is_here("they_bear_the_stress_scenario") {
@@ -92,8 +91,12 @@ fn they_bear_the_stress_scenario() {
         }
     }
     let report = printed(&["stress", "--server=go/twin-rwmutex", "--scale=0.002", "--mode=close"]);
-    for part in ["go/twin-rwmutex over its own store", "not asked: the number of entities in the store", "answered 140", "passed"]
-    {
+    for part in [
+        "go/twin-rwmutex over its own store",
+        "not asked: the number of entities in the store",
+        "answered 140",
+        "passed",
+    ] {
         assert!(report.contains(part), "{report}");
     }
 }
@@ -110,7 +113,7 @@ fn a_stress_that_makes_no_sense_is_refused() {
     assert!(text(&output.stderr).contains("go/nethttp: not run: go is not installed"), "{}", text(&output.stderr));
 }
 
-/// nginx answers reads where it is installed. What it cannot do is said, and is no failure where all were asked for.
+/// nginx answers reads if it is installed. For writes the ranking says why it takes no part.
 #[test]
 fn nginx_takes_part_in_reads() {
     let args = [&["compare", "--peers=nginx"], &TINY[..]].concat();

@@ -39,7 +39,7 @@ fn a_small_one_passes_on_every_shape() {
     }
 }
 
-/// One record holds the rounds of several servers; one that is there is not run again.
+/// One record holds the rounds of several servers. A recorded round is not run again.
 #[test]
 fn rounds_are_recorded_and_not_run_again() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stress-{}", std::process::id()));
@@ -73,11 +73,11 @@ fn rounds_are_recorded_and_not_run_again() {
     assert!(other.contains("not written over"), "{other}");
 }
 
-/// A round that was cut short is none.
+/// An interrupted round is not reported.
 #[test]
 fn a_signal_ends_it() {
     let args = ["stress", "--scale=10", "--connections=20", "--mode=keep-alive", "--json"];
-    // Its signals are taken over before its clients connect: 60 connections with both ends here.
+    // The command handles signals before its clients connect. Both ends of 60 connections are in its process.
     let output = interrupted(&args, |pid| descriptors(pid) >= 60);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -115,7 +115,7 @@ fn stressed(repo: impl Fn() -> Broken + Send + Sync + 'static, mode: Mode, confi
     Stress::report(&records).unwrap()
 }
 
-/// A burst finds a small server full; what it refuses leaves no trace, and that is right.
+/// A burst fills a small server. It rejects requests, which then have no effect. That is right.
 #[test]
 fn a_burst_may_be_refused() {
     let small = ServerConfig::default().with(|config| {
@@ -128,7 +128,7 @@ fn a_burst_may_be_refused() {
     assert!(report.rounds[0].outcome.groups[3].refused > 0, "{report}");
 }
 
-/// The same refusals are errors where a server is to hold all connections.
+/// A rejection is an error if the server must hold all connections.
 #[test]
 fn a_refusal_is_an_error_outside_a_burst() {
     let small = ServerConfig::default().with(|config| config.max_connections = 1);
@@ -136,7 +136,7 @@ fn a_refusal_is_an_error_outside_a_burst() {
     assert!(!report.passed && report.rounds[0].outcome.errors[0].contains("503"), "{report}");
 }
 
-/// A stress test that no broken store fails would be worth nothing.
+/// Each broken store fails the scenario.
 #[test]
 fn broken_repos_are_found_out() {
     for (broken, said) in [
@@ -151,11 +151,11 @@ fn broken_repos_are_found_out() {
     }
 }
 
-/// How a repo is wrong.
+/// The defect of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Not,
-    /// Only slower than a burst comes.
+    /// No defect, but it is slower than a burst arrives.
     Slow,
     ForgetsSome,
     TearsSome,
@@ -186,7 +186,7 @@ impl EntityRepo for Broken {
 
     fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
         if self.how == How::Slow {
-            std::thread::sleep(Duration::from_millis(2)); // what it stands for, not a way to wait for something
+            std::thread::sleep(Duration::from_millis(2)); // the store's work, not a way to synchronise
         }
         if self.how == How::ForgetsSome && entity.id >= 50 && entity.id % 7 == 0 {
             return Answer::Now(Ok(Put::Created));
