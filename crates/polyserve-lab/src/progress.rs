@@ -33,6 +33,11 @@ impl Progress {
         Self { bar, called, terminal: std::io::stderr().is_terminal(), said: Instant::now() }
     }
 
+    /// A bar that is not drawn. What is said beside it is still written.
+    pub fn hidden() -> Self {
+        Self { bar: ProgressBar::hidden(), called: "", terminal: true, said: Instant::now() }
+    }
+
     /// A turn begins.
     pub fn turn(&mut self, round: usize, name: &str) {
         let round = if round == 0 { String::from("calibration") } else { format!("round {round}") };

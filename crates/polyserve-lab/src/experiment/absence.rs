@@ -77,14 +77,15 @@ impl Absence {
 }
 
 /// A cell without a sample, as reports list it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed<K> {
     /// The cell.
     #[serde(flatten)]
     pub key: K,
     /// Why.
     pub why: String,
-    /// Whether the contestant did wrong.
+    /// Whether the contestant did wrong. False in reports of format 2 and earlier.
+    #[serde(default)]
     pub wrong: bool,
 }
 
@@ -135,6 +136,14 @@ mod tests {
     use crate::launch::process::PATIENCE;
     use crate::launch::{AddressFrom, Launch};
     use crate::machine::Cores;
+
+    #[test]
+    fn a_failed_cell_of_an_old_report_is_read() {
+        let line = serde_json::json!({"round": 3, "name": "a", "why": "status 500"});
+        let failed: Failed<std::collections::BTreeMap<String, serde_json::Value>> =
+            serde_json::from_value(line).unwrap();
+        assert_eq!((&failed.key["round"], failed.why.as_str(), failed.wrong), (&3.into(), "status 500", false));
+    }
 
     #[test]
     fn what_the_client_could_not_do_is_not_wrong() {

@@ -72,7 +72,7 @@ impl Execution<'_> {
         if json {
             print_json(&Printed { environment: &header.environment, report: &report })?;
         } else {
-            print(&format!("{report}{}", ending(records.end)))?;
+            print(&(experiment.text(&report) + &ending(records.end)))?;
         }
         let is_good = !records.is_failed() && E::is_passed(&report);
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -43,7 +43,7 @@ pub use command::{Execution, RecordArgs};
 pub use known::Known;
 pub use plan::{Absent, Batch, Plan, again, interleaved, order};
 pub use record::Records;
-pub use runner::{Notebook, run};
+pub use runner::{Notebook, run, run_with};
 
 /// A measurement: cells that are measured one by one or together, and what they tell.
 ///
@@ -142,6 +142,11 @@ pub trait Experiment: Sized {
     ///
     /// Returns an error if the record is not of this experiment.
     fn report(records: &Records<Self>) -> anyhow::Result<Self::Report>;
+
+    /// The report as the command prints it, with the flags that change only that. By default its `Display`.
+    fn text(&self, report: &Self::Report) -> String {
+        report.to_string()
+    }
 
     /// Tables, claims and CSV files of a result.
     ///

@@ -89,17 +89,34 @@ pub fn run<E: Experiment>(
     journal: &mut Journal,
     stop: &Shutdown,
 ) -> anyhow::Result<Records<E>> {
+    let mut progress = Progress::counting(0, E::UNITS);
+    let result = run_with(experiment, header, journal, &mut progress, stop);
+    progress.finish();
+    result
+}
+
+/// [`run`] with a progress bar of the caller's. An experiment whose cells are runs of another experiment gives them a hidden
+/// one.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_with<E: Experiment>(
+    experiment: &mut E,
+    header: &Header,
+    journal: &mut Journal,
+    progress: &mut Progress,
+    stop: &Shutdown,
+) -> anyhow::Result<Records<E>> {
     let mut records = match journal.lines_before() {
         [] => Records::new(header.clone()),
         lines => Records::of(lines)?,
     };
     records.end = None;
     records.retry();
-    let mut progress = Progress::counting(0, E::UNITS);
-    let mut notebook = Notebook { records, journal, progress: &mut progress, stop };
+    let mut notebook = Notebook { records, journal, progress, stop };
     let result = run_in(experiment, &mut notebook);
     let records = notebook.records;
-    progress.finish();
     result.map(|()| records)
 }
 

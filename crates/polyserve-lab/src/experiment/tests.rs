@@ -13,6 +13,7 @@ use super::plan::Absent;
 use super::*;
 use crate::journal::{Header, Journal, read};
 use crate::machine::{Cores, Environment};
+use crate::progress::Progress;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Key {
@@ -392,4 +393,14 @@ fn an_incomplete_record_says_what_is_missing() {
     assert_eq!(read().incomplete.unwrap(), "the run has not ended, or it was killed");
     run_in(&dir.0, Fake::default()).unwrap();
     assert_eq!(read().incomplete, None);
+}
+
+/// An experiment can print its report as its flags say; the caller can bring its own progress bar.
+#[test]
+fn a_run_with_a_hidden_bar_is_printed_by_the_experiment() {
+    let (header, stop) = (header(), Shutdown::new());
+    let mut fake = Fake::default();
+    let records = run_with(&mut fake, &header, &mut Journal::none(), &mut Progress::hidden(), &stop).unwrap();
+    let report = Fake::report(&records).unwrap();
+    assert_eq!((fake.text(&report), records.samples().count()), ("6 samples".into(), 6));
 }
