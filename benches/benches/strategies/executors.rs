@@ -15,13 +15,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use criterion::{Criterion, SamplingMode, Throughput, criterion_group};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use polyserve::runtimes::executors::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
 use polyserve::threadpool::{CrossbeamPool, MpscPool, PoolConfig, Queue, StealingPool};
 use polyserve::{Executor, Job};
+
+use crate::suite::{Settings, Suite};
 
 const WORKERS: usize = 2;
 const JOBS: usize = 10_000;
@@ -141,21 +142,22 @@ fn count() -> &'static AlignedCounter {
     Box::leak(Box::new(AlignedCounter(AtomicUsize::new(0))))
 }
 
-fn dispatch(criterion: &mut Criterion) {
+pub(crate) fn benches(suite: &mut Suite) {
     let count = count();
-    let mut group = criterion.benchmark_group("dispatch");
-    group.sampling_mode(SamplingMode::Flat).sample_size(20);
-    group.warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(2));
-    group.throughput(Throughput::Elements(JOBS as u64));
+    let short = Settings::short(700).operations(JOBS as u64).flat();
+    let long = Settings::long(20, 300, 2000).operations(JOBS as u64).flat();
+    let mut group = suite.group("dispatch", Some(short), long);
     for (name, make) in CONTESTANTS {
-        let batch = make();
-        group.bench_function(*name, |bencher| bencher.iter(|| batch(count)));
+        let mut batch = None; // made for the first sample
+        group.bench(*name, |bencher| {
+            let batch = batch.get_or_insert_with(make);
+            bencher.iter(|| batch(count));
+        });
     }
-    group.finish();
 }
 
 /// The second table: every contestant in every round.
-fn in_turn() {
+pub(crate) fn print_ratios() {
     let again: Contestant = ("rayon again", rayon);
     let contestants: Vec<Contestant> = CONTESTANTS.iter().copied().chain([again]).collect();
     let baseline = contestants.iter().position(|(name, _)| *name == "rayon").expect("rayon is entered");
@@ -189,14 +191,4 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values
-}
-
-criterion_group!(benches, dispatch);
-
-fn main() {
-    benches();
-    Criterion::default().configure_from_args().final_summary();
-    if std::env::args().skip(1).all(|argument| argument == "--bench") {
-        in_turn();
-    }
 }

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use criterion::measurement::WallTime;
-use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use polyserve::catalog::ServerEntry;
 use polyserve::prelude::*;
 use polyserve_lab::reference::{BODY, with_references};
 use polyserve_load::data::Data;
 use polyserve_load::{CpuOf, Dist, Exchange, Load, Mix, Span, Traffic, Usage, prefill, run};
+
+use crate::suite::{Group, Settings, Suite};
 
 /// The number of connections; 1 for kept connections on a server with one connection at a time.
 const CONNECTIONS: usize = 8;
@@ -24,6 +24,9 @@ const PIPELINE: usize = 16;
 const KEYS: u64 = 10_000;
 const SEED: u64 = 1;
 const MIX: Mix = Mix { get: 95, put: 5 };
+
+/// The shapes of the selection, which the ranking is made of.
+pub(crate) const RANKED: [&str; 3] = ["get", "put", "get-connection-each"];
 
 /// A shape of load.
 struct Shape {
@@ -116,7 +119,7 @@ impl Subject {
     }
 }
 
-fn bench(group: &mut BenchmarkGroup<'_, WallTime>, shape: &Shape, entry: &ServerEntry, is_reference: bool) {
+fn bench(group: &mut Group<'_>, shape: &Shape, entry: &ServerEntry, is_reference: bool) {
     let close = shape.usage == Usage::Close;
     // A reference ignores the `Connection` header of a request.
     let once = u64::from(close && is_reference);
@@ -127,9 +130,9 @@ fn bench(group: &mut BenchmarkGroup<'_, WallTime>, shape: &Shape, entry: &Server
     }
     let name = if is_reference { format!("reference/{}", entry.name) } else { entry.name.clone() };
     let mut subject = None; // started only if the filter selects the bench
-    group.bench_function(&name, |bencher| {
+    group.timed(&name, |requests| {
         let subject = subject.get_or_insert_with(|| Subject::start(server.as_ref(), shape, is_reference));
-        bencher.iter_custom(|requests| subject.cost.add(&subject.load, requests));
+        subject.cost.add(&subject.load, requests)
     });
     if let Some(subject) = subject {
         subject.end(shape.name, &name);
@@ -175,17 +178,12 @@ impl Cost {
     }
 }
 
-fn servers(criterion: &mut Criterion) {
+pub(crate) fn benches(suite: &mut Suite) {
     let catalog = with_references(Catalog::builtin());
     for shape in &SHAPES {
-        let mut group = criterion.benchmark_group(format!("servers/{}", shape.name));
-        group.sample_size(20).warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(3));
-        group.throughput(Throughput::Elements(1));
+        let short = RANKED.contains(&shape.name).then_some(Settings::short(1500));
+        let mut group = suite.group(format!("servers/{}", shape.name), short, Settings::long(20, 1000, 3000));
         catalog.references().iter().for_each(|entry| bench(&mut group, shape, entry, true));
         catalog.servers().iter().for_each(|entry| bench(&mut group, shape, entry, false));
-        group.finish();
     }
 }
-
-criterion_group!(benches, servers);
-criterion_main!(benches);

@@ -14,7 +14,7 @@ use std::future::ready;
 use std::hint::black_box;
 use std::sync::{Arc, Mutex, RwLock};
 
-use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use criterion::BatchSize;
 use polyserve::memory::TwoLevel;
 use polyserve::service::{EntityService, Header};
 use polyserve::sync::{lock, read};
@@ -22,6 +22,11 @@ use polyserve::{
     Answer, Entity, EntityRef, EntityRepo, Head, Headers, Lookup, Method, Put, RepoError, Request, Service, Status,
     Version, promise,
 };
+
+use crate::suite::{Settings, Suite};
+
+const SHORT: Option<Settings> = Some(Settings::short(500));
+const LONG: Settings = Settings::long(100, 1000, 3000);
 
 const ENTITY: &str = r#"{"id":1,"description":"aZ09bY18cX27dW3","value":60.750847}"#;
 
@@ -40,20 +45,18 @@ fn ask<S: Service + ?Sized>(service: &S, fields: &[Header<'_>], body: &mut Vec<u
     assert!(matches!(&answer, Answer::Now(reply) if reply.status() == Status::OK) && body == ENTITY.as_bytes());
 }
 
-fn calls(c: &mut Criterion) {
+fn calls(suite: &mut Suite) {
     let fields = [Header { name: "Host", value: b"127.0.0.1:8001" }, Header { name: "Accept", value: b"*/*" }];
     let own_own = EntityService::new(stored());
     let own_virtual: EntityService<Arc<dyn EntityRepo>> = EntityService::new(Arc::new(stored()));
     let virtual_own: Arc<dyn Service> = EntityService::shared(stored());
     let virtual_virtual: Arc<dyn Service> = EntityService::shared(Arc::new(stored()) as Arc<dyn EntityRepo>);
     let mut body = Vec::with_capacity(256);
-    let mut group = c.benchmark_group("call");
-    group.bench_function("own_service/own_repo", |b| b.iter(|| ask(black_box(&own_own), &fields, &mut body)));
-    group.bench_function("own_service/dyn_repo", |b| b.iter(|| ask(black_box(&own_virtual), &fields, &mut body)));
-    group.bench_function("dyn_service/own_repo", |b| b.iter(|| ask(&**black_box(&virtual_own), &fields, &mut body)));
-    group
-        .bench_function("dyn_service/dyn_repo", |b| b.iter(|| ask(&**black_box(&virtual_virtual), &fields, &mut body)));
-    group.finish();
+    let mut group = suite.group("call", SHORT, LONG);
+    group.bench("own_service/own_repo", |b| b.iter(|| ask(black_box(&own_own), &fields, &mut body)));
+    group.bench("own_service/dyn_repo", |b| b.iter(|| ask(black_box(&own_virtual), &fields, &mut body)));
+    group.bench("dyn_service/own_repo", |b| b.iter(|| ask(&**black_box(&virtual_own), &fields, &mut body)));
+    group.bench("dyn_service/dyn_repo", |b| b.iter(|| ask(&**black_box(&virtual_virtual), &fields, &mut body)));
 }
 
 /// The number of entities. The map fits the cache, so the figures show the cost of returning an entity.
@@ -71,10 +74,10 @@ fn show(entity: EntityRef<'_>, out: &mut Vec<u8>) {
 }
 
 /// Runs `get` over all keys in turn, and checks the entities.
-fn bench_get(c: &mut Criterion, id: BenchmarkId, length: usize, mut get: impl FnMut(i64, &mut Vec<u8>)) {
+fn bench_get(suite: &mut Suite, name: &str, length: usize, mut get: impl FnMut(i64, &mut Vec<u8>)) {
     let mut out = Vec::with_capacity(length + 8);
     let mut key = 0;
-    c.benchmark_group("get").bench_function(id, |b| {
+    suite.group("get", SHORT, LONG).bench(format!("{name}/{length}"), |b| {
         b.iter(|| {
             key = (key + 389) % KEYS; // coprime: every key is visited
             get(black_box(key), &mut out);
@@ -94,33 +97,32 @@ fn visit(found: Option<&Entity>, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer
     }))
 }
 
-fn gets(c: &mut Criterion) {
+fn gets(suite: &mut Suite) {
     for length in [15, 1024] {
         let mutex: Mutex<HashMap<i64, Entity>> = Mutex::new(described(length).collect());
         let rwlock: RwLock<HashMap<i64, Entity>> = RwLock::new(described(length).collect());
         let shared: Mutex<HashMap<i64, Arc<Entity>>> =
             Mutex::new(described(length).map(|(id, entity)| (id, Arc::new(entity))).collect());
-        let id = |how: &str| BenchmarkId::new(how, length);
-        bench_get(c, id("mutex_visit"), length, |key, out| {
+        bench_get(suite, "mutex_visit", length, |key, out| {
             let answer = visit(lock(&mutex).get(&key), &mut |entity| show(entity, out));
             assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited))));
         });
-        bench_get(c, id("mutex_clone"), length, |key, out| {
+        bench_get(suite, "mutex_clone", length, |key, out| {
             let found: Answer<Result<Option<Entity>, RepoError>> = Answer::Now(Ok(lock(&mutex).get(&key).cloned()));
             let Answer::Now(Ok(Some(entity))) = black_box(found) else { panic!("{key} is there") };
             show(entity.as_ref(), out);
         });
-        bench_get(c, id("mutex_arc"), length, |key, out| {
+        bench_get(suite, "mutex_arc", length, |key, out| {
             let found: Answer<Result<Option<Arc<Entity>>, RepoError>> =
                 Answer::Now(Ok(lock(&shared).get(&key).cloned()));
             let Answer::Now(Ok(Some(entity))) = black_box(found) else { panic!("{key} is there") };
             show(entity.as_ref().as_ref(), out);
         });
-        bench_get(c, id("rwlock_visit"), length, |key, out| {
+        bench_get(suite, "rwlock_visit", length, |key, out| {
             let answer = visit(read(&rwlock).get(&key), &mut |entity| show(entity, out));
             assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited))));
         });
-        bench_get(c, id("rwlock_clone"), length, |key, out| {
+        bench_get(suite, "rwlock_clone", length, |key, out| {
             let found: Answer<Result<Option<Entity>, RepoError>> = Answer::Now(Ok(read(&rwlock).get(&key).cloned()));
             let Answer::Now(Ok(Some(entity))) = black_box(found) else { panic!("{key} is there") };
             show(entity.as_ref(), out);
@@ -131,29 +133,29 @@ fn gets(c: &mut Criterion) {
 /// The answer of a repo's `get`.
 type GetAnswer = Answer<Result<Lookup, RepoError>>;
 
-fn answers(c: &mut Criterion) {
+fn answers(suite: &mut Suite) {
     let check = |found: Result<Lookup, RepoError>| assert!(matches!(found, Ok(Lookup::Visited)));
-    let mut group = c.benchmark_group("answer");
-    group.bench_function("now", |b| {
+    let mut group = suite.group("answer", SHORT, LONG);
+    group.bench("now", |b| {
         b.iter(|| check(black_box(GetAnswer::Now(Ok(Lookup::Visited))).wait()));
     });
-    group.bench_function("now_mapped", |b| {
+    group.bench("now_mapped", |b| {
         b.iter(|| {
             let status = black_box(GetAnswer::Now(Ok(Lookup::Visited))).map(|found| found.is_ok());
             assert!(status.wait());
         });
     });
-    group.bench_function("boxed_ready", |b| {
+    group.bench("boxed_ready", |b| {
         b.iter(|| check(black_box(GetAnswer::later(ready(Ok(Lookup::Visited)))).wait()));
     });
-    group.bench_function("promise_kept", |b| {
+    group.bench("promise_kept", |b| {
         b.iter(|| {
             let (completer, answer): (_, GetAnswer) = promise(Err(RepoError::Closed));
             assert!(completer.complete(Ok(Lookup::Visited)).is_ok());
             check(black_box(answer).wait());
         });
     });
-    group.bench_function("promise_kept_mapped", |b| {
+    group.bench("promise_kept_mapped", |b| {
         b.iter_batched(
             || promise::<Result<Lookup, RepoError>>(Err(RepoError::Closed)),
             |(completer, answer)| {
@@ -164,8 +166,10 @@ fn answers(c: &mut Criterion) {
             BatchSize::SmallInput,
         );
     });
-    group.finish();
 }
 
-criterion_group!(benches, calls, gets, answers);
-criterion_main!(benches);
+pub(crate) fn benches(suite: &mut Suite) {
+    calls(suite);
+    gets(suite);
+    answers(suite);
+}

@@ -10,12 +10,10 @@
 //! twice the work in the same time, the figure is the same.
 //!
 //! `POLYSERVE_BENCH_THREADS=1,2,4,8` measures other numbers of threads than 1 and 2; a filter measures less:
-//! `cargo bench --bench repos -- 'read uniform/2'`.
+//! `cargo bench -- 'read uniform/2'`.
 
 use std::io;
-use std::time::Duration;
 
-use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use polyserve::catalog::Catalog;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, With, with};
 use polyserve_lab::stores::cell::{fill, filling};
@@ -25,6 +23,8 @@ use polyserve_lab::stores::workload::Plan;
 use polyserve_lab::stores::{Load, Workload};
 use polyserve_load::Dist;
 
+use crate::suite::{Group, Settings, Suite, is_test};
+
 /// The number of entities: the map and the entities are much larger than a core's own caches.
 const KEYS: u64 = 100_000;
 /// The number of entities for a trial run without a measurement.
@@ -33,12 +33,15 @@ const PAYLOAD_BYTES: usize = 15;
 const WORKLOADS: [Workload; 5] =
     [Workload::Read, Workload::MostlyRead, Workload::Half, Workload::Insert, Workload::Churn];
 const DISTS: [Dist; 3] = [Dist::Uniform, Dist::Zipf(0.99), Dist::Hot];
-const WARM_UP: Duration = Duration::from_millis(200);
-const MEASURED: Duration = Duration::from_millis(700);
+/// The workloads of the selection, which the ranking is made of.
+const SELECTED: [Workload; 2] = [Workload::Read, Workload::Half];
+const SELECTED_DIST: [Dist; 1] = [Dist::Uniform];
+const SHORT: Settings = Settings::short(600).flat();
+const LONG: Settings = Settings::long(10, 200, 700).flat();
 
 /// A benchmark, generic over the store's type.
 struct Bench<'a, 'b> {
-    group: &'a mut criterion::BenchmarkGroup<'b, criterion::measurement::WallTime>,
+    group: &'a mut Group<'b>,
     name: &'a str,
     plan: &'a Plan,
 }
@@ -66,20 +69,12 @@ impl With for Bench<'_, '_> {
                 lanes.run(store, how)
             })
         };
-        group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
-            bencher.iter_custom(|iterations| {
-                let until = Until::Operations(iterations * threads);
-                let passed = run(How { until, whole: false, latency: false, window: false });
-                passed.expect("every answer is right").time_of(iterations * threads)
-            });
+        group.timed(name, |iterations| {
+            let until = Until::Operations(iterations * threads);
+            let passed = run(How { until, whole: false, latency: false, window: false });
+            passed.expect("every answer is right").time_of(iterations * threads)
         });
     }
-}
-
-/// Whether everything is run once, as in criterion: without `--bench`, or with `--test`.
-fn is_test() -> bool {
-    let has = |flag: &str| std::env::args().any(|arg| arg == flag);
-    has("--test") || !has("--bench")
 }
 
 fn threads() -> Vec<usize> {
@@ -89,27 +84,38 @@ fn threads() -> Vec<usize> {
     numbers.collect::<Option<_>>().expect("POLYSERVE_BENCH_THREADS is numbers with commas between, such as 1,2,4")
 }
 
-fn repos(criterion: &mut Criterion) {
+fn group_name(load: &Load, threads: usize) -> String {
+    format!("{}/{threads}_threads", load.to_string().replace('/', "_"))
+}
+
+/// The columns of the ranking: a header, and a group of benchmarks.
+pub(crate) fn ranked() -> Vec<(String, String)> {
+    let mut columns = Vec::new();
+    for load in Load::all(&SELECTED, &SELECTED_DIST) {
+        columns.extend(
+            threads().iter().map(|threads| (format!("{} x{threads}", load.workload), group_name(&load, *threads))),
+        );
+    }
+    columns
+}
+
+pub(crate) fn benches(suite: &mut Suite) {
     let catalog = Catalog::builtin();
     let repos = catalog.repos().iter().map(|entry| entry.name.clone());
     let stores: Vec<String> = repos.chain(NAMES.map(String::from)).collect();
     let keys = if is_test() { FEW_KEYS } else { KEYS };
+    let selected = Load::all(&SELECTED, &SELECTED_DIST);
     for load in Load::all(&WORKLOADS, &DISTS) {
+        let is_selected = selected.contains(&load);
         for threads in threads() {
             let plan = Plan::new(&load, keys, PAYLOAD_BYTES, threads, 1);
-            let mut group =
-                criterion.benchmark_group(format!("{}/{threads}_threads", load.to_string().replace('/', "_")));
-            group.sampling_mode(SamplingMode::Flat).sample_size(10);
-            group.warm_up_time(WARM_UP).measurement_time(MEASURED);
-            group.throughput(Throughput::Elements(threads as u64));
+            let [short, long] = [SHORT, LONG].map(|settings| settings.operations(threads as u64));
+            let short = is_selected.then_some(short);
+            let mut group = suite.group(group_name(&load, threads), short, long);
             for name in stores.iter().filter(|name| threads == 1 || *name != HASH_MAP) {
                 with(&catalog, name, Bench { group: &mut group, name, plan: &plan })
                     .expect("the name is the catalog's own");
             }
-            group.finish();
         }
     }
 }
-
-criterion_group!(benches, repos);
-criterion_main!(benches);

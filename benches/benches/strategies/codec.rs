@@ -6,13 +6,17 @@
 use std::hint::black_box;
 use std::time::{Duration, UNIX_EPOCH};
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use polyserve::http1::decode::{self, Decoded, Limits};
 use polyserve::http1::encode::{self, AnswerHead};
 use polyserve::http1::{Env, Phase, Scratch, Session, Want};
 use polyserve::memory::TwoLevel;
 use polyserve::service::{Body, EntityService};
 use polyserve::{Answer, Entity, EntityRepo, Put, Reply, ServerConfig, Status, Version};
+
+use crate::suite::{Settings, Suite};
+
+const SHORT: Option<Settings> = Some(Settings::short(500));
+const LONG: Settings = Settings::long(100, 1000, 3000);
 
 const CURL: &str = "GET /1 HTTP/1.1\r\nHost: 127.0.0.1:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
 
@@ -37,12 +41,11 @@ fn got(connection: &str) -> String {
     )
 }
 
-fn decoding(c: &mut Criterion) {
+fn decoding(suite: &mut Suite) {
     let limits = Limits::from(&ServerConfig::default());
-    let mut group = c.benchmark_group("decode");
-    group.throughput(Throughput::Elements(1));
+    let mut group = suite.group("decode", SHORT, LONG);
     for (name, head, fields) in [("curl", CURL, 3), ("ab", AB, 4), ("browser", BROWSER, 12)] {
-        group.bench_function(name, |b| {
+        group.bench(name, |b| {
             b.iter(|| {
                 let mut room = decode::fields();
                 match decode::head(black_box(head.as_bytes()), &limits, &mut room) {
@@ -55,7 +58,6 @@ fn decoding(c: &mut Criterion) {
             });
         });
     }
-    group.finish();
 }
 
 fn entity_env() -> Env {
@@ -66,7 +68,7 @@ fn entity_env() -> Env {
 }
 
 /// A kept connection: `requests` requests arrive together, and `expected` is sent together.
-fn round_trips(c: &mut Criterion) {
+fn round_trips(suite: &mut Suite) {
     let env = entity_env();
     let put = format!(
         "PUT / HTTP/1.0\r\nContent-length: {}\r\nContent-type: application/json\r\nConnection: Keep-Alive\r\n\
@@ -81,12 +83,12 @@ fn round_trips(c: &mut Criterion) {
         ("get/pipelined16", CURL.repeat(16), got("").repeat(16), 16),
         ("put/ab", put, replaced, 1),
     ];
-    let mut group = c.benchmark_group("session");
     for (name, request, expected, requests) in cases {
         let (mut session, mut scratch) = (Session::new(), Scratch::new());
         scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), false);
-        group.throughput(Throughput::Elements(requests));
-        group.bench_function(name, |b| {
+        let (short, long) = (SHORT.map(|short| short.operations(requests)), LONG.operations(requests));
+        let mut group = suite.group("session", short, long);
+        group.bench(name, |b| {
             b.iter(|| {
                 let want = session.receive(black_box(request.as_bytes()), &env, &mut scratch);
                 assert!(want == Want::Read(Phase::Idle) && scratch.out() == expected.as_bytes());
@@ -95,24 +97,24 @@ fn round_trips(c: &mut Criterion) {
             });
         });
     }
-    group.finish();
 }
 
-fn encoding(c: &mut Criterion) {
+fn encoding(suite: &mut Suite) {
     let reply = Reply::new(Status::OK, "application/json", Body::InPlace);
     let head = AnswerHead { version: Version::Http11, close: false, head_only: false, date: DATE, server_header: None };
     let (expected, mut out) = (got(""), Vec::new());
-    let mut group = c.benchmark_group("encode");
-    group.throughput(Throughput::Elements(1));
-    group.bench_function("get", |b| {
+    let mut group = suite.group("encode", SHORT, LONG);
+    group.bench("get", |b| {
         b.iter(|| {
             out.clear();
             encode::answer(&mut out, black_box(&reply), black_box(ENTITY.as_bytes()), &head);
             assert!(out == expected.as_bytes());
         });
     });
-    group.finish();
 }
 
-criterion_group!(benches, decoding, round_trips, encoding);
-criterion_main!(benches);
+pub(crate) fn benches(suite: &mut Suite) {
+    decoding(suite);
+    round_trips(suite);
+    encoding(suite);
+}

@@ -1,0 +1,68 @@
+//! The table at the end of a run: servers and stores, the fastest first.
+
+use polyserve::catalog::Catalog;
+use polyserve_lab::stores::bare::NAMES;
+use polyserve_report::{Table, or_nothing};
+
+use crate::suite::Figures;
+use crate::{repos, servers};
+
+/// The ranking of servers and stores. The rank is by the geometric mean of the times, each divided by the best time of
+/// its column.
+pub(crate) fn ranking(measured: &Figures) -> String {
+    let catalog = Catalog::builtin();
+    let servers: Vec<String> = catalog.servers().iter().map(|entry| entry.name.clone()).collect();
+    let repos: Vec<String> = catalog.repos().iter().map(|entry| entry.name.clone()).collect();
+    let bare = NAMES.map(String::from);
+    let server_columns = servers::RANKED.map(|name| (String::from(name), format!("servers/{name}")));
+    let store_columns = repos::ranked();
+    let servers = rank("server", &server_columns, measured, &servers, &[]);
+    let stores = rank("store", &store_columns, measured, &repos, &bare);
+    format!(
+        "\n{servers}\n{stores}\nTimes are medians of one run in one process: the client shares the cores with the server. Differences under \
+         10 % may be noise; `polyserve compare` measures them with confidence intervals.\n"
+    )
+}
+
+/// Rows for `names`, ranked, then for `others`, which have no rank. A column is a header and a group of benchmarks.
+fn rank(axis: &str, columns: &[(String, String)], measured: &Figures, names: &[String], others: &[String]) -> Table {
+    let times = |name: &String| -> Vec<Option<f64>> {
+        columns.iter().map(|(_, group)| measured.get(&format!("{group}/{name}")).copied()).collect()
+    };
+    let mut best = vec![f64::INFINITY; columns.len()];
+    for name in names {
+        for (best, time) in best.iter_mut().zip(times(name)) {
+            *best = best.min(time.unwrap_or(f64::INFINITY));
+        }
+    }
+    // `None` if a time is missing.
+    let relative = |name: &String| -> Option<f64> {
+        let logarithms: Option<Vec<f64>> =
+            times(name).iter().zip(&best).map(|(time, best)| Some((time.as_ref()? / best).ln())).collect();
+        let logarithms = logarithms?;
+        Some((logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp())
+    };
+    let mut ranked: Vec<(f64, &String)> =
+        names.iter().map(|name| (relative(name).unwrap_or(f64::INFINITY), name)).collect();
+    ranked.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let header: Vec<&str> =
+        [axis, "rank", "x best"].into_iter().chain(columns.iter().map(|(header, _)| header.as_str())).collect();
+    let mut table = Table::of_numbers(&header);
+    let mut row = |name: &String, rank: Option<usize>| {
+        let figures = times(name).into_iter().map(|time| or_nothing(time.map(shown)));
+        let relative = relative(name).map(|relative| format!("{relative:.2}"));
+        let first = [name.clone(), or_nothing(rank.map(|rank| rank.to_string())), or_nothing(relative)];
+        table.row(first.into_iter().chain(figures).collect());
+    };
+    for (index, (relative, name)) in ranked.iter().enumerate() {
+        row(name, relative.is_finite().then_some(index + 1));
+    }
+    for name in others {
+        row(name, None);
+    }
+    table
+}
+
+fn shown(seconds: f64) -> String {
+    if seconds < 1e-6 { format!("{:.0} ns", seconds * 1e9) } else { format!("{:.1} us", seconds * 1e6) }
+}

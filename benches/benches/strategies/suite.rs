@@ -1,0 +1,219 @@
+//! Runs benchmarks with criterion: the selection or all of them, with a plan and progress.
+//!
+//! Every group runs twice. The first pass only counts the benchmarks and adds up their times. So a group must not do any
+//! work outside of a benchmark's closure.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::time::{Duration, Instant};
+
+use criterion::measurement::WallTime;
+use criterion::{Bencher, BenchmarkGroup, Criterion, SamplingMode, Throughput};
+
+/// The variable that selects every benchmark, and its value.
+const EXTENT: (&str, &str) = ("POLYSERVE_BENCH", "all");
+/// The time that criterion takes for a benchmark besides warm-up and samples.
+const ANALYSIS: Duration = Duration::from_millis(150);
+/// The number of resamplings for a confidence interval. Criterion's default takes longer than a short benchmark.
+const RESAMPLES: usize = 10_000;
+
+/// How a group of benchmarks is measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) samples: usize,
+    pub(crate) warm_up: Duration,
+    /// The time of all samples.
+    pub(crate) measured: Duration,
+    /// The number of operations of one iteration.
+    pub(crate) operations: u64,
+    /// All samples have the same number of iterations.
+    pub(crate) flat: bool,
+}
+
+impl Settings {
+    /// Settings for the selection: `measured` milliseconds of 10 samples.
+    pub(crate) const fn short(measured: u64) -> Self {
+        Self {
+            samples: 10,
+            warm_up: Duration::from_millis(200),
+            measured: Duration::from_millis(measured),
+            operations: 1,
+            flat: false,
+        }
+    }
+
+    /// Settings for all benchmarks: `measured` milliseconds of `samples` samples.
+    pub(crate) const fn long(samples: usize, warm_up: u64, measured: u64) -> Self {
+        let [warm_up, measured] = [Duration::from_millis(warm_up), Duration::from_millis(measured)];
+        Self { samples, warm_up, measured, operations: 1, flat: false }
+    }
+
+    /// The settings with this number of operations of one iteration.
+    pub(crate) const fn operations(self, operations: u64) -> Self {
+        Self { operations, ..self }
+    }
+
+    /// The settings with the same number of iterations in every sample.
+    pub(crate) const fn flat(self) -> Self {
+        Self { flat: true, ..self }
+    }
+
+    fn time(&self) -> Duration {
+        self.warm_up + self.measured + ANALYSIS
+    }
+}
+
+/// The medians of the benchmarks that [`Group::timed`] ran: seconds for an iteration, by the benchmark's name.
+pub(crate) type Figures = BTreeMap<String, f64>;
+
+/// The benchmarks of one run.
+pub(crate) struct Suite {
+    /// `None` while the benchmarks are counted.
+    criterion: Option<Criterion>,
+    progress: Progress,
+    /// Every benchmark is measured, not only the selection.
+    all: bool,
+    pub(crate) figures: Figures,
+}
+
+/// How far a run is.
+struct Progress {
+    planned: usize,
+    planned_time: Duration,
+    done: usize,
+    started: Instant,
+    shown: bool,
+}
+
+impl Suite {
+    /// The benchmarks of `groups`, counted. Prints how long they take.
+    pub(crate) fn planned(groups: &[fn(&mut Self)]) -> Self {
+        let (variable, every) = EXTENT;
+        let all = match env::var(variable) {
+            Ok(value) if value == every => true,
+            Ok(value) if !value.is_empty() => panic!("{variable} is \"{value}\"; it may be \"{every}\""),
+            _ => false,
+        };
+        let unfiltered = is_unfiltered();
+        let progress =
+            Progress { planned: 0, planned_time: Duration::ZERO, done: 0, started: Instant::now(), shown: unfiltered };
+        // A filter selects from all benchmarks.
+        let mut suite = Self { criterion: None, progress, all: all || !unfiltered, figures: Figures::new() };
+        for group in groups {
+            group(&mut suite);
+        }
+        if unfiltered {
+            let Progress { planned, planned_time, .. } = suite.progress;
+            eprintln!("{planned} benchmarks, about {}, then a ranking of servers and stores", minutes(planned_time));
+            if !all {
+                eprintln!("{variable}={every} cargo bench: every benchmark, with more samples");
+            }
+        }
+        suite
+    }
+
+    /// Runs the benchmarks.
+    pub(crate) fn run(&mut self, groups: &[fn(&mut Self)]) {
+        let criterion = Criterion::default().nresamples(RESAMPLES).without_plots();
+        self.criterion = Some(criterion.configure_from_args());
+        self.progress.started = Instant::now();
+        for group in groups {
+            group(self);
+        }
+        if let Some(criterion) = self.criterion.take() {
+            criterion.final_summary();
+        }
+    }
+
+    /// A group of benchmarks. It is measured with the first settings in the selection, with the second among all; with
+    /// `None` it is not in the selection.
+    pub(crate) fn group(&mut self, name: impl Into<String>, short: Option<Settings>, long: Settings) -> Group<'_> {
+        let (name, settings) = (name.into(), if self.all { Some(long) } else { short });
+        let group = settings.and_then(|settings| {
+            let mut group = self.criterion.as_mut()?.benchmark_group(&name);
+            group.sample_size(settings.samples).warm_up_time(settings.warm_up).measurement_time(settings.measured);
+            group.throughput(Throughput::Elements(settings.operations));
+            if settings.flat {
+                group.sampling_mode(SamplingMode::Flat);
+            }
+            Some(group)
+        });
+        Group { name, settings, group, progress: &mut self.progress, figures: &mut self.figures }
+    }
+
+    /// Returns true if every benchmark of the selection, or every benchmark, is measured.
+    pub(crate) fn is_unfiltered(&self) -> bool {
+        self.progress.shown
+    }
+}
+
+/// Returns true if cargo gave no other argument than its own: no filter, no trial run.
+fn is_unfiltered() -> bool {
+    let mut arguments = env::args().skip(1).peekable();
+    arguments.peek().is_some() && arguments.all(|argument| argument == "--bench")
+}
+
+/// Returns true if everything runs once without a measurement, as in criterion: without `--bench`, or with `--test`.
+pub(crate) fn is_test() -> bool {
+    let has = |flag: &str| env::args().any(|argument| argument == flag);
+    has("--test") || !has("--bench")
+}
+
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 60 { format!("{seconds} s") } else { format!("{} min {:02} s", seconds / 60, seconds % 60) }
+}
+
+/// A group of benchmarks.
+pub(crate) struct Group<'a> {
+    name: String,
+    /// `None` if the group is not in the selection.
+    settings: Option<Settings>,
+    /// `None` while the benchmarks are counted.
+    group: Option<BenchmarkGroup<'a, WallTime>>,
+    progress: &'a mut Progress,
+    figures: &'a mut Figures,
+}
+
+impl Group<'_> {
+    /// A benchmark that criterion times. `bench` is called for every sample.
+    pub(crate) fn bench(&mut self, name: impl Into<String>, bench: impl FnMut(&mut Bencher<'_>)) {
+        let Some(settings) = &self.settings else { return };
+        let Some(group) = &mut self.group else {
+            self.progress.planned += 1;
+            self.progress.planned_time += settings.time();
+            return;
+        };
+        self.progress.print();
+        group.bench_function(name, bench);
+    }
+
+    /// A benchmark that measures its own time: of `run` for a number of iterations. Its median is kept for the ranking.
+    pub(crate) fn timed(&mut self, name: &str, mut run: impl FnMut(u64) -> Duration) {
+        let samples = self.settings.map_or(0, |settings| settings.samples);
+        let mut times = Vec::new();
+        self.bench(name, |bencher| {
+            bencher.iter_custom(|iterations| {
+                let time = run(iterations);
+                times.push(time.as_secs_f64() / iterations as f64);
+                time
+            });
+        });
+        // The runs before the last ones were the warm-up.
+        let mut measured = times.split_off(times.len().saturating_sub(samples));
+        measured.sort_by(f64::total_cmp);
+        if let Some(median) = measured.get(measured.len() / 2) {
+            self.figures.insert(format!("{}/{name}", self.name), *median);
+        }
+    }
+}
+
+impl Progress {
+    fn print(&mut self) {
+        self.done += 1;
+        if self.shown {
+            let (passed, planned) = (minutes(self.started.elapsed()), minutes(self.planned_time));
+            eprintln!("\n{} of {}, after {passed} of about {planned}", self.done, self.planned);
+        }
+    }
+}
