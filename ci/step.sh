@@ -1,3 +1,22 @@
 # To be sourced by the scripts of CI, and not by ci/setup.sh, which is also sourced into shells of users.
-# step COMMAND...: prints the command and the time since the script began, and runs it.
-step() { echo; echo "== $* (after $SECONDS s)"; "$@"; }
+# step COMMAND...: prints the number of the step, the command and the time since the script began, and runs the command.
+# steps FUNCTION: counts the steps of a function that only calls `step`, and runs them.
+step_number=0 step_count=0 counting=
+step() {
+    if [ -n "$counting" ]; then
+        step_count=$((step_count + 1))
+        return
+    fi
+    step_number=$((step_number + 1))
+    local of=
+    [ "$step_count" = 0 ] || of=" of $step_count"
+    echo
+    echo "== $step_number$of: $* (after $SECONDS s)"
+    "$@"
+}
+steps() {
+    counting=1
+    "$1"
+    counting=
+    "$1"
+}

@@ -1,7 +1,15 @@
 #!/usr/bin/env bash
-# Everything that the README promises, tested. Ends with the test runner's own lines.
+# ci/test.sh         everything that the README promises, tested
+# ci/test.sh quick   every crate's unit tests, and the conformance kit for some strategies; no release build
+# Ends with the test runner's own lines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case ${1-} in
+    '') minutes=30 list=whole ;;
+    quick) minutes=8 list=quick ;;
+    *) echo "usage: ci/test.sh [quick]" >&2; exit 2 ;;
+esac
+echo "About $minutes minutes on 2 cores with an empty target directory, less with a full one."
 . ci/setup.sh
 . ci/step.sh
 
@@ -15,29 +23,54 @@ verdicts() {
     done
 }
 
-# Run below as built here: `cargo run` of one package has other features of the dependencies, and builds them all again.
-step cargo build --release --examples --bins
-step ci/scratch.sh
-step ci/registry.sh
-step ci/ab.sh
-step cargo bench -q -- --test
-step target/release/examples/custom_repo
-step target/release/examples/custom_server
-step target/release/examples/custom_server stress --server custom
-step target/release/examples/custom_server check --server custom --ops 20000
-# What concurrent clients see is linearizable: of every pair shortly, of every server and of every repo for longer.
-step target/release/polyserve check --servers all --repos all --ops 2000
-step target/release/polyserve check --servers all --repo two_level --ops 20000
-step target/release/polyserve check --server tokio_tcp --repos all --ops 20000
-# A few rounds decide nothing; they show that an outsider's server is started, verified, measured and listed.
-step target/release/examples/custom_server compare --servers custom,sequential,pool_server --repos two_level \
-    --rounds 3 --connections 8 --no-latency
-step target/release/examples/graceful_shutdown
-step target/release/polyserve report --splice docs/*.md docs/results/*/*.md --check
-step verdicts
-step ci/browser.sh
 # Without it the tests that count system calls say that they did not run.
-command -v strace >/dev/null || apt_install strace || echo "strace is not here and cannot be installed" >&2
-step ci/models.sh short
+strace_installed() {
+    command -v strace >/dev/null || apt_install strace || echo "strace is not here and cannot be installed" >&2
+}
+
+# The kit for strategies of each kind. The whole of it runs in `whole`.
+kit() {
+    local filter
+    for filter in repo::two_level:: repo::sharded:: server::pool_server/mpsc_pool:: server::tokio_tcp::; do
+        cargo test -q --workspace --test kit -- "$filter"
+    done
+}
+
 # Most server tests wait for a timeout or a drain, so more tests run at a time than there are cores.
-RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))} step cargo test --workspace --no-fail-fast
+threads=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
+
+whole() {
+    # Run below as built here: `cargo run` of one package has other features of the dependencies, and builds them all again.
+    step cargo build --release --examples --bins
+    step ci/scratch.sh
+    step ci/ab.sh
+    step cargo bench -q -- --test
+    step target/release/examples/custom_repo
+    step target/release/examples/custom_server
+    step target/release/examples/custom_server stress --server custom
+    step target/release/examples/custom_server check --server custom --ops 20000
+    # What concurrent clients see is linearizable: of every pair shortly, of every server and of every repo for longer.
+    step target/release/polyserve check --servers all --repos all --ops 2000
+    step target/release/polyserve check --servers all --repo two_level --ops 20000
+    step target/release/polyserve check --server tokio_tcp --repos all --ops 20000
+    # A few rounds decide nothing; they show that an outsider's server is started, verified, measured and listed.
+    step target/release/examples/custom_server compare --servers custom,sequential,pool_server --repos two_level \
+        --rounds 3 --connections 8 --no-latency
+    step target/release/examples/graceful_shutdown
+    step target/release/polyserve report --splice docs/*.md docs/results/*/*.md --check
+    step verdicts
+    step ci/browser.sh
+    step strace_installed
+    step ci/models.sh short
+    step cargo test --workspace --no-run
+    step ci/registry.sh
+    RUST_TEST_THREADS=$threads step cargo test --workspace --no-fail-fast
+}
+
+quick() {
+    step cargo test --workspace --lib --bins --test kit --no-run
+    RUST_TEST_THREADS=$threads step kit
+    RUST_TEST_THREADS=$threads step cargo test --workspace --lib --bins --no-fail-fast
+}
+
+steps "$list"

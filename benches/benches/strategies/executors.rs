@@ -6,7 +6,7 @@
 //! with any executor.
 //!
 //! There are two tables. In criterion's table the contestants run one after another, with the spread of each. The second
-//! table follows if no filter is given. Its contestants take turns, and it shows their ratios to rayon within each round.
+//! table follows if no filter is given, or the filter `dispatch`. Its contestants take turns, and it shows their ratios to rayon within each round.
 //! So drift and other load on the machine affect both sides. rayon takes part twice: its ratio to itself is the noise.
 //!
 //! The system places the threads of a batch in one of two ways. If submitter and workers share a core, they run one after
@@ -23,6 +23,9 @@ use polyserve::threadpool::{CrossbeamPool, MpscPool, PoolConfig, Queue, Stealing
 use polyserve::{Executor, Job};
 
 use crate::suite::{Settings, Suite};
+
+/// The name of the group.
+pub(crate) const GROUP: &str = "dispatch";
 
 const WORKERS: usize = 2;
 const JOBS: usize = 10_000;
@@ -146,7 +149,7 @@ pub(crate) fn benches(suite: &mut Suite) {
     let count = count();
     let short = Settings::short(700).operations(JOBS as u64).flat();
     let long = Settings::long(20, 300, 2000).operations(JOBS as u64).flat();
-    let mut group = suite.group("dispatch", Some(short), long);
+    let mut group = suite.group(GROUP, Some(short), long);
     for (name, make) in CONTESTANTS {
         let mut batch = None; // made for the first sample
         group.bench(*name, |bencher| {

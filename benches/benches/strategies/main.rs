@@ -27,8 +27,10 @@ const GROUPS: &[fn(&mut Suite)] =
 fn main() {
     let mut suite = Suite::planned(GROUPS);
     suite.run(GROUPS);
-    if suite.is_unfiltered() {
+    if suite.is_unfiltered() || suite::is_filter(executors::GROUP) {
         executors::print_ratios();
+    }
+    if suite.is_unfiltered() {
         print!("{}", ranking::ranking(&suite.figures));
     }
 }

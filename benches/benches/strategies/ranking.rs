@@ -1,6 +1,7 @@
 //! The table at the end of a run: servers and stores, the fastest first.
 
 use polyserve::catalog::Catalog;
+use polyserve_lab::reference::with_references;
 use polyserve_lab::stores::bare::NAMES;
 use polyserve_report::{Table, or_nothing};
 
@@ -11,16 +12,22 @@ use crate::{repos, servers};
 /// its column.
 pub(crate) fn ranking(measured: &Figures) -> String {
     let catalog = Catalog::builtin();
+    let limits: Vec<String> = with_references(Catalog::default())
+        .references()
+        .iter()
+        .map(|entry| format!("reference/{}", entry.name))
+        .collect();
     let servers: Vec<String> = catalog.servers().iter().map(|entry| entry.name.clone()).collect();
     let repos: Vec<String> = catalog.repos().iter().map(|entry| entry.name.clone()).collect();
     let bare = NAMES.map(String::from);
     let server_columns = servers::RANKED.map(|name| (String::from(name), format!("servers/{name}")));
     let store_columns = repos::ranked();
-    let servers = rank("server", &server_columns, measured, &servers, &[]);
+    let servers = rank("server", &server_columns, measured, &servers, &limits);
     let stores = rank("store", &store_columns, measured, &repos, &bare);
     format!(
-        "\n{servers}\n{stores}\nTimes are medians of one run in one process: the client shares the cores with the server. Differences under \
-         10 % may be noise; `polyserve compare` measures them with confidence intervals.\n"
+        "\n{servers}\n{stores}\nx best: the geometric mean of the times, each divided by the best of its column. Times are medians of one run in \
+         one\nprocess, where the client shares the cores with the server. Differences under 10 % may be noise: `polyserve compare` \
+         prints\nratios with confidence intervals.\n"
     )
 }
 

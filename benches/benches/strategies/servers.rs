@@ -181,7 +181,7 @@ impl Cost {
 pub(crate) fn benches(suite: &mut Suite) {
     let catalog = with_references(Catalog::builtin());
     for shape in &SHAPES {
-        let short = RANKED.contains(&shape.name).then_some(Settings::short(1500));
+        let short = RANKED.contains(&shape.name).then_some(Settings::short(2500));
         let mut group = suite.group(format!("servers/{}", shape.name), short, Settings::long(20, 1000, 3000));
         catalog.references().iter().for_each(|entry| bench(&mut group, shape, entry, true));
         catalog.servers().iter().for_each(|entry| bench(&mut group, shape, entry, false));

@@ -153,6 +153,11 @@ fn is_unfiltered() -> bool {
     arguments.peek().is_some() && arguments.all(|argument| argument == "--bench")
 }
 
+/// Returns true if `text` is an argument: the filter of the benchmarks.
+pub(crate) fn is_filter(text: &str) -> bool {
+    env::args().skip(1).any(|argument| argument == text)
+}
+
 /// Returns true if everything runs once without a measurement, as in criterion: without `--bench`, or with `--test`.
 pub(crate) fn is_test() -> bool {
     let has = |flag: &str| env::args().any(|argument| argument == flag);
