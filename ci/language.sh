@@ -16,9 +16,11 @@ my @pages = glob '*.md docs/*.md docs/decisions/*.md docs/results/*/*.md';
 
 # Names that were replaced. A type of that name is an old name in every crate.
 my %old_types = map { $_ => 1 } qw(House Desk Departures Complaint Waited Intake Lending Seat Guest Lobby Word Crew Member Roll
-    Visit Order Door Gate Room Base Look Place Hall Porter Opening Accepting Line Mark Answering Streaming);
+    Visit Order Door Gate Room Base Look Place Hall Porter Opening Accepting Line Mark Answering Streaming Waiting Begun Script Watch
+    GaveUp Draw Span Parts CpuOf Ask);
 my %old_names = map { $_ => 1 } qw(last_guests see_off turn_away LAST_GRACE ACCEPT_REST at_once banner lobby bell deafen hear spares
-    rouse house desk departures complaint intake lending seat crew roll door gate hall porter draws learn);
+    rouse house desk departures complaint intake lending seat crew roll door gate hall porter draws learn judge dispose is_with
+    wait_silent fit last_look ask_once knocks knocking kept);
 # These are old in one crate only: elsewhere they are the common term.
 my %old_in = (
     'polyserve-core' => { map { $_ => 1 } qw(give held) },
@@ -33,7 +35,7 @@ my %shared_types = (
 # Callbacks that stores run on entities are called `visit`, and a pool's queue may be full of work: no rule for those.
 
 my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|nobody|anybody|anyone|so[ ]many|beside|(?<!half[ ])of[ ]it|of[ ]theirs
-    |at[ ]the[ ]most|as[ ]many[ ]as[ ]there[ ]are|where[ ](?:there|none|a|an|it|one))\b/xi;
+    |at[ ]the[ ]most|knock(?:s|ed|ing)?|as[ ]many[ ]as[ ]there[ ]are|where[ ](?:there|none|a|an|it|one))\b/xi;
 
 my $counts = @ARGV && $ARGV[0] eq '--count' && shift @ARGV;
 @crates = @ARGV if @ARGV;

@@ -12,7 +12,7 @@ use polyserve::catalog::ServerEntry;
 use polyserve::prelude::*;
 use polyserve_lab::reference::{BODY, with_references};
 use polyserve_load::data::Data;
-use polyserve_load::{CpuOf, Dist, Exchange, Load, Mix, Span, Traffic, Usage, prefill, run};
+use polyserve_load::{CpuSource, Dist, Exchange, Load, Mix, RunLength, Traffic, Usage, prefill, run};
 
 use crate::suite::{Group, Settings, Suite};
 
@@ -100,7 +100,7 @@ impl Subject {
         let load = Load::new(running.local_addr(), traffic).with(|load| {
             load.connections = if one { 1 } else { CONNECTIONS };
             load.usage = shape.usage;
-            load.cpu = CpuOf::Own;
+            load.cpu = CpuSource::Own;
         });
         let mut stored = 0;
         if !is_reference {
@@ -154,7 +154,7 @@ struct Cost {
 impl Cost {
     /// Runs `load` for the given number of requests. Returns the time.
     fn add(&mut self, load: &Load, requests: u64) -> Duration {
-        let load = load.clone().with(|load| load.span = Span::Requests(requests));
+        let load = load.clone().with(|load| load.length = RunLength::Requests(requests));
         let report = run(&load, &mut |_| {}).expect("the load runs");
         assert!(report.is_clean(), "{:?}: {:?}", report.failed, report.first_failure);
         assert_eq!(report.answered, requests);

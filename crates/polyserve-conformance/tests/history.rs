@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::history::{
-    Action, Call, CheckVerdict, History, Operation, Recording, Script, Watch, check, record_http, record_in_process,
+    Action, Call, CheckVerdict, History, Operation, Recording, RecordingControl, RecordingWorkload, check, record_http,
+    record_in_process,
 };
 use polyserve_conformance::repo::{LaterReference, Reference};
 use polyserve_core::service::{EntityService, Status};
@@ -16,8 +17,8 @@ use polyserve_core::{Answer, EntityRepo, Method, Reply, Request, Running, Server
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn script(operations: u64) -> Script {
-    Script { operations, keys: 3, first_key: -1, seed: 42 }
+fn workload(operations: u64) -> RecordingWorkload {
+    RecordingWorkload { operations, keys: 3, first_key: -1, seed: 42 }
 }
 
 fn serving(service: impl Service, flaw: Option<Flaw>) -> Running {
@@ -30,7 +31,7 @@ fn serving(service: impl Service, flaw: Option<Flaw>) -> Running {
 }
 
 fn recorded(running: &Running, operations: u64, patience: Duration) -> Recording {
-    record_http(running.local_addr(), &script(operations), 4, patience, &Watch::default())
+    record_http(running.local_addr(), &workload(operations), 4, patience, &RecordingControl::default())
 }
 
 /// The history of a recording without a wrong answer. It has an order.
@@ -45,11 +46,11 @@ fn in_order(recording: Recording) -> History {
 
 #[test]
 fn a_script_is_the_same_every_time_and_no_value_is_put_twice() {
-    let script = script(10_000);
+    let workload = workload(10_000);
     let (mut values, mut keys, mut calls) = (HashSet::new(), HashSet::new(), [0; 3]);
-    for number in 0..script.operations {
-        let (key, call) = script.step(number);
-        assert_eq!(script.step(number), (key, call));
+    for number in 0..workload.operations {
+        let (key, call) = workload.step(number);
+        assert_eq!(workload.step(number), (key, call));
         keys.insert(key);
         calls[match call {
             Call::Get => 0,
@@ -63,17 +64,17 @@ fn a_script_is_the_same_every_time_and_no_value_is_put_twice() {
     assert_eq!(keys, HashSet::from([-1, 0, 1]));
     let [gets, puts, removes] = calls;
     assert!((4_500..5_500).contains(&gets) && (2_700..3_300).contains(&puts) && removes > 1_700, "{calls:?}");
-    let other = Script { seed: 43, ..script };
-    assert!((0..100).any(|number| other.step(number) != script.step(number)));
+    let other = RecordingWorkload { seed: 43, ..workload };
+    assert!((0..100).any(|number| other.step(number) != workload.step(number)));
 }
 
 #[test]
 fn every_operation_is_recorded() {
     let repos: [Arc<dyn EntityRepo>; 2] = [Arc::new(Reference::default()), Arc::new(LaterReference::default())];
     for repo in repos {
-        let watch = Watch::default();
-        let history = in_order(record_in_process(&repo, &script(1_003), 3, &watch));
-        assert_eq!((history.operations().len(), history.unknown(), watch.done()), (1_003, 0, 1_003));
+        let control = RecordingControl::default();
+        let history = in_order(record_in_process(&repo, &workload(1_003), 3, &control));
+        assert_eq!((history.operations().len(), history.unknown(), control.done()), (1_003, 0, 1_003));
         assert_eq!(history.keys().values().sum::<usize>(), 1_003);
     }
     let running = serving(EntityService::new(Reference::default()), None);
@@ -85,12 +86,12 @@ fn every_operation_is_recorded() {
 
 #[test]
 fn a_recording_that_is_stopped_ends() {
-    let watch = Watch::default();
-    watch.stop();
+    let control = RecordingControl::default();
+    control.stop();
     let repo: Arc<dyn EntityRepo> = Arc::new(Reference::default());
-    assert!(record_in_process(&repo, &script(1_000_000), 3, &watch).operations.is_empty());
+    assert!(record_in_process(&repo, &workload(1_000_000), 3, &control).operations.is_empty());
     let running = serving(EntityService::new(Reference::default()), None);
-    let recording = record_http(running.local_addr(), &script(1_000_000), 3, PATIENCE, &watch);
+    let recording = record_http(running.local_addr(), &workload(1_000_000), 3, PATIENCE, &control);
     assert_eq!((recording.operations, recording.wrong), (Vec::new(), Vec::new()));
 }
 
@@ -182,6 +183,6 @@ fn an_answer_that_cannot_be_ends_the_recording() {
 #[test]
 fn a_server_that_is_not_there_ends_the_recording() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let recording = record_http(nobody, &script(10), 2, Duration::from_millis(50), &Watch::default());
+    let recording = record_http(nobody, &workload(10), 2, Duration::from_millis(50), &RecordingControl::default());
     assert!(recording.wrong[0].to_string().contains("no connection within 50ms"), "{:?}", recording.wrong);
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use crate::panics::dispose;
+pub use crate::panics::drop_payload;
 use crate::panics::isolate;
 
 /// Runs jobs on threads of its own.
@@ -117,7 +117,7 @@ impl fmt::Display for Rejected {
 
 impl Error for Rejected {}
 
-/// Runs a job, or drops one, and returns whether that returned normally. A panic is logged, and its payload disposed of.
+/// Runs a job, or drops one, and returns whether that returned normally. A panic is logged, and its payload dropped.
 /// For authors of executors.
 #[inline]
 pub fn isolated(act: impl FnOnce()) -> bool {

@@ -1,12 +1,12 @@
 //! Panics of foreign code: services, jobs, wakers and log subscribers.
 //!
 //! A panic payload is foreign code too: its `Drop` may panic. Every payload that polyserve catches is dropped by
-//! [`dispose`], so that one panic never ends a thread of a server.
+//! [`drop_payload`], so that one panic never ends a thread of a server.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `act` and returns its value, or the text of its panic. The payload is disposed of.
+/// Runs `act` and returns its value, or the text of its panic. The payload is dropped with [`drop_payload`].
 ///
 /// # Errors
 ///
@@ -20,11 +20,11 @@ pub fn isolate<T>(act: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(act)).map_err(text_of)
 }
 
-/// Returns the text of a caught panic, and disposes of the payload.
+/// Returns the text of a caught panic, and drops the payload with [`drop_payload`].
 #[cold]
 pub fn text_of(panic: Box<dyn Any + Send>) -> String {
     let text = panic_text(panic.as_ref());
-    dispose(panic);
+    drop_payload(panic);
     text
 }
 
@@ -35,7 +35,7 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Drops a panic payload. If its `Drop` panics, the second payload is leaked, because its `Drop` may panic as well.
-pub fn dispose(panic: Box<dyn Any + Send>) {
+pub fn drop_payload(panic: Box<dyn Any + Send>) {
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(second);
     }

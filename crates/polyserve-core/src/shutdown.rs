@@ -111,8 +111,8 @@ impl Shutdown {
     }
 
     /// Returns a future that is ready once the shutdown has begun.
-    pub fn begun(&self) -> Begun {
-        Begun { shared: Arc::clone(&self.shared), key: None }
+    pub fn begun(&self) -> ShutdownBegun {
+        ShutdownBegun { shared: Arc::clone(&self.shared), key: None }
     }
 }
 
@@ -136,7 +136,7 @@ pub struct ThreadRegistration {
 
 impl ThreadRegistration {
     /// Returns whether the thread is registered with `shutdown` or with a clone of `shutdown`.
-    pub fn is_with(&self, shutdown: &Shutdown) -> bool {
+    pub fn belongs_to(&self, shutdown: &Shutdown) -> bool {
         Arc::ptr_eq(&self.shared, &shutdown.shared)
     }
 }
@@ -154,12 +154,12 @@ impl fmt::Debug for ThreadRegistration {
 }
 
 /// A future that is ready once a [`Shutdown`] has begun. Dropping it removes its waker.
-pub struct Begun {
+pub struct ShutdownBegun {
     shared: Arc<Shared>,
     key: Option<u64>,
 }
 
-impl Future for Begun {
+impl Future for ShutdownBegun {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -177,7 +177,7 @@ impl Future for Begun {
     }
 }
 
-impl Drop for Begun {
+impl Drop for ShutdownBegun {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             lock(&self.shared.state).wakers.remove(&key);
@@ -185,9 +185,9 @@ impl Drop for Begun {
     }
 }
 
-impl fmt::Debug for Begun {
+impl fmt::Debug for ShutdownBegun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Begun(..)")
+        f.write_str("ShutdownBegun(..)")
     }
 }
 
@@ -237,7 +237,7 @@ mod tests {
     fn a_registered_thread_is_unparked_at_every_begin() {
         let shutdown = Shutdown::new();
         let registration = shutdown.register_thread();
-        assert!(registration.is_with(&shutdown.clone()) && !registration.is_with(&Shutdown::new()));
+        assert!(registration.belongs_to(&shutdown.clone()) && !registration.belongs_to(&Shutdown::new()));
         for _ in 0..2 {
             shutdown.begin(Instant::now());
             thread::park(); // returns at once

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::error::LoadError;
-use crate::load::CpuOf;
+use crate::load::CpuSource;
 
 /// Returns the monotonic time since the machine started, in nanoseconds.
 #[inline]
@@ -66,11 +66,11 @@ pub(crate) enum Meter {
 pub(crate) type Reading = (u64, Option<u64>);
 
 impl Meter {
-    pub(crate) fn new(cpu: CpuOf) -> Result<Self, LoadError> {
+    pub(crate) fn new(cpu: CpuSource) -> Result<Self, LoadError> {
         Ok(match cpu {
-            CpuOf::Unknown => Self::None,
-            CpuOf::Process(id) => Self::Process(Process::new(id)?),
-            CpuOf::Own => Self::Own,
+            CpuSource::Unknown => Self::None,
+            CpuSource::Process(id) => Self::Process(Process::new(id)?),
+            CpuSource::Own => Self::Own,
         })
     }
 

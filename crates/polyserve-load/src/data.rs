@@ -1,4 +1,4 @@
-//! Entity test data: a pure function of seed, id and draw. So a client can compute the expected entity without storing it.
+//! Entity test data: a pure function of seed, id and version. So a client can compute the expected entity without storing it.
 //!
 //! The form is the published one: a description of 15 random alphanumeric characters, and a value u x 10^k with 6 decimals,
 //! u in [0, 1), and k from 0, 1, 2 and 3.
@@ -20,7 +20,7 @@ pub struct Data {
 
 /// The rows of an id: every id has three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Draw {
+pub enum EntityVersion {
     /// The row that creates the entity.
     New,
     /// The first update.
@@ -64,10 +64,10 @@ impl Data {
     }
 
     /// Returns the row of `id`.
-    pub fn row(&self, id: i64, draw: Draw) -> Row {
+    pub fn row(&self, id: i64, version: EntityVersion) -> Row {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&self.seed.to_le_bytes());
-        key[8] = draw as u8;
+        key[8] = version as u8;
         let mut random = ChaCha8Rng::from_seed(key);
         random.set_stream(id.cast_unsigned());
         let description =
@@ -109,12 +109,12 @@ fn below(random: &mut ChaCha8Rng, bound: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const DRAWS: [Draw; 3] = [Draw::New, Draw::FirstUpdate, Draw::SecondUpdate];
+    const VERSIONS: [EntityVersion; 3] = [EntityVersion::New, EntityVersion::FirstUpdate, EntityVersion::SecondUpdate];
 
     #[test]
     fn descriptions_are_as_long_as_they_are_asked_to_be() {
-        let of = |length| Data::new(7).with_description(length).row(3, Draw::New).entity.description;
-        assert_eq!(of(15), Data::new(7).row(3, Draw::New).entity.description);
+        let of = |length| Data::new(7).with_description(length).row(3, EntityVersion::New).entity.description;
+        assert_eq!(of(15), Data::new(7).row(3, EntityVersion::New).entity.description);
         assert!(of(0).is_empty() && of(5000).len() == 5000 && of(5000).bytes().all(|b| b.is_ascii_alphanumeric()));
     }
 
@@ -123,7 +123,7 @@ mod tests {
         let data = Data::new(7);
         let mut largest = 0.0_f64;
         for id in 0..2_000 {
-            for row in DRAWS.map(|draw| data.row(id, draw)) {
+            for row in VERSIONS.map(|version| data.row(id, version)) {
                 let Entity { id: row_id, description, value } = &row.entity;
                 assert_eq!(*row_id, id);
                 assert!(
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn json_is_read_back_bit_for_bit() {
-        let row = Data::new(1).row(-5, Draw::New);
+        let row = Data::new(1).row(-5, EntityVersion::New);
         let json: serde_json::Value = serde_json::from_str(&row.to_json()).unwrap();
         assert_eq!(json["id"], -5);
         assert_eq!(json["description"], row.entity.description.as_str());
@@ -149,9 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn seeds_ids_and_draws_differ() {
-        let rows =
-            |seed| (0..50).flat_map(move |id| DRAWS.map(|draw| Data::new(seed).row(id, draw).entity.description));
+    fn seeds_ids_and_versions_differ() {
+        let rows = |seed| {
+            (0..50).flat_map(move |id| VERSIONS.map(|version| Data::new(seed).row(id, version).entity.description))
+        };
         let all: std::collections::HashSet<String> = rows(0).chain(rows(1)).chain(rows(u64::MAX)).collect();
         assert_eq!(all.len(), 3 * 50 * 3);
     }
@@ -160,10 +161,14 @@ mod tests {
     /// the cipher's description.
     #[test]
     fn the_rows_are_pinned() {
-        let lines: Vec<String> =
-            [(0, 0, Draw::New), (42, 1, Draw::FirstUpdate), (42, i64::MAX, Draw::SecondUpdate), (42, -1, Draw::New)]
-                .map(|(seed, id, draw)| Data::new(seed).row(id, draw).to_csv())
-                .into();
+        let lines: Vec<String> = [
+            (0, 0, EntityVersion::New),
+            (42, 1, EntityVersion::FirstUpdate),
+            (42, i64::MAX, EntityVersion::SecondUpdate),
+            (42, -1, EntityVersion::New),
+        ]
+        .map(|(seed, id, version)| Data::new(seed).row(id, version).to_csv())
+        .into();
         let pinned = [
             r#"0,"pdE7F60GJgfQbOj",61.715406"#,
             r#"1,"Rmx2zOYhmGuo3MA",20.180633"#,

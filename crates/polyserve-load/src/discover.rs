@@ -11,17 +11,17 @@ use crate::answer::{Heads, Reader, Step};
 use crate::encoded_requests::EncodedRequests;
 use crate::error::LoadError;
 use crate::load::Load;
-use crate::request_stream::{Ask, RequestStream};
+use crate::request_stream::{PlannedRequest, RequestStream};
 use crate::traffic::{Exchange, Traffic};
 
 /// Returns the load's traffic with the discovered answer, or `None` if the answers are known.
 pub(crate) fn discovered(load: &Load) -> Result<Option<Traffic>, LoadError> {
     let Some(exchange) = load.traffic.unknown() else { return Ok(None) };
     let requests = EncodedRequests::new(&load.traffic, &load.host, true);
-    let ask = RequestStream::next(&mut load.traffic.request_stream(0, 1));
-    let (status, body) = ask_once(load, &requests, ask).map_err(|error| match error {
+    let planned = RequestStream::next(&mut load.traffic.request_stream(0, 1));
+    let (status, body) = exchange_once(load, &requests, planned).map_err(|error| match error {
         DiscoveryError::Stopped => LoadError::Stopped,
-        DiscoveryError::Answer(why) => LoadError::Server(format!("{}: {why}", requests.name(ask))),
+        DiscoveryError::Answer(why) => LoadError::Server(format!("{}: {why}", requests.name(planned))),
     })?;
     let statuses = match exchange.method.as_str() {
         // The first PUT creates the entity, the next ones replace it.
@@ -47,7 +47,11 @@ impl<S: Into<String>> From<S> for DiscoveryError {
 /// The time between two checks for a stop.
 const STOP_CHECK: Duration = Duration::from_millis(100);
 
-fn ask_once(load: &Load, requests: &EncodedRequests, ask: Ask) -> Result<(u16, Vec<u8>), DiscoveryError> {
+fn exchange_once(
+    load: &Load,
+    requests: &EncodedRequests,
+    planned: PlannedRequest,
+) -> Result<(u16, Vec<u8>), DiscoveryError> {
     let begun = Instant::now();
     let mut stream =
         TcpStream::connect_timeout(&load.target, load.patience).map_err(|error| format!("cannot connect: {error}"))?;
@@ -59,7 +63,7 @@ fn ask_once(load: &Load, requests: &EncodedRequests, ask: Ask) -> Result<(u16, V
         false => Ok(()),
     };
     let mut request = Vec::new();
-    requests.write(ask, &mut request);
+    requests.write(planned, &mut request);
     let mut unsent = request.as_slice();
     while !unsent.is_empty() {
         may_go_on()?;
@@ -69,16 +73,16 @@ fn ask_once(load: &Load, requests: &EncodedRequests, ask: Ask) -> Result<(u16, V
             Err(error) => return Err(format!("cannot send: {error}").into()),
         }
     }
-    let (expected, mut reader, mut heads) = (requests.expected(ask), Reader::default(), Heads::default());
-    let (mut kept, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    let (expected, mut reader, mut heads) = (requests.expected(planned), Reader::default(), Heads::default());
+    let (mut partial, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         may_go_on()?;
         let step = match stream.read(&mut buffer) {
             Ok(0) => reader.end(&expected).map_err(|wrong| wrong.0)?.ok_or("the connection ended before the answer")?,
             Ok(received) => {
-                kept.extend_from_slice(buffer.get(..received).unwrap_or_default());
-                let (used, step) = reader.feed(&kept, &expected, &mut heads).map_err(|wrong| wrong.0)?;
-                kept.drain(..used);
+                partial.extend_from_slice(buffer.get(..received).unwrap_or_default());
+                let (used, step) = reader.feed(&partial, &expected, &mut heads).map_err(|wrong| wrong.0)?;
+                partial.drain(..used);
                 step
             }
             Err(error) if is_pause(&error) => continue,

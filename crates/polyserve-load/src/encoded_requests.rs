@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::request_stream::Ask;
+use crate::request_stream::PlannedRequest;
 use crate::rows::{Entities, Rows};
 use crate::traffic::{Exchange, Plan, Traffic};
 
@@ -47,51 +47,51 @@ impl EncodedRequests {
         }
     }
 
-    /// Returns `ask` as it is sent now: a GET becomes a `GetUpdated` if a PUT of the key was acknowledged before.
+    /// Returns the request as it is sent now: a GET becomes a `GetUpdated` if a PUT of the key was acknowledged before.
     #[inline]
-    pub(crate) fn sent_now(&self, ask: Ask) -> Ask {
-        let (Some(updated), Ask::Get(key)) = (&self.updated, ask) else { return ask };
+    pub(crate) fn sent_now(&self, planned: PlannedRequest) -> PlannedRequest {
+        let (Some(updated), PlannedRequest::Get(key)) = (&self.updated, planned) else { return planned };
         // Acquire, paired with the release below: a request that is sent after this load is sent after that answer.
         let is_updated = |word: &AtomicU64| word.load(Ordering::Acquire) & bit(key) != 0;
-        if updated.get(key as usize / 64).is_some_and(is_updated) { Ask::GetUpdated(key) } else { ask }
+        if updated.get(key as usize / 64).is_some_and(is_updated) { PlannedRequest::GetUpdated(key) } else { planned }
     }
 
-    /// Notes that `ask` had the expected answer.
+    /// Notes that the request had the expected answer.
     #[inline]
-    pub(crate) fn acknowledged(&self, ask: Ask) {
-        let (Some(updated), Ask::Put(key, _)) = (&self.updated, ask) else { return };
+    pub(crate) fn acknowledged(&self, planned: PlannedRequest) {
+        let (Some(updated), PlannedRequest::Put(key, _)) = (&self.updated, planned) else { return };
         let Some(word) = updated.get(key as usize / 64) else { return };
         if word.load(Ordering::Relaxed) & bit(key) == 0 {
             word.fetch_or(bit(key), Ordering::Release);
         }
     }
 
-    /// Appends the bytes of `ask`.
-    pub(crate) fn write(&self, ask: Ask, out: &mut Vec<u8>) {
-        match ask {
-            Ask::Get(key) | Ask::GetUpdated(key) => {
+    /// Appends the bytes of the request.
+    pub(crate) fn write(&self, planned: PlannedRequest, out: &mut Vec<u8>) {
+        match planned {
+            PlannedRequest::Get(key) | PlannedRequest::GetUpdated(key) => {
                 out.extend_from_slice(GET);
                 out.extend_from_slice(itoa::Buffer::new().format(key).as_bytes());
                 out.extend_from_slice(&self.get_tail);
             }
-            Ask::Put(key, draw) => {
-                let row = self.rows().and_then(|rows| rows.get(key, draw)).unwrap_or_default();
+            PlannedRequest::Put(key, version) => {
+                let row = self.rows().and_then(|rows| rows.get(key, version)).unwrap_or_default();
                 out.extend_from_slice(&self.put_head);
                 out.extend_from_slice(itoa::Buffer::new().format(row.len()).as_bytes());
                 out.extend_from_slice(&self.put_tail);
                 out.extend_from_slice(row);
             }
-            Ask::Fixed(at) => out.extend_from_slice(self.fixed.get(at as usize).map_or(&[], Vec::as_slice)),
+            PlannedRequest::Fixed(at) => out.extend_from_slice(self.fixed.get(at as usize).map_or(&[], Vec::as_slice)),
         }
     }
 
-    /// Returns the expected answers to `ask`.
-    pub(crate) fn expected(&self, ask: Ask) -> Expected<'_> {
-        match ask {
-            Ask::Get(key) => self.found(key, 0),
-            Ask::GetUpdated(key) => self.found(key, 1),
-            Ask::Put(..) => Expected { statuses: STORED, is_head: false, bodies: Bodies::Empty },
-            Ask::Fixed(at) => match &*self.traffic.plan {
+    /// Returns the expected answers to the request.
+    pub(crate) fn expected(&self, planned: PlannedRequest) -> Expected<'_> {
+        match planned {
+            PlannedRequest::Get(key) => self.found(key, 0),
+            PlannedRequest::GetUpdated(key) => self.found(key, 1),
+            PlannedRequest::Put(..) => Expected { statuses: STORED, is_head: false, bodies: Bodies::Empty },
+            PlannedRequest::Fixed(at) => match &*self.traffic.plan {
                 Plan::Exchanges(all) => all.get(at as usize).map_or(Expected::EMPTY, Expected::of),
                 Plan::Unknown(exchange) => Expected { bodies: Bodies::Any, ..Expected::of(exchange) },
                 Plan::Entities(_) => Expected::EMPTY,
@@ -99,17 +99,17 @@ impl EncodedRequests {
         }
     }
 
-    /// Returns a description of `ask` for error messages.
-    pub(crate) fn name(&self, ask: Ask) -> String {
-        match (ask, &*self.traffic.plan) {
-            (Ask::Get(key), _) => format!("GET /{key}"),
-            (Ask::GetUpdated(key), _) => format!("GET /{key} after an acknowledged PUT of {key}"),
-            (Ask::Put(key, _), _) => format!("PUT / of {key}"),
-            (Ask::Fixed(_), Plan::Unknown(Exchange { method, target, .. })) => format!("{method} {target}"),
-            (Ask::Fixed(at), Plan::Exchanges(all)) => {
+    /// Returns a description of the request for error messages.
+    pub(crate) fn name(&self, planned: PlannedRequest) -> String {
+        match (planned, &*self.traffic.plan) {
+            (PlannedRequest::Get(key), _) => format!("GET /{key}"),
+            (PlannedRequest::GetUpdated(key), _) => format!("GET /{key} after an acknowledged PUT of {key}"),
+            (PlannedRequest::Put(key, _), _) => format!("PUT / of {key}"),
+            (PlannedRequest::Fixed(_), Plan::Unknown(Exchange { method, target, .. })) => format!("{method} {target}"),
+            (PlannedRequest::Fixed(at), Plan::Exchanges(all)) => {
                 all.get(at as usize).map_or_else(String::new, |one| format!("{} {}", one.method, one.target))
             }
-            (Ask::Fixed(_), Plan::Entities(_)) => String::new(),
+            (PlannedRequest::Fixed(_), Plan::Entities(_)) => String::new(),
         }
     }
 
@@ -216,12 +216,12 @@ impl<'a> Expected<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Data, Draw};
+    use crate::data::{Data, EntityVersion};
     use crate::dist::Dist;
 
-    fn text(requests: &EncodedRequests, ask: Ask) -> String {
+    fn text(requests: &EncodedRequests, planned: PlannedRequest) -> String {
         let mut out = Vec::new();
-        requests.write(ask, &mut out);
+        requests.write(planned, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -230,22 +230,25 @@ mod tests {
         let data = Data::new(5);
         let traffic = Traffic::entities(&data, 2, Dist::Uniform, "get=1,put=1".parse().unwrap(), 0).unwrap();
         let requests = EncodedRequests::new(&traffic, "h:1", false);
-        assert_eq!(text(&requests, Ask::Get(1)), "GET /1 HTTP/1.1\r\nHost: h:1\r\n\r\n");
-        let expected = requests.expected(Ask::Get(1));
+        assert_eq!(text(&requests, PlannedRequest::Get(1)), "GET /1 HTTP/1.1\r\nHost: h:1\r\n\r\n");
+        let expected = requests.expected(PlannedRequest::Get(1));
         assert_eq!(expected.count(), 3);
-        let body = String::from_utf8(expected.body(Draw::SecondUpdate as u32).to_vec()).unwrap();
+        let body = String::from_utf8(expected.body(EntityVersion::SecondUpdate as u32).to_vec()).unwrap();
         let head = "PUT / HTTP/1.1\r\nHost: h:1\r\nContent-Type: application/json\r\nContent-Length: ";
         let put = format!("{head}{}\r\nConnection: close\r\n\r\n{body}", body.len());
-        requests.acknowledged(Ask::Put(1, Draw::FirstUpdate as u32));
-        assert_eq!((requests.sent_now(Ask::Get(0)), requests.sent_now(Ask::Get(1))), (Ask::Get(0), Ask::GetUpdated(1)));
-        let updated = requests.clone().expected(Ask::GetUpdated(1)).count();
-        assert_eq!((updated, requests.expected(Ask::GetUpdated(1)).body(1)), (2, body.as_bytes()));
-        assert_eq!(text(&requests, Ask::GetUpdated(1)), text(&requests, Ask::Get(1)));
+        requests.acknowledged(PlannedRequest::Put(1, EntityVersion::FirstUpdate as u32));
+        assert_eq!(
+            (requests.sent_now(PlannedRequest::Get(0)), requests.sent_now(PlannedRequest::Get(1))),
+            (PlannedRequest::Get(0), PlannedRequest::GetUpdated(1))
+        );
+        let updated = requests.clone().expected(PlannedRequest::GetUpdated(1)).count();
+        assert_eq!((updated, requests.expected(PlannedRequest::GetUpdated(1)).body(1)), (2, body.as_bytes()));
+        assert_eq!(text(&requests, PlannedRequest::GetUpdated(1)), text(&requests, PlannedRequest::Get(1)));
         let closing = EncodedRequests::new(&traffic, "h:1", true);
-        assert_eq!(text(&closing, Ask::Put(1, Draw::SecondUpdate as u32)), put);
-        assert_eq!(text(&closing, Ask::Get(0)), "GET /0 HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n\r\n");
+        assert_eq!(text(&closing, PlannedRequest::Put(1, EntityVersion::SecondUpdate as u32)), put);
+        assert_eq!(text(&closing, PlannedRequest::Get(0)), "GET /0 HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n\r\n");
         let one = Traffic::one("POST", "/x", Some(b"ab"), Some("text/plain")).unwrap();
         let written = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nab";
-        assert_eq!(text(&EncodedRequests::new(&one, "h", false), Ask::Fixed(0)), written);
+        assert_eq!(text(&EncodedRequests::new(&one, "h", false), PlannedRequest::Fixed(0)), written);
     }
 }

@@ -36,9 +36,9 @@ pub mod traffic;
 
 pub use dist::{Dist, Picker};
 pub use error::LoadError;
-pub use load::{CpuOf, Load, Pace, Span, Usage};
+pub use load::{CpuSource, Load, Pace, RunLength, Usage};
 pub use mix::Mix;
 pub use prefill::{prefill, prefill_for};
-pub use report::{Failures, Parts, Progress, Report};
+pub use report::{Failures, Progress, Report, RequestPhases};
 pub use run::run;
 pub use traffic::{Exchange, Traffic};

@@ -32,17 +32,17 @@ pub struct Load {
     pub must_close: bool,
     /// The requests.
     pub traffic: Traffic,
-    /// The time that the load runs before the counted span. Default none.
+    /// The time that the load runs before the measured period. Default none.
     pub warm_up: Duration,
-    /// The counted span. Default 10 s.
-    pub span: Span,
+    /// The length of the measured period. Default 10 s.
+    pub length: RunLength,
     /// The max time for a connect, an answer or a server's close. After it the request fails and the connection is replaced.
     ///
-    /// After the end of the span, the client waits as long for answers, but at most 2 s. In an open loop it first waits as
-    /// long for the requests that are not sent yet. Default 10 s.
+    /// After the end of the measured period, the client waits as long for answers, but at most 2 s. In an open loop it
+    /// first waits as long for the requests that are not sent yet. Default 10 s.
     pub patience: Duration,
     /// The source of the server's processor time. Default unknown.
-    pub cpu: CpuOf,
+    pub cpu: CpuSource,
     /// Ends the load early. The report has the measurements until then.
     pub stop: Shutdown,
 }
@@ -52,8 +52,9 @@ pub struct Load {
 pub enum Pace {
     /// Closed loop: a connection sends the next requests as soon as it has all answers.
     Closed,
-    /// Open loop: this number of requests a second over all connections, evenly spaced, whatever the server does. A request
-    /// without a free connection waits for one, also after the end of the span. Its latency counts from its due time.
+    /// Open loop: this number of requests a second over all connections, evenly spaced, whatever the server does. A
+    /// request without a free connection waits for one, also after the end of the measured period. Its latency counts
+    /// from its due time.
     Rate(f64),
 }
 
@@ -70,10 +71,10 @@ pub enum Usage {
     Close,
 }
 
-/// The counted span.
+/// The length of the measured period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Span {
-    /// A span of time.
+pub enum RunLength {
+    /// A time.
     Time(Duration),
     /// A number of requests.
     Requests(u64),
@@ -81,7 +82,7 @@ pub enum Span {
 
 /// The source of the server's processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CpuOf {
+pub enum CpuSource {
     /// The processor time is not known.
     Unknown,
     /// The process with this id.
@@ -112,9 +113,9 @@ impl Load {
             must_close: false,
             traffic,
             warm_up: Duration::ZERO,
-            span: Span::Time(Duration::from_secs(10)),
+            length: RunLength::Time(Duration::from_secs(10)),
             patience: Duration::from_secs(10),
-            cpu: CpuOf::Unknown,
+            cpu: CpuSource::Unknown,
             stop: Shutdown::new(),
         }
     }
@@ -146,11 +147,11 @@ impl Load {
         if let Usage::KeepAlive { pipeline } = self.usage {
             within("pipeline", pipeline, MAX_PIPELINED)?;
         }
-        match self.span {
-            Span::Time(time) if time.is_zero() || time > LONGEST => {
-                return no(format!("a span of {time:?} is not above 0 and at most 30 days"));
+        match self.length {
+            RunLength::Time(time) if time.is_zero() || time > LONGEST => {
+                return no(format!("run length {time:?} is not above 0 and at most 30 days"));
             }
-            Span::Requests(0) => return no("a span of no requests measures nothing".into()),
+            RunLength::Requests(0) => return no("run length 0 requests is not above 0".into()),
             _ => {}
         }
         if self.warm_up > LONGEST {
@@ -197,8 +198,8 @@ mod tests {
         refused("rate", |l| l.pace = Pace::Rate(0.0));
         refused("pipeline", |l| l.usage = Usage::KeepAlive { pipeline: 0 });
         refused("pipeline", |l| l.usage = Usage::KeepAlive { pipeline: 1025 });
-        refused("span", |l| l.span = Span::Time(Duration::ZERO));
-        refused("span", |l| l.span = Span::Requests(0));
+        refused("run length", |l| l.length = RunLength::Time(Duration::ZERO));
+        refused("run length", |l| l.length = RunLength::Requests(0));
         refused("warm-up", |l| l.warm_up = Duration::MAX);
         refused("patience", |l| l.patience = Duration::ZERO);
         refused("host", |l| l.host = "a b".into());

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::error::LoadError;
-use crate::load::{Load, Span, Usage};
+use crate::load::{Load, RunLength, Usage};
 use crate::run::run;
 use crate::traffic::Traffic;
 
@@ -30,7 +30,7 @@ pub fn prefill_for(load: &Load) -> Result<u64, LoadError> {
         (filling.patience, filling.stop) = (load.patience, load.stop.clone());
         filling.connections = 1;
         filling.usage = Usage::KeepAlive { pipeline: 32 };
-        filling.span = Span::Requests(keys);
+        filling.length = RunLength::Requests(keys);
     });
     let report = run(&load, &mut |_| {})?;
     if report.is_clean() && report.answered == keys {

@@ -15,7 +15,7 @@ pub struct Progress {
     pub warming: bool,
     /// The time since the first request.
     pub elapsed: Duration,
-    /// The finished share of warm-up and span: 0 to 1.
+    /// The finished share of the warm-up and the measured period: 0 to 1.
     pub share: f64,
     /// Right answers so far, including the warm-up.
     pub answered: u64,
@@ -30,21 +30,22 @@ pub struct Progress {
 #[derive(Clone, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Right answers in the counted span. For a span of time: all answers that arrived within the span. For a span of
-    /// requests: the answers to the requests of the span.
+    /// The number of right answers. If the run length is a time: all that arrived within the measured period. If it is a
+    /// number of requests: those to the requests of the measured period.
     pub answered: u64,
-    /// Right answers to requests of a span of time that arrived after its end. Their latency counts.
+    /// If the run length is a time: the number of right answers to requests begun in the measured period that arrived after
+    /// its end. Their latency counts.
     pub answered_late: u64,
     /// The failures of the whole run.
     pub failed: Failures,
     /// A description of the first failure, with at most 200 bytes of the answer.
     pub first_failure: Option<String>,
-    /// The length of the counted span. JSON: in seconds.
+    /// The length of the measured period. JSON: in seconds.
     #[serde(serialize_with = "seconds")]
     pub elapsed: Duration,
-    /// Bytes written in the counted span.
+    /// Bytes written in the measured period.
     pub bytes_sent: u64,
-    /// Bytes read in the counted span.
+    /// Bytes read in the measured period.
     pub bytes_received: u64,
     /// Connections opened in the whole run.
     pub connections_opened: u64,
@@ -52,8 +53,9 @@ pub struct Report {
     pub reconnects: u64,
     /// Requests that were sent again, because the server had closed a kept connection before the first byte of the answer.
     pub retried: u64,
-    /// Latencies of the requests begun in the span, in nanoseconds. A closed loop counts from the send, an open loop from
-    /// the due time. An open loop includes requests without an answer in time, with the time that they have waited.
+    /// Latencies of the requests begun in the measured period, in nanoseconds. A closed loop counts from the send, an
+    /// open loop from the due time. An open loop includes requests without an answer in time, with the time that they
+    /// have waited.
     #[serde(serialize_with = "quantiles")]
     pub latency: Histogram<u64>,
     /// `closed loop` or `intended start`.
@@ -62,11 +64,14 @@ pub struct Report {
     /// connection counts as free once its answer may have arrived, even if the client has not read it yet.
     #[serde(serialize_with = "maybe_quantiles")]
     pub lateness: Option<Histogram<u64>>,
-    /// If every request has its own connection: the two parts of the request's time.
-    pub parts: Option<Parts>,
-    /// Open loop: requests due in the span that were never sent, because no connection was free until the end of the wait.
+    /// If every request has its own connection: the two phases of the request. JSON: `parts`.
+    #[serde(rename = "parts")]
+    pub phases: Option<RequestPhases>,
+    /// Open loop: requests due in the measured period that were never sent, because no connection was free until the
+    /// end of the wait.
     pub unsent: u64,
-    /// Requests begun in the span without an answer when a stopped load ended. Without a stop they count as timeouts.
+    /// Requests begun in the measured period without an answer when a stopped load ended. Without a stop they count as
+    /// timeouts.
     pub unfinished: u64,
     /// Processor time of the client's threads.
     #[serde(serialize_with = "seconds")]
@@ -83,11 +88,11 @@ pub struct Report {
     pub server_busy: Option<f64>,
 }
 
-/// The two parts of the time of a request with its own connection, in nanoseconds. For right answers to requests begun in
-/// the span. An answer that waits in the socket until the client reads it is included.
+/// The two phases of the time of a request with its own connection, in nanoseconds. For right answers to requests begun in
+/// the measured period. An answer that waits in the socket until the client reads it is included.
 #[derive(Clone, Serialize)]
 #[non_exhaustive]
-pub struct Parts {
+pub struct RequestPhases {
     /// From the start of the connect until the connection is established, as far as the client knows: the socket has taken
     /// the request.
     #[serde(serialize_with = "quantiles")]
@@ -97,16 +102,16 @@ pub struct Parts {
     pub processing: Histogram<u64>,
 }
 
-impl Parts {
+impl RequestPhases {
     pub(crate) fn new() -> Self {
         Self { connect: histogram(), processing: histogram() }
     }
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for RequestPhases {
     /// Shows the number of samples, because the derived form would contain thousands of counts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").field("count", &self.connect.len()).finish_non_exhaustive()
+        f.debug_struct("RequestPhases").field("count", &self.connect.len()).finish_non_exhaustive()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::traffic::{Plan, Traffic};
 
 /// One request of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Ask {
+pub(crate) enum PlannedRequest {
     /// GET of a key.
     Get(u32),
     /// GET of a key after the server has acknowledged an update: the first row would be a wrong answer.
@@ -34,31 +34,31 @@ pub(crate) struct RequestStream {
 
 impl RequestStream {
     /// Returns the next request.
-    pub(crate) fn next(&mut self) -> Ask {
+    pub(crate) fn next(&mut self) -> PlannedRequest {
         match &*self.plan {
             Plan::Entities(_) if self.is_filling => {
                 self.next += 1;
-                Ask::Put((self.next - 1) as u32, 0)
+                PlannedRequest::Put((self.next - 1) as u32, 0)
             }
             Plan::Entities(entities) => {
                 let key = entities.picker.pick(self.random.next_u64());
                 let Mix { get, put } = entities.mix;
                 if put == 0 {
-                    return Ask::Get(key);
+                    return PlannedRequest::Get(key);
                 }
                 let wide = u128::from(self.random.next_u64()) * (u128::from(get) + u128::from(put));
                 // The integer part decides between GET and PUT. The first bit of the fraction chooses the update.
                 match (wide >> 64) as u64 {
-                    part if part < u64::from(get) => Ask::Get(key),
-                    _ => Ask::Put(key, 1 + (wide >> 63 & 1) as u32),
+                    part if part < u64::from(get) => PlannedRequest::Get(key),
+                    _ => PlannedRequest::Put(key, 1 + (wide >> 63 & 1) as u32),
                 }
             }
             Plan::Exchanges(all) => {
                 let at = self.next;
                 self.next = if at + 1 == all.len() { 0 } else { at + 1 };
-                Ask::Fixed(at as u32)
+                PlannedRequest::Fixed(at as u32)
             }
-            Plan::Unknown(_) => Ask::Fixed(0),
+            Plan::Unknown(_) => PlannedRequest::Fixed(0),
         }
     }
 }
@@ -93,48 +93,52 @@ mod tests {
         Traffic::entities(&Data::new(1), keys, Dist::Uniform, mix.parse().unwrap(), seed).unwrap()
     }
 
-    fn drawn(traffic: &Traffic, thread: usize, count: usize) -> Vec<Ask> {
+    fn drawn(traffic: &Traffic, thread: usize, count: usize) -> Vec<PlannedRequest> {
         let mut stream = traffic.request_stream(thread, 4);
         (0..count).map(|_| stream.next()).collect()
     }
 
     #[test]
     fn a_seed_and_a_thread_give_one_sequence() {
-        let asks = |seed, thread| drawn(&entities(1_000, "get=1,put=1", seed), thread, 500);
-        assert_eq!(asks(7, 0), asks(7, 0));
-        assert!(asks(7, 0) != asks(8, 0) && asks(7, 0) != asks(7, 1));
+        let sequence = |seed, thread| drawn(&entities(1_000, "get=1,put=1", seed), thread, 500);
+        assert_eq!(sequence(7, 0), sequence(7, 0));
+        assert!(sequence(7, 0) != sequence(8, 0) && sequence(7, 0) != sequence(7, 1));
     }
 
     /// Exact counts of one seed, within five standard deviations of the weights.
     #[test]
     fn a_mix_is_kept_to() {
         let mut counts: HashMap<&str, u32> = HashMap::new();
-        for ask in drawn(&entities(10, "get=95,put=5", 0), 0, 100_000) {
-            let name = match ask {
-                Ask::Get(key) => {
+        for planned in drawn(&entities(10, "get=95,put=5", 0), 0, 100_000) {
+            let name = match planned {
+                PlannedRequest::Get(key) => {
                     assert!(key < 10);
                     "get"
                 }
-                Ask::Put(key, draw) => {
+                PlannedRequest::Put(key, version) => {
                     assert!(key < 10);
-                    ["", "first", "second"][draw as usize]
+                    ["", "first", "second"][version as usize]
                 }
-                Ask::GetUpdated(_) | Ask::Fixed(_) => panic!("neither is drawn"),
+                PlannedRequest::GetUpdated(_) | PlannedRequest::Fixed(_) => panic!("neither is drawn"),
             };
             *counts.entry(name).or_default() += 1;
         }
         assert!(counts["get"].abs_diff(95_000) < 350, "{counts:?}");
         assert!(counts["first"].abs_diff(2_500) < 250 && counts["second"].abs_diff(2_500) < 250, "{counts:?}");
-        let only = |mix| drawn(&entities(10, mix, 0), 0, 1_000).iter().all(|ask| matches!(ask, Ask::Get(_)));
+        let only = |mix| {
+            drawn(&entities(10, mix, 0), 0, 1_000).iter().all(|planned| matches!(planned, PlannedRequest::Get(_)))
+        };
         assert!(only("get=1") && !only("get=1,put=1"));
-        assert!(drawn(&entities(10, "put=1", 0), 0, 1_000).iter().all(|ask| matches!(ask, Ask::Put(..))));
+        assert!(
+            drawn(&entities(10, "put=1", 0), 0, 1_000).iter().all(|planned| matches!(planned, PlannedRequest::Put(..)))
+        );
     }
 
     #[test]
     fn exchanges_come_in_turn_and_threads_begin_apart() {
         let all = (0..8).map(|i| Exchange::new("GET", &format!("/{i}"))).collect();
         let traffic = Traffic::expecting(all).unwrap();
-        let fixed = |asks: &[u32]| asks.iter().map(|at| Ask::Fixed(*at)).collect::<Vec<_>>();
+        let fixed = |sequence: &[u32]| sequence.iter().map(|at| PlannedRequest::Fixed(*at)).collect::<Vec<_>>();
         assert_eq!(drawn(&traffic, 0, 9), fixed(&[0, 1, 2, 3, 4, 5, 6, 7, 0]));
         assert_eq!(drawn(&traffic, 3, 3), fixed(&[6, 7, 0]));
     }

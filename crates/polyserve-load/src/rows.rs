@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::data::{Data, Draw};
+use crate::data::{Data, EntityVersion};
 use crate::dist::Picker;
 use crate::mix::Mix;
 
@@ -26,12 +26,12 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    pub(crate) fn new(data: &Data, keys: u32, draws: &[Draw]) -> Self {
-        let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(keys as usize * draws.len() + 1));
+    pub(crate) fn new(data: &Data, keys: u32, versions: &[EntityVersion]) -> Self {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(keys as usize * versions.len() + 1));
         ends.push(0);
         for id in 0..i64::from(keys) {
-            for draw in draws {
-                let entity = data.row(id, *draw).entity;
+            for version in versions {
+                let entity = data.row(id, *version).entity;
                 let parts = (serde_json::to_string(&entity.description), serde_json::to_string(&entity.value));
                 let (description, value) = (parts.0.unwrap_or_default(), parts.1.unwrap_or_default());
                 // The form that servers return, so a PUT and a GET have the same bytes.
@@ -42,7 +42,7 @@ impl Rows {
                 ends.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
             }
         }
-        Self { bytes, ends, each: draws.len() as u32 }
+        Self { bytes, ends, each: versions.len() as u32 }
     }
 
     /// Returns the number of rows of a key.
@@ -50,11 +50,11 @@ impl Rows {
         self.each
     }
 
-    /// Returns row number `draw` of `key`; both start at 0.
-    pub(crate) fn get(&self, key: u32, draw: u32) -> Option<&[u8]> {
-        let at = (key * self.each + draw) as usize;
+    /// Returns row number `version` of `key`; both start at 0.
+    pub(crate) fn get(&self, key: u32, version: u32) -> Option<&[u8]> {
+        let at = (key * self.each + version) as usize;
         let (start, end) = (*self.ends.get(at)?, *self.ends.get(at + 1)?);
-        if draw < self.each { self.bytes.get(start as usize..end as usize) } else { None }
+        if version < self.each { self.bytes.get(start as usize..end as usize) } else { None }
     }
 }
 

@@ -1,5 +1,5 @@
 //! The run of a load, from its first connection to its report: the threads, their common start, and the readings at the
-//! ends of the span.
+//! ends of the measured period.
 
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
@@ -14,12 +14,12 @@ use crate::clock::{self, Meter, Reading};
 use crate::discover;
 use crate::encoded_requests::EncodedRequests;
 use crate::error::LoadError;
-use crate::load::{CpuOf, Load, Pace, Span, Usage};
-use crate::report::{Failures, Parts, Progress, Report, histogram};
+use crate::load::{CpuSource, Load, Pace, RunLength, Usage};
+use crate::report::{Failures, Progress, Report, RequestPhases, histogram};
 
 /// Runs `load`: opens the connections, warms up, measures. Calls `on_progress` about ten times a second.
 ///
-/// The run takes the warm-up and the span, and at most the client's patience before and after.
+/// The run takes the warm-up and the measured period, and at most the client's patience before and after.
 ///
 /// # Errors
 ///
@@ -74,9 +74,9 @@ pub fn run(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<Report
 fn times(load: &Load) -> Times {
     let start = clock::now();
     let counted = start.saturating_add(clock::of(load.warm_up));
-    let end = match load.span {
-        Span::Time(time) => counted.saturating_add(clock::of(time)),
-        Span::Requests(_) => u64::MAX,
+    let end = match load.length {
+        RunLength::Time(time) => counted.saturating_add(clock::of(time)),
+        RunLength::Requests(_) => u64::MAX,
     };
     Times { start, counted, end }
 }
@@ -163,10 +163,10 @@ impl Monitor<'_> {
             sum(|counters| counters.failed.load(Ordering::Relaxed)),
         );
         let elapsed = now.saturating_sub(self.times.start);
-        let share = match self.load.span {
-            Span::Time(time) => elapsed as f64 / clock::of(self.load.warm_up.saturating_add(time)) as f64,
-            Span::Requests(_) if now < self.times.counted => 0.0,
-            Span::Requests(all) => (answered + failed) as f64 / all as f64,
+        let share = match self.load.length {
+            RunLength::Time(time) => elapsed as f64 / clock::of(self.load.warm_up.saturating_add(time)) as f64,
+            RunLength::Requests(_) if now < self.times.counted => 0.0,
+            RunLength::Requests(all) => (answered + failed) as f64 / all as f64,
         };
         let warming = now < self.times.counted;
         let (at, cpu) = self.meter.read();
@@ -177,9 +177,9 @@ impl Monitor<'_> {
 
     fn report(&self, tallies: &[&Tally]) -> Report {
         let Times { counted, end, .. } = self.times;
-        let last = match self.load.span {
-            Span::Time(_) => end,
-            Span::Requests(_) => tallies.iter().map(|tally| tally.last).max().unwrap_or(counted),
+        let last = match self.load.length {
+            RunLength::Time(_) => end,
+            RunLength::Requests(_) => tallies.iter().map(|tally| tally.last).max().unwrap_or(counted),
         };
         let (kind, lateness) = match self.load.pace {
             Pace::Closed => ("closed loop", None),
@@ -199,7 +199,7 @@ impl Monitor<'_> {
             latency: histogram(),
             latency_kind: kind,
             lateness,
-            parts: (self.load.usage == Usage::Close).then(Parts::new),
+            phases: (self.load.usage == Usage::Close).then(RequestPhases::new),
             unsent: 0,
             unfinished: 0,
             client_cpu: Duration::ZERO,
@@ -220,9 +220,9 @@ impl Monitor<'_> {
 
     fn add_server(&self, tallies: &[&Tally], report: &mut Report) {
         let [from, to] = tallies.first().map_or([None; 2], |tally| tally.server);
-        // A span of requests ends with the last thread.
+        // A run of a number of requests ends with the last thread.
         let (Some((from, Some(before))), Some((to, Some(after)))) = (from, to.or(self.end)) else { return };
-        let own = if self.load.cpu == CpuOf::Own { clock::of(report.client_cpu) } else { 0 };
+        let own = if self.load.cpu == CpuSource::Own { clock::of(report.client_cpu) } else { 0 };
         let cpu = after.saturating_sub(before).saturating_sub(own);
         report.server_cpu = Some(Duration::from_nanos(cpu));
         report.server_busy = Some(cpu as f64 / to.saturating_sub(from).max(1) as f64);
@@ -247,8 +247,8 @@ fn add(report: &mut Report, tally: &Tally) {
     if let (Some(sum), Some(lateness)) = (&mut report.lateness, &tally.lateness) {
         sum.add(lateness).expect("equal bounds");
     }
-    if let (Some(sum), Some(parts)) = (&mut report.parts, &tally.parts) {
-        sum.connect.add(&parts.connect).expect("equal bounds");
-        sum.processing.add(&parts.processing).expect("equal bounds");
+    if let (Some(sum), Some(phases)) = (&mut report.phases, &tally.phases) {
+        sum.connect.add(&phases.connect).expect("equal bounds");
+        sum.processing.add(&phases.processing).expect("equal bounds");
     }
 }

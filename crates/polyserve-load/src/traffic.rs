@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::data::{Data, Draw};
+use crate::data::{Data, EntityVersion};
 use crate::dist::{Dist, Picker};
 use crate::error::LoadError;
 use crate::mix::Mix;
@@ -66,11 +66,11 @@ impl Traffic {
     /// Returns [`LoadError::Setting`] if the number of keys is 0 or too large, if both weights are 0, or if the
     /// distribution is invalid.
     pub fn entities(data: &Data, keys: u64, dist: Dist, mix: Mix, seed: u64) -> Result<Self, LoadError> {
-        let draws: &[Draw] = match mix.put {
-            0 => &[Draw::New],
-            _ => &[Draw::New, Draw::FirstUpdate, Draw::SecondUpdate],
+        let versions: &[EntityVersion] = match mix.put {
+            0 => &[EntityVersion::New],
+            _ => &[EntityVersion::New, EntityVersion::FirstUpdate, EntityVersion::SecondUpdate],
         };
-        let most = MAX_ROWS.min(MAX_BYTES / (data.description() as u64 + ROW)) / draws.len() as u64;
+        let most = MAX_ROWS.min(MAX_BYTES / (data.description() as u64 + ROW)) / versions.len() as u64;
         let bounded = u32::try_from(keys).ok().filter(|keys| *keys > 0 && u64::from(*keys) <= most);
         let keys = bounded.ok_or_else(|| LoadError::setting(format!("keys {keys} is not between 1 and {most}")))?;
         if u64::from(mix.get) + u64::from(mix.put) == 0 {
@@ -79,7 +79,7 @@ impl Traffic {
         if !dist.is_valid() {
             return Err(LoadError::setting(format!("{dist}: the exponent is not above 0 and at most 10")));
         }
-        let rows = Rows::new(data, keys, draws);
+        let rows = Rows::new(data, keys, versions);
         Ok(Self::of(Plan::Entities(Entities { rows, picker: Picker::new(keys, dist), keys, mix, seed })))
     }
 
@@ -193,9 +193,11 @@ mod tests {
     fn rows_are_the_datas_own() {
         let traffic = entities(3, "get=1,put=1", 0);
         let Plan::Entities(Entities { rows, .. }) = &*traffic.plan else { panic!("entities") };
-        for (key, draw) in [(0, Draw::New), (1, Draw::FirstUpdate), (2, Draw::SecondUpdate)] {
-            let row: serde_json::Value = serde_json::from_slice(rows.get(key, draw as u32).unwrap()).unwrap();
-            let entity = Data::new(1).row(i64::from(key), draw).entity;
+        for (key, version) in
+            [(0, EntityVersion::New), (1, EntityVersion::FirstUpdate), (2, EntityVersion::SecondUpdate)]
+        {
+            let row: serde_json::Value = serde_json::from_slice(rows.get(key, version as u32).unwrap()).unwrap();
+            let entity = Data::new(1).row(i64::from(key), version).entity;
             assert_eq!(
                 (row["id"].as_i64(), row["description"].as_str()),
                 (Some(entity.id), Some(&*entity.description))

@@ -50,7 +50,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use polyserve_core::config::cores;
-use polyserve_core::executor::dispose;
+use polyserve_core::executor::drop_payload;
 use polyserve_core::sync::thread::{self, JoinHandle};
 use polyserve_core::{Answer, Completer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise};
 
@@ -178,7 +178,7 @@ fn run_owner(mailbox: &Mailbox<Message>) {
                     operation.run(&mut entities);
                 }
             }))
-            .map_err(dispose);
+            .map_err(drop_payload);
         }
     }
 }
@@ -195,7 +195,7 @@ impl Drop for OwnerQueue<'_> {
         let waiting = self.mailbox.end();
         for operation in self.batch.drain(..).chain(waiting) {
             // Dropping the completer wakes the waiting thread, and that waker may panic.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(operation))).map_err(dispose);
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(operation))).map_err(drop_payload);
         }
     }
 }

@@ -114,7 +114,7 @@ impl CheckArgs {
         let servers = self.servers(catalog)?;
         settings.check(&servers)?;
         for server in servers {
-            let (_, config) = server.fit(&settings.with_pool_size())?;
+            let (_, config) = server.make_with_supported(&settings.with_pool_size())?;
             let flags = room::honoured(&config, &self.config.flags());
             subjects.extend(repos.iter().map(|repo| {
                 let launch = serve(&server.name, &repo.name, &flags, Vec::new());

@@ -160,7 +160,7 @@ impl Selection<'_> {
                 config.idle_timeout = config.idle_timeout.max(IDLE);
             }
         });
-        let (made, config) = entry.fit(&config)?;
+        let (made, config) = entry.make_with_supported(&config)?;
         let flags = room::flags(&config, &self.args.config.flags(), &["idle_timeout"]);
         let shape = made.connections();
         let bound = bound(&made, &config, together);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use polyserve_lab::Misuse;
-use polyserve_lab::data::{Data, Draw, Row};
+use polyserve_lab::data::{Data, EntityVersion, Row};
 use polyserve_lab::output::quiet;
 
 /// What `polyserve data` is told.
@@ -53,7 +53,8 @@ pub(crate) fn run(args: &DataArgs, json: bool) -> anyhow::Result<ExitCode> {
 
 fn write(args: &DataArgs, end: i64, json: bool, out: &mut impl Write) -> io::Result<()> {
     let (data, line): (_, fn(&Row) -> String) = (Data::new(args.seed), if json { Row::to_json } else { Row::to_csv });
-    let draws: &[Draw] = if args.updates { &[Draw::FirstUpdate, Draw::SecondUpdate] } else { &[Draw::New] };
+    let draws: &[EntityVersion] =
+        if args.updates { &[EntityVersion::FirstUpdate, EntityVersion::SecondUpdate] } else { &[EntityVersion::New] };
     if !json && !args.no_header {
         out.write_all(b"id,description,value\n")?;
     }

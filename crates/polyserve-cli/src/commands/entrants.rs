@@ -114,7 +114,7 @@ impl Entrants<'_> {
         let mut contestants: Vec<Contestant> = self.reference()?.into_iter().chain(self.foreign_baseline()?).collect();
         let mut refused = Vec::new();
         for (place, pair) in pairs.iter().enumerate() {
-            match self.catalog.server(&pair.server)?.fit(&self.settings.with_pool_size()) {
+            match self.catalog.server(&pair.server)?.make_with_supported(&self.settings.with_pool_size()) {
                 Ok((server, config)) => {
                     let shape = Some(server.connections());
                     let bound = bound(&server, &config, self.connections);

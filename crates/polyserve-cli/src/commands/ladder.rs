@@ -216,7 +216,7 @@ impl LadderArgs {
         room::check_flags(&settings, catalog, self.servers.iter().map(String::as_str))?;
         for name in self.servers.iter().filter(|name| *name != NONE) {
             let entry = catalog.server(name)?;
-            let (server, config) = entry.fit(&settings.with_pool_size())?;
+            let (server, config) = entry.make_with_supported(&settings.with_pool_size())?;
             if self.source.is_none() && Catalog::builtin().server(&entry.name).is_err() {
                 let how = "give a --source whose package benches/ladder has it";
                 return Err(Misuse(format!("--servers: what is built has no server {name:?}: {how}")).into());

@@ -20,7 +20,8 @@ pub(crate) fn roomy(settings: &Settings, config: &ServerConfig, connections: usi
     })
 }
 
-/// Makes the server with the settings of `config` that it has, see [`ServerEntry::fit`], and with `workers`, if any.
+/// Makes the server with the settings of `config` that it has, see [`ServerEntry::make_with_supported`], and with
+/// `workers`, if any.
 ///
 /// # Errors
 ///
@@ -33,7 +34,7 @@ pub(crate) fn fitted(
     if workers.is_some() {
         (entry.make)(&ServerConfig::default().with(|config| config.workers = workers))?;
     }
-    entry.fit(&config.clone().with(|config| config.workers = workers.or(config.workers)))
+    entry.make_with_supported(&config.clone().with(|config| config.workers = workers.or(config.workers)))
 }
 
 /// Refuses a flag for a setting that none of the `servers` of the catalog has.
@@ -97,7 +98,7 @@ mod tests {
         let given = ["--queue=7", "--max-body=9"].map(String::from);
         assert_eq!(flags(&config, &given, &[]), ["--queue=7", "--max-connections=100000", "--max-body=9"]);
         assert_eq!(flags(&config, &given, &["max_body"]).len(), 3, "it is said once");
-        let config = Catalog::builtin().server("sequential").unwrap().fit(&config).unwrap().1;
+        let config = Catalog::builtin().server("sequential").unwrap().make_with_supported(&config).unwrap().1;
         assert_eq!(flags(&config, &given, &[]), ["--max-connections=100000", "--max-body=9"], "it has no queue");
     }
 }

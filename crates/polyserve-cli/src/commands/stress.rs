@@ -107,7 +107,7 @@ fn own(catalog: &Catalog, args: &StressArgs, settings: &Settings) -> anyhow::Res
     settings.make(|config| (server.make)(config).map(drop))?;
     let config = settings.with_pool_size();
     let config = if args.burst { config } else { roomy(settings, &config, groups) };
-    let (_, config) = server.fit(&config)?;
+    let (_, config) = server.make_with_supported(&config)?;
     Ok(Contestant { server: server.clone(), repo: repo.clone(), config }.into())
 }
 

@@ -128,7 +128,7 @@ fn what_cannot_be_done_is_a_misuse() {
         (&["http://127.0.0.1:1/", "--connections", "0"], "connections 0"),
         (&["http://127.0.0.1:1/", "--connections", "900000"], "--connections may be"),
         (&["http://127.0.0.1:1/", "--pipeline", "9999"], "pipeline 9999"),
-        (&["http://127.0.0.1:1/", "--duration", "0s"], "span"),
+        (&["http://127.0.0.1:1/", "--duration", "0s"], "run length"),
         (&["http://127.0.0.1:1/", "--cores", "1-"], "--cores"),
         (&["http://127.0.0.1:1/", "--put", "/no/such/file"], "/no/such/file"),
     ] {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-use polyserve_core::executor::dispose;
+use polyserve_core::executor::drop_payload;
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 
@@ -209,7 +209,7 @@ impl Shared {
             let held = self.has(Fault::RunsUnderLock).then_some(state);
             let result = catch_unwind(AssertUnwindSafe(|| job.run()));
             let has_panicked = result.is_err();
-            let payload_panicked = catch_unwind(AssertUnwindSafe(|| drop(result))).map_err(dispose).is_err();
+            let payload_panicked = catch_unwind(AssertUnwindSafe(|| drop(result))).map_err(drop_payload).is_err();
             state = held.unwrap_or_else(|| lock(&self.state));
             state.threads[index].is_busy = false;
             if payload_panicked && self.has(Fault::DoesNotCatchPanicsOfPayloads) {
@@ -333,7 +333,7 @@ impl Shared {
             cut.into_iter().for_each(drop);
         } else {
             for job in cut {
-                let _ = catch_unwind(AssertUnwindSafe(|| drop(job))).map_err(dispose);
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(job))).map_err(drop_payload);
             }
         }
         lock(&self.state)

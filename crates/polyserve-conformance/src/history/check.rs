@@ -1,7 +1,7 @@
 //! The checker. It checks one key after the other.
 
 use super::plan::{Register, Window};
-use super::search::{GaveUp, SearchLimits, SearchResult, search};
+use super::search::{LimitExceeded, SearchLimits, SearchResult, search};
 use super::{History, Operation, Violation, minimise};
 
 /// The result of a check.
@@ -13,7 +13,7 @@ pub enum CheckVerdict {
     /// There is no such order. The violation holds a few operations that show it.
     NotLinearizable(Box<Violation>),
     /// Undecided: the search for an order of this key's operations reached a limit.
-    GaveUp(i64, GaveUp),
+    Undecided(i64, LimitExceeded),
 }
 
 /// Checks a history, within the default limits.
@@ -27,15 +27,15 @@ pub fn check(history: &History) -> CheckVerdict {
 pub fn check_within(history: &History, limits: &SearchLimits) -> CheckVerdict {
     let mut operations = history.operations().to_vec();
     operations.sort_unstable_by_key(|operation| (operation.key, operation.called));
-    let mut gave_up = None;
+    let mut undecided = None;
     for key in operations.chunk_by(|one, other| one.key == other.key) {
         match one_key(key, limits) {
             CheckVerdict::Linearizable => {}
-            CheckVerdict::GaveUp(key, why) => gave_up = gave_up.or(Some(CheckVerdict::GaveUp(key, why))),
+            CheckVerdict::Undecided(key, why) => undecided = undecided.or(Some(CheckVerdict::Undecided(key, why))),
             found @ CheckVerdict::NotLinearizable(_) => return found,
         }
     }
-    gave_up.unwrap_or(CheckVerdict::Linearizable)
+    undecided.unwrap_or(CheckVerdict::Linearizable)
 }
 
 /// Checks the operations of one key, which are sorted by their calls.
@@ -44,7 +44,7 @@ fn one_key(operations: &[Operation], limits: &SearchLimits) -> CheckVerdict {
     let plan = register.plan(&Window::WHOLE, |_| false);
     match search(&plan, &mut { *limits }) {
         SearchResult::Order => CheckVerdict::Linearizable,
-        SearchResult::GaveUp(why) => CheckVerdict::GaveUp(operations[0].key, why),
+        SearchResult::LimitExceeded(why) => CheckVerdict::Undecided(operations[0].key, why),
         SearchResult::Stuck(item) => {
             let stuck = plan.items[item as usize];
             let core = minimise::minimise(&register, stuck.place as usize, stuck.returned, limits);

@@ -15,23 +15,29 @@ use polyserve_core::sync::write;
 use polyserve_core::{EntityRef, Put, Removed};
 use serde::Deserialize;
 
-use super::record::{Call, Losses, Recording, Script, Watch, WrongAnswer, nanos};
+use super::record::{Call, Losses, Recording, RecordingControl, RecordingWorkload, WrongAnswer, nanos};
 use super::value::{entity, value_of};
 use super::{Action, Operation, ReadValue};
 use crate::client::{Client, Ending, Response};
 
 /// Records `clients` clients of the server at `addr`. Each keeps its connection for as long as the server does.
 ///
-/// Every key of the script is removed first. If the answer to a removal was lost, the removal may take effect later. So
+/// Every key of the workload is removed first. If the answer to a removal was lost, the removal may take effect later. So
 /// the recording has it as an operation of a process of its own, from number `clients` on.
-pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Duration, watch: &Watch) -> Recording {
+pub fn record_http(
+    addr: SocketAddr,
+    workload: &RecordingWorkload,
+    clients: u32,
+    patience: Duration,
+    control: &RecordingControl,
+) -> Recording {
     let mut recording = Recording::default();
     let mut cleaner = HttpClient::new(addr, patience);
-    for key in 0..script.keys {
-        if watch.is_stopped() {
+    for key in 0..workload.keys {
+        if control.is_stopped() {
             return recording;
         }
-        let key = script.first_key.wrapping_add(key.cast_signed());
+        let key = workload.first_key.wrapping_add(key.cast_signed());
         let lost = match cleaner.clean(key) {
             Ok(lost) => lost,
             Err(wrong) => {
@@ -54,20 +60,20 @@ pub fn record_http(addr: SocketAddr, script: &Script, clients: u32, patience: Du
         if start_lock.read().is_err() {
             return (operations, None); // a client's thread could not be started
         }
-        while !watch.is_stopped() {
+        while !control.is_stopped() {
             let number = next.fetch_add(1, Relaxed);
-            if number >= script.operations {
+            if number >= workload.operations {
                 break;
             }
-            let (key, call) = script.step(number);
+            let (key, call) = workload.step(number);
             match client.operation(process, key, call, start) {
                 Ok(operation) => operations.push(operation),
                 Err(wrong) => {
-                    watch.stop();
+                    control.stop();
                     return (operations, Some(wrong));
                 }
             }
-            watch.count(1);
+            control.count(1);
         }
         (operations, None)
     };
@@ -97,16 +103,17 @@ struct EntityJson {
 struct HttpClient {
     addr: SocketAddr,
     patience: Duration,
-    kept: Option<Client>,
+    /// The open connection, if any.
+    connection: Option<Client>,
     /// Whether the server has closed a connection on which a request had been sent. From then on the connection is checked
     /// before each request, because a request that was never sent is not unknown.
-    is_wary: bool,
+    checks_connection: bool,
     losses: Losses,
 }
 
 impl HttpClient {
     fn new(addr: SocketAddr, patience: Duration) -> Self {
-        Self { addr, patience, kept: None, is_wary: false, losses: Losses::default() }
+        Self { addr, patience, connection: None, checks_connection: false, losses: Losses::default() }
     }
 
     /// Removes a key. Returns the number of removals without an answer.
@@ -132,13 +139,13 @@ impl HttpClient {
     fn connected(&mut self) -> Result<Client, WrongAnswer> {
         let deadline = Instant::now() + self.patience;
         loop {
-            if let Some(client) = self.kept.take()
-                && !(self.is_wary && client.has_ended())
+            if let Some(client) = self.connection.take()
+                && !(self.checks_connection && client.has_ended())
             {
                 return Ok(client);
             }
             match Client::connect(self.addr, self.patience) {
-                Ok(client) => self.kept = Some(client.without_dates()),
+                Ok(client) => self.connection = Some(client.without_dates()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(WrongAnswer(format!("no connection within {:?}: {error}", self.patience)));
                 }
@@ -156,13 +163,13 @@ impl HttpClient {
             Ok(response) => {
                 self.losses.add(&format!("it answers {}", response.status), false)?;
                 if !response.closes() {
-                    self.kept = Some(client);
+                    self.connection = Some(client);
                 }
                 return Ok(unknown(call));
             }
             Err(failure) if failure.ending.is_some() => {
                 drop(sent);
-                self.is_wary |= failure.is_clean();
+                self.checks_connection |= failure.is_clean();
                 self.losses.add(&failure.to_string(), failure.ending == Some(Ending::Silent))?;
                 return Ok(unknown(call));
             }
@@ -172,7 +179,7 @@ impl HttpClient {
         let action =
             understood(key, call, &response).map_err(|why| WrongAnswer(format!("{why}\n{}", client.show())))?;
         if !response.closes() {
-            self.kept = Some(client);
+            self.connection = Some(client);
         }
         Ok(action)
     }

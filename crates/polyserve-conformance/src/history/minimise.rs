@@ -66,7 +66,7 @@ pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &
     let plan = register.plan(&window, |place| weak[place]);
     let found = match search(&plan, &mut minimiser.limits) {
         SearchResult::Stuck(item) => plan.items[item as usize].place as usize,
-        SearchResult::Order | SearchResult::GaveUp(_) => stuck,
+        SearchResult::Order | SearchResult::LimitExceeded(_) => stuck,
     };
     let last = places.iter().copied().max_by_key(|place| register.operations[*place].returned);
     let stuck = if places.contains(&found) { found } else { last.unwrap_or(stuck) };

@@ -75,10 +75,10 @@ use polyserve_core::{Put, Removed};
 pub use self::check::{CheckVerdict, check, check_within};
 pub use self::http::record_http;
 pub use self::json::ReadError;
-pub(crate) use self::outcome::judge;
+pub(crate) use self::outcome::outcome_of;
 pub(crate) use self::record::RepoClient;
-pub use self::record::{Call, Recording, Script, Watch, WrongAnswer, mixed, record_in_process};
-pub use self::search::{GaveUp, SearchLimits};
+pub use self::record::{Call, Recording, RecordingControl, RecordingWorkload, WrongAnswer, mixed, record_in_process};
+pub use self::search::{LimitExceeded, SearchLimits};
 pub use self::value::{entity, value_of};
 pub use self::violation::Violation;
 

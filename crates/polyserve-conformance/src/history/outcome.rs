@@ -9,11 +9,11 @@ use crate::property::Outcome;
 ///
 /// Panics with the violation if the history is not linearizable, and if the search reached a limit.
 #[track_caller]
-pub(crate) fn judge(history: &History) -> Outcome {
+pub(crate) fn outcome_of(history: &History) -> Outcome {
     match check(history) {
         CheckVerdict::Linearizable => history.shows_nothing().map_or(Outcome::Held, Outcome::NotRun),
         CheckVerdict::NotLinearizable(violation) => panic!("not linearizable: {violation}"),
-        CheckVerdict::GaveUp(key, why) => {
+        CheckVerdict::Undecided(key, why) => {
             panic!("whether the history of key {key} is linearizable is not known: {why}")
         }
     }

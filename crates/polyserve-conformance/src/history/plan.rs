@@ -26,7 +26,7 @@ pub(super) enum KeyState {
     Absent,
     /// There is a value that no later get sees.
     Present,
-    /// The key has the value with this number, an index of [`SearchPlan::last_look`].
+    /// The key has the value with this number, an index of [`SearchPlan::last_get`].
     Value(u32),
 }
 
@@ -42,8 +42,8 @@ pub(super) enum Need {
 /// The effect of an operation in the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It changes nothing.
-    Look(Need),
+    /// It needs this state and changes nothing.
+    ReadOnly(Need),
     /// It needs the first state and leaves the second.
     Change(Need, KeyState),
     /// It may have put a value that no get saw.
@@ -79,7 +79,7 @@ pub(super) struct SearchPlan {
     pub(super) items: Vec<Item>,
     pub(super) events: Vec<OperationEvent>,
     /// For each value, the event that is the call of the last get that sees it.
-    pub(super) last_look: Vec<u32>,
+    pub(super) last_get: Vec<u32>,
     /// The possible states of the key at the start.
     pub(super) starts: Vec<KeyState>,
 }
@@ -185,11 +185,11 @@ fn is_whole(window: &Window, operation: &Operation) -> bool {
 /// An operation's role in the search and the latest time of its effect. `None` if it restricts no order.
 fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64, Used>) -> Option<(Effect, u64)> {
     let end = operation.end();
-    let look = |need| Some((Effect::Look(need), end)).filter(|_| strict && is_whole(window, operation));
+    let read_only = |need| Some((Effect::ReadOnly(need), end)).filter(|_| strict && is_whole(window, operation));
     match operation.action {
         Action::Get(None) => None,
-        Action::Get(Some(ReadValue::Absent)) | Action::Remove(Some(Removed::Absent)) => look(Need::Absent),
-        Action::Get(Some(ReadValue::Value(value))) => look(Need::Value(used.get(&value)?.number)),
+        Action::Get(Some(ReadValue::Absent)) | Action::Remove(Some(Removed::Absent)) => read_only(Need::Absent),
+        Action::Get(Some(ReadValue::Value(value))) => read_only(Need::Value(used.get(&value)?.number)),
         Action::Put(value, put) => {
             let need = match put {
                 Some(Put::Created) if strict => Need::Absent,
@@ -205,7 +205,7 @@ fn role(window: &Window, operation: &Operation, strict: bool, used: &HashMap<u64
                 (Some(used), _) => Some((Effect::Change(need, KeyState::Value(used.number)), end)),
                 (None, Need::Any) => Some((Effect::MaybePut, end)),
                 (None, Need::Absent) => Some((Effect::Change(need, KeyState::Present), end)),
-                (None, _) => look(Need::Present),
+                (None, _) => read_only(Need::Present),
             }
         }
         Action::Remove(Some(Removed::Removed)) if strict => {
@@ -226,10 +226,12 @@ impl SearchPlan {
             }
         }
         self.events.sort_unstable();
-        self.last_look = vec![0; values];
+        self.last_get = vec![0; values];
         for (place, event) in (0..).zip(&self.events) {
-            if let (false, Effect::Look(Need::Value(value))) = (event.is_return, self.items[event.item as usize].role) {
-                self.last_look[value as usize] = place;
+            if let (false, Effect::ReadOnly(Need::Value(value))) =
+                (event.is_return, self.items[event.item as usize].role)
+            {
+                self.last_get[value as usize] = place;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Recording: clients run a script at the same time, and record when each operation was called and had returned.
+//! Recording: clients run a workload at the same time, and record when each operation was called and had returned.
 //!
 //! Invariant: an operation is stamped before it is sent and after its answer has come, by one monotonic clock. So the
 //! stamps never imply an order that did not exist.
@@ -44,7 +44,7 @@ impl std::error::Error for WrongAnswer {}
 
 /// The operations of a recording: half are gets, three in ten are puts, two in ten are removes, of keys drawn evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Script {
+pub struct RecordingWorkload {
     /// The number of operations of all clients together.
     pub operations: u64,
     /// The number of keys, at least 1.
@@ -55,7 +55,7 @@ pub struct Script {
     pub seed: u64,
 }
 
-impl Script {
+impl RecordingWorkload {
     /// The operation of this number, for any client. Puts with different numbers have different values.
     pub fn step(&self, number: u64) -> (i64, Call) {
         let drawn = mixed(mixed(self.seed) ^ number);
@@ -81,12 +81,12 @@ pub fn mixed(number: u64) -> u64 {
 
 /// The progress of a recording, and a request to end it early.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct RecordingControl {
     done: AtomicU64,
     stop: AtomicBool,
 }
 
-impl Watch {
+impl RecordingControl {
     /// The number of operations that are complete.
     pub fn done(&self) -> u64 {
         self.done.load(Relaxed)
@@ -156,34 +156,39 @@ const YIELD_EVERY: u64 = 64;
 /// # Panics
 ///
 /// Panics if the repo does.
-pub fn record_in_process(repo: &Arc<dyn EntityRepo>, script: &Script, clients: u32, watch: &Watch) -> Recording {
-    record_within(PATIENCE, repo, script, clients, watch)
+pub fn record_in_process(
+    repo: &Arc<dyn EntityRepo>,
+    workload: &RecordingWorkload,
+    clients: u32,
+    control: &RecordingControl,
+) -> Recording {
+    record_within(PATIENCE, repo, workload, clients, control)
 }
 
 /// Records the clients of a repo, with a max wait for an answer.
 pub(super) fn record_within(
     patience: Duration,
     repo: &Arc<dyn EntityRepo>,
-    script: &Script,
+    workload: &RecordingWorkload,
     clients: u32,
-    watch: &Watch,
+    control: &RecordingControl,
 ) -> Recording {
     let start = Instant::now();
-    let count = script.operations;
+    let count = workload.operations;
     let losses: Vec<Mutex<Losses>> = (0..clients.max(1)).map(|_| Mutex::default()).collect();
     let steps = count.div_ceil(BURST * u64::from(clients.max(1)));
     let steps = lockstep_within(Duration::MAX, clients.max(1) as usize, steps as usize, |client, step| {
-        if watch.is_stopped() {
+        if control.is_stopped() {
             return Ok(Vec::new());
         }
         let first = (step as u64 * u64::from(clients) + client as u64) * BURST;
         let numbers = first..(first + BURST).min(count);
-        let mut asker = RepoClient { repo: &**repo, patience, watch, losses: *lock(&losses[client]) };
-        let done = asker.burst(script, numbers, client as u32, start);
+        let mut asker = RepoClient { repo: &**repo, patience, control, losses: *lock(&losses[client]) };
+        let done = asker.burst(workload, numbers, client as u32, start);
         *lock(&losses[client]) = asker.losses;
         match &done {
-            Ok(operations) => watch.count(operations.len() as u64),
-            Err(_) => watch.stop(),
+            Ok(operations) => control.count(operations.len() as u64),
+            Err(_) => control.stop(),
         }
         done
     });
@@ -209,31 +214,31 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct RepoClient<'a> {
     repo: &'a dyn EntityRepo,
     patience: Duration,
-    watch: &'a Watch,
+    control: &'a RecordingControl,
     losses: Losses,
 }
 
 impl<'a> RepoClient<'a> {
     /// Creates a client with no lost answers.
-    pub(crate) fn new(repo: &'a dyn EntityRepo, watch: &'a Watch) -> Self {
-        Self { repo, patience: PATIENCE, watch, losses: Losses::default() }
+    pub(crate) fn new(repo: &'a dyn EntityRepo, control: &'a RecordingControl) -> Self {
+        Self { repo, patience: PATIENCE, control, losses: Losses::default() }
     }
 
     /// Runs the operations of these numbers, on a clock that began at `start`. Returns fewer if the recording is
     /// ended.
     pub(crate) fn burst(
         &mut self,
-        script: &Script,
+        workload: &RecordingWorkload,
         numbers: Range<u64>,
         process: u32,
         start: Instant,
     ) -> Result<Vec<Operation>, WrongAnswer> {
         let mut operations = Vec::with_capacity(numbers.end.saturating_sub(numbers.start) as usize);
         for number in numbers {
-            if self.watch.is_stopped() {
+            if self.control.is_stopped() {
                 break;
             }
-            let (key, call) = script.step(number);
+            let (key, call) = workload.step(number);
             let called = nanos(start);
             if number % YIELD_EVERY == 0 {
                 thread::yield_now();

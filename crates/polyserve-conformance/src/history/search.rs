@@ -26,7 +26,7 @@ use super::plan::{Effect, KeyState, Need, SearchPlan};
 
 /// The reason for which a search stopped without a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GaveUp {
+pub enum LimitExceeded {
     /// More than 128 operations of one key overlap.
     TooManyAtOnce,
     /// There are more possibilities at a time than [`SearchLimits::configurations`].
@@ -35,7 +35,7 @@ pub enum GaveUp {
     TooManySteps,
 }
 
-impl fmt::Display for GaveUp {
+impl fmt::Display for LimitExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooManyAtOnce => "more than 128 operations overlap",
@@ -71,7 +71,7 @@ pub(super) enum SearchResult {
     /// There is no order in which the item of this number takes effect before its return.
     Stuck(u32),
     /// The search reached a limit.
-    GaveUp(GaveUp),
+    LimitExceeded(LimitExceeded),
 }
 
 /// One possible state of the search.
@@ -98,9 +98,9 @@ struct Search<'a> {
     taken: u128,
     item_at: [u32; SLOTS as usize],
     slot_of: Vec<u8>,
-    looks_for_absent: u128,
-    looks_for_present: u128,
-    looks_for_value: u128,
+    reads_absent: u128,
+    reads_present: u128,
+    reads_value: u128,
     changes_to_value: u128,
     /// The slots of operations with the same effect, in the order in which they must end.
     creates: Vec<u8>,
@@ -124,9 +124,9 @@ pub(super) fn search(plan: &SearchPlan, limits: &mut SearchLimits) -> SearchResu
         taken: 0,
         item_at: [0; SLOTS as usize],
         slot_of: vec![0; plan.items.len()],
-        looks_for_absent: 0,
-        looks_for_present: 0,
-        looks_for_value: 0,
+        reads_absent: 0,
+        reads_present: 0,
+        reads_value: 0,
         changes_to_value: 0,
         creates: Vec::new(),
         removes: Vec::new(),
@@ -138,7 +138,7 @@ pub(super) fn search(plan: &SearchPlan, limits: &mut SearchLimits) -> SearchResu
         steps: 0,
         limits: *limits,
     };
-    let found = search.run().unwrap_or_else(SearchResult::GaveUp);
+    let found = search.run().unwrap_or_else(SearchResult::LimitExceeded);
     limits.steps = limits.steps.saturating_sub(search.steps);
     found
 }
@@ -153,7 +153,7 @@ fn bits(mut mask: u128) -> impl Iterator<Item = u8> {
 
 impl Search<'_> {
     /// Goes through all events.
-    fn run(&mut self) -> Result<SearchResult, GaveUp> {
+    fn run(&mut self) -> Result<SearchResult, LimitExceeded> {
         let plan = self.plan;
         for (now, event) in (0..).zip(&plan.events) {
             self.now = now;
@@ -171,7 +171,7 @@ impl Search<'_> {
     }
 
     /// An operation is called.
-    fn begin(&mut self, item: u32) -> Result<(), GaveUp> {
+    fn begin(&mut self, item: u32) -> Result<(), LimitExceeded> {
         let plan = self.plan;
         let entry = &plan.items[item as usize];
         match (entry.role, entry.returned) {
@@ -180,7 +180,7 @@ impl Search<'_> {
             (role, _) => {
                 let slot = self.taken.trailing_ones();
                 if slot == SLOTS {
-                    return Err(GaveUp::TooManyAtOnce);
+                    return Err(LimitExceeded::TooManyAtOnce);
                 }
                 self.take(slot as u8, item, role);
                 if let Effect::Change(_, state @ KeyState::Value(_)) = role {
@@ -188,7 +188,7 @@ impl Search<'_> {
                     let of_it = self.configurations.iter_mut().filter(|configuration| configuration.state == state);
                     of_it.for_each(|configuration| configuration.done |= 1 << slot);
                 }
-                if let Effect::Look(_) = role {
+                if let Effect::ReadOnly(_) = role {
                     self.settle_all();
                 }
             }
@@ -214,9 +214,9 @@ impl Search<'_> {
 
     fn mask(&mut self, role: Effect) -> Option<&mut u128> {
         match role {
-            Effect::Look(Need::Absent) => Some(&mut self.looks_for_absent),
-            Effect::Look(Need::Present) => Some(&mut self.looks_for_present),
-            Effect::Look(_) => Some(&mut self.looks_for_value),
+            Effect::ReadOnly(Need::Absent) => Some(&mut self.reads_absent),
+            Effect::ReadOnly(Need::Present) => Some(&mut self.reads_present),
+            Effect::ReadOnly(_) => Some(&mut self.reads_value),
             Effect::Change(_, KeyState::Value(_)) => Some(&mut self.changes_to_value),
             _ => None,
         }
@@ -233,10 +233,10 @@ impl Search<'_> {
     }
 
     /// An operation has returned. It has taken effect, or it may have.
-    fn end(&mut self, item: u32) -> Result<(), GaveUp> {
+    fn end(&mut self, item: u32) -> Result<(), LimitExceeded> {
         let slot = self.slot_of[item as usize];
         let (bit, role) = (1_u128 << slot, self.role(slot));
-        let is_sure = matches!(role, Effect::Look(_) | Effect::Change(..));
+        let is_sure = matches!(role, Effect::ReadOnly(_) | Effect::Change(..));
         let waiting = self.configurations.iter().copied().filter(|configuration| configuration.done & bit == 0);
         let waiting: Vec<Configuration> = waiting.collect();
         if is_sure {
@@ -258,7 +258,7 @@ impl Search<'_> {
 
     /// Continues from `layer` until the operation of `target` has taken effect, and adds the results. Removes
     /// duplicates early, so that they neither use memory nor count.
-    fn go_on(&mut self, mut layer: Vec<Configuration>, target: u128) -> Result<(), GaveUp> {
+    fn go_on(&mut self, mut layer: Vec<Configuration>, target: u128) -> Result<(), LimitExceeded> {
         let most = self.limits.configurations.saturating_mul(COLLECTED);
         let (mut moved, mut next) = (Vec::new(), Vec::new());
         while !layer.is_empty() {
@@ -283,11 +283,11 @@ impl Search<'_> {
         Ok(())
     }
 
-    fn within_limits(&self, configurations: usize) -> Result<(), GaveUp> {
+    fn within_limits(&self, configurations: usize) -> Result<(), LimitExceeded> {
         if configurations > self.limits.configurations {
-            return Err(GaveUp::TooManyConfigurations);
+            return Err(LimitExceeded::TooManyConfigurations);
         }
-        if self.steps > self.limits.steps { Err(GaveUp::TooManySteps) } else { Ok(()) }
+        if self.steps > self.limits.steps { Err(LimitExceeded::TooManySteps) } else { Ok(()) }
     }
 
     /// The configurations after the next effect. An operation that may or may not have happened takes effect only if
@@ -298,8 +298,8 @@ impl Search<'_> {
         }
         self.changes(from, true, moved);
         let Some(turned) = self.turned(from) else { return };
-        let looks = self.looks_for_absent | self.looks_for_present;
-        let seen = turned.done & !from.done & (looks | target) != 0;
+        let reads = self.reads_absent | self.reads_present;
+        let seen = turned.done & !from.done & (reads | target) != 0;
         if seen {
             moved.push(turned);
         } else {
@@ -366,19 +366,19 @@ impl Search<'_> {
     /// with other such values.
     fn settle(&self, configuration: &mut Configuration) {
         if let KeyState::Value(value) = configuration.state {
-            for slot in bits(self.looks_for_value & !configuration.done) {
-                if self.role(slot) == Effect::Look(Need::Value(value)) {
+            for slot in bits(self.reads_value & !configuration.done) {
+                if self.role(slot) == Effect::ReadOnly(Need::Value(value)) {
                     configuration.done |= 1 << slot;
                 }
             }
-            if self.plan.last_look[value as usize] > self.now {
+            if self.plan.last_get[value as usize] > self.now {
                 return;
             }
             configuration.state = KeyState::Present;
         }
         configuration.done |= match configuration.state {
-            KeyState::Absent => self.looks_for_absent,
-            KeyState::Present | KeyState::Value(_) => self.looks_for_present,
+            KeyState::Absent => self.reads_absent,
+            KeyState::Present | KeyState::Value(_) => self.reads_present,
         };
     }
 }

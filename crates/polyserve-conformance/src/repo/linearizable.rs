@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::RepoSubject;
 use super::race::{RACERS, lockstep_within};
 use super::store::Answers;
-use crate::history::{History, Operation, RepoClient, Script, Watch, judge};
+use crate::history::{History, Operation, RecordingControl, RecordingWorkload, RepoClient, outcome_of};
 use crate::property::Outcome;
 
 /// The number of operations. The keys are few, so that the clients overlap.
@@ -20,21 +20,21 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// Not run if no two operations of a key overlap: such a history shows nothing.
 pub fn linearizable(subject: &RepoSubject) -> Outcome {
     subject.run_to_outcome(|store| {
-        let script = Script { operations: OPERATIONS, keys: KEYS, first_key: 1, seed: 0 };
+        let workload = RecordingWorkload { operations: OPERATIONS, keys: KEYS, first_key: 1, seed: 0 };
         // The number of operations between two rendezvous. Threads leave a rendezvous one after the other. A repo in memory
         // needs a larger number, because the first threads finish several operations before the last thread leaves.
         let together = if store.answers == Answers::Now { 128 } else { 8 };
-        let watch = Watch::default();
+        let control = RecordingControl::default();
         let (start, steps) = (Instant::now(), OPERATIONS / together / RACERS as u64);
         let steps = lockstep_within(LONGEST, RACERS, steps as usize, |racer, step| {
             let first = (step * RACERS + racer) as u64 * together;
             let done =
-                RepoClient::new(&*store.repo, &watch).burst(&script, first..first + together, racer as u32, start);
+                RepoClient::new(&*store.repo, &control).burst(&workload, first..first + together, racer as u32, start);
             done.unwrap_or_else(|wrong| panic!("{wrong}"))
         });
         let operations: Vec<Operation> = steps.into_iter().flatten().flatten().collect();
         let history = History::new(operations).unwrap_or_else(|invalid| panic!("{invalid}"));
         assert_eq!(history.unknown(), 0, "operations that failed, or were not answered");
-        judge(&history)
+        outcome_of(&history)
     })
 }

@@ -164,29 +164,31 @@ pub fn connecting_during_the_end_ends_too(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let (addr, patience) = (live.addr, subject.patience);
     let started = Instant::now();
-    let knocking = thread::spawn(move || {
-        let mut knocks = Vec::new();
+    let connecting = thread::spawn(move || {
+        let mut answered = Vec::new();
         while let Ok(mut client) = Client::connect(addr, patience) {
             let _ = client.send(&get("/"));
             match client.receive() {
-                Ok(_) => knocks.push(client),
+                Ok(_) => answered.push(client),
                 Err(failure) => assert!(failure.is_clean(), "{failure}"),
             }
             // Old connections are closed, so that descriptors do not run out.
-            if knocks.len() > 20 {
-                knocks.clear();
+            if answered.len() > 20 {
+                answered.clear();
             }
             assert!(started.elapsed() < 2 * patience, "the server does not end");
         }
-        for mut client in knocks {
+        for mut client in answered {
             assert_ne!(client.end().1, Ending::Silent, "a connection is left open\n{}", client.show());
         }
     });
     live.ask_until_served(&get("/"));
     let drain = live.shutdown();
     assert_eq!((drain.cut, drain.stuck), (0, 0), "{drain}");
-    within(patience, "the last of those that knocked", move || knocking.join()).unwrap_or_else(|panic| {
-        std::panic::resume_unwind(panic);
-    });
+    within(patience, "the clients that connect during the shutdown", move || connecting.join()).unwrap_or_else(
+        |panic| {
+            std::panic::resume_unwind(panic);
+        },
+    );
     Outcome::Held
 }

@@ -5,7 +5,7 @@ use polyserve_core::EntityRepo;
 use super::services::{LaterRepo, MapRepo};
 use super::status_table::over;
 use super::subject::ServerSubject;
-use crate::history::{History, Script, Watch, judge, record_http};
+use crate::history::{History, RecordingControl, RecordingWorkload, outcome_of, record_http};
 use crate::property::Outcome;
 
 const OPERATIONS: u64 = 2_000;
@@ -39,8 +39,8 @@ fn attempts(mut recording: impl FnMut() -> Outcome) -> Outcome {
 #[track_caller]
 fn record(subject: &ServerSubject, repo: impl EntityRepo) -> Outcome {
     let live = over(subject, repo);
-    let script = Script { operations: OPERATIONS, keys: 3, first_key: 1, seed: 0 };
-    let recording = record_http(live.addr, &script, CLIENTS, subject.patience, &Watch::default());
+    let workload = RecordingWorkload { operations: OPERATIONS, keys: 3, first_key: 1, seed: 0 };
+    let recording = record_http(live.addr, &workload, CLIENTS, subject.patience, &RecordingControl::default());
     if let Some(wrong) = recording.wrong.first() {
         panic!("{wrong}");
     }
@@ -48,5 +48,5 @@ fn record(subject: &ServerSubject, repo: impl EntityRepo) -> Outcome {
     // A server may close an idle connection for a waiting one just as the next request arrives.
     let unknown = history.unknown();
     assert!(unknown < history.operations().len() / 2, "{unknown} of {OPERATIONS} operations were not answered");
-    judge(&history)
+    outcome_of(&history)
 }

@@ -9,7 +9,7 @@
 //! limit. A caller that decodes only at these points gets the same result as one that decodes after each byte.
 //!
 //! If there are several faults, the first one is reported. Faults of a line come first, in the order of the lines. Then
-//! come the faults that only the whole head shows, in the order in which [`judge`] checks them.
+//! come the faults that only the whole head shows, in the order in which [`validate_head`] checks them.
 //!
 //! Cost: one pass of `memchr`, one pass of `httparse`, one pass over the fields; no allocation.
 
@@ -98,7 +98,7 @@ pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields
             target,
             version: if request.version == Some(0) { Version::Http10 } else { Version::Http11 },
         };
-        return match judge(length, &line, Headers::new(request.headers)) {
+        return match validate_head(length, &line, Headers::new(request.headers)) {
             Ok(parsed) => Decoded::Head(parsed),
             Err(refusal) => Decoded::Refused(refusal),
         };
@@ -227,7 +227,7 @@ pub struct RequestLine<'a> {
 /// # Errors
 ///
 /// Returns the first fault. The connection must close after the answer.
-pub fn judge<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) -> Result<Parsed<'a>, Refusal> {
+pub fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) -> Result<Parsed<'a>, Refusal> {
     if !syntax::is_target(line.target.as_bytes()) {
         return Err(TARGET);
     }

@@ -23,9 +23,9 @@ pub fn drain_backlog(listener: TcpListener, server: &ServerState, mut serve: imp
     let mut backlog = Backlog::new(&server.config);
     loop {
         match backlog.accept(&listener) {
-            Waiting::Connection(stream) => serve(stream),
-            Waiting::Exhausted if !server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
-            Waiting::Exhausted | Waiting::None => return,
+            BacklogNext::Connection(stream) => serve(stream),
+            BacklogNext::Exhausted if !server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
+            BacklogNext::Exhausted | BacklogNext::None => return,
         }
     }
 }
@@ -40,7 +40,7 @@ pub struct Backlog {
 
 /// The next connection of a [`Backlog`].
 #[derive(Debug)]
-pub enum Waiting {
+pub enum BacklogNext {
     /// A connection. It blocks, unless it inherits the non-blocking mode of the listener, as on some systems.
     Connection(TcpStream),
     /// A connection that cannot be accepted for now, because the process has no descriptor or memory left. To be retried
@@ -57,23 +57,23 @@ impl Backlog {
     }
 
     /// Accepts the next connection from `listener`, which does not block.
-    pub fn accept(&mut self, listener: &TcpListener) -> Waiting {
+    pub fn accept(&mut self, listener: &TcpListener) -> BacklogNext {
         self.next(|| listener.accept().map(|(stream, _)| stream))
     }
 
-    pub(super) fn next(&mut self, mut accept: impl FnMut() -> io::Result<TcpStream>) -> Waiting {
+    pub(super) fn next(&mut self, mut accept: impl FnMut() -> io::Result<TcpStream>) -> BacklogNext {
         while self.left > 0 {
             match accept() {
                 Ok(stream) => {
                     self.left -= 1;
-                    return Waiting::Connection(stream);
+                    return BacklogNext::Connection(stream);
                 }
                 Err(error) if net::is_connection_error(&error) => self.left -= 1,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => return Waiting::Exhausted,
+                Err(_) => return BacklogNext::Exhausted,
             }
         }
-        Waiting::None
+        BacklogNext::None
     }
 }
 
@@ -127,12 +127,12 @@ mod tests {
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let out_of_descriptors = || Err(io::Error::from_raw_os_error(24));
         let mut backlog = Backlog::new(&ServerConfig::default().with(|c| c.backlog = 2));
-        assert!(matches!(backlog.next(out_of_descriptors), Waiting::Exhausted));
-        assert!(matches!(backlog.next(out_of_descriptors), Waiting::Exhausted));
+        assert!(matches!(backlog.next(out_of_descriptors), BacklogNext::Exhausted));
+        assert!(matches!(backlog.next(out_of_descriptors), BacklogNext::Exhausted));
         let aborted = || Err(ErrorKind::ConnectionAborted.into());
-        assert!(matches!(backlog.next(aborted), Waiting::None), "the backlog's length bounds a drain");
+        assert!(matches!(backlog.next(aborted), BacklogNext::None), "the backlog's length bounds a drain");
         let mut backlog = Backlog::new(&ServerConfig::default());
-        assert!(matches!(backlog.next(out_of_descriptors), Waiting::Exhausted));
-        assert!(matches!(backlog.accept(&listener), Waiting::Connection(_)));
+        assert!(matches!(backlog.next(out_of_descriptors), BacklogNext::Exhausted));
+        assert!(matches!(backlog.accept(&listener), BacklogNext::Connection(_)));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rustix::event::PollFlags;
 
-use super::accepting::{Backlog, Waiting};
+use super::accepting::{Backlog, BacklogNext};
 use super::{ACCEPT_BACKOFF, LingeringSet, LogThrottle, ServerState, wait};
 use crate::net;
 
@@ -109,10 +109,10 @@ impl Incoming {
         while let Some(listener) = &self.listener {
             self.lingering.sweep();
             match self.backlog.next(|| net::accept(listener)) {
-                Waiting::Connection(stream) if net::prepare(&stream).is_ok() => return Some(stream),
-                Waiting::Connection(_) => {} // the client is gone
-                Waiting::Exhausted if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
-                Waiting::Exhausted | Waiting::None => self.listener = None,
+                BacklogNext::Connection(stream) if net::prepare(&stream).is_ok() => return Some(stream),
+                BacklogNext::Connection(_) => {} // the client is gone
+                BacklogNext::Exhausted if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
+                BacklogNext::Exhausted | BacklogNext::None => self.listener = None,
             }
         }
         None

@@ -241,7 +241,7 @@ impl OpenConnections {
     }
 
     /// Records that a connection that has not sent a byte gives up its thread. It still counts towards the limit. The caller
-    /// then calls [`wait_silent`](Self::wait_silent) or [`close_silent`](Self::close_silent). Returns the stream as
+    /// then calls [`requeue_silent`](Self::requeue_silent) or [`close_silent`](Self::close_silent). Returns the stream as
     /// [`leave`](Self::leave) does.
     pub fn set_silent(&self, connection: Arc<OpenConnection>) -> Option<TcpStream> {
         let mut state = lock(&self.state);
@@ -250,7 +250,7 @@ impl OpenConnections {
     }
 
     /// Notes that a silent connection has sent something, and waits for a thread again.
-    pub fn wait_silent(&self) {
+    pub fn requeue_silent(&self) {
         let mut state = lock(&self.state);
         state.silent = state.silent.saturating_sub(1);
         state.waiting += 1;

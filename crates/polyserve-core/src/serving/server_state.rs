@@ -109,7 +109,7 @@ thread_local! {
 fn register(shutdown: &Shutdown) {
     let _ = REGISTRATION.try_with(|registration| {
         let mut registration = registration.borrow_mut();
-        if !registration.as_ref().is_some_and(|registration| registration.is_with(shutdown)) {
+        if !registration.as_ref().is_some_and(|registration| registration.belongs_to(shutdown)) {
             *registration = Some(shutdown.register_thread());
         }
     });

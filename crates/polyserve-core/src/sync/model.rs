@@ -110,12 +110,12 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 /// A condition variable. Its waits may time out.
 #[derive(Default)]
 pub struct Condvar {
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitList>,
 }
 
 /// The waits. A wait is over when it is not in `queue` any more.
 #[derive(Default)]
-struct Waiting {
+struct WaitList {
     queue: checker::sync::Mutex<WaitQueue>,
     changed: checker::sync::Condvar,
 }
@@ -206,7 +206,7 @@ impl fmt::Debug for Condvar {
     }
 }
 
-impl Waiting {
+impl WaitList {
     fn leave(&self, wait: u64) {
         self.queue.lock().expect("no poison").leave(wait);
         self.changed.notify_all();

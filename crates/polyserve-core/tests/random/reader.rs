@@ -159,7 +159,7 @@ fn read_head(bytes: &[u8], rules: &Rules) -> Result<(usize, Head, u128), Stop> {
         }
     }
     let (method, target, is_1_0) = line.unwrap();
-    let (head, length) = judge(method, target, is_1_0, fields)?;
+    let (head, length) = validate_head(method, target, is_1_0, fields)?;
     Ok((at, head, length))
 }
 
@@ -193,7 +193,12 @@ fn field_line(text: &[u8]) -> Result<(String, Vec<u8>), Stop> {
 }
 
 /// Checks that need the whole head.
-fn judge(method: String, target: String, is_1_0: bool, fields: Vec<(String, Vec<u8>)>) -> Result<(Head, u128), Stop> {
+fn validate_head(
+    method: String,
+    target: String,
+    is_1_0: bool,
+    fields: Vec<(String, Vec<u8>)>,
+) -> Result<(Head, u128), Stop> {
     let all = |name: &str| -> Vec<&[u8]> {
         fields.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice()).collect()
     };

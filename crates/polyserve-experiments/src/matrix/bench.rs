@@ -18,8 +18,8 @@ use polyserve_lab::launch::drain::check_count;
 use polyserve_lab::launch::process::{Failure, Process};
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::machine::proc::{self, Resident};
-use polyserve_load::data::{Data, Draw};
-use polyserve_load::{CpuOf, Exchange, Load, Progress, Report, Span, Traffic, Usage, run};
+use polyserve_load::data::{Data, EntityVersion};
+use polyserve_load::{CpuSource, Exchange, Load, Progress, Report, RunLength, Traffic, Usage, run};
 
 use super::{Key, Method, Origin, Sample};
 
@@ -80,7 +80,7 @@ impl Bench {
 
     fn requests_of(&self, server: (SocketAddr, u32), key: &Key) -> Result<LoadRun, Absence> {
         let data = Data::new(SEED);
-        let [first, update] = [Draw::New, Draw::FirstUpdate].map(|draw| data.row(ID, draw).to_json());
+        let [first, update] = [EntityVersion::New, EntityVersion::FirstUpdate].map(|draw| data.row(ID, draw).to_json());
         let once = |exchange| clean(&self.load(server, exchange, 1, 1)?);
         once(put(&first, 201))?;
         let exchange = match key.method {
@@ -118,9 +118,9 @@ impl Bench {
             load.cores = self.client_cores.numbers().to_vec();
             load.usage = Usage::Close;
             load.must_close = true;
-            load.span = Span::Requests(requests);
+            load.length = RunLength::Requests(requests);
             load.patience = PATIENCE;
-            load.cpu = CpuOf::Process(pid);
+            load.cpu = CpuSource::Process(pid);
             load.stop = self.stop.clone();
         }))
     }
@@ -149,9 +149,9 @@ fn clean_watched(load: &Load, on_progress: &mut dyn FnMut(&Progress)) -> Result<
         let first = report.first_failure.as_deref().unwrap_or("no reason is known");
         return Err(Absence::wrong(format!("{failed} of its answers were not right, the first: {first}")));
     }
-    match load.span {
+    match load.length {
         _ if load.stop.is_begun() => Ok(report),
-        Span::Requests(all) if report.answered != all => {
+        RunLength::Requests(all) if report.answered != all => {
             Err(Absence::wrong(format!("only {} of {all} requests were answered", report.answered)))
         }
         _ => Ok(report),
@@ -216,7 +216,7 @@ impl LoadRun {
     fn sample(&self, origin: &Origin, connections: usize) -> Result<Sample, Failure> {
         let Self { report, looks, answers } = self;
         let unknown = |what: &str| Failure(format!("{what} is not known"));
-        let parts = report.parts.as_ref().ok_or_else(|| unknown("how long connecting took"))?;
+        let parts = report.phases.as_ref().ok_or_else(|| unknown("how long connecting took"))?;
         let busy = report.server_busy.ok_or_else(|| unknown("the CPU time of the server"))?;
         let cpu = report.server_cpu.ok_or_else(|| unknown("the CPU time of the server"))?;
         let machine = proc::memory().map_err(|error| unknown(&format!("the machine's memory: {error}")))? as f64;

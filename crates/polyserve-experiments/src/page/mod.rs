@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use polyserve::Shutdown;
 use polyserve::service::Page;
-use polyserve_load::{CpuOf, Exchange, Load, LoadError, Report as Loaded, Span, Traffic, Usage, run};
+use polyserve_load::{CpuSource, Exchange, Load, LoadError, Report as Loaded, RunLength, Traffic, Usage, run};
 use serde::{Deserialize, Serialize};
 
 use polyserve_lab::compare::turn::microseconds;
@@ -147,9 +147,9 @@ impl Conditions {
             load.cores = self.client_cores.numbers().to_vec();
             load.usage = Usage::Close;
             load.must_close = true;
-            load.span = Span::Requests(entrant.requests);
+            load.length = RunLength::Requests(entrant.requests);
             load.patience = self.wait + Duration::from_secs_f64((3.0 * round).min(1e6)) + Duration::from_secs(10);
-            load.cpu = CpuOf::Process(process.pid());
+            load.cpu = CpuSource::Process(process.pid());
             load.stop = self.stop.clone();
         }))
     }

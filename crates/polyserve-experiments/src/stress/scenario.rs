@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use polyserve_lab::data::{Data, Draw};
+use polyserve_lab::data::{Data, EntityVersion};
 
 /// The groups of the scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ pub struct Task {
     /// The id.
     pub id: i64,
     /// The value of a PUT. A GET ignores it.
-    pub draw: Draw,
+    pub draw: EntityVersion,
 }
 
 /// The scenario, at a scale.
@@ -81,10 +81,10 @@ impl Scenario {
     /// The `index`-th request of `phase`. The two updates of an id follow each other, so that they race.
     pub fn task(&self, phase: Phase, index: u64) -> Task {
         let (id, draw) = match phase {
-            Phase::PutNew => (self.ids + index, Draw::New),
-            Phase::Get => (index, Draw::New),
-            Phase::PutUpdate if index.is_multiple_of(2) => (index / 2, Draw::FirstUpdate),
-            Phase::PutUpdate => (index / 2, Draw::SecondUpdate),
+            Phase::PutNew => (self.ids + index, EntityVersion::New),
+            Phase::Get => (index, EntityVersion::New),
+            Phase::PutUpdate if index.is_multiple_of(2) => (index / 2, EntityVersion::FirstUpdate),
+            Phase::PutUpdate => (index / 2, EntityVersion::SecondUpdate),
         };
         Task { phase, id: id.cast_signed(), draw }
     }
@@ -146,6 +146,6 @@ mod tests {
         let put = String::from_utf8(scenario.request(&scenario.task(Phase::PutNew, 0), host, true)).unwrap();
         let (head, body) = put.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())) && !head.contains("Connection"), "{head}");
-        assert_eq!(body, scenario.data.row(10_000, Draw::New).to_json());
+        assert_eq!(body, scenario.data.row(10_000, EntityVersion::New).to_json());
     }
 }

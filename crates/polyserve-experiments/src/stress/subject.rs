@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use polyserve::catalog::{RepoEntry, ServerEntry};
 use polyserve::service::EntityService;
 use polyserve::{Connections, EntityRepo, Running, ServerConfig};
-use polyserve_lab::data::Draw;
+use polyserve_lab::data::EntityVersion;
 use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::process::Process;
 use polyserve_lab::machine::cores::Cores;
@@ -91,7 +91,7 @@ impl Subject {
 
 fn fill(repo: &dyn EntityRepo, scenario: &Scenario) -> anyhow::Result<()> {
     for id in 0..scenario.ids().cast_signed() {
-        let _ = repo.put(scenario.data.row(id, Draw::New).entity).wait()?;
+        let _ = repo.put(scenario.data.row(id, EntityVersion::New).entity).wait()?;
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ impl Stage {
                 if id >= shared.scenario.ids() || shared.errors.is_hopeless() {
                     return tally.answers;
                 }
-                let task = Task { phase: Phase::PutNew, id: id.cast_signed(), draw: Draw::New };
+                let task = Task { phase: Phase::PutNew, id: id.cast_signed(), draw: EntityVersion::New };
                 let request = shared.scenario.request(&task, shared.addr, true);
                 let check = |response: &Response<'_>| verify::answer(shared.scenario, &task, response);
                 if let Err(why) = ask(shared.addr, &mut kept, &request, &mut tally, check) {

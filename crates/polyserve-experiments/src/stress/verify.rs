@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use polyserve_lab::data::{Data, Draw};
+use polyserve_lab::data::{Data, EntityVersion};
 use serde::Deserialize;
 
 use super::connection::Response;
@@ -53,7 +53,7 @@ pub fn answer(scenario: &Scenario, task: &Task, response: &Response<'_>) -> Resu
 }
 
 /// The values that a GET can see while updates run.
-const ANY: [Draw; 3] = [Draw::New, Draw::FirstUpdate, Draw::SecondUpdate];
+const ANY: [EntityVersion; 3] = [EntityVersion::New, EntityVersion::FirstUpdate, EntityVersion::SecondUpdate];
 
 fn dated(response: &Response<'_>) -> Result<(), String> {
     match response.field("date")? {
@@ -71,7 +71,7 @@ struct Shown {
 }
 
 /// Returns which of the `allowed` rows of `id` the answer shows. The row must be equal bit for bit.
-fn shown(data: Data, id: i64, allowed: &[Draw], response: &Response<'_>) -> Result<Draw, String> {
+fn shown(data: Data, id: i64, allowed: &[EntityVersion], response: &Response<'_>) -> Result<EntityVersion, String> {
     let media_type = response.field("content-type")?;
     if media_type != Some("application/json") {
         return Err(format!("the entity's Content-Type is {media_type:?}"));
@@ -110,28 +110,28 @@ impl Ledger {
         let entry = match (task.phase, task.draw) {
             (Phase::Get, _) => return,
             (Phase::PutNew, _) => &self.new[id - scenario.ids() as usize],
-            (Phase::PutUpdate, Draw::SecondUpdate) => &self.updates[id * 2 + 1],
+            (Phase::PutUpdate, EntityVersion::SecondUpdate) => &self.updates[id * 2 + 1],
             (Phase::PutUpdate, _) => &self.updates[id * 2],
         };
         entry.store(if fate == Fate::Done { DONE } else { REFUSED }, Ordering::Relaxed);
     }
 
     /// The values that can be stored under `id` in the end, and whether it can be absent.
-    fn allowed(&self, scenario: &Scenario, id: i64) -> (Vec<Draw>, bool) {
+    fn allowed(&self, scenario: &Scenario, id: i64) -> (Vec<EntityVersion>, bool) {
         let (id, ids) = (id as usize, scenario.ids() as usize);
         let fate = |entry: &AtomicU8| entry.load(Ordering::Relaxed);
         if id >= ids {
             return match fate(&self.new[id - ids]) {
-                DONE => (vec![Draw::New], false),
+                DONE => (vec![EntityVersion::New], false),
                 REFUSED => (vec![], true),
-                _ => (vec![Draw::New], true),
+                _ => (vec![EntityVersion::New], true),
             };
         }
         let (first, second) = (fate(&self.updates[id * 2]), fate(&self.updates[id * 2 + 1]));
         let rows = [
-            (Draw::New, first != DONE && second != DONE),
-            (Draw::FirstUpdate, first != REFUSED),
-            (Draw::SecondUpdate, second != REFUSED),
+            (EntityVersion::New, first != DONE && second != DONE),
+            (EntityVersion::FirstUpdate, first != REFUSED),
+            (EntityVersion::SecondUpdate, second != REFUSED),
         ];
         (rows.into_iter().filter(|(_, may)| *may).map(|(draw, _)| draw).collect(), false)
     }
@@ -176,7 +176,7 @@ mod tests {
         let torn = new.to_json().replace(&new.value_text(), &first.value_text());
         let next = f64::from_bits(new.entity.value.to_bits() + 1);
         let off_by_a_bit = new.to_json().replace(&new.value_text(), &format!("{next:?}"));
-        let another = scenario.data.row(6, Draw::New).to_json();
+        let another = scenario.data.row(6, EntityVersion::New).to_json();
         let longer = new.to_json().replace('}', ",\"more\":1}");
         for wrong in [torn, off_by_a_bit, another, longer, String::from("{"), String::new()] {
             assert!(said(&task, &scenario, &head, &wrong).is_err(), "{wrong}");
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_may_be_left_follows_from_the_answers() {
-        use Draw::{FirstUpdate, New, SecondUpdate};
+        use EntityVersion::{FirstUpdate, New, SecondUpdate};
         use Fate::{Done, Refused};
         let scenario = Scenario::new(0.0, Data::new(0));
         let left = |first: Option<Fate>, second: Option<Fate>| {

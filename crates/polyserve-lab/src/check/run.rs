@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow};
 use polyserve::Shutdown;
 use polyserve::server::panic_text;
 use polyserve_conformance::history::{
-    self, History, ReadError, Recording, Script, Watch, check, record_http, record_in_process,
+    self, History, ReadError, Recording, RecordingControl, RecordingWorkload, check, record_http, record_in_process,
 };
 use serde_json::json;
 
@@ -53,8 +53,12 @@ pub fn run(
 ) -> anyhow::Result<Run> {
     let (server, repo) = subject.names();
     progress.begin(format!("{server} over {repo}"));
-    let script =
-        Script { operations: plan.operations, keys: plan.keys, first_key: subject.first_key(), seed: plan.seed };
+    let script = RecordingWorkload {
+        operations: plan.operations,
+        keys: plan.keys,
+        first_key: subject.first_key(),
+        seed: plan.seed,
+    };
     let recorded = subject.start().and_then(|stage| {
         let recorded = watched(&stage, &script, plan.clients, stop, progress, before);
         let ended = stage.end();
@@ -96,13 +100,13 @@ pub fn run(
 /// Records, and shows how far it is. A repo that panics fails itself, not those after it.
 fn watched(
     stage: &Stage,
-    script: &Script,
+    script: &RecordingWorkload,
     clients: u32,
     stop: &Shutdown,
     progress: &mut Progress,
     before: u64,
 ) -> anyhow::Result<Recording> {
-    let watch = Watch::default();
+    let watch = RecordingControl::default();
     let target = stage.target();
     let record = || match &target {
         Target::Repo(repo) => record_in_process(repo, script, clients, &watch),
@@ -132,7 +136,7 @@ fn checked(mut run: Run, history: &History) -> Run {
     run.checked_s = start.elapsed().as_secs_f64();
     match verdict {
         history::CheckVerdict::NotLinearizable(violation) => run.ended(Verdict::NotLinearizable, violation.to_string()),
-        history::CheckVerdict::GaveUp(key, why) => run.ended(Verdict::Undecided, format!("key {key}: {why}")),
+        history::CheckVerdict::Undecided(key, why) => run.ended(Verdict::Undecided, format!("key {key}: {why}")),
         history::CheckVerdict::Linearizable => match history.shows_nothing() {
             Some(why) => run.ended(Verdict::Undecided, why),
             None => run.ended(Verdict::Linearizable, String::new()),

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::{Connections, Shutdown};
-use polyserve_load::{CpuOf, Load, Pace, Progress, Report, Span, Traffic, Usage, prefill_for};
+use polyserve_load::{CpuSource, Load, Pace, Progress, Report, RunLength, Traffic, Usage, prefill_for};
 
 use super::contestant::Contestant;
 use super::turn::{Latency, Sum, Turn, coarse, microseconds};
@@ -150,7 +150,7 @@ impl Instrument {
         }
         let pid = seat.process.pid();
         seat.resident_bytes = proc::resident(pid).ok().map(|resident| resident.now);
-        let verifying = seat.load.clone().with(|load| load.span = Span::Time(self.warm_up));
+        let verifying = seat.load.clone().with(|load| load.length = RunLength::Time(self.warm_up));
         let (verified, look) = self.looked_into(&verifying, pid)?;
         seat.look = look;
         seat.seen.add(&verified);
@@ -166,8 +166,8 @@ impl Instrument {
         let load = seat.load.clone().with(|load| {
             let wait = seat.contestant.wait;
             load.warm_up = ramp(wait).max(self.shortest_slice(wait) / 10);
-            load.span = Span::Time(self.slice / self.slices(wait) as u32);
-            load.cpu = CpuOf::Process(seat.process.pid());
+            load.length = RunLength::Time(self.slice / self.slices(wait) as u32);
+            load.cpu = CpuSource::Process(seat.process.pid());
         });
         let spent = || [&self.server_cores, &self.client_cores].map(|cores| Spent::on(cores.numbers()));
         let before = spent();
@@ -248,7 +248,7 @@ impl Instrument {
         let report = run(&load.clone().with(|l| {
             l.pace = Pace::Rate(rate);
             l.warm_up = ramp;
-            l.span = Span::Time(self.latency_slice);
+            l.length = RunLength::Time(self.latency_slice);
         }))?;
         seen.add(&report);
         Ok(Latency {

@@ -10,8 +10,8 @@
 use std::time::Duration;
 
 use polyserve::Shutdown;
-use polyserve_load::data::{Data, Draw};
-use polyserve_load::{CpuOf, Dist, Exchange, Load, Mix, Pace, Report, Span, Traffic, prefill_for};
+use polyserve_load::data::{Data, EntityVersion};
+use polyserve_load::{CpuSource, Dist, Exchange, Load, Mix, Pace, Report, RunLength, Traffic, prefill_for};
 
 use super::Kind;
 use super::connection_opener::{Counts, Crowd, CrowdPlan};
@@ -174,12 +174,12 @@ impl Bench {
             load.connections = self.connections;
             load.threads = self.client_cores.count().min(self.connections);
             load.cores = self.client_cores.numbers().to_vec();
-            load.cpu = CpuOf::Process(process.pid());
+            load.cpu = CpuSource::Process(process.pid());
             load.stop = self.stop.clone();
         });
         let verify = || {
             prefill_for(&load)?;
-            clean(&load.clone().with(|load| load.span = Span::Time(self.warm_up)))
+            clean(&load.clone().with(|load| load.length = RunLength::Time(self.warm_up)))
         };
         verify().map_err(|absence: Absence| absence.explained(&mut process))?;
         Ok(Instance { process, load })
@@ -195,7 +195,7 @@ impl Bench {
         let traffic = Traffic::expecting(vec![put])?;
         let load = instance.load.clone().with(|load| {
             (load.connections, load.threads) = (1, 1);
-            (load.span, load.traffic) = (Span::Requests(1), traffic);
+            (load.length, load.traffic) = (RunLength::Requests(1), traffic);
         });
         clean(&load).map(drop)
     }
@@ -224,7 +224,7 @@ impl Bench {
 
     /// The small entity, as servers answer it.
     fn small(&self) -> String {
-        let entity = Data::new(self.seed).row(SMALL, Draw::New).entity;
+        let entity = Data::new(self.seed).row(SMALL, EntityVersion::New).entity;
         let value = serde_json::to_string(&entity.value).unwrap_or_default();
         // The description needs no escaping.
         format!(r#"{{"id":{SMALL},"description":"{}","value":{value}}}"#, entity.description)
@@ -233,7 +233,7 @@ impl Bench {
     fn slice(&self, instance: &Instance) -> Result<Report, Absence> {
         clean(&instance.load.clone().with(|load| {
             load.warm_up = RAMP;
-            load.span = Span::Time(self.slice);
+            load.length = RunLength::Time(self.slice);
         }))
     }
 
@@ -241,7 +241,7 @@ impl Bench {
         let load = instance.load.clone().with(|load| {
             load.pace = Pace::Rate(self.rate);
             load.warm_up = RAMP;
-            load.span = Span::Time(self.phase);
+            load.length = RunLength::Time(self.phase);
             load.patience = PATIENCE;
         });
         let report = polyserve_load::run(&load, &mut |_| {});

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use polyserve::Shutdown;
 use polyserve_load::data::Data;
-use polyserve_load::{CpuOf, Dist, Load, Mix, Pace, Report, Span, Traffic, prefill_for};
+use polyserve_load::{CpuSource, Dist, Load, Mix, Pace, Report, RunLength, Traffic, prefill_for};
 
 use super::Place;
 use super::experiment::{Instrument, Target};
@@ -81,7 +81,7 @@ impl Bench {
             load.connections = place.connections;
             load.threads = self.client_cores.count().min(place.connections);
             load.cores = self.client_cores.numbers().to_vec();
-            load.cpu = CpuOf::Process(process.pid());
+            load.cpu = CpuSource::Process(process.pid());
             load.stop = self.stop.clone();
         })
     }
@@ -98,8 +98,9 @@ impl Bench {
         let mut answers = prefill_for(load)?;
         let filled_bytes = resident();
         let more = PER_CONNECTION * u32::try_from(place.connections).unwrap_or(u32::MAX);
-        let closed =
-            load.clone().with(|load| (load.warm_up, load.span) = (self.warm_up + more, Span::Time(self.slice + more)));
+        let closed = load
+            .clone()
+            .with(|load| (load.warm_up, load.length) = (self.warm_up + more, RunLength::Time(self.slice + more)));
         let mut loaded_bytes = None;
         // The last look counts; an earlier one where a busy machine leaves no time for it.
         let report = run_watched(&closed, &mut |_| loaded_bytes = resident().or(loaded_bytes))?;
@@ -119,7 +120,7 @@ impl Bench {
         };
         if let Some(rate) = rate.filter(|_| !self.stop.is_begun()) {
             let paced = load.clone().with(|load| {
-                (load.warm_up, load.span) = (RAMP, Span::Time(self.latency_slice));
+                (load.warm_up, load.length) = (RAMP, RunLength::Time(self.latency_slice));
                 load.pace = Pace::Rate(rate);
             });
             let report = run(&paced)?;

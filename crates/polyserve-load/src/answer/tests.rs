@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::encoded_requests::EncodedRequests;
-use crate::request_stream::Ask;
+use crate::request_stream::PlannedRequest;
 use crate::traffic::{Exchange, Traffic};
 
 const BODY: &str = r#"{"id":1}"#;
@@ -26,24 +26,24 @@ fn encoded(method: &str, statuses: &[u16], answers: &[&str]) -> EncodedRequests 
 
 /// Feeds `pieces` as a connection does, then the end. Returns the steps and the remaining bytes.
 fn read(requests: &EncodedRequests, pieces: &[&[u8]], heads: &mut Heads) -> Result<(Vec<Step>, Vec<u8>), Wrong> {
-    let expected = requests.expected(Ask::Fixed(0));
-    let (mut reader, mut steps, mut kept) = (Reader::default(), Vec::new(), Vec::new());
+    let expected = requests.expected(PlannedRequest::Fixed(0));
+    let (mut reader, mut steps, mut partial) = (Reader::default(), Vec::new(), Vec::new());
     for piece in pieces {
-        kept.extend_from_slice(piece);
+        partial.extend_from_slice(piece);
         loop {
-            let (used, step) = reader.feed(&kept, &expected, heads)?;
-            kept.drain(..used);
+            let (used, step) = reader.feed(&partial, &expected, heads)?;
+            partial.drain(..used);
             if step == Step::More {
                 break;
             }
             steps.push(step);
-            if kept.is_empty() {
+            if partial.is_empty() {
                 break;
             }
         }
     }
     steps.extend(reader.end(&expected)?);
-    if reader.is_between() { Ok((steps, kept)) } else { Ok((steps, b"torn".to_vec())) }
+    if reader.is_between() { Ok((steps, partial)) } else { Ok((steps, b"torn".to_vec())) }
 }
 
 fn whole(requests: &EncodedRequests, text: &str) -> Result<(Vec<Step>, Vec<u8>), Wrong> {

@@ -14,15 +14,15 @@ use rustix::net::{
 };
 
 use crate::answer::Reader;
-use crate::request_stream::Ask;
+use crate::request_stream::PlannedRequest;
 
 /// A request without an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
-    pub(crate) ask: Ask,
+    pub(crate) planned: PlannedRequest,
     /// The start of its latency.
     pub(crate) from: u64,
-    /// Whether it was begun in the counted span.
+    /// Whether it was begun in the measured period.
     pub(crate) counts: bool,
     /// The number of times that the server closed the connection before an answer, without an announcement.
     pub(crate) retries: u8,
@@ -78,7 +78,7 @@ pub(crate) struct Connection {
     /// Bytes that the socket has not taken yet.
     pub(crate) unsent: Vec<u8>,
     /// An incomplete head or line of an answer.
-    pub(crate) kept: Vec<u8>,
+    pub(crate) partial: Vec<u8>,
     pub(crate) reader: Reader,
     /// The time of the last change of state or answer. The client's timeout counts from it.
     pub(crate) since: u64,
@@ -107,7 +107,7 @@ impl Connection {
             pending: Vec::new(),
             next: 0,
             unsent: Vec::new(),
-            kept: Vec::new(),
+            partial: Vec::new(),
             reader: Reader::default(),
             since: 0,
             free_since: 0,
@@ -169,7 +169,7 @@ impl Connection {
         self.waits_writable = false;
         self.is_proven = false;
         self.unsent.clear();
-        self.kept.clear();
+        self.partial.clear();
         self.reader.reset();
     }
 

@@ -47,7 +47,7 @@ impl WorkerState {
             return self.cannot_open(connection, index, error.unwrap_or(Errno::CONNRESET));
         }
         if error.is_none() {
-            match connection.reader.end(&self.requests.expected(pending.ask)) {
+            match connection.reader.end(&self.requests.expected(pending.planned)) {
                 Ok(None) => {}
                 Ok(Some(Step::Done { unexpected: Some(status), .. })) => {
                     self.fail_status(connection, &pending, status);
@@ -62,7 +62,7 @@ impl WorkerState {
                 Err(wrong) => return self.fail_wrong(connection, index, &pending, &wrong),
             }
         }
-        let is_torn = !connection.reader.is_between() || !connection.kept.is_empty();
+        let is_torn = !connection.reader.is_between() || !connection.partial.is_empty();
         let (is_proven, all) = (connection.is_proven, connection.waiting().len());
         connection.close(false);
         connection.was_closed = is_proven && !is_torn;
@@ -111,7 +111,7 @@ impl WorkerState {
     fn fail(&mut self, pending: &Pending, kind: FailureKind, count: usize, why: impl FnOnce() -> String) {
         self.wrong += count as u64;
         let requests = &self.requests;
-        self.tally.fail(self.now, kind, count as u64, || format!("{}: {}", requests.name(pending.ask), why()));
+        self.tally.fail(self.now, kind, count as u64, || format!("{}: {}", requests.name(pending.planned), why()));
         if pending.counts {
             self.tally.last = self.now;
         }
@@ -120,9 +120,9 @@ impl WorkerState {
     /// Counts an answer to `Connection: close` that must announce the close and does not.
     pub(super) fn missing_close(&mut self, connection: &Connection) {
         self.wrong += 1;
-        let ask = connection.pending.get(connection.next.saturating_sub(1)).map(|pending| pending.ask);
+        let planned = connection.pending.get(connection.next.saturating_sub(1)).map(|pending| pending.planned);
         let requests = &self.requests;
-        let name = || ask.map_or_else(String::new, |ask| requests.name(ask));
+        let name = || planned.map_or_else(String::new, |planned| requests.name(planned));
         let why = || format!("{}: the answer to `Connection: close` does not announce the close", name());
         self.tally.fail(self.now, FailureKind::Wrong, 1, why);
     }
@@ -233,7 +233,7 @@ impl WorkerState {
     }
 
     /// Ends the wait for answers. An unanswered request has failed, unless the load was stopped before the request's patience
-    /// was over. So a silent server is noticed however short the span was.
+    /// was over. So a silent server is noticed however short the measured period was.
     pub(super) fn abandon(&mut self, connection: &Connection) {
         let Some(&pending) = connection.waiting().first() else { return };
         let (count, seconds) = (connection.waiting().len(), self.schedule.grace as f64 / 1e9);
@@ -275,8 +275,8 @@ impl WorkerState {
         }
     }
 
-    /// Ends a span of requests early if all requests have failed for twice the client's patience. Otherwise the load would
-    /// take the patience for each request.
+    /// Ends a run of a number of requests early if all requests have failed for twice the client's patience. Otherwise
+    /// the load would take the patience for each request.
     pub(super) fn stop_if_hopeless(&mut self) {
         let is_hopeless = self.wrong > 0 && self.now.saturating_sub(self.last_right) / 2 >= self.patience;
         if is_hopeless && !self.schedule.is_timed() {

@@ -3,8 +3,8 @@
 //! Invariant: a free connection is in the queue `free` exactly once. A request is drawn only if a connection is free and the
 //! request is due. A failed connection is counted, pauses, and is replaced.
 //!
-//! Every wait is bounded. The loop ends with the span, or later, when the client stops waiting for answers. It waits for the
-//! patience but at most 2 s, or twice as long if a due request is sent after the end.
+//! Every wait is bounded. The loop ends with the measured period, or later, when the client stops waiting for answers.
+//! It waits for the patience but at most 2 s, or twice as long if a due request is sent after the end.
 //!
 //! Cost of a batch of requests on a kept connection: one `send`, one `recv`, a share of one `epoll_wait`, one clock
 //! reading. Sockets are registered once, edge-triggered. A timer descriptor ends the waits to the nanosecond, with at most
@@ -316,7 +316,7 @@ fn set_timer(timer: &OwnedFd, wake: u64) -> Result<(), LoadError> {
     timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once).map(drop).map_err(LoadError::system("timer"))
 }
 
-/// The readings of the thread's and the server's processor time at the ends of the counted span.
+/// The readings of the thread's and the server's processor time at the ends of the measured period.
 #[derive(Debug, Default)]
 struct Cpu {
     from: Option<u64>,

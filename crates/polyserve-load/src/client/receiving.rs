@@ -34,9 +34,9 @@ impl WorkerState {
     ) -> Option<Option<Errno>> {
         let mut is_first = true;
         while connection.socket.is_some() {
-            let kept = connection.kept.len();
-            let (head, room) = buffer.split_at_mut_checked(kept)?;
-            head.copy_from_slice(&connection.kept);
+            let partial = connection.partial.len();
+            let (head, room) = buffer.split_at_mut_checked(partial)?;
+            head.copy_from_slice(&connection.partial);
             let received = match connection.receive(room) {
                 Ok(Some(0)) => return Some(None),
                 Ok(Some(received)) => received,
@@ -49,8 +49,8 @@ impl WorkerState {
             if self.is_counting {
                 self.tally.received += received as u64;
             }
-            connection.kept.clear();
-            let filled = kept + received;
+            connection.partial.clear();
+            let filled = partial + received;
             if !self.digest(connection, index, buffer.get(..filled)?) {
                 return None;
             }
@@ -77,10 +77,10 @@ impl WorkerState {
                 self.unexpected_bytes(connection, index, rest);
                 return false;
             };
-            let expected = self.requests.expected(pending.ask);
+            let expected = self.requests.expected(pending.planned);
             match connection.reader.feed(rest, &expected, &mut self.heads) {
                 Ok((used, Step::More)) => {
-                    connection.kept.extend_from_slice(rest.get(used..).unwrap_or_default());
+                    connection.partial.extend_from_slice(rest.get(used..).unwrap_or_default());
                     break;
                 }
                 Ok((used, Step::Done { closes, unexpected })) => {
@@ -106,7 +106,7 @@ impl WorkerState {
     #[inline]
     pub(super) fn right(&mut self, pending: &Pending, same: &mut (u64, u64)) {
         self.right += 1;
-        self.requests.acknowledged(pending.ask);
+        self.requests.acknowledged(pending.planned);
         let is_late = self.now >= self.schedule.times.end;
         if pending.counts {
             let latency = self.now.saturating_sub(pending.from);
@@ -121,7 +121,7 @@ impl WorkerState {
                 self.tally.answered += 1;
             }
         } else if self.is_counting && self.schedule.is_timed() {
-            self.tally.answered += 1; // begun in the warm-up, answered in the span
+            self.tally.answered += 1; // begun in the warm-up, answered in the measured period
         }
     }
 
@@ -159,10 +159,10 @@ impl WorkerState {
     /// Handles the last answer of a connection: the server has announced a close, or every request has its own connection.
     fn last_answer(&mut self, connection: &mut Connection, closes: bool, is_right: bool) {
         let last = connection.pending.get(connection.next.saturating_sub(1));
-        if let Some(parts) = self.tally.parts.as_mut().filter(|_| is_right && last.is_some_and(|last| last.counts)) {
+        if let Some(phases) = self.tally.phases.as_mut().filter(|_| is_right && last.is_some_and(|last| last.counts)) {
             let (begun, established) = connection.connected;
-            parts.connect.saturating_record(established.saturating_sub(begun).max(1));
-            parts.processing.saturating_record(self.now.saturating_sub(established).max(1));
+            phases.connect.saturating_record(established.saturating_sub(begun).max(1));
+            phases.processing.saturating_record(self.now.saturating_sub(established).max(1));
         }
         if closes {
             connection.state = State::Closing;

@@ -5,16 +5,16 @@
 //! may be sent until the client gives up, a bounded time later. Cost: a few additions and comparisons a request.
 
 use crate::clock;
-use crate::load::{Load, Pace, Span};
+use crate::load::{Load, Pace, RunLength};
 
 /// The times of a run, in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     /// The time of the first request.
     pub(crate) start: u64,
-    /// The start of the counted span.
+    /// The start of the measured period.
     pub(crate) counted: u64,
-    /// The end of the counted span; `u64::MAX` for a span of requests.
+    /// The end of the measured period; `u64::MAX` if the run length is a number of requests.
     pub(crate) end: u64,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Schedule {
     /// Open loop: the time of the last send.
     pub(crate) last_sent: u64,
     is_stopped: bool,
-    /// The number of remaining counted requests; `u64::MAX` for a span of time.
+    /// The number of remaining counted requests; `u64::MAX` if the run length is a time.
     left: u64,
     open: Option<Open>,
 }
@@ -52,9 +52,9 @@ const MAX_GROUPS: u64 = 1024;
 impl Schedule {
     pub(crate) fn new(load: &Load, thread: usize, times: Times) -> Self {
         let (thread, threads) = (thread as u64, load.threads as u64);
-        let left = match load.span {
-            Span::Time(_) => u64::MAX,
-            Span::Requests(all) => share(all, thread, threads),
+        let left = match load.length {
+            RunLength::Time(_) => u64::MAX,
+            RunLength::Requests(all) => share(all, thread, threads),
         };
         let open = match load.pace {
             Pace::Closed => None,
@@ -116,7 +116,7 @@ impl Schedule {
         self.is_stopped
     }
 
-    /// Whether the span is a span of time.
+    /// Whether the run length is a time.
     pub(crate) fn is_timed(&self) -> bool {
         self.left == u64::MAX
     }
@@ -127,7 +127,7 @@ impl Schedule {
         (self.until, self.is_stopped) = (self.times.end, true);
     }
 
-    /// Open loop: returns the waits until `now` of the requests that were due in the counted span and not taken, each with
+    /// Open loop: returns the waits until `now` of the requests that were due in the measured period and not taken, each with
     /// its count. If there are many, neighbours are grouped under the longest wait of the group.
     pub(crate) fn unsent_waits(&self, now: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let (first, count) = self.unsent(self.times.end.min(now));
@@ -137,12 +137,12 @@ impl Schedule {
         starts.map(move |k| (now.saturating_sub(due(first + k)), group.min(count - k)))
     }
 
-    /// Open loop: returns the first request that was due in the counted span before `end` and not taken, and their count.
+    /// Open loop: returns the first request that was due in the measured period before `end` and not taken, and their count.
     fn unsent(&self, end: u64) -> (u64, u64) {
         let Some(open) = &self.open else { return (0, 0) };
         let due_before = |time: u64| {
-            let span = time.saturating_sub(self.times.start) as f64 / open.interval;
-            ((span - open.thread as f64) / open.threads as f64).ceil().max(0.0) as u64
+            let intervals = time.saturating_sub(self.times.start) as f64 / open.interval;
+            ((intervals - open.thread as f64) / open.threads as f64).ceil().max(0.0) as u64
         };
         let first = open.next.max(due_before(self.times.counted));
         (first, due_before(end).saturating_sub(first).min(self.left))
@@ -170,14 +170,14 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn load(pace: Pace, span: Span) -> Load {
+    fn load(pace: Pace, length: RunLength) -> Load {
         let traffic = Traffic::one("GET", "/", None, None).unwrap();
-        Load::new(([127, 0, 0, 1], 1).into(), traffic).with(|load| (load.pace, load.span) = (pace, span))
+        Load::new(([127, 0, 0, 1], 1).into(), traffic).with(|load| (load.pace, load.length) = (pace, length))
     }
 
     #[test]
     fn due_times_are_even_over_all_threads() {
-        let load = load(Pace::Rate(1000.0), Span::Time(Duration::from_secs(1))).with(|load| load.threads = 2);
+        let load = load(Pace::Rate(1000.0), RunLength::Time(Duration::from_secs(1))).with(|load| load.threads = 2);
         let times = Times { start: 5, counted: 5, end: 5 + SECOND };
         let mut all = Vec::new();
         for thread in 0..2 {
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_was_due_and_not_sent_is_known() {
-        let load = load(Pace::Rate(1000.0), Span::Time(Duration::from_secs(1)));
+        let load = load(Pace::Rate(1000.0), RunLength::Time(Duration::from_secs(1)));
         let times = Times { start: 0, counted: SECOND / 2, end: SECOND };
         let mut schedule = Schedule::new(&load, 0, times);
         assert_eq!(schedule.peek(0), Some(0));
@@ -220,7 +220,7 @@ mod tests {
     /// If there are many waits, they are grouped: the count is exact, and no wait is shortened.
     #[test]
     fn waits_of_what_was_never_sent_are_bounded_in_number() {
-        let load = load(Pace::Rate(1e6), Span::Time(Duration::from_secs(1)));
+        let load = load(Pace::Rate(1e6), RunLength::Time(Duration::from_secs(1)));
         let schedule = Schedule::new(&load, 0, Times { start: 0, counted: 0, end: SECOND });
         let waits: Vec<_> = schedule.unsent_waits(2 * SECOND).collect();
         assert!(waits.len() <= MAX_GROUPS as usize && waits[0].0 == 2 * SECOND);
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn at_most_the_given_number_of_requests_counts() {
         for pace in [Pace::Closed, Pace::Rate(1000.0)] {
-            let load = load(pace, Span::Requests(10)).with(|load| load.threads = 3);
+            let load = load(pace, RunLength::Requests(10)).with(|load| load.threads = 3);
             let times = Times { start: 0, counted: SECOND, end: u64::MAX };
             let mut counted = 0;
             for thread in 0..3 {

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use crate::clock::Reading;
 use crate::load::{Load, Pace, Usage};
-use crate::report::{Failures, Parts, histogram};
+use crate::report::{Failures, RequestPhases, histogram};
 
 /// The counts of a client thread.
 #[derive(Debug)]
@@ -21,16 +21,16 @@ pub(crate) struct Tally {
     pub(crate) retried: u64,
     pub(crate) latency: Histogram<u64>,
     pub(crate) lateness: Option<Histogram<u64>>,
-    pub(crate) parts: Option<Parts>,
+    pub(crate) phases: Option<RequestPhases>,
     pub(crate) unsent: u64,
     pub(crate) unfinished: u64,
     /// The time at which the last counted request was settled.
     pub(crate) last: u64,
-    /// Processor time of the thread in the counted span.
+    /// Processor time of the thread in the measured period.
     pub(crate) cpu: u64,
     /// The part of `cpu` that the thread was awake without work.
     pub(crate) spinning: u64,
-    /// The server's processor time at the start and the end of the counted span, if this thread reads it.
+    /// The server's processor time at the start and the end of the measured period, if this thread reads it.
     pub(crate) server: [Option<Reading>; 2],
 }
 
@@ -58,7 +58,7 @@ impl Tally {
             retried: 0,
             latency: histogram(),
             lateness: matches!(load.pace, Pace::Rate(_)).then(histogram),
-            parts: (load.usage == Usage::Close).then(Parts::new),
+            phases: (load.usage == Usage::Close).then(RequestPhases::new),
             unsent: 0,
             unfinished: 0,
             last: 0,

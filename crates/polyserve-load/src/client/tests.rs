@@ -10,7 +10,7 @@ use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
 use super::*;
 use crate::data::Data;
 use crate::dist::Dist;
-use crate::load::{Pace, Span};
+use crate::load::{Pace, RunLength};
 use crate::traffic::Traffic;
 
 fn serve() -> Running {
@@ -21,7 +21,7 @@ fn serve() -> Running {
 
 /// Returns the number of allocations of this thread for a load of `count` requests.
 fn allocations(load: &Load, count: u64) -> u64 {
-    let load = load.clone().with(|load| load.span = Span::Requests(count));
+    let load = load.clone().with(|load| load.length = RunLength::Requests(count));
     let mut client = ClientThread::new(&load, EncodedRequests::new(&load.traffic, "h", false), 0).unwrap();
     client.ramp_up(&load).unwrap();
     let now = clock::now();

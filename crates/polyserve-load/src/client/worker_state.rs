@@ -51,7 +51,7 @@ pub(crate) struct WorkerState {
     pub(super) dispatched: u64,
     /// Open loop: the start of the present time without work. `None` if this thread sleeps or has work.
     pub(super) idle_from: Option<u64>,
-    /// Whether `now` is within the counted span.
+    /// Whether `now` is within the measured period.
     pub(super) is_counting: bool,
     /// The number of connections with unanswered requests.
     pub(super) busy: usize,
@@ -157,13 +157,13 @@ impl WorkerState {
         self.out.clear();
         while connection.pending.len() < self.depth {
             let Some(from) = self.schedule.peek(self.now) else { break };
-            let (counts, ask) = (self.schedule.take(from), self.requests.sent_now(self.stream.next()));
-            self.requests.write(ask, &mut self.out);
+            let (counts, planned) = (self.schedule.take(from), self.requests.sent_now(self.stream.next()));
+            self.requests.write(planned, &mut self.out);
             if counts && let Some(lateness) = &mut self.tally.lateness {
                 // No connection was free before this one: that wait is caused by the server.
                 lateness.saturating_record(self.now.saturating_sub(from.max(connection.free_since)));
             }
-            connection.pending.push(Pending { ask, from, counts, retries: 0 });
+            connection.pending.push(Pending { planned, from, counts, retries: 0 });
         }
         connection.since = self.now;
         connection.state = State::Busy;
@@ -175,7 +175,7 @@ impl WorkerState {
     pub(super) fn again(&mut self, connection: &mut Connection, index: usize) {
         self.out.clear();
         for pending in connection.waiting() {
-            self.requests.write(pending.ask, &mut self.out);
+            self.requests.write(pending.planned, &mut self.out);
         }
         connection.since = self.now;
         connection.state = State::Busy;

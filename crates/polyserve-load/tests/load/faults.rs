@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use polyserve_load::{Exchange, Load, Pace, Report, Span, Traffic, Usage};
+use polyserve_load::{Exchange, Load, Pace, Report, RunLength, Traffic, Usage};
 
 use super::faulty::{BODY, last, right, send, serve};
 use super::{assert_clean, report, requests};
@@ -28,7 +28,7 @@ fn failing(load: &Load, why: &str) -> Report {
     let first = report.first_failure.clone().unwrap_or_default();
     assert!(first.contains(why), "{why}: {first:?}, {:?}", report.failed);
     assert!(!report.is_clean());
-    if let Span::Requests(count) = load.span {
+    if let RunLength::Requests(count) = load.length {
         assert!(report.answered + report.failed.total() >= count, "{report:?}");
     }
     report
@@ -184,17 +184,17 @@ fn large_bodies_both_ways() {
 fn a_silent_server_is_a_timeout_and_the_load_ends() {
     let target = serve(|_, _| true);
     let patience = Duration::from_millis(50);
-    let timed =
-        load(target).with(|load| (load.patience, load.span) = (patience, Span::Time(Duration::from_millis(600))));
+    let timed = load(target)
+        .with(|load| (load.patience, load.length) = (patience, RunLength::Time(Duration::from_millis(600))));
     let report = failing(&timed, "GET /: no answer within 0.05 s");
     assert!(report.failed.timeouts >= 8 && report.failed.total() == report.failed.timeouts);
     // A million requests would take hours: the load ends after twice the patience without a right answer.
-    let many = load(target).with(|load| (load.patience, load.span) = (patience, Span::Requests(1_000_000)));
+    let many = load(target).with(|load| (load.patience, load.length) = (patience, RunLength::Requests(1_000_000)));
     let report = super::report(&many);
     assert!(report.failed.timeouts >= 8 && report.answered == 0);
-    // A span shorter than the client's patience.
+    // A run shorter than the client's patience.
     let short = timed.with(|load| {
-        (load.patience, load.span) = (Duration::from_millis(500), Span::Time(Duration::from_millis(50)));
+        (load.patience, load.length) = (Duration::from_millis(500), RunLength::Time(Duration::from_millis(50)));
     });
     let report = failing(&short, "GET /: no answer within 0.5 s");
     assert_eq!((report.failed.timeouts, report.failed.total(), report.unfinished), (8, 8, 0));
@@ -216,7 +216,7 @@ fn a_swallowed_request_and_a_short_body_are_timeouts() {
         // One of the first eight requests, in a slice much shorter than the client's patience.
         let one = serve(move |number, stream| if number == 5 { fault(stream) } else { send(stream, &right()) });
         let slice = load(one).with(|load| {
-            (load.span, load.patience) = (Span::Time(Duration::from_millis(50)), Duration::from_millis(500));
+            (load.length, load.patience) = (RunLength::Time(Duration::from_millis(50)), Duration::from_millis(500));
         });
         let report = failing(&slice, "GET /: no answer within 0.5 s");
         assert_eq!((report.failed.timeouts, report.failed.total(), report.unfinished), (1, 1, 0));
@@ -227,7 +227,7 @@ fn a_swallowed_request_and_a_short_body_are_timeouts() {
 #[test]
 fn what_a_stop_leaves_unfinished_is_no_failure() {
     let target = serve(|number, stream| number % 10 == 9 || send(stream, &right()));
-    let load = load(target).with(|load| load.span = Span::Time(Duration::from_secs(3600)));
+    let load = load(target).with(|load| load.length = RunLength::Time(Duration::from_secs(3600)));
     // After 72 answers each of the eight connections waits for an answer that never arrives.
     let report = polyserve_load::run(&load, &mut |progress| {
         if progress.answered == 72 {
@@ -244,13 +244,13 @@ fn a_server_that_does_not_close_is_a_timeout() {
     let target = serve(move |_, stream| send(stream, &announced));
     let load = load(target).with(|load| {
         (load.usage, load.patience, load.connections) = (Usage::Close, Duration::from_millis(50), 1);
-        load.span = Span::Requests(3);
+        load.length = RunLength::Requests(3);
     });
     let report = failing(&load, "the server has not closed the connection");
     assert_eq!(report.answered, 3);
-    // A span shorter than the client's patience.
-    let short =
-        load.with(|load| (load.span, load.patience) = (Span::Time(Duration::from_millis(1500)), super::PATIENCE));
+    // A run shorter than the client's patience.
+    let short = load
+        .with(|load| (load.length, load.patience) = (RunLength::Time(Duration::from_millis(1500)), super::PATIENCE));
     let report = failing(&short, "the server has not closed the connection");
     assert_eq!((report.answered, report.failed.timeouts, report.failed.total()), (1, 1, 1));
 }
@@ -261,7 +261,7 @@ fn a_server_that_does_not_say_that_it_closes_is_left() {
     let target = serve(|_, stream| send(stream, &right()));
     let load = load(target).with(|load| {
         (load.usage, load.connections) = (Usage::Close, 2);
-        load.span = Span::Requests(20);
+        load.length = RunLength::Requests(20);
     });
     let report = super::report(&load);
     super::assert_clean(&report);
@@ -286,7 +286,7 @@ fn a_closed_port_is_reported() {
         for pace in [Pace::Closed, Pace::Rate(1_000.0)] {
             let load = load(target).with(|load| {
                 (load.usage, load.pace, load.patience) = (usage, pace, Duration::from_millis(200));
-                load.span = Span::Time(Duration::from_millis(300));
+                load.length = RunLength::Time(Duration::from_millis(300));
             });
             let report = failing(&load, "GET /: cannot connect");
             // Eight connections with growing pauses: a client without pauses would count thousands of failures.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use polyserve_core::service::EntityService;
 use polyserve_core::{Running, Server as _, ServerConfig};
 use polyserve_load::data::Data;
-use polyserve_load::{Dist, Load, Progress, Report, Span, Traffic, run};
+use polyserve_load::{Dist, Load, Progress, Report, RunLength, Traffic, run};
 use polyserve_memory::StdRwlock;
 use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
 
@@ -36,7 +36,7 @@ fn entities(keys: u64, mix: &str) -> Traffic {
 fn requests(target: SocketAddr, traffic: &Traffic, count: u64) -> Load {
     Load::new(target, traffic.clone()).with(|load| {
         load.connections = 8;
-        load.span = Span::Requests(count);
+        load.length = RunLength::Requests(count);
         load.patience = PATIENCE;
     })
 }

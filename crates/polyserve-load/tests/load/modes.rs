@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use polyserve_core::{Server as _, ServerConfig};
-use polyserve_load::{CpuOf, Load, LoadError, Pace, Span, Traffic, Usage, prefill, run};
+use polyserve_load::{CpuSource, Load, LoadError, Pace, RunLength, Traffic, Usage, prefill, run};
 
 use super::{assert_clean, entities, report, requests, serve};
 
@@ -21,14 +21,14 @@ fn counted(config: ServerConfig, mix: &str, change: impl FnOnce(&mut Load)) {
     let drain = running.shutdown().unwrap();
     assert_eq!(drain.answered, KEYS + report.answered + report.answered_late, "{report:?}");
     assert_eq!(report.latency.len(), report.answered + report.answered_late);
-    assert_eq!(report.parts.is_some(), load.usage == Usage::Close);
-    if let Some(parts) = &report.parts {
-        assert_eq!((parts.connect.len(), parts.processing.len()), (report.latency.len(), report.latency.len()));
+    assert_eq!(report.phases.is_some(), load.usage == Usage::Close);
+    if let Some(phases) = &report.phases {
+        assert_eq!((phases.connect.len(), phases.processing.len()), (report.latency.len(), report.latency.len()));
         // The connect starts after the request starts, and both end with the same read.
         let whole = report.latency.mean() * 1.01;
-        assert!(parts.connect.mean() + parts.processing.mean() <= whole, "{parts:?} {whole}");
+        assert!(phases.connect.mean() + phases.processing.mean() <= whole, "{phases:?} {whole}");
     }
-    if let Span::Requests(count) = load.span {
+    if let RunLength::Requests(count) = load.length {
         assert_eq!((report.answered, report.unsent, report.unfinished), (count, 0, 0));
     }
     assert!(report.bytes_sent > 0 && report.bytes_received > 0 && report.client_cpu > Duration::ZERO);
@@ -64,12 +64,12 @@ fn open_loop_over_kept_connections_and_new_ones() {
 
 #[test]
 fn a_span_of_time() {
-    let time = Span::Time(Duration::from_millis(200));
-    counted(ServerConfig::default(), "get=1", |load| load.span = time);
+    let time = RunLength::Time(Duration::from_millis(200));
+    counted(ServerConfig::default(), "get=1", |load| load.length = time);
     counted(ServerConfig::default(), "put=1", |load| {
-        (load.span, load.usage) = (time, Usage::KeepAlive { pipeline: 4 });
+        (load.length, load.usage) = (time, Usage::KeepAlive { pipeline: 4 });
     });
-    counted(ServerConfig::default(), "get=1", |load| (load.span, load.pace) = (time, Pace::Rate(5_000.0)));
+    counted(ServerConfig::default(), "get=1", |load| (load.length, load.pace) = (time, Pace::Rate(5_000.0)));
 }
 
 /// A server that closes every connection after seven requests: the pipelined requests after them are sent again.
@@ -134,12 +134,12 @@ fn processor_time_of_a_server_in_this_process() {
     let running = serve(ServerConfig::default());
     let traffic = entities(5, "get=1");
     prefill(running.local_addr(), "host", &traffic).unwrap();
-    for cpu in [CpuOf::Own, CpuOf::Process(std::process::id())] {
+    for cpu in [CpuSource::Own, CpuSource::Process(std::process::id())] {
         let report = report(&requests(running.local_addr(), &traffic, 2_000).with(|load| load.cpu = cpu));
         assert!(report.server_cpu.unwrap() > Duration::ZERO && report.server_busy.unwrap() > 0.0);
         assert!(report.per_server_cpu_second().unwrap() > 0.0 && report.per_second() > 0.0);
     }
-    let nobody = requests(running.local_addr(), &traffic, 1).with(|load| load.cpu = CpuOf::Process(u32::MAX));
+    let nobody = requests(running.local_addr(), &traffic, 1).with(|load| load.cpu = CpuSource::Process(u32::MAX));
     assert!(run(&nobody, &mut |_| {}).unwrap_err().to_string().contains("no process"));
 }
 
@@ -149,8 +149,8 @@ fn a_load_can_be_ended_early() {
     let running = serve(ServerConfig::default());
     let traffic = entities(5, "get=1");
     prefill(running.local_addr(), "host", &traffic).unwrap();
-    for span in [Span::Time(Duration::from_secs(3600)), Span::Requests(u64::MAX - 1)] {
-        let load = requests(running.local_addr(), &traffic, 1).with(|load| load.span = span);
+    for length in [RunLength::Time(Duration::from_secs(3600)), RunLength::Requests(u64::MAX - 1)] {
+        let load = requests(running.local_addr(), &traffic, 1).with(|load| load.length = length);
         let mut seen = 0;
         let report = run(&load, &mut |progress| {
             assert!(!progress.warming && progress.failed == 0);

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use polyserve_load::{Exchange, Pace, Span, Traffic, Usage};
+use polyserve_load::{Exchange, Pace, RunLength, Traffic, Usage};
 
 use super::faulty::{BODY, right, send, serve};
 use super::{report, requests};
@@ -63,12 +63,12 @@ fn requests_due_and_never_sent_are_reported() {
     for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::Close] {
         let load = requests(target, &traffic, 1).with(|load| {
             (load.connections, load.pace, load.usage) = (2, Pace::Rate(1_000.0), usage);
-            (load.span, load.patience) = (Span::Time(Duration::from_millis(500)), Duration::from_millis(700));
+            (load.length, load.patience) = (RunLength::Time(Duration::from_millis(500)), Duration::from_millis(700));
         });
         let report = report(&load);
         assert_eq!((report.unsent + report.failed.timeouts, report.answered, report.unfinished), (500, 0, 0));
         assert!(report.failed.timeouts >= 2 && report.unsent > 0 && !report.is_clean(), "{report:?}");
-        // Each wait is from the due time to the end of the client's patience, which may be after the span.
+        // Each wait is from the due time to the end of the client's patience, which may be after the measured period.
         let waited = report.latency.count_between(Duration::from_millis(690).as_nanos() as u64, u64::MAX);
         assert_eq!((waited, report.latency.len()), (500, 500));
     }
@@ -76,7 +76,7 @@ fn requests_due_and_never_sent_are_reported() {
 }
 
 /// A slow server that answers every request: the last requests have their time too, after the end. At 10 ms or more each,
-/// it answers at most 230 of 300 in the span and the 2 s after it.
+/// it answers at most 230 of 300 in the measured period and the 2 s after it.
 #[test]
 fn a_server_that_is_behind_has_not_failed() {
     let (over, latch) = mpsc::channel::<()>();
@@ -89,7 +89,7 @@ fn a_server_that_is_behind_has_not_failed() {
         Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap();
     let load = requests(target, &traffic, 1).with(|load| {
         (load.connections, load.pace) = (3, Pace::Rate(1_000.0));
-        load.span = Span::Time(Duration::from_millis(300));
+        load.length = RunLength::Time(Duration::from_millis(300));
     });
     let report = report(&load);
     super::assert_clean(&report);
@@ -98,7 +98,8 @@ fn a_server_that_is_behind_has_not_failed() {
     drop(over);
 }
 
-/// A server that stalls until the span is over: due requests are sent after the span, and their waits are visible.
+/// A server that stalls until the measured period is over: due requests are sent after the measured period, and their
+/// waits are visible.
 ///
 /// Request k is due at k ms. Those from 50 on are held until at least 450 ms, so each of them waits 150 ms or more.
 #[test]
@@ -125,7 +126,7 @@ fn what_was_due_before_the_end_is_sent_after_it() {
         Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap();
     let load = requests(target, &traffic, 1).with(|load| {
         (load.connections, load.pace) = (1, Pace::Rate(1_000.0));
-        load.span = Span::Time(Duration::from_millis(300));
+        load.length = RunLength::Time(Duration::from_millis(300));
     });
     let report = report(&load);
     holder.join().unwrap();

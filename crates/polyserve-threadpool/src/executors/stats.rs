@@ -10,7 +10,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 pub use hdrhistogram::Histogram;
 use polyserve_core::Job;
-use polyserve_core::executor::{dispose, isolated};
+use polyserve_core::executor::{drop_payload, isolated};
 use polyserve_core::sync::atomic::{AtomicU64, Ordering};
 use polyserve_core::sync::{Mutex, lock, now};
 
@@ -110,7 +110,7 @@ impl PoolCounters {
     /// Drops a job unrun.
     pub(super) fn discard(&self, queued: QueuedJob) {
         // A captured value may panic in its `drop`.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(queued))).map_err(dispose);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(queued))).map_err(drop_payload);
         self.discarded.fetch_add(1, Ordering::Release);
     }
 

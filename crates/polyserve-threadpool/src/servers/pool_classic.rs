@@ -27,10 +27,11 @@
 //!
 //! Source: the thread pool server of the Rust book's last chapter, and the published entity servers.
 //!
-//! *Wins when* connections are short: 1.4 times the requests of `thread_per_connection` for each ms of processor time (`ab`),
-//! because no thread is made for a connection. *Loses when* connections are kept and there are more of them than workers: kept
-//! ones are closed so that others get a worker, which leaves 0.2 of the requests of `tokio_tcp` (`full`); and with a connection
-//! for each request 0.8 of `tokio_tcp` (`ab`). Record: `docs/METHODOLOGY.md`, "Cost below saturation".
+//! *Wins when* connections are short: 1.4 times the requests of `thread_per_connection` for each ms of processor time
+//! (`ab`), because no thread is made for a connection. *Loses when* connections are kept and there are more of them
+//! than workers: kept ones are closed so that others get a worker, which leaves 0.2 of the requests of `tokio_tcp`
+//! (`full`); and with a connection for each request 0.8 of `tokio_tcp` (`ab`). Record: `docs/METHODOLOGY.md`, "Cost
+//! below saturation".
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -270,7 +271,7 @@ impl ClassicMainThread {
 
     /// Queues a silent connection that has sent something.
     fn queue_silent(&mut self, stream: TcpStream) {
-        self.shared.connections.wait_silent();
+        self.shared.connections.requeue_silent();
         self.queue(stream);
     }
 

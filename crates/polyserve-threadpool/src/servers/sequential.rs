@@ -25,10 +25,10 @@
 //!
 //! Source: the iterative server of W. R. Stevens, *UNIX Network Programming*, volume 1.
 //!
-//! *Wins when* connections are short, because no thread is woken: with a connection for each request it answers 1.4 times the
-//! requests of `tokio_tcp` for each ms of processor time (`close`). *Loses when* connections are kept by several clients: 0.2 of
-//! `tokio_tcp` (`full`), because each of them is closed for the next one. Record: `docs/METHODOLOGY.md`, "Cost below
-//! saturation".
+//! *Wins when* connections are short, because no thread is woken: with a connection for each request it answers 1.4
+//! times the requests of `tokio_tcp` for each ms of processor time (`close`). *Loses when* connections are kept by
+//! several clients: 0.2 of `tokio_tcp` (`full`), because each of them is closed for the next one. Record:
+//! `docs/METHODOLOGY.md`, "Cost below saturation".
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -45,8 +45,8 @@ use polyserve_core::answer::{AnswerFuture, park_until, promise};
 use polyserve_core::http1::Phase;
 use polyserve_core::serving::blocking::{Read, Transport, drive};
 use polyserve_core::serving::{
-    ACCEPT_BACKOFF, Backlog, Bound, CROWDED_AFTER, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState,
-    ThreadBuffers, Waiting, bind, drain_backlog, wait,
+    ACCEPT_BACKOFF, Backlog, BacklogNext, Bound, CROWDED_AFTER, LingeringSet, LogThrottle, SHUTDOWN_SLACK, ServerState,
+    ThreadBuffers, bind, drain_backlog, wait,
 };
 use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Connections, Drain, Running, Server, ServerConfig, Service, net};
@@ -130,7 +130,7 @@ impl SequentialState {
     }
 
     /// In a drain, accepts what has waited; `None` once the listener is closed.
-    fn accept_waiting(&self, backlog: &mut Backlog) -> Option<Waiting> {
+    fn accept_waiting(&self, backlog: &mut Backlog) -> Option<BacklogNext> {
         lock(&self.listener).as_ref().map(|listener| backlog.accept(listener))
     }
 
@@ -282,9 +282,9 @@ impl SequentialWorker {
                 continue;
             }
             match self.shared.accept_waiting(&mut backlog) {
-                Some(Waiting::Connection(stream)) => self.serve(stream, Instant::now(), buffers, lingering),
-                Some(Waiting::Exhausted) if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
-                Some(Waiting::Exhausted | Waiting::None) | None => break,
+                Some(BacklogNext::Connection(stream)) => self.serve(stream, Instant::now(), buffers, lingering),
+                Some(BacklogNext::Exhausted) if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
+                Some(BacklogNext::Exhausted | BacklogNext::None) | None => break,
             }
             lingering.sweep();
         }

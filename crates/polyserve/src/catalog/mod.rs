@@ -130,7 +130,7 @@ impl Entry<MakeServer> {
     /// # Errors
     ///
     /// Returns the server's error if a value is wrong.
-    pub fn fit(&self, config: &ServerConfig) -> Result<(Box<dyn Server>, ServerConfig), ConfigError> {
+    pub fn make_with_supported(&self, config: &ServerConfig) -> Result<(Box<dyn Server>, ServerConfig), ConfigError> {
         let mut config = config.clone();
         loop {
             match (self.make)(&config) {

@@ -161,7 +161,7 @@ impl Settings {
     }
 
     /// Checks that each flag applies to at least one of `servers`. A command over several servers then starts each with
-    /// the settings that it has, see [`ServerEntry::fit`].
+    /// the settings that it has, see [`ServerEntry::make_with_supported`].
     ///
     /// # Errors
     ///

@@ -169,8 +169,8 @@ fn a_flag_applies_to_the_servers_that_have_it_and_is_refused_if_none_has() {
         assert_eq!(settings.check([sequential, pool]), Ok(()));
         let error = settings.check([sequential]).unwrap_err().to_string();
         assert!(error.contains(flag) && error.contains("sequential"), "{error}");
-        assert_eq!(pool.fit(&settings.config).unwrap().1, settings.config);
-        assert_eq!(sequential.fit(&settings.config).unwrap().1, ServerConfig::default());
+        assert_eq!(pool.make_with_supported(&settings.config).unwrap().1, settings.config);
+        assert_eq!(sequential.make_with_supported(&settings.config).unwrap().1, ServerConfig::default());
     }
     assert_eq!(read(&[], &[("POLYSERVE_QUEUE", "7")]).unwrap().check([sequential]), Ok(()));
 }

@@ -38,7 +38,7 @@ pub(super) fn validate_head(
     headers: Headers<'_>,
     is_bodiless: bool,
 ) -> Result<ValidRequest, Refusal> {
-    let parsed = decode::judge(0, request, headers);
+    let parsed = decode::validate_head(0, request, headers);
     let mut state = connection.state();
     state.requests += 1;
     state.timed_out = false;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use polyserve_core::serving::ACCEPT_BACKOFF;
-use polyserve_core::shutdown::Begun;
+use polyserve_core::shutdown::ShutdownBegun;
 use polyserve_core::{net, timer};
 
 use super::async_socket::{AsyncSocket, Direction, Transfer};
@@ -26,7 +26,7 @@ const BATCH: usize = 64;
 pub(crate) struct AsyncListener<S: AsyncSocket> {
     registry: Arc<ConnectionRegistry<S>>,
     socket: Arc<S>,
-    begun: Begun,
+    begun: ShutdownBegun,
     /// The number of connections that were accepted since other tasks ran.
     accepted: usize,
     /// The number of connections that a drain may still accept.

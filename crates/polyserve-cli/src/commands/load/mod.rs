@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-use polyserve_load::{CpuOf, Load, Mix, Pace, Progress, Span, Traffic, prefill_for, run as run_load};
+use polyserve_load::{CpuSource, Load, Mix, Pace, Progress, RunLength, Traffic, prefill_for, run as run_load};
 
 use super::stop;
 use super::workload::{WorkloadArgs, misuse};
@@ -80,12 +80,12 @@ fn load(args: &LoadArgs) -> anyhow::Result<Load> {
     load.cores = args.cores.as_ref().map_or_else(Vec::new, |cores| cores.numbers().to_vec());
     load.pace = args.rate.map_or(Pace::Closed, Pace::Rate);
     load.usage = args.workload.usage();
-    load.span = match (args.requests, args.duration) {
-        (Some(requests), _) => Span::Requests(requests),
-        (None, time) => Span::Time(time.unwrap_or(Duration::from_secs(10))),
+    load.length = match (args.requests, args.duration) {
+        (Some(requests), _) => RunLength::Requests(requests),
+        (None, time) => RunLength::Time(time.unwrap_or(Duration::from_secs(10))),
     };
     (load.warm_up, load.patience) = (args.warm_up, args.timeout);
-    load.cpu = args.server_pid.map_or(CpuOf::Unknown, CpuOf::Process);
+    load.cpu = args.server_pid.map_or(CpuSource::Unknown, CpuSource::Process);
     Ok(load)
 }
 
@@ -126,9 +126,9 @@ impl Line {
     fn new(load: &Load) -> Self {
         let style = ProgressStyle::with_template("{prefix:8} {wide_bar} {msg}");
         let bar = ProgressBar::new(1000).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        let total = match load.span {
-            Span::Time(time) => Some(load.warm_up + time),
-            Span::Requests(_) => None,
+        let total = match load.length {
+            RunLength::Time(time) => Some(load.warm_up + time),
+            RunLength::Requests(_) => None,
         };
         Self { bar, total, last: std::cell::Cell::new((Duration::ZERO, 0)) }
     }

@@ -81,7 +81,7 @@ impl<'a> Shown<'a> {
         if !self.report.latency.is_empty() {
             row("  answers", &self.report.latency);
         }
-        if let Some(parts) = self.report.parts.as_ref().filter(|parts| !parts.connect.is_empty()) {
+        if let Some(parts) = self.report.phases.as_ref().filter(|parts| !parts.connect.is_empty()) {
             row("  of it connecting", &parts.connect);
             row("  of it from then on", &parts.processing);
         }

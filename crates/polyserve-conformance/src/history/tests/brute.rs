@@ -129,7 +129,7 @@ fn compared(operations: &[Operation]) -> bool {
             assert!(!has_order(operations, &weak), "what is shown proves nothing: {operations:#?}\n{violation}");
             assert!(violation.core.iter().all(|one| operations.contains(one)) && !violation.core.is_empty());
         }
-        CheckVerdict::GaveUp(_, why) => panic!("{why}: {operations:#?}"),
+        CheckVerdict::Undecided(_, why) => panic!("{why}: {operations:#?}"),
     }
     has
 }

@@ -3,7 +3,7 @@
 use super::{CheckVerdict, History, Operation, check, history, operation, passes};
 use crate::history::plan::{Register, Window};
 use crate::history::search::search;
-use crate::history::{GaveUp, SearchLimits, check_within};
+use crate::history::{LimitExceeded, SearchLimits, check_within};
 
 #[test]
 fn what_has_an_order_passes() {
@@ -169,7 +169,7 @@ fn cutting_down_takes_no_more_than_a_search() {
     assert_eq!(shown(SearchLimits::default().steps), 2);
     assert!(matches!(
         check_within(&history, &SearchLimits { steps: taken - 1, ..SearchLimits::default() }),
-        CheckVerdict::GaveUp(1, GaveUp::TooManySteps)
+        CheckVerdict::Undecided(1, LimitExceeded::TooManySteps)
     ));
 }
 
@@ -188,7 +188,10 @@ fn what_is_there_twice_counts_once() {
     assert!(matches!(within(252), CheckVerdict::NotLinearizable(_)));
     for few in [251, 50, 2] {
         let verdict = within(few);
-        assert!(matches!(verdict, CheckVerdict::GaveUp(1, GaveUp::TooManyConfigurations)), "{few}: {verdict:?}");
+        assert!(
+            matches!(verdict, CheckVerdict::Undecided(1, LimitExceeded::TooManyConfigurations)),
+            "{few}: {verdict:?}"
+        );
     }
 }
 
@@ -197,13 +200,13 @@ fn what_is_too_much_is_no_verdict() {
     let put = |value: u64, place: u64| operation(&format!("0 put {value} replaced {place}..1000"));
     let crowd: Vec<Operation> =
         (1..=130).flat_map(|n| [put(n, 0), operation(&format!("1 get {n} {}..{}", 2 * n, 1000 + n))]).collect();
-    assert!(matches!(check(&History::new(crowd).unwrap()), CheckVerdict::GaveUp(1, GaveUp::TooManyAtOnce)));
+    assert!(matches!(check(&History::new(crowd).unwrap()), CheckVerdict::Undecided(1, LimitExceeded::TooManyAtOnce)));
     // Either put may come first.
     let lines = ["0 put 1 created 0..10", "1 put 2 replaced 20..100", "2 put 3 replaced 20..110"];
     let few = history(&[&lines[..], &["3 get 2 50..200", "4 get 3 50..200"]].concat());
     let limits = SearchLimits { configurations: 1, ..SearchLimits::default() };
-    assert!(matches!(check_within(&few, &limits), CheckVerdict::GaveUp(1, GaveUp::TooManyConfigurations)));
+    assert!(matches!(check_within(&few, &limits), CheckVerdict::Undecided(1, LimitExceeded::TooManyConfigurations)));
     let limits = SearchLimits { steps: 1, ..SearchLimits::default() };
-    assert!(matches!(check_within(&few, &limits), CheckVerdict::GaveUp(1, GaveUp::TooManySteps)));
+    assert!(matches!(check_within(&few, &limits), CheckVerdict::Undecided(1, LimitExceeded::TooManySteps)));
     assert!(passes(&few));
 }

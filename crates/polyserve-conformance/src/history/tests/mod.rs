@@ -43,7 +43,7 @@ fn passes(history: &History) -> bool {
     match check(history) {
         CheckVerdict::Linearizable => true,
         CheckVerdict::NotLinearizable(_) => false,
-        CheckVerdict::GaveUp(_, why) => panic!("{why}: {history:?}"),
+        CheckVerdict::Undecided(_, why) => panic!("{why}: {history:?}"),
     }
 }
 

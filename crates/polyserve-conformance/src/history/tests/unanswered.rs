@@ -8,7 +8,7 @@ use std::time::Duration;
 use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
 
 use crate::history::record::record_within;
-use crate::history::{Recording, Script, Watch};
+use crate::history::{Recording, RecordingControl, RecordingWorkload};
 
 /// A repo that returns the answers of a function.
 struct Mute<F>(F);
@@ -35,33 +35,33 @@ impl<F: Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static> EntityRep
 }
 
 fn recorded(
-    watch: &Watch,
+    control: &RecordingControl,
     clients: u32,
     says: impl Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static,
 ) -> Recording {
     let repo: Arc<dyn EntityRepo> = Arc::new(Mute(says));
-    let script = Script { operations: 100_000, keys: 3, first_key: 1, seed: 0 };
-    record_within(Duration::from_millis(5), &repo, &script, clients, watch)
+    let workload = RecordingWorkload { operations: 100_000, keys: 3, first_key: 1, seed: 0 };
+    record_within(Duration::from_millis(5), &repo, &workload, clients, control)
 }
 
 #[test]
 fn a_repo_that_never_answers_ends_its_recording() {
-    let recording = recorded(&Watch::default(), 2, || Answer::later(pending()));
+    let recording = recorded(&RecordingControl::default(), 2, || Answer::later(pending()));
     let wrong = recording.wrong[0].to_string();
     assert!(wrong.contains("3 answers were lost one after the other; the last: nothing within 5ms"), "{wrong}");
     // More operations than a client runs between two rendezvous.
-    let recording = recorded(&Watch::default(), 2, || Answer::Now(Err(RepoError::Overloaded)));
+    let recording = recorded(&RecordingControl::default(), 2, || Answer::Now(Err(RepoError::Overloaded)));
     let wrong = recording.wrong[0].to_string();
     assert!(wrong.contains("1000 answers were lost one after the other; the last: the repo is overloaded"), "{wrong}");
 }
 
 #[test]
 fn a_client_that_is_stopped_asks_no_more() {
-    let watch = Arc::new(Watch::default());
-    let stops = Arc::clone(&watch);
-    let recording = recorded(&watch, 1, move || {
+    let control = Arc::new(RecordingControl::default());
+    let stops = Arc::clone(&control);
+    let recording = recorded(&control, 1, move || {
         stops.stop();
         Answer::Now(Ok(()))
     });
-    assert_eq!((recording.operations.len(), watch.done(), recording.wrong), (1, 1, Vec::new()));
+    assert_eq!((recording.operations.len(), control.done(), recording.wrong), (1, 1, Vec::new()));
 }

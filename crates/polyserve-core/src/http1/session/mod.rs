@@ -44,7 +44,7 @@ use super::decode::{Parsed, Refusal};
 use super::scratch::{Env, Scratch};
 use crate::answer::BoxFuture;
 use crate::config::ServerConfig;
-use crate::executor::{dispose, isolated};
+use crate::executor::{drop_payload, isolated};
 use crate::server::panic_text;
 use crate::service::{Method, Reply, Status, Version};
 
@@ -342,7 +342,7 @@ pub fn panicked(panic: Box<dyn Any + Send>) -> Reply {
 /// Logs a panic of foreign code, and drops its payload. Both may panic in turn; that ends here.
 fn log_panic(panic: Box<dyn Any + Send>, what: &str) {
     isolated(|| tracing::warn!(text = panic_text(panic.as_ref()), "{what}"));
-    dispose(panic);
+    drop_payload(panic);
 }
 
 impl Drop for Session {

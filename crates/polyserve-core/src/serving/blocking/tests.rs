@@ -164,7 +164,7 @@ fn a_silent_connection_releases_its_thread() {
     connections.wait_for_thread();
     let served = serve_pooled(stream, connections, server, Instant::now(), Duration::from_millis(1));
     let Served::Silent(stream) = served else { panic!("it does not give its thread up") };
-    connections.wait_silent();
+    connections.requeue_silent();
     client.write_all(GET).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     let served = serve_pooled(stream, connections, server, Instant::now(), PATIENCE);

@@ -113,7 +113,7 @@ fn silent_connections_count_towards_the_limit() {
     let second = connections.enter_waiting(clients.connect());
     let _silent = connections.set_silent(second).unwrap();
     assert!(!connections.wait_for_thread(), "two are silent");
-    connections.wait_silent();
+    connections.requeue_silent();
     assert_eq!(connections.waiting(), 1);
     assert!(!connections.wait_for_thread(), "one waits, and one is silent");
     let first = connections.enter_waiting(stream);
