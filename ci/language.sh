@@ -17,16 +17,17 @@ my @pages = glob '*.md docs/*.md docs/decisions/*.md docs/results/*/*.md';
 # Names that were replaced. A type of that name is an old name in every crate.
 my %old_types = map { $_ => 1 } qw(House Desk Departures Complaint Waited Intake Lending Seat Guest Lobby Word Crew Member Roll
     Visit Order Door Gate Room Base Look Place Hall Porter Opening Accepting Line Mark Answering Streaming Waiting Begun Script Watch
-    GaveUp Draw Span Parts CpuOf Ask);
+    GaveUp Draw Span Parts CpuOf Ask Carry Restless Sleepy Panicky Mute Confused Habit);
 my %old_names = map { $_ => 1 } qw(last_guests see_off turn_away LAST_GRACE ACCEPT_REST at_once banner lobby bell deafen hear spares
     rouse house desk departures complaint intake lending seat crew roll door gate hall porter draws learn judge dispose is_with
-    wait_silent fit last_look ask_once knocks knocking kept);
+    wait_silent fit last_look ask_once knocks knocking kept step_back read_away bent drip has_rung carry run_carried SELDOM EVERY FAR);
 # These are old in one crate only: elsewhere they are the common term.
 my %old_in = (
     'polyserve-core' => { map { $_ => 1 } qw(give held) },
     'polyserve-threadpool' => { map { $_ => 1 } qw(word visit base room look place) },
     'polyserve-async' => { map { $_ => 1 } qw(place line mark opening answering streaming base accepting judging refusal) },
-    'polyserve-load' => { map { $_ => 1 } qw(script) },
+    'polyserve-load' => { map { $_ => 1 } qw(script rest resting REST) },
+    'polyserve-memory' => { map { $_ => 1 } qw(tidy) },
 );
 # Types of several crates that may have the name of a public type, and why.
 my %shared_types = (

@@ -160,9 +160,9 @@ fn a_removal_that_was_lost_before_the_recording_may_come_in_it() {
 }
 
 /// Answers a GET with the entity of another id.
-struct Confused(EntityService<Reference>);
+struct AnswersOtherId(EntityService<Reference>);
 
-impl Service for Confused {
+impl Service for AnswersOtherId {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         if request.head.method != Method::Get {
             return self.0.call(request, body);
@@ -174,7 +174,7 @@ impl Service for Confused {
 
 #[test]
 fn an_answer_that_cannot_be_ends_the_recording() {
-    let running = serving(Confused(EntityService::new(Reference::default())), None);
+    let running = serving(AnswersOtherId(EntityService::new(Reference::default())), None);
     let recording = recorded(&running, 1_000_000, PATIENCE);
     assert!(recording.operations.len() < 1_000_000);
     assert!(recording.wrong[0].to_string().contains("has the id 77"), "{:?}", recording.wrong);

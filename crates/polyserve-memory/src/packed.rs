@@ -131,7 +131,7 @@ impl PackedShard {
         let Some(address) = addresses.find_mut(hash, |&address| pages.id(address) == id) else {
             let address = pages.add(entity)?;
             addresses.insert_unique(hash, address, |&moved| hash_of(pages.id(moved)));
-            self.tidy(hash_of);
+            self.compact(hash_of);
             return Ok((Put::Created, None));
         };
         if pages.write_over(*address, entity) {
@@ -139,7 +139,7 @@ impl PackedShard {
         }
         let old = mem::replace(address, pages.add(entity)?);
         let replaced = pages.end(old);
-        self.tidy(hash_of);
+        self.compact(hash_of);
         Ok((Put::Replaced, replaced))
     }
 
@@ -154,13 +154,13 @@ impl PackedShard {
         if let Some(capacity) = shrunk(addresses.len(), addresses.num_buckets()) {
             addresses.shrink_to(capacity, |&moved| hash_of(pages.id(moved)));
         }
-        self.tidy(hash_of);
+        self.compact(hash_of);
         (Removed::Removed, removed)
     }
 
     /// Moves the live records out of full pages that are less than half alive. It ends, because a move makes no dead
     /// bytes in other pages.
-    fn tidy(&mut self, hash_of: impl Fn(i64) -> u64) {
+    fn compact(&mut self, hash_of: impl Fn(i64) -> u64) {
         while let Some(emptied) = self.pages.next_to_empty() {
             for (old, id, record) in emptied.live() {
                 let new = self.pages.add_again(record);

@@ -2,7 +2,7 @@
 //!
 //! A runtime wakes no thread for a job if it counts a thread as awake. That thread may be about to sleep. Short jobs hide
 //! this: a thread that has ended a job looks for the next. But behind a long job, or another task that holds its thread, a
-//! job would wait although a thread is idle. With a watch it waits for about [`EVERY`].
+//! job would wait although a thread is idle. With a watch it waits for about [`CHECK_INTERVAL`].
 //!
 //! Invariant: while a job waits, the watch is on or about to be. A submitter counts its job before it checks whether the
 //! watch is on. The thread marks the watch as off before it checks for the last time whether a job waits.
@@ -24,9 +24,9 @@ use super::queue::{JobQueue, Snapshot};
 use super::threads::join_once;
 
 /// The time between two checks.
-const EVERY: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// The maximum time between two checks. The time doubles while wake-ups change nothing, so that few empty tasks are queued.
-const SELDOM: Duration = Duration::from_millis(320);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(320);
 
 /// A handle of the thread.
 pub(super) struct WatchThread {
@@ -95,7 +95,7 @@ struct CheckState {
 
 impl Default for CheckState {
     fn default() -> Self {
-        Self { every: EVERY, woken_at: None }
+        Self { every: CHECK_INTERVAL, woken_at: None }
     }
 }
 
@@ -127,8 +127,11 @@ impl WatchState {
     fn check(&self, workers: usize, last_check: &mut CheckState) -> bool {
         let progress @ (snapshot, _) = self.queue.progress();
         if snapshot.waiting() > 0 && snapshot.running() < workers {
-            last_check.every =
-                if last_check.woken_at == Some(progress) { SELDOM.min(last_check.every * 2) } else { EVERY };
+            last_check.every = if last_check.woken_at == Some(progress) {
+                MAX_CHECK_INTERVAL.min(last_check.every * 2)
+            } else {
+                CHECK_INTERVAL
+            };
             last_check.woken_at = Some(progress);
             return true;
         }
@@ -222,10 +225,10 @@ mod tests {
             assert!(state.check(2, &mut last_check), "a job waits and two threads are idle");
             last_check.every
         };
-        assert_eq!([next(), next(), next()], [EVERY, EVERY * 2, EVERY * 4]);
-        assert_eq!((0..10).map(|_| next()).last(), Some(SELDOM));
+        assert_eq!([next(), next(), next()], [CHECK_INTERVAL, CHECK_INTERVAL * 2, CHECK_INTERVAL * 4]);
+        assert_eq!((0..10).map(|_| next()).last(), Some(MAX_CHECK_INTERVAL));
         begins(&queue, slot);
         waits(&queue);
-        assert_eq!(next(), EVERY, "a job has begun since");
+        assert_eq!(next(), CHECK_INTERVAL, "a job has begun since");
     }
 }

@@ -12,7 +12,7 @@ use polyserve_core::service::Header;
 use polyserve_core::{Headers, Version};
 
 /// Most requests have at most this many fields.
-const FEW: usize = 16;
+const USUAL_FIELDS: usize = 16;
 
 /// Calls `look` with the converted head. Fields past [`MAX_HEADERS`] are left out: the caller checks their number.
 pub(crate) fn convert<T>(parts: &Parts, look: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> T {
@@ -23,8 +23,8 @@ pub(crate) fn convert<T>(parts: &Parts, look: impl FnOnce(RequestLine<'_>, Heade
         _ => Version::Http11,
     };
     let line = RequestLine { method: parts.method.as_str(), target: &target, version };
-    if parts.headers.len() <= FEW {
-        let mut room = [Header { name: "", value: b"" }; FEW];
+    if parts.headers.len() <= USUAL_FIELDS {
+        let mut room = [Header { name: "", value: b"" }; USUAL_FIELDS];
         look(line, fields(&parts.headers, &mut room))
     } else {
         let mut room = [Header { name: "", value: b"" }; MAX_HEADERS];

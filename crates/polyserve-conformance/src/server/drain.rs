@@ -28,7 +28,7 @@ pub(super) fn check_counts(drain: Drain, answered: u64, cut: u64) {
 
 /// How a client of the load uses its connections.
 #[derive(Clone, Copy, Debug)]
-enum Habit {
+enum ConnectionUse {
     /// One connection for each request.
     Once,
     /// One connection, one request at a time.
@@ -38,11 +38,17 @@ enum Habit {
 }
 
 /// A client of the load. It sends requests until the server ends, and panics if an answer is torn.
-fn ask_until_the_end(addr: SocketAddr, patience: Duration, habit: Habit, answered: &AtomicU64, ending: &AtomicBool) {
-    let (fields, batch) = match habit {
-        Habit::Once => ("Connection: close\r\n", 1),
-        Habit::Kept => ("", 1),
-        Habit::Pipelined(batch) => ("", batch),
+fn ask_until_the_end(
+    addr: SocketAddr,
+    patience: Duration,
+    connection_use: ConnectionUse,
+    answered: &AtomicU64,
+    ending: &AtomicBool,
+) {
+    let (fields, batch) = match connection_use {
+        ConnectionUse::Once => ("Connection: close\r\n", 1),
+        ConnectionUse::Kept => ("", 1),
+        ConnectionUse::Pipelined(batch) => ("", batch),
     };
     let body = pattern(3_000);
     let bytes = with_body("POST", "/", fields, &body).repeat(batch);
@@ -80,11 +86,19 @@ pub fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let (addr, patience) = (live.addr, subject.patience);
     let (answered, ending) = (AtomicU64::new(0), AtomicBool::new(false));
-    let habits = [Habit::Kept, Habit::Kept, Habit::Once, Habit::Once, Habit::Pipelined(5), Habit::Pipelined(30)];
+    let connection_uses = [
+        ConnectionUse::Kept,
+        ConnectionUse::Kept,
+        ConnectionUse::Once,
+        ConnectionUse::Once,
+        ConnectionUse::Pipelined(5),
+        ConnectionUse::Pipelined(30),
+    ];
     thread::scope(|scope| {
         let (answered, ending) = (&answered, &ending);
-        let client = |habit| scope.spawn(move || ask_until_the_end(addr, patience, habit, answered, ending));
-        let clients: Vec<_> = habits.into_iter().map(client).collect();
+        let client =
+            |connection_use| scope.spawn(move || ask_until_the_end(addr, patience, connection_use, answered, ending));
+        let clients: Vec<_> = connection_uses.into_iter().map(client).collect();
         let warm = eventually(patience, || answered.load(Ordering::SeqCst) >= 500);
         ending.store(true, Ordering::SeqCst);
         let drain = live.shutdown();

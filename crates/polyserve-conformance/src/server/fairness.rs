@@ -10,7 +10,7 @@ use polyserve_core::service::Echo;
 use polyserve_core::{Connections, ServerConfig};
 
 use super::live::{StopOnDrop, eventually};
-use super::services::Sleepy;
+use super::services::DelayedAnswers;
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::Client;
@@ -85,7 +85,7 @@ pub fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) 
 pub fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome {
     const REQUESTS: usize = 100;
     let workers = subject.workers_or_pool(2);
-    let live = subject.live(Arc::new(Sleepy), |config| config.workers = workers);
+    let live = subject.live(Arc::new(DelayedAnswers), |config| config.workers = workers);
     let mut clients: Vec<Client> = (0..2).map(|_| live.client()).collect();
     for client in &mut clients {
         client.send(&get("/50").repeat(REQUESTS)).expect("the server takes the requests");

@@ -8,7 +8,7 @@ use polyserve_core::service::Echo;
 
 use super::keep_alive::echo;
 use super::live::eventually;
-use super::services::{HeldAnswers, Sleepy, let_pass};
+use super::services::{DelayedAnswers, HeldAnswers, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::{Client, Ending, Response};
@@ -159,7 +159,7 @@ pub fn silent_connections_keep_to_the_limit(subject: &ServerSubject) -> Outcome 
 pub fn a_burst_is_served_or_rejected(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers_or_pool(1);
     let queue = subject.smallest_queue();
-    let live = subject.live(Arc::new(Sleepy), |config| {
+    let live = subject.live(Arc::new(DelayedAnswers), |config| {
         config.workers = workers;
         config.queue = queue;
         config.max_connections = 12;

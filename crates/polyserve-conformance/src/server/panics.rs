@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::live::Live;
-use super::services::{HeldAnswers, LaterRepo, PANICS, Panicky};
+use super::services::{HeldAnswers, LaterRepo, PANICS, PanickingService};
 use super::status_table::{ONE, over};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, request, with_body};
@@ -11,7 +11,7 @@ use crate::property::Outcome;
 
 fn panicky(subject: &ServerSubject) -> Live {
     let workers = subject.workers_or_pool(2);
-    subject.live(Panicky::shared(), |config| config.workers = workers)
+    subject.live(PanickingService::shared(), |config| config.workers = workers)
 }
 
 /// Sends a request that makes the service panic, on a used connection. The answer is a 500, and other clients are still
@@ -56,7 +56,7 @@ pub fn a_panic_in_a_later_answer_is_a_500(subject: &ServerSubject) -> Outcome {
 
 /// A deferred answer that times out and panics when it is dropped is still a 503.
 pub fn a_panic_in_a_given_up_answer_is_a_503(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(Panicky::shared(), |config| config.answer_timeout = Duration::from_millis(100));
+    let live = subject.live(PanickingService::shared(), |config| config.answer_timeout = Duration::from_millis(100));
     for _ in 0..3 {
         let mut client = live.client();
         client.send(&get("/given-up")).expect("the server takes the request");

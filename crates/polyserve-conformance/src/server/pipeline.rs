@@ -5,7 +5,7 @@ use std::sync::Arc;
 use polyserve_core::Connections;
 
 use super::keep_alive::echo;
-use super::services::{Large, Restless, Sleepy};
+use super::services::{DelayedAnswers, Large, SelfWakingAnswers};
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, chunked, get, request, with_body};
 use crate::client::Client;
@@ -71,7 +71,7 @@ pub fn what_arrives_together_leaves_together(subject: &ServerSubject) -> Outcome
 
 /// Deferred answers are sent in the order of the requests, also if the first one completes last.
 pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(Arc::new(Sleepy), |_| ());
+    let live = subject.live(Arc::new(DelayedAnswers), |_| ());
     let mut client = live.client();
     let pauses = [60, 45, 30, 15, 0, 1];
     let all: Vec<u8> = pauses.iter().flat_map(|pause| get(&format!("/{pause}"))).collect();
@@ -86,7 +86,7 @@ pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
 /// the server serves several at once. A server of one connection may close a connection after an answer, because others
 /// wait.
 pub fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(Arc::new(Restless), |_| ());
+    let live = subject.live(Arc::new(SelfWakingAnswers), |_| ());
     let count = if subject.shape() == Connections::One { 1 } else { 3 };
     let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
     for client in &mut clients {

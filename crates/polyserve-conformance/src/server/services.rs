@@ -129,9 +129,9 @@ impl Service for Blocking {
 }
 
 /// Answers `/n` after n milliseconds with its path.
-pub(super) struct Sleepy;
+pub(super) struct DelayedAnswers;
 
-impl Service for Sleepy {
+impl Service for DelayedAnswers {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         let path = request.head.path().to_owned();
         let pause = path.trim_start_matches('/').parse().unwrap_or(0);
@@ -140,9 +140,9 @@ impl Service for Sleepy {
 }
 
 /// Answers `/n` once it has been polled n more times. Each poll wakes its waker before it returns, as a future may.
-pub(super) struct Restless;
+pub(super) struct SelfWakingAnswers;
 
-impl Service for Restless {
+impl Service for SelfWakingAnswers {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         let path = request.head.path().to_owned();
         let mut left: u32 = path.trim_start_matches('/').parse().unwrap_or(0);
@@ -172,11 +172,11 @@ impl Service for Large {
 }
 
 /// Panics at the point that the path names. Echoes the body for every other path.
-pub(super) struct Panicky {
+pub(super) struct PanickingService {
     repo: MapRepo,
 }
 
-impl Panicky {
+impl PanickingService {
     pub(super) fn shared() -> Arc<dyn Service> {
         let repo = MapRepo::default();
         lock(&repo.entities).insert(1, Entity::new(1, "one", 1.0));
@@ -202,7 +202,7 @@ impl Drop for Payload {
     }
 }
 
-impl Service for Panicky {
+impl Service for PanickingService {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         match request.head.path() {
             "/call" => panic!("as the test asked"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::keep_alive::echo;
 use super::live::Live;
-use super::services::{Large, Sleepy, let_pass};
+use super::services::{DelayedAnswers, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, get, pattern, request, with_body};
 use crate::client::Ending;
@@ -29,7 +29,7 @@ pub fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) -> Outcome
     check_pattern(&client.expect(200).body, 4_000_000);
     client.expect_end();
 
-    let live = subject.live(Arc::new(Sleepy), |_| ());
+    let live = subject.live(Arc::new(DelayedAnswers), |_| ());
     let mut client = live.client();
     client.send(&get("/50")).expect("the server takes the request");
     client.half_close().expect("the connection stands");

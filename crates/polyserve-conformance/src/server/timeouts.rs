@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::service::Echo;
 
 use super::live::eventually;
-use super::services::{HeldAnswers, Large, Sleepy};
+use super::services::{DelayedAnswers, HeldAnswers, Large};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, request};
 use crate::client::Client;
@@ -29,7 +29,7 @@ impl ServerSubject {
 
     /// Sends a byte every 20 ms until the server sends something or closes.
     #[track_caller]
-    fn drip(&self, client: &mut Client, byte: u8) {
+    fn send_slowly(&self, client: &mut Client, byte: u8) {
         let deadline = Instant::now() + self.patience;
         while !client.has_input_within(Duration::from_millis(20)) {
             assert!(Instant::now() < deadline, "drips keep the request alive\n{}", client.show());
@@ -72,7 +72,7 @@ pub fn a_dripping_head_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
     let mut client = live.client();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\nX: ").expect("the server takes the request");
-    subject.drip(&mut client, b'x');
+    subject.send_slowly(&mut client, b'x');
     subject.expect_timeout(&mut client);
     Outcome::Held
 }
@@ -82,7 +82,7 @@ pub fn a_dripping_body_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
     let mut client = live.client();
     client.send(&request("POST", "/", "Content-Length: 100000\r\n")).expect("the server takes the request");
-    subject.drip(&mut client, b'x');
+    subject.send_slowly(&mut client, b'x');
     subject.expect_timeout(&mut client);
     Outcome::Held
 }
@@ -124,7 +124,7 @@ pub fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
 
 /// The time that the service takes does not count towards the timeouts of idle connections, heads, bodies and writes.
 pub fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(Arc::new(Sleepy), |config| {
+    let live = subject.live(Arc::new(DelayedAnswers), |config| {
         config.head_timeout = SHORT;
         config.body_timeout = SHORT;
         config.idle_timeout = SHORT;

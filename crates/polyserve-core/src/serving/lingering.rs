@@ -97,7 +97,7 @@ impl LingeringSet {
         let mut ready = self.ready.iter();
         self.list.retain_mut(|(stream, deadline)| {
             let is_ready = ready.next().copied().unwrap_or(false);
-            (!is_ready || read_away(&*stream, &mut waste, reads)) && *deadline > now
+            (!is_ready || discard_input(&*stream, &mut waste, reads)) && *deadline > now
         });
         // From the end of this sweep, so that sweeps do not fill the time of their thread.
         self.next_sweep = Instant::now() + SWEEP_PAUSE;
@@ -144,11 +144,11 @@ pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
 
 /// Reads and discards up to 64 buffers. Returns false if nothing more will come.
 pub fn discard(stream: impl Read, buffer: &mut [u8]) -> bool {
-    read_away(stream, buffer, MAX_READS)
+    discard_input(stream, buffer, MAX_READS)
 }
 
 /// Reads and discards up to `max` buffers. Returns false if nothing more will come.
-fn read_away(mut stream: impl Read, buffer: &mut [u8], max: usize) -> bool {
+fn discard_input(mut stream: impl Read, buffer: &mut [u8], max: usize) -> bool {
     for _ in 0..max {
         match stream.read(buffer) {
             Ok(0) => return false,

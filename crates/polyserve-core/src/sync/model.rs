@@ -164,11 +164,11 @@ impl Condvar {
         let waiting = &self.waiting;
         let mut queue = waiting.queue.lock().expect("no poison");
         let me = queue.enter();
-        let ring = {
+        let end_wait = {
             let waiting = Arc::clone(waiting);
             move || waiting.leave(me)
         };
-        let Some(alarm) = clock::set(most, ring) else {
+        let Some(timer) = clock::set(most, end_wait) else {
             queue.leave(me);
             drop((guard, queue));
             checker::thread::yield_now();
@@ -179,7 +179,7 @@ impl Condvar {
             queue = waiting.changed.wait(queue).expect("no poison");
         }
         drop(queue);
-        let timed_out = clock::has_rung(alarm);
+        let timed_out = clock::has_fired(timer);
         Ok((super::lock(mutex), WaitTimeoutResult(timed_out)))
     }
 

@@ -42,7 +42,7 @@ pub(crate) enum State {
     /// All requests are answered, and the server has not announced a close: the client closes.
     Leaving,
     /// The connection has failed. It waits before the next attempt.
-    Resting,
+    BackingOff,
 }
 
 /// The state of a connection's end, as an event reports it.

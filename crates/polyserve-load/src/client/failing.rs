@@ -14,7 +14,7 @@ use super::worker_state::WorkerState;
 use crate::answer::{Step, Wrong, excerpt};
 
 /// The pause after the first failure of a connection. Each further failure doubles it, up to a factor of 64.
-const REST: u64 = 1_000_000;
+const BACKOFF: u64 = 1_000_000;
 const MAX_DOUBLINGS: u32 = 6;
 /// The max number of times that a request is sent again after a close.
 const MAX_RETRIES: u8 = 2;
@@ -30,7 +30,9 @@ impl WorkerState {
                 connection.close(false);
                 connection.was_closed = true;
             }
-            State::Opening | State::Resting => self.cannot_open(connection, index, error.unwrap_or(Errno::CONNRESET)),
+            State::Opening | State::BackingOff => {
+                self.cannot_open(connection, index, error.unwrap_or(Errno::CONNRESET))
+            }
             State::Closing | State::Leaving => {
                 connection.close(false);
                 connection.was_closed = !self.closes;
@@ -78,7 +80,7 @@ impl WorkerState {
         let how = error.map_or_else(|| "closed".to_owned(), |error| error.to_string());
         self.fail(&pending, FailureKind::Broken, count, || format!("the connection ended {what} the answer: {how}"));
         connection.next += count;
-        self.rest(connection, index);
+        self.back_off(connection, index);
     }
 
     /// Settles an answer that lasts until the end of the connection.
@@ -134,24 +136,24 @@ impl WorkerState {
             // It stays in the queue.
             State::Free => {}
             // Its request is settled.
-            State::Closing | State::Leaving if connection.is_answered() => self.rest_idle(connection, index),
-            _ => self.rest(connection, index),
+            State::Closing | State::Leaving if connection.is_answered() => self.back_off_idle(connection, index),
+            _ => self.back_off(connection, index),
         }
     }
 
     /// Starts the pause of a failed connection. Pending requests continue after it.
-    fn rest(&mut self, connection: &mut Connection, index: usize) {
+    fn back_off(&mut self, connection: &mut Connection, index: usize) {
         if connection.is_answered() {
             self.busy -= 1;
         }
-        self.rest_idle(connection, index);
+        self.back_off_idle(connection, index);
     }
 
-    fn rest_idle(&mut self, connection: &mut Connection, index: usize) {
-        let delay = REST << connection.failures.min(MAX_DOUBLINGS);
+    fn back_off_idle(&mut self, connection: &mut Connection, index: usize) {
+        let delay = BACKOFF << connection.failures.min(MAX_DOUBLINGS);
         connection.failures = connection.failures.saturating_add(1);
-        connection.state = State::Resting;
-        self.resting.push(Reverse((self.now + delay, index as u32)));
+        connection.state = State::BackingOff;
+        self.backing_off.push(Reverse((self.now + delay, index as u32)));
     }
 
     /// Ends the pause of a connection.
@@ -185,7 +187,7 @@ impl WorkerState {
                 return;
             }
             State::Free => return,
-            State::Busy | State::Closing | State::Leaving | State::Resting => {}
+            State::Busy | State::Closing | State::Leaving | State::BackingOff => {}
         }
         let Some(&pending) = connection.pending.get(connection.next) else { return };
         let since = *connection.short_since.get_or_insert(self.now);
@@ -196,14 +198,14 @@ impl WorkerState {
             self.fail(&pending, FailureKind::Connect, count, || format!("cannot connect: {error}"));
             connection.next += count;
         }
-        self.rest(connection, index);
+        self.back_off(connection, index);
     }
 
     /// Handles a connection that has been in its state for longer than the client's patience.
     pub(super) fn time_out(&mut self, connection: &mut Connection, index: usize) {
         let seconds = self.patience as f64 / 1e9;
         match connection.state {
-            State::Free | State::Opening | State::Leaving | State::Resting => {}
+            State::Free | State::Opening | State::Leaving | State::BackingOff => {}
             State::Closing => {
                 self.wrong += 1;
                 let why = || format!("the server has not closed the connection within {seconds} s");
@@ -222,7 +224,7 @@ impl WorkerState {
                 }
                 connection.next += count;
                 connection.close(true);
-                self.rest(connection, index);
+                self.back_off(connection, index);
             }
         }
     }

@@ -215,7 +215,7 @@ impl ClientThread {
     fn next_wake(&self) -> u64 {
         let (worker, Times { counted, end, .. }) = (&self.worker, self.worker.schedule.times);
         let mut wake = self.next_check;
-        if let Some(std::cmp::Reverse((until, _))) = worker.resting.peek() {
+        if let Some(std::cmp::Reverse((until, _))) = worker.backing_off.peek() {
             wake = wake.min(*until);
         }
         if !worker.free.is_empty()

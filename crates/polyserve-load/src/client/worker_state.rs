@@ -40,7 +40,7 @@ pub(crate) struct WorkerState {
     /// Connections that can take a batch.
     pub(super) free: VecDeque<u32>,
     /// The ends of the pauses of failed connections.
-    pub(super) resting: BinaryHeap<Reverse<(u64, u32)>>,
+    pub(super) backing_off: BinaryHeap<Reverse<(u64, u32)>>,
     /// Connections on which a write has failed: their received bytes are still to be read.
     pub(super) write_failed: Vec<(usize, u32)>,
     /// The last reading of the clock.
@@ -93,7 +93,7 @@ impl WorkerState {
             buffer: vec![0; BUFFER],
             out: Vec::new(),
             free: VecDeque::new(),
-            resting: BinaryHeap::new(),
+            backing_off: BinaryHeap::new(),
             write_failed: Vec::new(),
             now: 0,
             arrived: 0,
@@ -122,11 +122,11 @@ impl WorkerState {
 
     /// Sends due requests on free connections, and resumes connections after their pause.
     pub(super) fn dispatch(&mut self, connections: &mut [Connection]) {
-        while let Some(Reverse((until, index))) = self.resting.peek().copied() {
+        while let Some(Reverse((until, index))) = self.backing_off.peek().copied() {
             if until > self.now {
                 break;
             }
-            self.resting.pop();
+            self.backing_off.pop();
             let connection = &mut connections[index as usize];
             self.wake(connection, index as usize);
             connection.free_since = until;

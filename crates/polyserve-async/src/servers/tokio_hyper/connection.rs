@@ -108,7 +108,7 @@ enum WaitReason {
 const PARKED_AFTER: Duration = Duration::from_secs(1);
 
 /// The timeout of a wait without a limit.
-const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn. In each of them hyper
 /// serves up to 16 requests. With 8 polls, a debug build polled no other socket for seconds while a few clients pipelined
@@ -350,7 +350,7 @@ impl<S: RequestHandler> HyperConnection<S> {
             WaitReason::Stage(_, Stage::Head) => Phase::Head.timeout(config),
             WaitReason::Stage(_, Stage::Body) => Phase::Body.timeout(config),
             WaitReason::Stage(_, Stage::Answer) => Phase::Answer.timeout(config),
-            WaitReason::Stage(_, Stage::Sending | Stage::Done) => FAR,
+            WaitReason::Stage(_, Stage::Sending | Stage::Done) => NO_TIMEOUT,
             WaitReason::Parked(_) => config.idle_timeout,
             WaitReason::Write => config.write_timeout,
             WaitReason::Nothing => Duration::ZERO,

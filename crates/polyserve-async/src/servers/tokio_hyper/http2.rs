@@ -42,7 +42,7 @@ use crate::tower::{AsTower, ReplyBody, caught, response};
 const STREAMS: u32 = 128;
 
 /// The timeout of a wait without a limit.
-const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn.
 const POLLS: usize = 8;
@@ -187,7 +187,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
         let config = &self.connection.server().config;
         if waiting == Http2Wait::Streams {
             self.waiting = waiting;
-            self.deadline = self.streams.held_since().map_or(now + FAR, |since| since + config.write_timeout);
+            self.deadline = self.streams.held_since().map_or(now + NO_TIMEOUT, |since| since + config.write_timeout);
             if self.deadline <= now {
                 return Poll::Ready(());
             }
@@ -195,7 +195,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
             self.waiting = waiting;
             self.deadline = now
                 + match waiting {
-                    Http2Wait::Streams => FAR,
+                    Http2Wait::Streams => NO_TIMEOUT,
                     Http2Wait::Idle => config.idle_timeout,
                     Http2Wait::Left => config.linger_timeout,
                     Http2Wait::Written => config.write_timeout,

@@ -11,21 +11,21 @@ use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed
 use super::right;
 use crate::repo::{LaterReference, Reference};
 
-/// Implements the operations: each one calls `right` and passes the answer through `bent`.
-macro_rules! bend_every_answer {
+/// Implements the operations: each one calls `right` and passes the answer through `faulty_answer`.
+macro_rules! implement_by_faulty_answer {
     ($repo:ty) => {
         impl EntityRepo for $repo {
             fn get(&self, id: i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-                self.bent(|right| right.get(id, visit))
+                self.faulty_answer(|right| right.get(id, visit))
             }
             fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-                self.bent(|right| right.put(entity))
+                self.faulty_answer(|right| right.put(entity))
             }
             fn remove(&self, id: i64) -> Answer<Result<Removed, RepoError>> {
-                self.bent(|right| right.remove(id))
+                self.faulty_answer(|right| right.remove(id))
             }
             fn len(&self) -> Answer<Result<u64, RepoError>> {
-                self.bent(EntityRepo::len)
+                self.faulty_answer(EntityRepo::len)
             }
         }
     };
@@ -54,7 +54,7 @@ pub struct DroppedCompleter {
 }
 
 impl DroppedCompleter {
-    fn bent<T: Send + 'static>(
+    fn faulty_answer<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
     ) -> Answer<Result<T, RepoError>> {
@@ -66,7 +66,7 @@ impl DroppedCompleter {
     }
 }
 
-bend_every_answer!(DroppedCompleter);
+implement_by_faulty_answer!(DroppedCompleter);
 
 /// Never answers every seventh operation. Caught by `many_answers_at_once`, within the patience.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ pub struct NeverAnswers {
 }
 
 impl NeverAnswers {
-    fn bent<T: Send + 'static>(
+    fn faulty_answer<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
     ) -> Answer<Result<T, RepoError>> {
@@ -85,7 +85,7 @@ impl NeverAnswers {
     }
 }
 
-bend_every_answer!(NeverAnswers);
+implement_by_faulty_answer!(NeverAnswers);
 
 /// Wakes only the first waker that polled an answer. Caught by `answers_can_be_awaited_from_any_thread`.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ pub struct FirstWakerOnly {
 }
 
 impl FirstWakerOnly {
-    fn bent<T: Send + 'static>(
+    fn faulty_answer<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
     ) -> Answer<Result<T, RepoError>> {
@@ -106,7 +106,7 @@ impl FirstWakerOnly {
     }
 }
 
-bend_every_answer!(FirstWakerOnly);
+implement_by_faulty_answer!(FirstWakerOnly);
 
 /// Starts no operation until the last answer was taken. So a dropped answer blocks the repo for ever. Caught by
 /// `later_answers_survive_being_dropped`.
@@ -117,7 +117,7 @@ pub struct BusyUntilAnswered {
 }
 
 impl BusyUntilAnswered {
-    fn bent<T: Send + 'static>(
+    fn faulty_answer<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
     ) -> Answer<Result<T, RepoError>> {
@@ -132,7 +132,7 @@ impl BusyUntilAnswered {
     }
 }
 
-bend_every_answer!(BusyUntilAnswered);
+implement_by_faulty_answer!(BusyUntilAnswered);
 
 /// Never completes its answers once it is dropped. Caught by `a_dropped_repo_still_answers`.
 #[derive(Debug, Default)]
@@ -142,7 +142,7 @@ pub struct AbandonsWaiting {
 }
 
 impl AbandonsWaiting {
-    fn bent<T: Send + 'static>(
+    fn faulty_answer<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
     ) -> Answer<Result<T, RepoError>> {
@@ -161,4 +161,4 @@ impl Drop for AbandonsWaiting {
     }
 }
 
-bend_every_answer!(AbandonsWaiting);
+implement_by_faulty_answer!(AbandonsWaiting);

@@ -11,15 +11,15 @@ use crate::history::record::record_within;
 use crate::history::{Recording, RecordingControl, RecordingWorkload};
 
 /// A repo that returns the answers of a function.
-struct Mute<F>(F);
+struct FixedAnswers<F>(F);
 
-impl<F> fmt::Debug for Mute<F> {
+impl<F> fmt::Debug for FixedAnswers<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mute")
+        f.write_str("FixedAnswers")
     }
 }
 
-impl<F: Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static> EntityRepo for Mute<F> {
+impl<F: Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static> EntityRepo for FixedAnswers<F> {
     fn get(&self, _id: i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
         self.0().map(|said| said.map(|()| Lookup::Absent))
     }
@@ -39,7 +39,7 @@ fn recorded(
     clients: u32,
     says: impl Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static,
 ) -> Recording {
-    let repo: Arc<dyn EntityRepo> = Arc::new(Mute(says));
+    let repo: Arc<dyn EntityRepo> = Arc::new(FixedAnswers(says));
     let workload = RecordingWorkload { operations: 100_000, keys: 3, first_key: 1, seed: 0 };
     record_within(Duration::from_millis(5), &repo, &workload, clients, control)
 }

@@ -20,11 +20,11 @@
 //!
 //! * `read`: from bytes to requests.
 //! * `respond`: from requests to answers.
-//! * `carry`: bytes that were received and not yet used.
+//! * `buffered_input`: bytes that were received and not yet used.
 //! * `pending_body`: a request with an incomplete body.
 //! * `unsent`: answers that the kernel has not accepted yet.
 
-mod carry;
+mod buffered_input;
 mod pending_body;
 mod read;
 mod respond;
@@ -36,7 +36,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use carry::Carry;
+use buffered_input::BufferedInput;
 use pending_body::PendingBody;
 use unsent::Unsent;
 
@@ -109,7 +109,7 @@ pub enum Want {
 pub struct Session {
     state: SessionState,
     want: Want,
-    carry: Carry,
+    buffered: BufferedInput,
     /// Number of empty lines skipped before the request line that is expected.
     empty_lines: u8,
     input_ended: bool,
@@ -162,7 +162,7 @@ impl Session {
         Self {
             state: SessionState::Head,
             want: Want::Read(Phase::Idle),
-            carry: Carry::default(),
+            buffered: BufferedInput::default(),
             empty_lines: 0,
             input_ended: false,
             requests: 0,
@@ -202,13 +202,13 @@ impl Session {
 
     /// Processes bytes that the client sent.
     pub fn receive(&mut self, bytes: &[u8], env: &Env, scratch: &mut Scratch) -> Want {
-        if self.carry.is_empty() {
+        if self.buffered.is_empty() {
             let used = self.run(bytes, env, scratch);
             self.keep(bytes.get(used..).unwrap_or_default());
         } else {
-            self.carry.append(bytes);
+            self.buffered.append(bytes);
             if self.may_complete(bytes, &env.limits) {
-                self.run_carried(env, scratch);
+                self.run_buffered(env, scratch);
             }
         }
         self.want
@@ -216,7 +216,7 @@ impl Session {
 
     /// Continues after the output was written or the answer has arrived.
     pub fn resume(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
-        self.run_carried(env, scratch);
+        self.run_buffered(env, scratch);
         self.want
     }
 
@@ -259,7 +259,7 @@ impl Session {
                 self.refuse(late("The body did not come in time."), head_only, env, scratch);
             }
             (_, Want::Read(Phase::Head)) => {
-                let head_only = is_head(self.carry.unused());
+                let head_only = is_head(self.buffered.unused());
                 self.refuse(late("The head did not come in time."), head_only, env, scratch);
             }
             _ => self.close(false),

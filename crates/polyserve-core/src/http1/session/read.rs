@@ -14,28 +14,28 @@ use crate::service::{Reply, Status};
 const GATHERED: usize = if cfg!(polyserve_without = "pipeline_flush") { 1 } else { OUTPUT_BOUND };
 
 impl Session {
-    /// Whether `new`, the last of the carried bytes, can change the result of decoding. A head that arrives byte by
+    /// Whether `new`, the last of the buffered bytes, can change the result of decoding. A head that arrives byte by
     /// byte is decoded once for each line, not once for each byte.
     pub(super) fn may_complete(&self, new: &[u8], limits: &Limits) -> bool {
-        let length = self.carry.unused().len();
+        let length = self.buffered.unused().len();
         !matches!(self.state, SessionState::Head)
             || length.saturating_sub(new.len()) < METHOD_CHECK
             || length > limits.max_head
             || memchr::memchr(b'\n', new).is_some()
     }
 
-    pub(super) fn run_carried(&mut self, env: &Env, scratch: &mut Scratch) {
-        let mut carry = std::mem::take(&mut self.carry);
-        let used = self.run(carry.unused(), env, scratch);
+    pub(super) fn run_buffered(&mut self, env: &Env, scratch: &mut Scratch) {
+        let mut buffered = std::mem::take(&mut self.buffered);
+        let used = self.run(buffered.unused(), env, scratch);
         if !matches!(self.state, SessionState::Closed) {
-            carry.remove(used);
-            self.carry = carry;
+            buffered.remove(used);
+            self.buffered = buffered;
         }
     }
 
     pub(super) fn keep(&mut self, bytes: &[u8]) {
         if !matches!(self.state, SessionState::Closed) {
-            self.carry.append(bytes);
+            self.buffered.append(bytes);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
-use super::carry::Carry;
+use super::buffered_input::BufferedInput;
 use super::{
     AnswerContext, Env, Following, Phase, Scratch, Session, SessionState, Want, exchange, log_panic, panicked,
 };
@@ -99,7 +99,7 @@ impl Session {
 
     pub(super) fn close(&mut self, linger: bool) {
         self.set_state(SessionState::Closed);
-        self.carry = Carry::default();
+        self.buffered = BufferedInput::default();
         self.want = Want::Close { linger: linger && !self.input_ended };
     }
 

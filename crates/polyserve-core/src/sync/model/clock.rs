@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{PrimitiveFault, checker};
 
-type Ring = Arc<dyn Fn() + Send + Sync>;
+type Callback = Arc<dyn Fn() + Send + Sync>;
 
 /// The time since the start of the model.
 #[derive(Default)]
@@ -14,8 +14,8 @@ struct Clock {
     /// From now on, waits with a timeout end at once.
     run_out: bool,
     next: u64,
-    /// Alarms that are not due yet: number, time, and function to call.
-    alarms: Vec<(u64, Duration, Ring)>,
+    /// Timers that are not due yet: number, time, and function to call.
+    timers: Vec<(u64, Duration, Callback)>,
 }
 
 checker::lazy_static! {
@@ -38,9 +38,9 @@ pub fn advance(time: Duration) {
     let mut clock = CLOCK.lock().expect("no poison");
     clock.now += time;
     let now = clock.now;
-    let due: Vec<_> = clock.alarms.extract_if(.., |(_, at, _)| *at <= now).collect();
+    let due: Vec<_> = clock.timers.extract_if(.., |(_, at, _)| *at <= now).collect();
     drop(clock);
-    ring(due);
+    fire(due);
 }
 
 /// Lets time run out: every wait with a timeout ends at once, also one that begins later. The time then is that of its
@@ -48,22 +48,22 @@ pub fn advance(time: Duration) {
 pub fn run_out() {
     let mut clock = CLOCK.lock().expect("no poison");
     clock.run_out = true;
-    let due = std::mem::take(&mut clock.alarms);
+    let due = std::mem::take(&mut clock.timers);
     clock.now = due.iter().map(|(_, at, _)| *at).fold(clock.now, Duration::max);
     drop(clock);
-    ring(due);
+    fire(due);
 }
 
-fn ring(due: Vec<(u64, Duration, Ring)>) {
-    for (_, _, ring) in due {
+fn fire(due: Vec<(u64, Duration, Callback)>) {
+    for (_, _, callback) in due {
         if !PrimitiveFault::Timeout.is_on() {
-            ring();
+            callback();
         }
     }
 }
 
-/// Calls `ring` once `after` has passed. Returns `None` if it has passed already, because time has run out.
-pub(super) fn set(after: Duration, ring: impl Fn() + Send + Sync + 'static) -> Option<u64> {
+/// Calls `callback` once `after` has passed. Returns `None` if it has passed already, because time has run out.
+pub(super) fn set(after: Duration, callback: impl Fn() + Send + Sync + 'static) -> Option<u64> {
     let mut clock = CLOCK.lock().expect("no poison");
     let at = clock.now.saturating_add(after);
     if clock.run_out {
@@ -71,15 +71,15 @@ pub(super) fn set(after: Duration, ring: impl Fn() + Send + Sync + 'static) -> O
         return None;
     }
     clock.next += 1;
-    let alarm = clock.next;
-    clock.alarms.push((alarm, at, Arc::new(ring)));
-    Some(alarm)
+    let timer = clock.next;
+    clock.timers.push((timer, at, Arc::new(callback)));
+    Some(timer)
 }
 
-/// Cancels an alarm. Returns whether it has rung, or is about to.
-pub(super) fn has_rung(alarm: u64) -> bool {
+/// Cancels a timer. Returns whether it has fired, or is about to.
+pub(super) fn has_fired(timer: u64) -> bool {
     let mut clock = CLOCK.lock().expect("no poison");
-    let before = clock.alarms.len();
-    clock.alarms.retain(|(other, ..)| *other != alarm);
-    clock.alarms.len() == before
+    let before = clock.timers.len();
+    clock.timers.retain(|(other, ..)| *other != timer);
+    clock.timers.len() == before
 }

@@ -74,17 +74,17 @@ pub fn park() {
 pub fn park_timeout(most: Duration) {
     let parker = parker();
     parker.state.lock().expect("no poison").late = false;
-    let ring = {
+    let set_late = {
         let parker = Arc::clone(&parker);
         move || {
             parker.state.lock().expect("no poison").late = true;
             parker.changed.notify_one();
         }
     };
-    match clock::set(most, ring) {
-        Some(alarm) => {
+    match clock::set(most, set_late) {
+        Some(timer) => {
             parker.wait(|parked| !(parked.token || parked.late));
-            clock::has_rung(alarm);
+            clock::has_fired(timer);
         }
         None => {
             parker.state.lock().expect("no poison").token = false;

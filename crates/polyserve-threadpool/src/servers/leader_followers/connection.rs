@@ -40,7 +40,7 @@ pub(super) trait LeaderRole {
     fn leads(&self) -> bool;
 
     /// If this thread is the leader, makes another thread the leader. Called before this thread waits for its connection.
-    fn step_back(&self);
+    fn promote_new_leader(&self);
 }
 
 /// What the leader is doing.
@@ -149,7 +149,7 @@ impl<'a> BlockingIo<'a> {
         let timeout = if is_expected && left > FIRST_WAIT {
             FIRST_WAIT
         } else {
-            self.role.step_back();
+            self.role.promote_new_leader();
             let timeout = round_up(left, whole);
             if is_first { timeout.min(EVICTION_GRACE) } else { timeout }
         };
@@ -226,7 +226,7 @@ impl Transport for BlockingIo<'_> {
                         return Ok(Read::Leave);
                     }
                     // A request had begun to arrive before the reading side was closed. The rest can still be read.
-                    self.role.step_back();
+                    self.role.promote_new_leader();
                     thread::park_timeout(READ_RETRY);
                 }
                 Ok(0) => return Ok(Read::End),
@@ -247,7 +247,7 @@ impl Transport for BlockingIo<'_> {
         if self.role.leads() {
             written = self.send(bytes, net::send_flags(last) | SendFlags::DONTWAIT).unwrap_or(0);
             if written < bytes.len() {
-                self.role.step_back();
+                self.role.promote_new_leader();
             }
         }
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
@@ -280,7 +280,7 @@ impl Transport for BlockingIo<'_> {
     }
 
     fn about_to_wait(&mut self) {
-        self.role.step_back();
+        self.role.promote_new_leader();
     }
 }
 
@@ -303,7 +303,7 @@ mod tests {
             false
         }
 
-        fn step_back(&self) {}
+        fn promote_new_leader(&self) {}
     }
 
     /// An evicted connection does not count any more. It was served on for as long as its client pipelined, and then closed

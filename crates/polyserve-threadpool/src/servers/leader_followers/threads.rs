@@ -388,7 +388,7 @@ impl LeaderRole for ConnectionThread {
         self.leads.get()
     }
 
-    fn step_back(&self) {
+    fn promote_new_leader(&self) {
         self.set_unblocked(false);
         if self.leads.replace(false) {
             self.shared.promote();
@@ -401,7 +401,7 @@ impl Drop for ConnectionThread {
         if self.thread_slot.connection.detach() {
             self.shared.count_closed();
         }
-        self.step_back();
+        self.promote_new_leader();
         lock(&self.shared.table).ended.push(self.thread_slot.number);
         self.shared.wake_supervisor();
     }

@@ -4,13 +4,13 @@
 
 /// A queue of bytes.
 #[derive(Debug, Default)]
-pub(super) struct Carry {
+pub(super) struct BufferedInput {
     bytes: Vec<u8>,
     /// Number of used bytes at the front. It is less than half of the length of `bytes`, or both are zero.
     used: usize,
 }
 
-impl Carry {
+impl BufferedInput {
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -42,34 +42,34 @@ mod tests {
     /// In a batch of requests with deferred answers, all remaining bytes were once moved after each answer.
     #[test]
     fn removing_many_small_pieces_moves_each_byte_once() {
-        let mut carry = Carry::default();
+        let mut buffered = BufferedInput::default();
         let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(32 * 1024).collect();
-        carry.append(&bytes);
+        buffered.append(&bytes);
         let (mut left, mut moved) = (bytes.as_slice(), 0);
         while !left.is_empty() {
-            let expected = carry.unused().as_ptr().wrapping_add(37);
-            carry.remove(37.min(left.len()));
+            let expected = buffered.unused().as_ptr().wrapping_add(37);
+            buffered.remove(37.min(left.len()));
             left = left.get(37..).unwrap_or_default();
-            assert_eq!(carry.unused(), left);
-            if carry.unused().as_ptr() != expected {
+            assert_eq!(buffered.unused(), left);
+            if buffered.unused().as_ptr() != expected {
                 moved += left.len();
             }
         }
-        assert!(carry.is_empty() && carry.bytes.capacity() == 0);
+        assert!(buffered.is_empty() && buffered.bytes.capacity() == 0);
         assert!(moved <= bytes.len(), "{moved} bytes were moved for {} bytes", bytes.len());
     }
 
     #[test]
     fn bytes_leave_in_their_order() {
-        let mut carry = Carry::default();
-        carry.append(b"abcdef");
-        carry.remove(2);
-        carry.append(b"gh");
-        assert_eq!(carry.unused(), b"cdefgh");
-        carry.remove(0);
-        carry.remove(5);
-        assert_eq!(carry.unused(), b"h");
-        carry.remove(9);
-        assert!(carry.is_empty() && carry.unused().is_empty());
+        let mut buffered = BufferedInput::default();
+        buffered.append(b"abcdef");
+        buffered.remove(2);
+        buffered.append(b"gh");
+        assert_eq!(buffered.unused(), b"cdefgh");
+        buffered.remove(0);
+        buffered.remove(5);
+        assert_eq!(buffered.unused(), b"h");
+        buffered.remove(9);
+        assert!(buffered.is_empty() && buffered.unused().is_empty());
     }
 }
