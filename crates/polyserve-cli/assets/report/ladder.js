@@ -46,7 +46,7 @@ drawings.ladder = (record, section) => {
 
 // The last line of each rung, or what follows from the turns where the run had no end; with its contestant's role.
 function climbed(record) {
-  const lines = record.lines.rung ?? (Array.isArray(record.derived) ? record.derived : []);
+  const lines = record.lines.rung ?? record.derived?.rungs ?? [];
   const roles = new Map((record.lines.contestant ?? []).map((one) => [one.name, one.role]));
   const role = (rung) => roles.get(rung.rung) ?? (/ \(again\)$/.test(rung.rung) ? "control" : /^go-/.test(rung.rung) ? "reference" : "rung");
   return [...new Map(lines.map((rung) => [rung.rung, { ...rung, role: role(rung) }])).values()]

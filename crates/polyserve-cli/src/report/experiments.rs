@@ -80,13 +80,7 @@ pub static ALL: &[Experiment] = &[
     framework::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
     framework::<Tasks>("CPU tasks at once", B),
     framework::<page::WaitingPage>("A page that sometimes waits", C),
-    Experiment {
-        claims: ladder::claims::claims,
-        tables: ladder::table::tables,
-        derived: rungs,
-        is_short_of: whole::ladder,
-        ..plain("ladder", "Welcome!, one optimisation at a time", D)
-    },
+    framework::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
     framework::<Scale<Bench>>("How cost grows", None),
     framework::<Stores<Processes>>("Stores without a server", None),
     framework::<Seam>("What the seam costs", None),
@@ -112,11 +106,6 @@ impl Experiment {
     pub fn place(&self) -> usize {
         ALL.iter().position(|experiment| experiment.name == self.name).unwrap_or(ALL.len())
     }
-}
-
-/// The rungs, which a run that was ended early has not recorded.
-fn rungs(lines: &[Value]) -> anyhow::Result<Value> {
-    Ok(serde_json::to_value(ladder::table::rows(&ladder::Recorded::of(lines)?))?)
 }
 
 fn no_claims(_: &[Value]) -> anyhow::Result<Vec<Claim>> {

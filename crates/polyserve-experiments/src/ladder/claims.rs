@@ -1,116 +1,115 @@
-//! What was published of the ladder, held against what was measured.
+//! The verdicts on the published claims.
 //!
-//! The published claims are warp's, so they are judged on warp; what the same step does to our servers stands beside, and
-//! decides nothing.
+//! The published claims are about warp, so they are judged by the figures of warp. The figure of a claim also has the ratios
+//! of our servers for the same step; they decide nothing.
 //!
-//! * A gain is confirmed where the rung is faster than what it is held against, beyond noise, and its interval reaches the
-//!   published gain; refuted where the interval and the noise lie below that.
-//! * No gain is confirmed where the interval and the noise lie below the smallest gain that was published as one; refuted
-//!   where the rung is faster.
-//! * A loss is confirmed where the rung is slower, beyond noise, and its interval reaches the published loss; refuted where
-//!   the interval and the noise lie above that.
+//! * A gain is confirmed if the rung is faster than the rung below, beyond noise, and its interval reaches the published
+//!   gain. It is refuted if the interval and the noise lie below the published gain.
+//! * No gain is confirmed if the interval and the noise lie below the smallest published gain. It is refuted if the rung is
+//!   faster.
+//! * A loss is confirmed if the rung is slower, beyond noise, and its interval reaches the published loss. It is refuted if
+//!   the interval and the noise lie above the published loss.
 //!
-//! Anything else is undecided, and so is everything with fewer than ten rounds. Where one of the two that are compared kept
-//! the client's cores as busy as [`BUSY`], or its own less than that, something else than the server bounds it, and both look
-//! alike: then a difference that is seen counts, and one that is not seen is undecided.
+//! Any other claim is undecided, and so is every claim with fewer than ten rounds. The server is not the bottleneck if the
+//! client's cores were at least as busy as [`BUSY`], or the server's cores were less busy. Such servers seem equally fast:
+//! then a measured difference counts, and a claim that needs the absence of one is undecided.
 
 use polyserve_lab::compare::ranking::BUSY;
 use polyserve_lab::statistics::Verdict;
 use polyserve_report::Claim;
-use serde_json::Value;
 
-use super::record::{Ratio, Recorded};
+use super::NAME;
+use super::results::{Ratio, Results};
 use super::rung::Settings;
 use super::table::{FASTHTTP, shown};
 
-const EXPERIMENT: &str = "ladder";
-/// Whose ladder was published.
+/// The subject of the published ladder.
 const WARP: &str = "warp";
-/// The smallest gain that was published as one: jemalloc's.
+/// The smallest published gain: that of jemalloc.
 const SMALLEST_GAIN: f64 = 1.018;
 
-/// What is claimed of a ratio.
+/// A claim about a ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Says {
-    /// At least about so much.
+enum Claimed {
+    /// The ratio is at least about this.
     Gain(f64),
-    /// None.
+    /// The ratio is not above 1.
     NoGain,
-    /// Down to about so much.
+    /// The ratio is at most about this.
     Loss(f64),
 }
 
 /// The claims, each with its verdict.
-///
-/// # Errors
-///
-/// Where a line is not what its kind says.
-pub fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
-    let recorded = Recorded::of(lines)?;
-    let step = |claim: &str, step: &str, says: Says| of_step(&recorded, claim, step, says);
-    let never = |claim: &str, why: &str| Claim::new(EXPERIMENT, claim, None, why.to_owned());
-    let mut flush = step("Flushing pipelined answers together gives warp 3.8 %.", "pipeline-flush", Says::Gain(1.038));
-    if recorded.pipeline == 1 {
+pub fn claims(results: &Results) -> Vec<Claim> {
+    let step = |claim: &str, step: &str, claimed: Claimed| of_step(results, claim, step, claimed);
+    let never = |claim: &str, why: &str| Claim::new(NAME, claim, None, why.to_owned());
+    let mut flush =
+        step("Flushing pipelined answers together gives warp 3.8 %.", "pipeline-flush", Claimed::Gain(1.038));
+    if results.pipeline == 1 {
         let why = "one request was sent at a time, so there was nothing to gather".to_owned();
-        flush = Claim::new(EXPERIMENT, &flush.claim, None, why);
+        flush = Claim::new(NAME, &flush.claim, None, why);
     }
-    Ok(vec![
-        step("Optimisation at link time (LTO) gives warp 5 %.", "lto", Says::Gain(1.05)),
-        step("jemalloc gives warp 1.8 %.", "jemalloc", Says::Gain(1.018)),
+    vec![
+        step("Optimisation at link time (LTO) gives warp 5 %.", "lto", Claimed::Gain(1.05)),
+        step("jemalloc gives warp 1.8 %.", "jemalloc", Claimed::Gain(1.018)),
         flush,
         never(
             "tokio's array of wakers, left uninitialised, gives warp 2.8 %.",
             "it has been part of tokio since, so there is no rung without it",
         ),
-        top(&recorded),
+        top(results),
         never(
             "aHash for the names of headers gives nothing.",
-            "the http crate lets nobody choose the hash, and our codec hashes no names",
+            "the hash of the http crate cannot be chosen, and our codec hashes no names",
         ),
-        step("Fewer readings of the clock for the Date header give nothing.", "date-cache", Says::NoGain),
-        step("Building for the processor at hand (target-cpu=native) costs warp 10 %.", "target-cpu", Says::Loss(0.9)),
-    ])
+        step("Fewer readings of the clock for the Date header give nothing.", "date-cache", Claimed::NoGain),
+        step(
+            "Building for the processor at hand (target-cpu=native) costs warp 10 %.",
+            "target-cpu",
+            Claimed::Loss(0.9),
+        ),
+    ]
 }
 
-/// What `step` does to warp, and to the others.
-fn of_step(recorded: &Recorded, claim: &str, step: &str, says: Says) -> Claim {
+/// The claim about `step`: the verdict by warp, with the figures of all subjects.
+fn of_step(results: &Results, claim: &str, step: &str, claimed: Claimed) -> Claim {
     let pair = |subject: &str| {
-        let rung = recorded.rung(subject, step)?;
-        Some((rung.name.as_str(), held_against(recorded, subject, rung.below.as_deref()?, step)?))
+        let rung = results.rung(subject, step)?;
+        Some((rung.name.as_str(), compared_with(results, subject, rung.below.as_deref()?, step)?))
     };
-    let own = pair(WARP).and_then(|(own, other)| beside(recorded, WARP, [own, &other], says));
-    let (holds, own) = own.unwrap_or_else(|| (None, wanting(recorded, step)));
-    let others = recorded.subjects().into_iter().filter(|subject| *subject != WARP);
+    let own = pair(WARP).and_then(|(own, other)| judged(results, WARP, [own, &other], claimed));
+    let (holds, own) = own.unwrap_or_else(|| (None, reason_without_figure(results, step)));
+    let others = results.subjects().into_iter().filter(|subject| *subject != WARP);
     let others = others.filter_map(|subject| {
         let (own, other) = pair(subject)?;
-        Some(figure(subject, &recorded.throughput(own, &other)?))
+        Some(figure(subject, &results.throughput(own, &other)?))
     });
     let figures: Vec<String> = std::iter::once(own).chain(others).collect();
-    Claim::new(EXPERIMENT, claim, holds, figures.join("; "))
+    Claim::new(NAME, claim, holds, figures.join("; "))
 }
 
-/// The name of the rung that `step` is held against: the one below; for LTO as a whole the one without any.
-fn held_against(recorded: &Recorded, subject: &str, below: &str, step: &str) -> Option<String> {
+/// The name of the rung that `step` is compared with: the rung below, or the lowest rung for link-time optimisation.
+fn compared_with(results: &Results, subject: &str, below: &str, step: &str) -> Option<String> {
     if step != "lto" {
         return Some(below.to_owned());
     }
-    recorded.rungs(subject).find(|rung| rung.below.is_none()).map(|rung| rung.name.clone())
+    results.rungs(subject).find(|rung| rung.below.is_none()).map(|rung| rung.name.clone())
 }
 
-/// The highest rung of warp beside fasthttp. It has all steps where it has those that were published and can still be set;
-/// what else it has is ours.
-fn top(recorded: &Recorded) -> Claim {
-    let claim = |holds, figure| {
-        Claim::new(EXPERIMENT, "With all steps warp does 3.7 % more than Go's fasthttp.", holds, figure)
-    };
-    let highest = recorded.rungs(WARP).filter(|rung| !rung.aside && recorded.has_figures(&rung.name)).last();
-    let said = highest.and_then(|rung| {
+/// The claim about warp's highest rung and fasthttp. A rung has all steps if it has all published steps that can still be
+/// set. Its other steps are ours.
+fn top(results: &Results) -> Claim {
+    let claim =
+        |holds, figure| Claim::new(NAME, "With all steps warp does 3.7 % more than Go's fasthttp.", holds, figure);
+    let highest = results.rungs(WARP).filter(|rung| !rung.aside && results.has_figures(&rung.name)).last();
+    let verdict = highest.and_then(|rung| {
         let name = rung.name.as_str();
-        Some((rung.settings.as_ref(), beside(recorded, name, [name, FASTHTTP], Says::Gain(1.037))?))
+        Some((rung.settings.as_ref(), judged(results, name, [name, FASTHTTP], Claimed::Gain(1.037))?))
     });
-    let Some((settings, (holds, figure))) = said else {
-        let reference = recorded.not_run.iter().find(|one| one.name == FASTHTTP);
-        let why = reference.map_or_else(|| wanting(recorded, "top"), |one| format!("{FASTHTTP}: {}", one.why));
+    let Some((settings, (holds, figure))) = verdict else {
+        let reference = results.not_run.iter().find(|absent| absent.name == FASTHTTP);
+        let why = reference.map(|absent| format!("{FASTHTTP}: {}", absent.why));
+        let why = why.unwrap_or_else(|| reason_without_figure(results, "top"));
         return claim(None, why);
     };
     let lacking = lacking(settings);
@@ -120,7 +119,7 @@ fn top(recorded: &Recorded) -> Claim {
     claim(None, format!("{figure}; that is not with all steps, but without {}", lacking.join(", ")))
 }
 
-/// Which of the published steps that can still be set are not among these.
+/// The published steps that can still be set and that `settings` do not have.
 fn lacking(settings: Option<&Settings>) -> Vec<&'static str> {
     let has = |step: fn(&Settings) -> bool| settings.is_some_and(step);
     [
@@ -133,23 +132,22 @@ fn lacking(settings: Option<&Settings>) -> Vec<&'static str> {
     .collect()
 }
 
-/// Whether what is said of one beside another holds, and the figure, in which the one is called `who`; `None` where there
-/// is none.
-fn beside(recorded: &Recorded, who: &str, pair: [&str; 2], says: Says) -> Option<(Option<bool>, String)> {
+/// Whether a claim about a pair holds, and the figure under `name`; `None` if one of the two has no figures.
+fn judged(results: &Results, name: &str, pair: [&str; 2], claimed: Claimed) -> Option<(Option<bool>, String)> {
     let [own, other] = pair;
-    let ratio = recorded.throughput(own, other)?;
-    let (holds, figure) = (holds(&ratio, says), figure(who, &ratio));
-    let Some(why) = hidden(recorded, pair) else { return Some((holds, figure)) };
-    // A gain or a loss is seen where it holds; where there is said to be none, where that does not hold.
-    let seen = says != Says::NoGain;
-    Some((holds.filter(|holds| *holds == seen), format!("{figure} ({why}, so a difference may be hidden)")))
+    let ratio = results.throughput(own, other)?;
+    let (holds, figure) = (holds(&ratio, claimed), figure(name, &ratio));
+    let Some(why) = hidden(results, pair) else { return Some((holds, figure)) };
+    // A measured difference confirms a gain or a loss, and refutes the claim of no gain.
+    let by_difference = claimed != Claimed::NoGain;
+    Some((holds.filter(|holds| *holds == by_difference), format!("{figure} ({why}, so a difference may be hidden)")))
 }
 
-/// Why one of the two could not show all that it does.
-fn hidden(recorded: &Recorded, pair: [&str; 2]) -> Option<String> {
+/// Why the throughput of one of the two may be limited by more than the server.
+fn hidden(results: &Results, pair: [&str; 2]) -> Option<String> {
     pair.into_iter().find_map(|name| {
-        let client = recorded.busy(name, |cell| Some((cell.client_cpu_s, cell.client_idle_s?)));
-        let server = recorded.busy(name, |cell| cell.server_cpu_s.zip(cell.server_idle_s));
+        let client = results.busy(name, |sample| Some((sample.client_cpu_s, sample.client_idle_s?)));
+        let server = results.busy(name, |sample| sample.server_cpu_s.zip(sample.server_idle_s));
         match (client, server) {
             (Some(client), _) if client >= BUSY => {
                 Some(format!("the client's cores were busy for {:.1} % of {name}'s time", client * 100.0))
@@ -163,41 +161,42 @@ fn hidden(recorded: &Recorded, pair: [&str; 2]) -> Option<String> {
     })
 }
 
-/// Whether what is said of a ratio holds; `None` where that cannot be told.
-fn holds(Ratio { estimate, band, verdict }: &Ratio, says: Says) -> Option<bool> {
+/// Whether a claim about a ratio holds; `None` if it is undecided.
+fn holds(Ratio { estimate, band, verdict }: &Ratio, claimed: Claimed) -> Option<bool> {
     let (low, high) = (estimate.interval.low.min(band.low), estimate.interval.high.max(band.high));
-    let (confirmed, refuted) = match (says, verdict) {
+    let (confirmed, refuted) = match (claimed, verdict) {
         (_, Verdict::TooFewRounds) => return None,
-        (Says::Gain(gain), _) => (*verdict == Verdict::Faster && estimate.interval.high >= gain, high < gain),
-        (Says::NoGain, _) => (*verdict != Verdict::Faster && high < SMALLEST_GAIN, *verdict == Verdict::Faster),
-        (Says::Loss(loss), _) => (*verdict == Verdict::Slower && estimate.interval.low <= loss, low > loss),
+        (Claimed::Gain(gain), _) => (*verdict == Verdict::Faster && estimate.interval.high >= gain, high < gain),
+        (Claimed::NoGain, _) => (*verdict != Verdict::Faster && high < SMALLEST_GAIN, *verdict == Verdict::Faster),
+        (Claimed::Loss(loss), _) => (*verdict == Verdict::Slower && estimate.interval.low <= loss, low > loss),
     };
     if confirmed { Some(true) } else { refuted.then_some(false) }
 }
 
-fn figure(who: &str, Ratio { estimate, verdict, .. }: &Ratio) -> String {
+fn figure(name: &str, Ratio { estimate, verdict, .. }: &Ratio) -> String {
     let rounds =
         if *verdict == Verdict::TooFewRounds { format!(", only {} rounds", estimate.rounds) } else { String::new() };
-    format!("{who} {}{rounds}", shown(estimate))
+    format!("{name} {}{rounds}", shown(estimate))
 }
 
-/// Why there is no figure of warp's.
-fn wanting(recorded: &Recorded, step: &str) -> String {
+/// Why there is no figure of warp.
+fn reason_without_figure(results: &Results, step: &str) -> String {
     let is_warp = |name: &str| name == WARP || name.starts_with("warp+");
-    let failed = recorded.failed.iter().find(|one| is_warp(&one.name)).map(|one| format!("{}: {}", one.name, one.why));
-    let not_run = recorded.not_run.iter().find(|one| is_warp(&one.name));
-    let why = failed.or_else(|| not_run.map(|one| format!("{}: {}", one.name, one.why)));
+    let failed = results.failed.iter().find(|failed| is_warp(&failed.key.name));
+    let failed = failed.map(|failed| format!("{}: {}", failed.key.name, failed.why));
+    let not_run = results.not_run.iter().find(|absent| is_warp(&absent.name));
+    let why = failed.or_else(|| not_run.map(|absent| format!("{}: {}", absent.name, absent.why)));
     why.unwrap_or_else(|| format!("the rungs for {step} of warp were not measured"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ladder::made_up::{cell, contestant};
-    use polyserve_report::Verdict as Said;
-    use serde_json::json;
+    use crate::ladder::fixtures::{cell, contestant, results};
+    use polyserve_report::Verdict as Decision;
+    use serde_json::{Value, json};
 
-    /// A rung of warp with all that was published.
+    /// A rung of warp with all published steps.
     fn with_all_steps(name: &str, step: &str, below: &str) -> Value {
         let (lto, allocator) = (String::from("fat"), String::from("jemalloc"));
         let settings = Settings { lto, allocator, pipeline_flush: true, ..Settings::lowest() };
@@ -206,7 +205,7 @@ mod tests {
         line
     }
 
-    /// A made-up ladder: `lto`, `flush`, `date` and `native` are what these steps multiply by; `spread` is noise.
+    /// A made-up ladder. `lto`, `flush`, `date` and `native` are the factors of these steps; `spread` is the noise.
     fn lines(rounds: usize, [lto, flush, date, native]: [f64; 4], spread: f64) -> Vec<Value> {
         let mut lines = vec![
             contestant("warp", "rung", None, None),
@@ -218,7 +217,7 @@ mod tests {
             contestant("go-fasthttp", "reference", None, None),
         ];
         for round in 1..=rounds {
-            // Everybody's noise is another; a multiplicative hash scatters it.
+            // A multiplicative hash scatters the noise: it differs between contestants.
             let noise = |phase: usize| {
                 let hash = ((round * 31 + phase) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
                 1.0 + spread * (hash as f64 / (1 << 23) as f64 - 1.0)
@@ -239,8 +238,8 @@ mod tests {
         lines
     }
 
-    fn judged(lines: &[Value], word: &str) -> Claim {
-        let all = claims(lines).unwrap();
+    fn about(lines: &[Value], word: &str) -> Claim {
+        let all = claims(&results(lines));
         assert_eq!(all.len(), 8);
         all.into_iter().find(|claim| claim.claim.contains(word)).unwrap()
     }
@@ -249,21 +248,21 @@ mod tests {
     fn what_is_measured_as_published_is_confirmed() {
         let lines = lines(12, [1.05, 1.04, 1.0, 0.88], 0.005);
         for word in ["(LTO)", "Flushing", "clock", "native", "fasthttp"] {
-            let claim = judged(&lines, word);
-            assert_eq!(claim.verdict, Said::Confirmed, "{claim:?}");
+            let claim = about(&lines, word);
+            assert_eq!(claim.verdict, Decision::Confirmed, "{claim:?}");
         }
-        assert!(judged(&lines, "(LTO)").figure.starts_with("warp 1.05"));
+        assert!(about(&lines, "(LTO)").figure.starts_with("warp 1.05"));
     }
 
     #[test]
     fn what_is_measured_otherwise_is_refuted() {
         let lines = lines(12, [1.01, 1.0, 1.06, 1.0], 0.005);
         for word in ["(LTO)", "Flushing", "clock", "native"] {
-            let claim = judged(&lines, word);
-            assert_eq!(claim.verdict, Said::Refuted, "{claim:?}");
+            let claim = about(&lines, word);
+            assert_eq!(claim.verdict, Decision::Refuted, "{claim:?}");
         }
         let slower = super::tests::lines(12, [0.9, 1.0, 1.0, 1.0], 0.005);
-        assert_eq!(judged(&slower, "fasthttp").verdict, Said::Refuted);
+        assert_eq!(about(&slower, "fasthttp").verdict, Decision::Refuted);
     }
 
     #[test]
@@ -272,16 +271,16 @@ mod tests {
         let noisy = lines(12, [1.05, 1.04, 1.0, 0.9], 0.3);
         for lines in [&few, &noisy] {
             for word in ["(LTO)", "Flushing", "clock", "native"] {
-                assert_eq!(judged(lines, word).verdict, Said::Undecided, "{word}");
+                assert_eq!(about(lines, word).verdict, Decision::Undecided, "{word}");
             }
         }
-        assert!(judged(&few, "(LTO)").figure.contains("only 9 rounds"));
-        for claim in claims(&[]).unwrap() {
-            assert!(claim.verdict == Said::Undecided && !claim.figure.is_empty(), "{claim:?}");
+        assert!(about(&few, "(LTO)").figure.contains("only 9 rounds"));
+        for claim in claims(&results(&[])) {
+            assert!(claim.verdict == Decision::Undecided && !claim.figure.is_empty(), "{claim:?}");
         }
     }
 
-    /// What bounds all servers makes them alike.
+    /// If something else than the server limits the throughput, all servers seem equally fast.
     #[test]
     fn what_a_full_client_or_an_idle_server_may_hide_is_undecided() {
         let four = ["(LTO)", "Flushing", "clock", "native"];
@@ -297,24 +296,24 @@ mod tests {
             };
             let (alike, different) = (bound([1.0; 4]), bound([1.05, 1.04, 1.06, 0.88]));
             for word in four {
-                let claim = judged(&alike, word);
-                assert!(claim.verdict == Said::Undecided && claim.figure.contains(why), "{claim:?}");
-                let wanted = if word == "clock" { Said::Refuted } else { Said::Confirmed };
-                assert_eq!(judged(&different, word).verdict, wanted, "it is seen all the same: {word}");
+                let claim = about(&alike, word);
+                assert!(claim.verdict == Decision::Undecided && claim.figure.contains(why), "{claim:?}");
+                let wanted = if word == "clock" { Decision::Refuted } else { Decision::Confirmed };
+                assert_eq!(about(&different, word).verdict, wanted, "it is seen all the same: {word}");
             }
-            let claim = judged(&bound([0.9, 1.0, 1.0, 1.0]), "fasthttp");
-            assert!(claim.verdict == Said::Undecided && claim.figure.contains(why), "{claim:?}");
+            let claim = about(&bound([0.9, 1.0, 1.0, 1.0]), "fasthttp");
+            assert!(claim.verdict == Decision::Undecided && claim.figure.contains(why), "{claim:?}");
         }
         let mut unknown = lines(12, [1.0; 4], 0.005);
         for cell in unknown.iter_mut().filter(|line| line["kind"] == "cell" && line["name"] == "go-fasthttp") {
             cell["server_idle_s"] = Value::Null;
         }
-        let claim = judged(&unknown, "fasthttp");
+        let claim = about(&unknown, "fasthttp");
         assert!(
-            claim.verdict == Said::Undecided && claim.figure.contains("go-fasthttp were is not known"),
+            claim.verdict == Decision::Undecided && claim.figure.contains("go-fasthttp were is not known"),
             "{claim:?}"
         );
-        assert_eq!(judged(&unknown, "(LTO)").verdict, Said::Refuted, "only fasthttp is not known");
+        assert_eq!(about(&unknown, "(LTO)").verdict, Decision::Refuted, "only fasthttp is not known");
     }
 
     #[test]
@@ -327,8 +326,8 @@ mod tests {
             let mut lines = lines(12, [1.05, 1.04, 1.0, 0.88], 0.005);
             let top = lines.iter_mut().find(|line| line["name"] == "warp+date").unwrap();
             top["settings"][setting] = other;
-            let claim = judged(&lines, "fasthttp");
-            assert_eq!(claim.verdict, Said::Undecided, "{claim:?}");
+            let claim = about(&lines, "fasthttp");
+            assert_eq!(claim.verdict, Decision::Undecided, "{claim:?}");
             assert!(claim.figure.starts_with("warp+date 1.0") && claim.figure.ends_with(&format!("without {step}")));
         }
         assert_eq!(lacking(None), ["lto", "jemalloc", "pipeline-flush"]);
@@ -341,9 +340,9 @@ mod tests {
         lines
             .push(json!({"kind": "not_run", "name": "go-fasthttp", "role": "reference", "why": "go is not installed"}));
         lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 3, "why": "it died"}));
-        assert!(judged(&lines, "fasthttp").figure.contains("go is not installed"));
-        let claim = judged(&lines, "(LTO)");
-        assert_eq!((claim.verdict, claim.figure.as_str()), (Said::Undecided, "warp+lto: it died"));
-        assert!(judged(&lines, "jemalloc").figure.contains("it died"));
+        assert!(about(&lines, "fasthttp").figure.contains("go is not installed"));
+        let claim = about(&lines, "(LTO)");
+        assert_eq!((claim.verdict, claim.figure.as_str()), (Decision::Undecided, "warp+lto: it died"));
+        assert!(about(&lines, "jemalloc").figure.contains("it died"));
     }
 }

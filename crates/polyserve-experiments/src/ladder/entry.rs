@@ -1,39 +1,49 @@
-//! Who climbs: every subject on every rung, each lowest rung once more, and the references.
+//! The contestants: every subject on every rung, a second entry of each lowest rung, and the references.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use polyserve::{Connections, Shutdown};
-use polyserve_lab::compare::contestant::{Contestant, Role as Part};
+use polyserve_lab::compare::contestant::{self, Contestant};
+use polyserve_lab::experiment::again;
 use polyserve_lab::launch::{AddressFrom, Launch, go};
 
-use super::record::{self, NotRun, Role};
-use super::rung::{Rung, Settings};
+use super::results::{Entry, Role};
+use super::rung::{Rung, Settings, Step};
 use super::variant::{Binary, Sources, Variant, fingerprint};
 
-/// Whose optimisations are measured.
+/// A server whose optimisations are measured.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Its name: a server of the catalog, or `warp`.
+    /// The name: a server of the catalog, or `warp`.
     pub name: String,
-    /// The binary that it is in.
+    /// The binary that contains it.
     pub binary: Binary,
-    /// What it is told, whatever the rung.
+    /// Arguments on every rung.
     pub args: Vec<String>,
-    /// What its shape can do with connections.
+    /// The server's shape.
     pub shape: Connections,
 }
 
-/// Somebody who takes part, ready to be started.
+/// A contestant that can be started.
 #[derive(Clone, Debug)]
-pub struct Climber {
-    /// What is recorded of it.
-    pub record: record::Contestant,
+pub struct Participant {
+    /// The contestant, as it is recorded. The length of its answer is not known yet.
+    pub entry: Entry,
     /// How it is started and measured.
     pub contestant: Contestant,
 }
 
-/// What begins a reference's name, as in the published ladder: `go-fasthttp`.
+/// A rung or a reference after the build.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// The name of the rung or the reference.
+    pub name: String,
+    /// Its contestants, or why there are none. A lowest rung has two.
+    pub result: Result<Vec<Participant>, String>,
+}
+
+/// The prefix of a reference's name, as in the published ladder: `go-fasthttp`.
 pub const GO: &str = "go-";
 
 impl Subject {
@@ -45,8 +55,8 @@ impl Subject {
                 AddressFrom::Json
             }
             Binary::Warp => {
-                let told = [(settings.pipeline_flush, "pipeline_flush"), (settings.date_cache, "date_cache")];
-                let without = told.into_iter().filter(|(is_set, _)| !is_set);
+                let flags = [(settings.pipeline_flush, "pipeline_flush"), (settings.date_cache, "date_cache")];
+                let without = flags.into_iter().filter(|(is_set, _)| !is_set);
                 args.extend(without.map(|(_, name)| format!("--without={name}")));
                 AddressFrom::Line("listening on ".into())
             }
@@ -55,114 +65,95 @@ impl Subject {
         Launch { program: program.to_owned(), args, env: Vec::new(), address }
     }
 
-    fn climber(&self, rung: &Rung, below: Option<&Rung>, program: &Path) -> Result<Climber, String> {
+    /// The contestants of a rung: one, and the control if it is the lowest.
+    fn participants(&self, rung: &Rung, below: Option<&Rung>, program: &Path) -> Result<Vec<Participant>, String> {
         let name = rung.settings.name_for(&self.name);
-        let contestant = Contestant::new(&name, Part::Ranked, self.launch(program, &rung.settings));
         let (program_bytes, program_hash) = print_of(program)?;
-        let record = record::Contestant {
+        let entry = Entry {
             name,
             role: Role::Rung,
             subject: self.name.clone(),
             step: rung.step.map(|step| step.name().to_owned()),
             below: below.map(|below| below.settings.name_for(&self.name)),
-            aside: rung.step.is_some_and(super::rung::Step::is_aside),
+            aside: rung.step.is_some_and(Step::is_aside),
             settings: Some(rung.settings.clone()),
             program_bytes,
             program_hash,
             answer_bytes: 0,
         };
-        Ok(Climber { record, contestant: contestant.with(|one| one.shape = Some(self.shape)) })
+        let control =
+            rung.below.is_none().then(|| Entry { name: again(&entry.name), role: Role::Control, ..entry.clone() });
+        let launch = self.launch(program, &rung.settings);
+        let participant = |entry: Entry| Participant::new(entry, launch.clone(), self.shape);
+        Ok([entry].into_iter().chain(control).map(participant).collect())
     }
 }
 
-/// Builds what the subjects need for these rungs, all of it once, and lists who climbs and who cannot.
-pub fn climbers(
-    subjects: &[Subject],
-    rungs: &[Rung],
-    sources: &Sources,
-    stop: &Shutdown,
-) -> (Vec<Climber>, Vec<NotRun>) {
+impl Participant {
+    fn new(entry: Entry, launch: Launch, shape: Connections) -> Self {
+        let contestant = Contestant::new(&entry.name, contestant::Role::Ranked, launch);
+        Self { entry, contestant: contestant.with(|contestant| contestant.shape = Some(shape)) }
+    }
+}
+
+/// Builds the programs that the subjects need for these rungs, each once. Returns every subject on every rung.
+pub fn rungs(subjects: &[Subject], rungs: &[Rung], sources: &Sources, stop: &Shutdown) -> Vec<Build> {
     let variant = |subject: &Subject, rung: &Rung| Variant {
         binary: subject.binary,
         settings: subject.binary.built_with(&rung.settings),
     };
+    let all = || subjects.iter().flat_map(|subject| rungs.iter().map(move |rung| (subject, rung)));
     let mut variants: Vec<Variant> = Vec::new();
-    for (subject, rung) in subjects.iter().flat_map(|subject| rungs.iter().map(move |rung| (subject, rung))) {
+    for (subject, rung) in all() {
         let wanted = variant(subject, rung);
         if !variants.contains(&wanted) {
             variants.push(wanted);
         }
     }
     let built: Vec<Result<PathBuf, String>> = sources.build(&variants, stop);
-    let (mut climbers, mut not_run) = (Vec::new(), Vec::new());
-    for subject in subjects {
-        for rung in rungs {
-            let wanted = variant(subject, rung);
-            let program = variants.iter().zip(&built).find(|(variant, _)| **variant == wanted).map(|(_, built)| built);
-            let program = program.cloned().unwrap_or_else(|| Err(String::from("it was not built")));
-            let below = rung.below.map(|below| &rungs[below]);
-            match program.and_then(|program| subject.climber(rung, below, &program)) {
-                Ok(climber) => {
-                    let control = (rung.below.is_none()).then(|| control(&climber));
-                    climbers.push(climber);
-                    climbers.extend(control);
-                }
-                Err(why) => {
-                    not_run.push(NotRun { name: rung.settings.name_for(&subject.name), role: Role::Rung, why });
-                }
-            }
-        }
-    }
-    (climbers, not_run)
+    let build = |(subject, rung): (&Subject, &Rung)| {
+        let wanted = variant(subject, rung);
+        let program = variants.iter().zip(&built).find(|(variant, _)| **variant == wanted).map(|(_, built)| built);
+        let program = program.cloned().unwrap_or_else(|| Err(String::from("it was not built")));
+        let below = rung.below.map(|below| &rungs[below]);
+        let result = program.and_then(|program| subject.participants(rung, below, &program));
+        Build { name: rung.settings.name_for(&subject.name), result }
+    };
+    all().map(build).collect()
 }
 
-/// The lowest rung once more.
-fn control(Climber { record, contestant }: &Climber) -> Climber {
-    let name = format!("{} (again)", record.name);
-    let record = record::Contestant { name: name.clone(), role: Role::Control, ..record.clone() };
-    Climber { record, contestant: contestant.clone().with(|one| one.name = name) }
-}
-
-/// Builds the references of these names, `go-fasthttp`, from the sources in `root`, and lists them.
-pub fn references(
-    names: &[String],
-    root: Option<&Path>,
-    workers: Option<usize>,
-    stop: &Shutdown,
-) -> (Vec<Climber>, Vec<NotRun>) {
+/// Builds the references of these names, such as `go-fasthttp`, from the sources in `root`.
+pub fn references(names: &[String], root: Option<&Path>, workers: Option<usize>, stop: &Shutdown) -> Vec<Build> {
     let servers: Vec<go::Server> = names.iter().filter_map(|name| server(name)).collect();
     let module = go::Module::new(root.map(|root| root.join("benches/peers/go")).as_deref());
     let programs: Vec<&'static str> = servers.iter().map(|server| server.program).collect();
     let built = module.build(&programs, stop);
-    let (mut climbers, mut not_run) = (Vec::new(), Vec::new());
-    for server in servers {
+    let build = |server: go::Server| {
         let name = server.name.replacen(go::PREFIX, GO, 1);
         let program = built.iter().find(|(program, _)| *program == server.program).map(|(_, program)| program.clone());
         let program = program.unwrap_or_else(|| Err(String::from("it was not built")));
-        match program.and_then(|program| Ok((print_of(&program)?, program))) {
-            Ok(((program_bytes, program_hash), program)) => climbers.push(Climber {
-                record: record::Contestant {
-                    name: name.clone(),
-                    role: Role::Reference,
-                    subject: name.clone(),
-                    step: None,
-                    below: None,
-                    aside: false,
-                    settings: None,
-                    program_bytes,
-                    program_hash,
-                    answer_bytes: 0,
-                },
-                contestant: Contestant::new(&name, Part::Ranked, server.launch(&program, workers))
-                    .with(|one| one.shape = Some(Connections::Multiplexed)),
-            }),
-            Err(why) => not_run.push(NotRun { name, role: Role::Reference, why }),
-        }
-    }
-    (climbers, not_run)
+        let result = program.and_then(|program| {
+            let (program_bytes, program_hash) = print_of(&program)?;
+            let entry = Entry {
+                name: name.clone(),
+                role: Role::Reference,
+                subject: name.clone(),
+                step: None,
+                below: None,
+                aside: false,
+                settings: None,
+                program_bytes,
+                program_hash,
+                answer_bytes: 0,
+            };
+            Ok(vec![Participant::new(entry, server.launch(&program, workers), Connections::Multiplexed)])
+        });
+        Build { name, result }
+    };
+    servers.into_iter().map(build).collect()
 }
 
-/// The Go server with this name of a reference; `None` where there is none that has the welcome.
+/// The Go server of a reference's name; `None` if no server with the welcome has that name.
 pub fn server(name: &str) -> Option<go::Server> {
     let known = ["go/fasthttp", "go/nethttp"].into_iter().find(|known| known.replacen(go::PREFIX, GO, 1) == name)?;
     go::Server::named(known).copied()
@@ -210,11 +201,27 @@ mod tests {
             [Subject { name: "warp".into(), binary: Binary::Warp, args: Vec::new(), shape: Connections::Multiplexed }];
         let nowhere = Path::new("/nonexistent");
         let stop = Shutdown::new();
-        let (none, not_run) = climbers(&subjects, &rungs(&QUICK), &Sources::new(Some(nowhere)), &stop);
-        let names: Vec<&str> = not_run.iter().map(|one| one.name.as_str()).collect();
+        let built = super::rungs(&subjects, &rungs(&QUICK), &Sources::new(Some(nowhere)), &stop);
+        let names: Vec<&str> = built.iter().map(|build| build.name.as_str()).collect();
         assert_eq!(names, ["warp", "warp+lto", "warp+lto+jemalloc", "warp+lto+jemalloc+pipeline-flush"]);
-        assert!(none.is_empty() && not_run.iter().all(|one| one.why.contains("holds no package")));
-        let (none, not_run) = references(&["go-fasthttp".into()], Some(nowhere), None, &stop);
-        assert!(none.is_empty() && not_run[0].why.contains("holds no module"), "{not_run:?}");
+        assert!(built.iter().all(|build| build.result.as_ref().unwrap_err().contains("holds no package")));
+        let built = references(&["go-fasthttp".into()], Some(nowhere), None, &stop);
+        assert!(built[0].result.as_ref().unwrap_err().contains("holds no module"), "{built:?}");
+    }
+
+    /// The lowest rung has a second entry, which differs from the first by its name and role only.
+    #[test]
+    fn the_lowest_rung_has_a_control() {
+        let subject =
+            Subject { name: "warp".into(), binary: Binary::Warp, args: Vec::new(), shape: Connections::Multiplexed };
+        let ladder = rungs(&QUICK);
+        let program = std::env::current_exe().unwrap();
+        let lowest = subject.participants(&ladder[0], None, &program).unwrap();
+        let [rung, control] = &lowest[..] else { panic!("{lowest:?}") };
+        assert_eq!((control.entry.name.as_str(), control.contestant.name.as_str()), ("warp (again)", "warp (again)"));
+        assert_eq!(control.entry, Entry { name: "warp (again)".into(), role: Role::Control, ..rung.entry.clone() });
+        assert_eq!(control.contestant.launch, rung.contestant.launch);
+        let above = subject.participants(&ladder[1], Some(&ladder[0]), &program).unwrap();
+        assert_eq!((above.len(), above[0].entry.below.as_deref()), (1, Some("warp")));
     }
 }

@@ -1,37 +1,37 @@
-//! The rungs: what each adds to the one below, and what it is built and started with.
+//! The rungs: the step that each adds to the rung below, and its settings.
 //!
-//! The published rungs come first and have their published names: `warp+lto+jemalloc+pipeline-flush`. One that is tried
-//! aside is compared with what it was added to, and nothing stands on it.
+//! The published rungs have their published names: `warp+lto+jemalloc+pipeline-flush`. A rung that is tried aside is compared
+//! with the rung below, and no other rung builds on it.
 //!
-//! Invariant: a rung differs from the one below by one setting. Cost: none to speak of.
+//! Invariant: a rung differs from the rung below by one setting.
 
 use std::fmt;
 
 use polyserve_lab::Misuse;
 use serde::{Deserialize, Serialize};
 
-/// An optimisation.
+/// One optimisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Optimisation at link time, in parts.
+    /// Link-time optimisation, in parts.
     ThinLto,
-    /// Optimisation at link time, of all as one.
+    /// Link-time optimisation of the whole program.
     Lto,
     /// Another allocator, tried aside.
     Mimalloc,
     /// The published allocator's successor.
     Jemalloc,
-    /// Pipelined answers leave together.
+    /// Pipelined answers are sent together.
     PipelineFlush,
-    /// One codegen unit a crate, not 16.
+    /// One codegen unit for each crate in place of 16.
     CodegenUnits,
-    /// The `Date` is formatted once a second, not for each answer.
+    /// The `Date` is formatted once per second in place of once per answer.
     DateCache,
     /// All instructions of this processor, tried aside.
     TargetCpu,
 }
 
-/// All of them, the lowest first.
+/// All steps, the lowest first.
 pub const STEPS: [Step; 8] = [
     Step::ThinLto,
     Step::Lto,
@@ -43,11 +43,11 @@ pub const STEPS: [Step; 8] = [
     Step::TargetCpu,
 ];
 
-/// Those of a quick run.
+/// The steps of a quick run.
 pub const QUICK: [Step; 3] = [Step::Lto, Step::Jemalloc, Step::PipelineFlush];
 
 impl Step {
-    /// Its name, in flags and in the names of rungs.
+    /// The step's name in flags and in the names of rungs.
     pub fn name(self) -> &'static str {
         match self {
             Self::ThinLto => "thin-lto",
@@ -61,7 +61,7 @@ impl Step {
         }
     }
 
-    /// Whether nothing stands on it.
+    /// Returns true if no other rung builds on this step.
     pub fn is_aside(self) -> bool {
         matches!(self, Self::Mimalloc | Self::TargetCpu)
     }
@@ -85,34 +85,34 @@ impl Step {
 ///
 /// # Errors
 ///
-/// [`Misuse`] for a name that none has.
+/// Returns [`Misuse`] if no step has one of the names.
 pub fn steps(names: &[String]) -> Result<Vec<Step>, Misuse> {
     if let Some(unknown) = names.iter().find(|name| !STEPS.iter().any(|step| step.name() == name.as_str())) {
         let all = STEPS.map(Step::name).join(", ");
-        return Err(Misuse(format!("--rungs: there is no rung {unknown:?}: they are {all}")));
+        return Err(Misuse(format!("--rungs: there is no rung {unknown:?}, only {all}")));
     }
     Ok(STEPS.into_iter().filter(|step| names.iter().any(|name| name == step.name())).collect())
 }
 
-/// What a rung is built and started with.
+/// The settings of a rung's build and start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Settings {
-    /// Optimisation at link time: `false` (cargo's default: within each crate), `thin` or `fat`.
+    /// Link-time optimisation: `false` (cargo's default: within each crate), `thin` or `fat`.
     pub lto: String,
-    /// Codegen units of each crate.
+    /// The number of codegen units of each crate.
     pub codegen_units: u32,
     /// The allocator: `system`, `jemalloc` or `mimalloc`.
     pub allocator: String,
-    /// For which processor: `generic` or `native`.
+    /// The processor of the build: `generic` or `native`.
     pub target_cpu: String,
-    /// Whether pipelined answers leave together.
+    /// Whether pipelined answers are sent together.
     pub pipeline_flush: bool,
-    /// Whether the `Date` is formatted once a second.
+    /// Whether the `Date` is formatted once per second.
     pub date_cache: bool,
 }
 
 impl Settings {
-    /// Those of the lowest rung: cargo's release profile as it is, and neither of our own.
+    /// The settings of the lowest rung: cargo's default release profile, without our two optimisations.
     pub fn lowest() -> Self {
         Self {
             lto: String::from("false"),
@@ -124,7 +124,7 @@ impl Settings {
         }
     }
 
-    /// What they have that the lowest rung has not, in the order of the rungs.
+    /// The differences from the lowest rung, in the order of the rungs.
     pub fn added(&self) -> Vec<&str> {
         let lowest = Self::lowest();
         let lto = if self.lto == "thin" { "thin-lto" } else { "lto" };
@@ -141,13 +141,13 @@ impl Settings {
         .collect()
     }
 
-    /// The name of a subject's rung with these: `warp+lto`.
+    /// The name of a subject's rung with these settings: `warp+lto`.
     pub fn name_for(&self, subject: &str) -> String {
         std::iter::once(subject).chain(self.added()).collect::<Vec<_>>().join("+")
     }
 }
 
-/// As the name of a directory: `base`, or `lto+jemalloc`.
+/// The name of the build's directory: `base`, or `lto+jemalloc`.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let added = self.added();
@@ -158,11 +158,11 @@ impl fmt::Display for Settings {
 /// A rung.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rung {
-    /// What it adds; nothing for the lowest.
+    /// The step that it adds; `None` for the lowest rung.
     pub step: Option<Step>,
-    /// What it has.
+    /// The settings.
     pub settings: Settings,
-    /// The place of the one below; `None` for the lowest.
+    /// The index of the rung below; `None` for the lowest rung.
     pub below: Option<usize>,
 }
 

@@ -1,88 +1,84 @@
-//! The ladder as a table for people, as a waterfall, and as CSV; beside the published one.
-
-use std::fmt;
-use std::io;
+//! The ladder as a table, as a waterfall and as CSV, and the published ladder.
 
 use polyserve_lab::statistics::{Estimate, Interval, Verdict};
-use polyserve_report::Claim;
-use polyserve_report::{NOTHING, Table, or_nothing, shown_claims};
+use polyserve_report::{NOTHING, Table, or_nothing};
 use serde::Serialize;
-use serde_json::Value;
 
-use super::record::{Contestant, Ratio, Recorded, Role};
+use super::report::Report;
+use super::results::{Entry, Ratio, Results, Role};
 use crate::published::LADDER;
 
-/// A contestant's figures: medians over its rounds, and its ratios. Also a line of kind `rung`, and a row of the CSV.
+/// The figures of a contestant: medians over its rounds, and its ratios. Also a line of kind `rung`, and a row of the CSV.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The name, as in the published ladder where there is such a rung.
+    /// The contestant's name: that of the published rung, if there is one.
     pub rung: String,
-    /// Requests a second.
+    /// Requests per second.
     pub requests_per_s: Option<f64>,
-    /// Answers a second, in 2^20 bytes.
+    /// Bytes of answers per second, in units of 2^20 bytes.
     #[serde(rename = "transfer_MB_s")]
     pub transfer_mb_s: Option<f64>,
     /// Requests for each second of the server's CPU time.
     pub requests_per_cpu_s: Option<f64>,
-    /// Whose ladder it is on.
+    /// The subject.
     pub subject: String,
-    /// What it adds.
+    /// The step that the rung adds.
     pub step: Option<String>,
-    /// Whether nothing stands on it.
+    /// Whether no other rung builds on this one.
     pub aside: bool,
-    /// The directory that it was built in.
+    /// The name of the directory of the build.
     pub variant: Option<String>,
-    /// The rung below.
+    /// The name of the rung below.
     pub below: Option<String>,
-    /// Requests a second beside the one below; of a control, beside the lowest rung.
+    /// The ratio of requests per second to the rung below; for a control, to the lowest rung.
     pub ratio: Option<f64>,
-    /// The lower end of its 95 % interval.
+    /// The lower end of the 95 % interval of `ratio`.
     pub low: Option<f64>,
-    /// The upper end.
+    /// The upper end of the 95 % interval of `ratio`.
     pub high: Option<f64>,
-    /// What may be said of it.
+    /// The verdict on `ratio`.
     pub verdict: Option<Verdict>,
-    /// Rounds that it rests on.
+    /// The number of rounds.
     pub rounds: usize,
-    /// Requests a second beside the lowest rung.
+    /// The ratio of requests per second to the lowest rung.
     pub cumulative: Option<f64>,
-    /// The lower end of its 95 % interval.
+    /// The lower end of the 95 % interval of `cumulative`.
     pub cumulative_low: Option<f64>,
-    /// The upper end.
+    /// The upper end of the 95 % interval of `cumulative`.
     pub cumulative_high: Option<f64>,
-    /// Requests a second beside fasthttp.
+    /// The ratio of requests per second to fasthttp.
     pub against_fasthttp: Option<f64>,
-    /// The lower end of its 95 % interval.
+    /// The lower end of the 95 % interval of `against_fasthttp`.
     pub against_fasthttp_low: Option<f64>,
-    /// The upper end.
+    /// The upper end of the 95 % interval of `against_fasthttp`.
     pub against_fasthttp_high: Option<f64>,
-    /// What may be said of it.
+    /// The verdict on `against_fasthttp`.
     pub against_fasthttp_verdict: Option<Verdict>,
-    /// Requests a second beside net/http.
+    /// The ratio of requests per second to net/http.
     pub against_nethttp: Option<f64>,
-    /// The lower end of its 95 % interval.
+    /// The lower end of the 95 % interval of `against_nethttp`.
     pub against_nethttp_low: Option<f64>,
-    /// The upper end.
+    /// The upper end of the 95 % interval of `against_nethttp`.
     pub against_nethttp_high: Option<f64>,
-    /// Requests for each second of CPU time beside the one below. Latencies are not taken, so it decides nothing.
+    /// The ratio of requests for each second of CPU time to the rung below. It decides nothing: latencies are not measured.
     pub cost_ratio: Option<f64>,
-    /// The lower end of its 95 % interval.
+    /// The lower end of the 95 % interval of `cost_ratio`.
     pub cost_low: Option<f64>,
-    /// The upper end.
+    /// The upper end of the 95 % interval of `cost_ratio`.
     pub cost_high: Option<f64>,
-    /// The server's CPU time as a share of what others left of its cores' time.
+    /// The server's CPU time as a share of its cores' time, without the time that other processes took.
     pub server_busy: Option<f64>,
-    /// The client's.
+    /// The client's CPU time as a share of its cores' time, without the time that other processes took.
     pub client_busy: Option<f64>,
-    /// Optimisation at link time.
+    /// The link-time optimisation.
     pub lto: Option<String>,
-    /// Codegen units of each crate.
+    /// The number of codegen units of each crate.
     pub codegen_units: Option<u32>,
     /// The allocator.
     pub allocator: Option<String>,
-    /// For which processor it was built.
+    /// The processor that it was built for.
     pub target_cpu: Option<String>,
-    /// Whether pipelined answers leave together.
+    /// Whether pipelined answers are sent together.
     pub pipeline_flush: Option<bool>,
     /// Whether the `Date` is formatted once a second.
     pub date_cache: Option<bool>,
@@ -92,42 +88,42 @@ pub struct Row {
     pub answer_bytes: u64,
 }
 
-/// The references' names.
+/// The name of the reference on fasthttp.
 pub const FASTHTTP: &str = "go-fasthttp";
-/// net/http's.
+/// The name of the reference on net/http.
 pub const NETHTTP: &str = "go-nethttp";
 
-/// The rows of everybody who has figures, in their order.
-pub fn rows(recorded: &Recorded) -> Vec<Row> {
-    let with_figures = recorded.contestants.iter().filter(|one| recorded.has_figures(&one.name));
-    with_figures.map(|one| row(recorded, one)).collect()
+/// The rows of the contestants that have figures, in their order.
+pub fn rows(results: &Results) -> Vec<Row> {
+    let with_figures = results.entries.iter().filter(|entry| results.has_figures(&entry.name));
+    with_figures.map(|entry| row(results, entry)).collect()
 }
 
-fn row(recorded: &Recorded, one: &Contestant) -> Row {
-    let Contestant { name, role, subject, settings, .. } = one;
-    let lowest = recorded.rungs(subject).find(|rung| rung.below.is_none()).map(|rung| rung.name.as_str());
-    let other = if *role == Role::Control { lowest } else { one.below.as_deref() };
-    let beside = |other: Option<&str>| other.and_then(|other| recorded.throughput(name, other));
-    let to = |reference: &str| beside(Some(reference).filter(|_| *role == Role::Rung));
-    let (below, cumulative) = (beside(other), beside(lowest.filter(|_| *role == Role::Rung)));
-    let cost = other.and_then(|other| recorded.cost(name, other));
+fn row(results: &Results, entry: &Entry) -> Row {
+    let Entry { name, role, subject, settings, .. } = entry;
+    let lowest = results.rungs(subject).find(|rung| rung.below.is_none()).map(|rung| rung.name.as_str());
+    let other = if *role == Role::Control { lowest } else { entry.below.as_deref() };
+    let ratio_to = |other: Option<&str>| other.and_then(|other| results.throughput(name, other));
+    let to = |reference: &str| ratio_to(Some(reference).filter(|_| *role == Role::Rung));
+    let (below, cumulative) = (ratio_to(other), ratio_to(lowest.filter(|_| *role == Role::Rung)));
+    let cost = other.and_then(|other| results.cost(name, other));
     let (fasthttp, nethttp) = (to(FASTHTTP), to(NETHTTP));
-    let set = settings.as_ref();
+    let settings = settings.as_ref();
     Row {
         rung: name.clone(),
-        requests_per_s: recorded.middle(name, |cell| Some(cell.requests_per_s)),
-        transfer_mb_s: recorded.middle(name, |cell| Some(cell.transfer_mb_s)),
-        requests_per_cpu_s: recorded.middle(name, |cell| cell.requests_per_cpu_s),
+        requests_per_s: results.median(name, |sample| Some(sample.requests_per_s)),
+        transfer_mb_s: results.median(name, |sample| Some(sample.transfer_mb_s)),
+        requests_per_cpu_s: results.median(name, |sample| sample.requests_per_cpu_s),
         subject: subject.clone(),
-        step: one.step.clone(),
-        aside: one.aside,
-        variant: set.map(ToString::to_string),
-        below: one.below.clone(),
+        step: entry.step.clone(),
+        aside: entry.aside,
+        variant: settings.map(ToString::to_string),
+        below: entry.below.clone(),
         ratio: below.map(ratio),
         low: below.map(low),
         high: below.map(high),
         verdict: below.map(|ratio| ratio.verdict),
-        rounds: recorded.cells(name).len(),
+        rounds: results.samples(name).len(),
         cumulative: cumulative.map(ratio),
         cumulative_low: cumulative.map(low),
         cumulative_high: cumulative.map(high),
@@ -141,16 +137,16 @@ fn row(recorded: &Recorded, one: &Contestant) -> Row {
         cost_ratio: cost.map(ratio),
         cost_low: cost.map(low),
         cost_high: cost.map(high),
-        server_busy: recorded.busy(name, |cell| cell.server_cpu_s.zip(cell.server_idle_s)),
-        client_busy: recorded.busy(name, |cell| Some((cell.client_cpu_s, cell.client_idle_s?))),
-        lto: set.map(|set| set.lto.clone()),
-        codegen_units: set.map(|set| set.codegen_units),
-        allocator: set.map(|set| set.allocator.clone()),
-        target_cpu: set.map(|set| set.target_cpu.clone()),
-        pipeline_flush: set.map(|set| set.pipeline_flush),
-        date_cache: set.map(|set| set.date_cache),
-        program_bytes: one.program_bytes,
-        answer_bytes: one.answer_bytes,
+        server_busy: results.busy(name, |sample| sample.server_cpu_s.zip(sample.server_idle_s)),
+        client_busy: results.busy(name, |sample| Some((sample.client_cpu_s, sample.client_idle_s?))),
+        lto: settings.map(|set| set.lto.clone()),
+        codegen_units: settings.map(|set| set.codegen_units),
+        allocator: settings.map(|set| set.allocator.clone()),
+        target_cpu: settings.map(|set| set.target_cpu.clone()),
+        pipeline_flush: settings.map(|set| set.pipeline_flush),
+        date_cache: settings.map(|set| set.date_cache),
+        program_bytes: entry.program_bytes,
+        answer_bytes: entry.answer_bytes,
     }
 }
 
@@ -166,35 +162,33 @@ fn high(ratio: Ratio) -> f64 {
     ratio.estimate.interval.high
 }
 
-/// Writes the rows as CSV, with a header; the published columns come first.
+/// The rows as CSV, with a header. The published columns come first.
 ///
 /// # Errors
 ///
-/// Where `out` fails.
-pub fn write_csv(rows: &[Row], out: impl io::Write) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
+/// Returns an error if a row cannot be written.
+pub fn csv(rows: &[Row]) -> anyhow::Result<String> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
     for row in rows {
-        csv.serialize(row).map_err(io::Error::other)?;
+        csv.serialize(row)?;
     }
-    csv.flush()
+    Ok(String::from_utf8(csv.into_inner()?)?)
 }
 
-/// The named tables of recorded lines.
+/// The tables of a result, by name.
 ///
 /// # Errors
 ///
-/// Where a line is not what its kind says.
-pub fn tables(lines: &[Value]) -> anyhow::Result<Vec<(String, Table)>> {
-    let recorded = Recorded::of(lines)?;
-    let rows = rows(&recorded);
+/// Returns an error if the published figures are not CSV.
+pub fn tables(report: &Report) -> anyhow::Result<Vec<(String, Table)>> {
     Ok(vec![
-        (String::from("ladder"), ladder(&rows)),
-        (String::from("waterfall"), waterfall(&rows)),
-        (String::from("published"), published(&recorded)?),
+        (String::from("ladder"), ladder(&report.rungs)),
+        (String::from("waterfall"), waterfall(&report.rungs)),
+        (String::from("published"), published(&report.results)?),
     ])
 }
 
-fn ladder(rows: &[Row]) -> Table {
+pub(super) fn ladder(rows: &[Row]) -> Table {
     let mut table = Table::of_numbers(&[
         "RUNG",
         "REQUESTS/S",
@@ -214,27 +208,27 @@ fn ladder(rows: &[Row]) -> Table {
             or_nothing(row.transfer_mb_s.map(|figure| format!("{figure:.2}"))),
             number(row.requests_per_cpu_s),
             interval(row.ratio, row.low, row.high),
-            or_nothing(row.verdict.map(said)),
+            or_nothing(row.verdict.map(worded)),
             interval(row.against_fasthttp, row.against_fasthttp_low, row.against_fasthttp_high),
-            or_nothing(row.against_fasthttp_verdict.map(said)),
+            or_nothing(row.against_fasthttp_verdict.map(worded)),
             or_nothing(row.server_busy.map(percent)),
         ]);
     }
     table
 }
 
-/// What each step adds, and what all up to it have added; the bar is the latter, the longest of a subject has all marks.
-fn waterfall(rows: &[Row]) -> Table {
+/// The gain of each step, and of all steps up to it. The bar shows the second gain: the largest of a subject has all marks.
+pub(super) fn waterfall(rows: &[Row]) -> Table {
     const MARKS: f64 = 40.0;
-    let most = |subject: &str| {
+    let max = |subject: &str| {
         let own = rows.iter().filter(|row| row.subject == subject).filter_map(|row| row.cumulative);
         own.fold(1.0, f64::max) - 1.0
     };
     let mut table = Table::of_texts(&["SUBJECT", "STEP", "GAIN", "ALL TOGETHER", ""]);
     for row in rows.iter().filter(|row| row.cumulative.is_some()) {
         let gain = |ratio: Option<f64>| or_nothing(ratio.map(|ratio| format!("{:+.1} %", (ratio - 1.0) * 100.0)));
-        let share = row.cumulative.map_or(0.0, |all| (all - 1.0) / most(&row.subject));
-        let marks = if share > 0.0 { (share * MARKS).round() as usize } else { 0 }; // none of a NaN
+        let share = row.cumulative.map_or(0.0, |all| (all - 1.0) / max(&row.subject));
+        let marks = if share > 0.0 { (share * MARKS).round() as usize } else { 0 }; // also for NaN
         let step = row.step.clone().unwrap_or_else(|| "(lowest rung)".into());
         let step = if row.aside { format!("{step} (aside)") } else { step };
         let all = if row.step.is_some() { gain(row.cumulative) } else { NOTHING.to_owned() };
@@ -243,8 +237,8 @@ fn waterfall(rows: &[Row]) -> Table {
     table
 }
 
-/// The published ladder, each rung beside the one below it there, and what was measured of the same rung here.
-fn published(recorded: &Recorded) -> anyhow::Result<Table> {
+/// The published ladder, and the measured ratios of the same rungs.
+fn published(results: &Results) -> anyhow::Result<Table> {
     let mut table = Table::of_numbers(&[
         "PUBLISHED RUNG",
         "REQUESTS/S",
@@ -259,20 +253,20 @@ fn published(recorded: &Recorded) -> anyhow::Result<Table> {
     let of = |wanted: &str| rows.iter().find(|(name, ..)| name == wanted).map(|(_, requests_per_s, _)| *requests_per_s);
     for (name, requests_per_s, megabytes) in &rows {
         let below = name.rsplit_once('+').map(|(below, _)| below);
-        let beside = |other: Option<&str>| {
+        let ratios = |other: Option<&str>| {
             let there = other.and_then(of).map(|other| format!("{:.3}", requests_per_s / other));
-            let here = other.and_then(|other| recorded.throughput(name, other));
+            let here = other.and_then(|other| results.throughput(name, other));
             [or_nothing(there), or_nothing(here.map(|ratio| shown(&ratio.estimate)))]
         };
         let mut cells = vec![name.clone(), format!("{requests_per_s:.0}"), format!("{megabytes:.2}")];
-        cells.extend(beside(below));
-        cells.extend(beside(Some(FASTHTTP).filter(|reference| reference != name)));
+        cells.extend(ratios(below));
+        cells.extend(ratios(Some(FASTHTTP).filter(|reference| reference != name)));
         table.row(cells);
     }
     Ok(table)
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
@@ -286,7 +280,7 @@ pub(super) fn shown(Estimate { ratio, interval, .. }: &Estimate) -> String {
     format!("{ratio:.3} {interval}")
 }
 
-fn said(verdict: Verdict) -> String {
+fn worded(verdict: Verdict) -> String {
     String::from(match verdict {
         Verdict::Faster => "faster",
         Verdict::Slower => "slower",
@@ -295,49 +289,12 @@ fn said(verdict: Verdict) -> String {
     })
 }
 
-/// What is printed of a run.
-#[derive(Debug)]
-pub struct Shown<'a> {
-    /// What is recorded.
-    pub recorded: &'a Recorded,
-    /// What was asked, in words.
-    pub asked: &'a str,
-    /// What is to be said of the published claims.
-    pub claims: &'a [Claim],
-    /// Whether it was ended early.
-    pub interrupted: bool,
-}
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { recorded, asked, claims, interrupted } = self;
-        let rows = rows(recorded);
-        if !rows.is_empty() {
-            writeln!(f, "{asked}\n\n{}\n{}", ladder(&rows), waterfall(&rows))?;
-            let idle = rows
-                .iter()
-                .filter(|row| row.server_busy.is_some_and(|busy| busy < polyserve_lab::compare::ranking::BUSY));
-            for row in idle {
-                let busy = or_nothing(row.server_busy.map(percent));
-                writeln!(f, "{}: its core was busy for {busy} only, so it could have done more", row.rung)?;
-            }
-        }
-        for one in &recorded.not_run {
-            let why = one.why.strip_prefix("not run: ").unwrap_or(&one.why);
-            writeln!(f, "{}: not run: {why}", one.name)?;
-        }
-        for one in &recorded.failed {
-            writeln!(f, "no figures: {}: {}", one.name, one.why)?;
-        }
-        write!(f, "\n{}", shown_claims(claims))?;
-        if *interrupted { writeln!(f, "ended early") } else { Ok(()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
-    use crate::ladder::made_up::{cell, contestant};
+    use crate::ladder::fixtures::{cell, contestant, records, results};
 
     fn lines() -> Vec<Value> {
         let mut lines = vec![
@@ -362,7 +319,7 @@ mod tests {
 
     #[test]
     fn rows_and_csv() {
-        let rows = rows(&Recorded::of(&lines()).unwrap());
+        let rows = rows(&results(&lines()));
         let names: Vec<&str> = rows.iter().map(|row| row.rung.as_str()).collect();
         assert_eq!(names, ["warp", "warp (again)", "warp+lto", "go-fasthttp", "go-nethttp"]);
         let lto = &rows[2];
@@ -370,16 +327,14 @@ mod tests {
         let nethttp = [lto.against_nethttp, lto.against_nethttp_low, lto.against_nethttp_high];
         assert_eq!((nethttp, rows[1].against_nethttp_low), ([Some(2.5); 3], None));
         assert_eq!((rows[0].ratio, rows[1].ratio, rows[3].ratio), (None, Some(1.0), None));
-        let mut csv = Vec::new();
-        write_csv(&rows, &mut csv).unwrap();
-        let csv = String::from_utf8(csv).unwrap();
+        let csv = csv(&rows).unwrap();
         let header = LADDER.lines().next().unwrap();
         assert!(csv.starts_with(&format!("{header},")) && csv.contains("\nwarp+lto,110.0,1.0,"), "{csv}");
     }
 
     #[test]
     fn the_published_ladder_stands_beside_ours() {
-        let tables = tables(&lines()).unwrap();
+        let tables = tables(&Report::of(&records(&lines())).unwrap()).unwrap();
         let [(_, ladder), (_, waterfall), (_, published)] = &tables[..] else { panic!("{tables:?}") };
         assert!(ladder.to_string().contains("1.100 [1.100, 1.100]"), "{ladder}");
         assert!(waterfall.to_string().contains(&format!("+10.0 %  +10.0 %       {}\n", "#".repeat(40))), "{waterfall}");

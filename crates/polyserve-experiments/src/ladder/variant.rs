@@ -1,8 +1,8 @@
-//! Building the rungs: one small package, again and again, each time into a directory of its own.
+//! The builds of the rungs: one small package, built for each variant into a directory of its own.
 //!
-//! Invariant: what is built is what the settings say and nothing else: flags for the compiler that the environment has are
-//! not taken. One that cannot be built is named with the reason and keeps no other out. Cost: one to three minutes a
-//! variant the first time on two cores; later what cargo takes to look at the files. None of it is measured.
+//! Invariant: only the settings decide the build; compiler flags of the environment are not used. A variant that cannot be
+//! built does not prevent the others. Cost: one to three minutes for each variant the first time, on two cores; later the
+//! time in which cargo checks the files. No build runs during a measurement.
 
 use std::fs;
 use std::io;
@@ -18,9 +18,9 @@ use super::rung::Settings;
 /// A binary of the package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
-    /// The servers of the built-in catalog that stand on threads or on tokio.
+    /// The servers of the built-in catalog on threads or on tokio.
     Serve,
-    /// All servers of the built-in catalog, which takes longer to be built.
+    /// All servers of the built-in catalog. This build takes longer.
     ServeAll,
     /// warp.
     Warp,
@@ -38,7 +38,7 @@ impl Binary {
         }
     }
 
-    /// Its name.
+    /// The binary's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Serve | Self::ServeAll => "serve",
@@ -46,7 +46,7 @@ impl Binary {
         }
     }
 
-    /// The package's feature that it needs.
+    /// The package's feature for this binary.
     fn feature(self) -> &'static str {
         match self {
             Self::Serve => "serve",
@@ -55,7 +55,7 @@ impl Binary {
         }
     }
 
-    /// What of these settings it is built with: warp is told the others when it is started.
+    /// The settings of the build. warp has flags for the other settings.
     pub fn built_with(self, settings: &Settings) -> Settings {
         match self {
             Self::Serve | Self::ServeAll => settings.clone(),
@@ -67,16 +67,16 @@ impl Binary {
     }
 }
 
-/// Something to build.
+/// A binary with settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
     /// The binary.
     pub binary: Binary,
-    /// With what.
+    /// The settings.
     pub settings: Settings,
 }
 
-/// The package, and where it is built.
+/// The package, and the directory of the builds.
 #[derive(Clone, Debug)]
 pub struct Sources {
     package: PathBuf,
@@ -84,7 +84,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Those in the directory `root`, or those that this crate was built from.
+    /// The sources in the directory `root`; `None` for the sources of this build.
     pub fn new(root: Option<&Path>) -> Self {
         let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let root = root.map_or_else(own, Path::to_owned);
@@ -92,7 +92,7 @@ impl Sources {
         Self { package: root.join("benches/ladder"), target: root.join("target/ladder") }
     }
 
-    /// Builds all of `variants`, and says on standard error that it does: each one's program, or why there is none.
+    /// Builds all of `variants`, with notices on standard error. Returns each program, or why it was not built.
     pub fn build(&self, variants: &[Variant], stop: &Shutdown) -> Vec<Result<PathBuf, String>> {
         let all = variants.len();
         variants.iter().zip(1..).map(|(variant, number)| self.variant(variant, (number, all), stop)).collect()
@@ -116,7 +116,7 @@ impl Sources {
         let Settings { lto, codegen_units, allocator, .. } = settings;
         let lto = if lto == "false" { lto.clone() } else { format!("{lto:?}") };
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // There, so that the toolchain is the one that the package asks for.
+        // cargo runs in the package's directory, so that it uses the package's toolchain.
         command.current_dir(&self.package).args(["build", "--release", "--locked", "--color=never"]);
         command.arg("--target-dir").arg(target).args(["--bin", binary.name(), "--features", binary.feature()]);
         if allocator != "system" {
@@ -140,11 +140,11 @@ fn rustflags(settings: &Settings) -> Vec<&'static str> {
     .collect()
 }
 
-/// What tells a program from another: the length of its file in bytes, and a hash of it (FNV-1a).
+/// The fingerprint of a program: the length of its file in bytes, and a hash of the file (FNV-1a).
 ///
 /// # Errors
 ///
-/// Where it cannot be read.
+/// Returns an error if the file cannot be read.
 pub fn fingerprint(program: &Path) -> io::Result<(u64, String)> {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;

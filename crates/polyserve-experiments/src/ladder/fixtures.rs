@@ -1,17 +1,35 @@
-//! Made-up lines, for tests.
+//! Made-up records, for tests.
 
+use polyserve_lab::experiment::Records;
+use polyserve_lab::journal::{Header, as_line};
+use polyserve_lab::machine::{Cores, Environment};
 use serde_json::{Value, json};
 
-/// Somebody who takes part; the subject is what the name begins with.
+use super::{Ladder, NAME, Results};
+
+/// The line of a contestant. The subject is the first part of the name.
 pub(super) fn contestant(name: &str, role: &str, step: Option<&str>, below: Option<&str>) -> Value {
     let subject = name.split(['+', ' ']).next().unwrap();
     json!({"kind": "contestant", "name": name, "role": role, "subject": subject, "step": step, "below": below,
         "aside": step == Some("target-cpu"), "settings": null, "program_bytes": 1, "program_hash": "", "answer_bytes": 100})
 }
 
-/// A turn.
+/// The line of a sample.
 pub(super) fn cell(name: &str, round: usize, requests_per_s: f64) -> Value {
     json!({"kind": "cell", "name": name, "round": round, "requests_per_s": requests_per_s, "transfer_MB_s": 1.0,
         "requests_per_cpu_s": requests_per_s, "answered": 10, "elapsed_s": 1.0, "server_cpu_s": 1.0,
         "client_cpu_s": 0.5, "server_idle_s": 0.0, "client_idle_s": 0.5, "switches_per_request": 0.1, "loaded_kB": 9.0})
+}
+
+/// A record of format 2, with 16 pipelined requests.
+pub(super) fn records(lines: &[Value]) -> Records<Ladder> {
+    let one = Cores::from(0);
+    let header = Header::new(NAME, json!({"pipeline": 16}), Environment::of(&one, [&one; 2], 0, "any"));
+    let header = as_line(Header::KIND, &Header { format: 2, ..header }).unwrap();
+    Records::of(&[&[header], lines].concat()).unwrap()
+}
+
+/// The results of such a record.
+pub(super) fn results(lines: &[Value]) -> Results {
+    Results::of(&records(lines)).unwrap()
 }

@@ -1,6 +1,6 @@
-//! One look at a contestant before it is measured: whether its answer is the welcome, whole, and how long it is.
+//! One request to a contestant before it is measured: its answer must be the welcome.
 //!
-//! Invariant: who answers anything else takes no part. Cost: a process, one request, a few ms.
+//! Invariant: a contestant with any other answer is not measured. Cost: a process, one request, a few ms.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -11,31 +11,31 @@ use polyserve_lab::launch::Launch;
 use polyserve_lab::launch::process::{Failure, Process};
 use polyserve_lab::machine::Cores;
 
-/// What is asked.
+/// The target of the request.
 pub const TARGET: &str = "/welcome";
-/// What is answered.
+/// The body of the answer.
 pub const BODY: &[u8] = b"Welcome!";
 
-/// Only matters where something hangs.
+/// The time limit of a connect and of a read.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// An answer is not longer than this.
+/// The maximum length of an answer, in bytes.
 const LONGEST: usize = 64 * 1024;
 
-/// The length of its answer on a kept connection, in bytes.
+/// Returns the length of the answer on a kept connection, in bytes.
 ///
 /// # Errors
 ///
-/// Why it takes no part.
-pub fn look(launch: &Launch, cores: &Cores) -> Result<u64, Absence> {
+/// Returns an absence if the process cannot be started or does not end well, or if the answer is not the welcome.
+pub fn probe(launch: &Launch, cores: &Cores) -> Result<u64, Absence> {
     let mut process = Process::start(launch, cores)?;
     let answer = ask(process.addr()).map_err(|error| format!("its welcome cannot be read: {error}"));
-    let looked = answer.and_then(|answer| judge(&answer));
-    let length = looked.map_err(|why| Absence::wrong(why).explained(&mut process))?;
+    let checked = answer.and_then(|answer| check(&answer));
+    let length = checked.map_err(|why| Absence::wrong(why).explained(&mut process))?;
     process.end().map_err(|Failure(why)| Absence::wrong(why))?;
     Ok(length)
 }
 
-/// The first answer on a connection, which stays open.
+/// Returns the first answer on a connection, which stays open.
 fn ask(addr: SocketAddr) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -50,7 +50,7 @@ fn ask(addr: SocketAddr) -> std::io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Whether there is no more to come.
+/// Returns true if the answer is whole.
 fn is_whole(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
@@ -64,8 +64,8 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     fields.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
 
-/// Its length, where it is the welcome as it should be.
-fn judge(answer: &[u8]) -> Result<u64, String> {
+/// Returns the length of the answer if it is the welcome.
+fn check(answer: &[u8]) -> Result<u64, String> {
     let text = String::from_utf8_lossy(answer);
     let wrong = |why: &str| Err(format!("{why}: {:?}", text.chars().take(200).collect::<String>()));
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return wrong("its answer has no end of a head") };
@@ -87,13 +87,13 @@ mod tests {
     fn the_welcome_and_what_is_none() {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nDate: now\r\nContent-Length: 8\r\n\r\n";
         let whole = format!("{head}Welcome!");
-        assert_eq!(judge(whole.as_bytes()), Ok(whole.len() as u64));
+        assert_eq!(check(whole.as_bytes()), Ok(whole.len() as u64));
         for (from, to) in
             [("200", "404"), ("json", "text"), ("Date", "Day"), ("Length: 8", "Length: 9"), ("Welcome", "Hello")]
         {
-            assert!(judge(whole.replace(from, to).as_bytes()).is_err(), "{from}");
+            assert!(check(whole.replace(from, to).as_bytes()).is_err(), "{from}");
         }
         assert!(is_whole(whole.as_bytes()) && !is_whole(head.as_bytes()) && !is_whole(b"HTTP"));
-        assert!(judge(b"HTTP/1.1 200 OK\r\n").unwrap_err().contains("no end of a head"));
+        assert!(check(b"HTTP/1.1 200 OK\r\n").unwrap_err().contains("no end of a head"));
     }
 }

@@ -1,0 +1,234 @@
+//! The experiment: every rung of every ladder, the controls and the references, in turn, round by round.
+//!
+//! Invariant: the program of a contestant is the one that was recorded first. Cost: that of the rounds, and the builds.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use polyserve_lab::Misuse;
+use polyserve_lab::compare::{Instrument, Turn};
+use polyserve_lab::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, order};
+use polyserve_report::Summary;
+use serde_json::Value;
+
+use super::entry::{self, Build, Participant, Subject};
+use super::report::{ENTRY, RUNG, Report};
+use super::results::{BEFORE_ROUNDS, Entry, Key, Sample};
+use super::rung::Rung;
+use super::variant::Sources;
+use super::{NAME, probe, table};
+
+/// A megabyte, as wrk counts it.
+const MEGABYTE: f64 = 1_048_576.0;
+
+/// One optimisation at a time.
+#[derive(Debug)]
+pub struct Ladder {
+    /// The subjects.
+    pub subjects: Vec<Subject>,
+    /// The rungs of each subject.
+    pub rungs: Vec<Rung>,
+    /// The names of the references.
+    pub references: Vec<String>,
+    /// The references that the command line names: the run fails if one of them is not available.
+    pub named: Vec<String>,
+    /// The sources of rungs and references; `None` for this build's own.
+    pub source: Option<PathBuf>,
+    /// The number of workers of the references; `None` for their default.
+    pub workers: Option<usize>,
+    /// The number of rounds.
+    pub rounds: usize,
+    /// The description of the run, for the record's header.
+    pub description: Value,
+    /// Measures the rounds.
+    pub instrument: Instrument,
+    participants: Vec<Participant>,
+    absent: Vec<Absent<Key>>,
+}
+
+impl Ladder {
+    /// The experiment without references. It has no cells before [`prepare`](Experiment::prepare).
+    pub fn new(
+        subjects: Vec<Subject>,
+        rungs: Vec<Rung>,
+        rounds: usize,
+        description: Value,
+        instrument: Instrument,
+    ) -> Self {
+        let (references, named, participants, absent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (source, workers) = (None, None);
+        Self {
+            subjects,
+            rungs,
+            references,
+            named,
+            source,
+            workers,
+            rounds,
+            description,
+            instrument,
+            participants,
+            absent,
+        }
+    }
+
+    /// Builds the rungs and the references.
+    fn build(&mut self) {
+        let (root, stop) = (self.source.as_deref(), &self.instrument.stop);
+        let rungs = entry::rungs(&self.subjects, &self.rungs, &Sources::new(root), stop);
+        let references = entry::references(&self.references, root, self.workers, stop);
+        for Build { name, result } in rungs.into_iter().chain(references) {
+            match result {
+                Ok(participants) => self.participants.extend(participants),
+                Err(why) => {
+                    let excused = entry::server(&name).is_some() && !self.named.contains(&name);
+                    let (key, absence) = (Key { name, round: BEFORE_ROUNDS }, Absence::not_available(why));
+                    self.absent.push(Absent { key, absence, excused });
+                }
+            }
+        }
+    }
+
+    /// Probes a contestant that is not recorded yet, and records it.
+    fn enter(&self, place: usize, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<u64> {
+        let Participant { entry, contestant } = &self.participants[place];
+        let known: Vec<Entry> = notebook.records().facts(ENTRY)?;
+        if let Some(known) = known.iter().rfind(|known| known.name == entry.name) {
+            if known.program_hash != entry.program_hash {
+                let why = "has been built again since it was measured: record into another directory";
+                return Err(Misuse(format!("{} {why}", entry.name)).into());
+            }
+            return Ok(known.answer_bytes);
+        }
+        let key = Key { name: entry.name.clone(), round: BEFORE_ROUNDS };
+        if notebook.is_stopped() || notebook.records().absence(&key).is_some() {
+            return Ok(0);
+        }
+        notebook.progress.begin(key.to_string());
+        let probed = probe::probe(&contestant.launch, &self.instrument.server_cores);
+        if notebook.is_stopped() {
+            return Ok(0);
+        }
+        match probed {
+            Ok(answer_bytes) => {
+                notebook.fact(ENTRY, &Entry { answer_bytes, ..entry.clone() })?;
+                Ok(answer_bytes)
+            }
+            Err(absence) => notebook.absence(key, absence).map(|()| 0),
+        }
+    }
+}
+
+impl Experiment for Ladder {
+    const NAME: &'static str = NAME;
+    const UNITS: &'static str = "turns";
+    type Key = Key;
+    type Sample = Sample;
+    type Report = Report;
+
+    fn describe(&self) -> Value {
+        self.description.clone()
+    }
+
+    /// Builds all contestants, probes each and records it. Then the calling thread stays on the client's cores.
+    fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        self.build();
+        let Instrument { server_cores, client_cores, .. } = &self.instrument;
+        if server_cores.share_one_with(client_cores) {
+            notebook.progress.say("client and server share a core: each takes time from the other");
+        }
+        client_cores.pin()?;
+        for place in 0..self.participants.len() {
+            self.participants[place].entry.answer_bytes = self.enter(place, notebook)?;
+        }
+        Ok(())
+    }
+
+    fn plan(&self) -> Plan<Key> {
+        let key = |participant: &Participant, round| Key { name: participant.entry.name.clone(), round };
+        let round = |round| Batch::together(self.participants.iter().map(move |participant| key(participant, round)));
+        Plan { absent: self.absent.clone(), ..Plan::new((1..=self.rounds).map(round).collect()) }
+    }
+
+    /// A turn for each key of a round. All contestants have a process at the same time, and slices in turn.
+    fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
+        let Self { participants, instrument, .. } = &*self;
+        let of = |key: &Key| participants.iter().find(|participant| participant.entry.name == key.name);
+        let round = keys.first().map_or(BEFORE_ROUNDS, |key| key.round);
+        let in_order = |pass| order(pass, keys.len()).into_iter();
+        let mut turns: HashMap<usize, Result<_, Absence>> = HashMap::new();
+        for place in in_order(round) {
+            let Some(participant) = of(&keys[place]) else { continue };
+            if !notebook.is_stopped() {
+                notebook.progress.begin(keys[place].to_string());
+                turns.insert(place, instrument.start(&participant.contestant));
+            }
+        }
+        let slices = instrument.slices(Duration::ZERO);
+        let first = round.saturating_sub(1) * slices;
+        for place in (first..first + slices).flat_map(in_order) {
+            if let Some(Ok(turn)) = turns.get_mut(&place)
+                && !notebook.is_stopped()
+                && let Err(absence) = instrument.measure(turn)
+            {
+                turns.insert(place, Err(absence));
+            }
+        }
+        let mut results = Vec::new();
+        for (place, key) in keys.iter().enumerate() {
+            let turn = turns.remove(&place).unwrap_or_else(|| Err(Absence::failed(format!("{key} was not measured"))));
+            let answer_bytes = of(key).map_or(0, |participant| participant.entry.answer_bytes);
+            results.push(turn.and_then(|turn| instrument.end(turn)).map(|turn| sample(&turn, answer_bytes)));
+            notebook.progress.advance(1);
+        }
+        results
+    }
+
+    /// Records the rows of the report.
+    fn finish(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        let rows = Report::of(notebook.records())?.rungs;
+        rows.iter().try_for_each(|row| notebook.fact(RUNG, row))
+    }
+
+    /// A contestant that fails in a round is not measured in later rounds of the run.
+    fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
+        of.name == key.name
+    }
+
+    /// Records of format 2 have a line without a round for a contestant that was not available. Its reason can have a prefix.
+    fn upgrade(mut line: Value) -> Value {
+        if line["kind"] == "not_run" {
+            line["round"] = BEFORE_ROUNDS.into();
+            if let Some(why) = line["why"].as_str().and_then(|why| why.strip_prefix("not run: ")) {
+                line["why"] = why.into();
+            }
+        }
+        line
+    }
+
+    fn report(records: &Records<Self>) -> anyhow::Result<Report> {
+        Report::of(records)
+    }
+
+    fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
+        let csv = vec![(String::new(), table::csv(&report.rungs)?)];
+        Ok(Summary { tables: table::tables(report)?, claims: report.claims.clone(), csv })
+    }
+}
+
+fn sample(turn: &Turn, answer_bytes: u64) -> Sample {
+    Sample {
+        requests_per_s: turn.requests_per_s,
+        transfer_mb_s: turn.requests_per_s * answer_bytes as f64 / MEGABYTE,
+        requests_per_cpu_s: turn.requests_per_cpu_s,
+        answered: turn.answered,
+        elapsed_s: turn.elapsed_s,
+        server_cpu_s: turn.server_cpu_s,
+        client_cpu_s: turn.client_cpu_s,
+        server_idle_s: turn.server_idle_s,
+        client_idle_s: turn.client_idle_s,
+        switches_per_request: turn.switches_per_request,
+        loaded_kb: turn.loaded_bytes.map(|bytes| bytes as f64 / 1024.0),
+    }
+}

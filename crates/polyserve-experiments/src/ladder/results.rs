@@ -1,0 +1,284 @@
+//! The samples of a record, and their ratios.
+//!
+//! Invariant: a ratio is of samples of the same rounds. A contestant that failed has no figures. Cost: an estimate of 10 000
+//! resamples for each ratio.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+
+use polyserve_lab::experiment::{Absence, Experiment, Failed, Reason, Records};
+use polyserve_lab::statistics::{Estimate, Interval, Verdict, median, tie_band};
+use serde::{Deserialize, Serialize};
+
+use super::entry;
+use super::report::{ENTRY, NotRun};
+use super::rung::Settings;
+
+/// In a key: before the first round.
+pub(super) const BEFORE_ROUNDS: usize = 0;
+
+/// The role of a contestant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A rung.
+    Rung,
+    /// The second entry of a subject's lowest rung. The ratio of the two entries is noise.
+    Control,
+    /// A server that the rungs are also compared with.
+    Reference,
+}
+
+/// A contestant, as it is recorded before its first round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The name: of a rung, `warp+lto`; of a control, that of the subject with `(again)`; or `go-fasthttp`.
+    pub name: String,
+    /// The role.
+    pub role: Role,
+    /// The subject: a server of ours, or `warp`.
+    pub subject: String,
+    /// The step that the rung adds; `None` for the lowest rung and for references.
+    pub step: Option<String>,
+    /// The name of the rung below.
+    pub below: Option<String>,
+    /// Whether no other rung builds on this one.
+    pub aside: bool,
+    /// The settings; `None` for a reference.
+    pub settings: Option<Settings>,
+    /// The length of the program, in bytes.
+    pub program_bytes: u64,
+    /// A hash of the program.
+    pub program_hash: String,
+    /// The length of one answer, head and body, in bytes.
+    pub answer_bytes: u64,
+}
+
+/// Identifies a sample: a contestant in a round.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// The contestant's name.
+    pub name: String,
+    /// The round, from 1; 0 stands for what precedes the first round.
+    pub round: usize,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, round } = self;
+        if *round == BEFORE_ROUNDS { f.write_str(name) } else { write!(f, "{name}, round {round}") }
+    }
+}
+
+/// The figures of a contestant's turn in a round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Right answers per second.
+    pub requests_per_s: f64,
+    /// Bytes of answers per second, in units of 2^20 bytes, as wrk counts.
+    #[serde(rename = "transfer_MB_s")]
+    pub transfer_mb_s: f64,
+    /// Right answers for each second of the server's CPU time.
+    pub requests_per_cpu_s: Option<f64>,
+    /// The number of right answers.
+    pub answered: u64,
+    /// The measured time.
+    pub elapsed_s: f64,
+    /// The server's CPU time.
+    pub server_cpu_s: Option<f64>,
+    /// The client's CPU time.
+    pub client_cpu_s: f64,
+    /// The time in which the server's cores were idle.
+    pub server_idle_s: Option<f64>,
+    /// The time in which the client's cores were idle.
+    pub client_idle_s: Option<f64>,
+    /// Context switches of the server for each request.
+    pub switches_per_request: Option<f64>,
+    /// Resident memory with all connections open, in units of 1024 bytes.
+    #[serde(rename = "loaded_kB")]
+    pub loaded_kb: Option<f64>,
+}
+
+/// The samples of a record.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// The contestants, in the order of the ladders. References come last.
+    pub entries: Vec<Entry>,
+    /// The contestants that are not available.
+    pub not_run: Vec<NotRun>,
+    /// The contestants that failed.
+    pub failed: Vec<Failed<Key>>,
+    /// The number of requests that were sent at once on a connection; 0 if it is not known.
+    pub pipeline: u64,
+    /// The seed of the resamples.
+    seed: u64,
+    samples: HashMap<String, HashMap<usize, Sample>>,
+    /// The noise of each subject that was computed by now.
+    bands: RefCell<HashMap<(String, Figure), Interval>>,
+}
+
+/// The figure of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Figure {
+    Throughput,
+    Cost,
+}
+
+impl Figure {
+    fn of(self, sample: &Sample) -> Option<f64> {
+        match self {
+            Self::Throughput => Some(sample.requests_per_s),
+            Self::Cost => sample.requests_per_cpu_s,
+        }
+    }
+}
+
+/// A ratio of two contestants, and its verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// The ratio with its interval.
+    #[serde(flatten)]
+    pub estimate: Estimate,
+    /// The noise: the interval of the control's ratio.
+    pub band: Interval,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+impl Results {
+    /// The results of these records.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a contestant does not have its fields.
+    pub fn of<E>(records: &Records<E>) -> anyhow::Result<Self>
+    where
+        E: Experiment<Key = Key, Sample = Sample>,
+    {
+        let mut results = Self {
+            pipeline: records.header.plan["pipeline"].as_u64().unwrap_or(0),
+            seed: records.header.environment.seed,
+            ..Self::default()
+        };
+        for (Key { name, round }, sample) in records.samples() {
+            results.samples.entry(name.clone()).or_default().insert(*round, sample.clone());
+        }
+        records.facts(ENTRY)?.into_iter().for_each(|entry| results.enter(entry));
+        // A contestant that has an entry was built and started in a later run.
+        let is_settled = |key: &Key| key.round == BEFORE_ROUNDS && results.entry(&key.name).is_some();
+        let failed = records.failed().into_iter().filter(|failed| failed.wrong || !is_settled(&failed.key)).collect();
+        let not_run = |(key, absence): (&Key, &Absence)| {
+            let role = if entry::server(&key.name).is_some() { Role::Reference } else { Role::Rung };
+            NotRun { name: key.name.clone(), role, why: absence.why.clone() }
+        };
+        let is_absent = |(key, absence): &(&Key, &Absence)| absence.reason == Reason::NotAvailable && !is_settled(key);
+        let not_run = records.absences().filter(is_absent).map(not_run).collect();
+        Ok(Self { failed, not_run, ..results })
+    }
+
+    /// Adds a contestant. It replaces an earlier one of the same name.
+    fn enter(&mut self, entry: Entry) {
+        match self.entries.iter_mut().find(|other| other.name == entry.name) {
+            Some(other) => *other = entry,
+            None => self.entries.push(entry),
+        }
+        // A rung that was built in a later run only has its place before the references too.
+        self.entries.sort_by_key(|entry| entry.role == Role::Reference);
+    }
+
+    /// Returns true if the contestant has figures.
+    pub fn has_figures(&self, name: &str) -> bool {
+        self.samples.contains_key(name) && !self.failed.iter().any(|failed| failed.key.name == name)
+    }
+
+    /// The samples of a contestant, in no order; none if it has no figures.
+    pub fn samples(&self, name: &str) -> Vec<&Sample> {
+        if self.has_figures(name) { self.samples[name].values().collect() } else { Vec::new() }
+    }
+
+    /// The contestant of this name.
+    pub fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+
+    /// The rungs of `subject`, the lowest first.
+    pub fn rungs(&self, subject: &str) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.role == Role::Rung && entry.subject == subject)
+    }
+
+    /// The rung of `subject` that adds `step`.
+    pub fn rung(&self, subject: &str, step: &str) -> Option<&Entry> {
+        self.rungs(subject).find(|entry| entry.step.as_deref() == Some(step))
+    }
+
+    /// The subjects, in the order of their ladders.
+    pub fn subjects(&self) -> Vec<&str> {
+        let mut subjects: Vec<&str> = Vec::new();
+        for entry in self.entries.iter().filter(|entry| entry.role == Role::Rung) {
+            if !subjects.contains(&entry.subject.as_str()) {
+                subjects.push(&entry.subject);
+            }
+        }
+        subjects
+    }
+
+    /// The ratio of requests per second; `None` if one of the two has no figures.
+    pub fn throughput(&self, own: &str, other: &str) -> Option<Ratio> {
+        self.ratio(own, other, Figure::Throughput)
+    }
+
+    /// The ratio of requests for each second of the server's CPU time; `None` if one of the two has no figures.
+    pub fn cost(&self, own: &str, other: &str) -> Option<Ratio> {
+        self.ratio(own, other, Figure::Cost)
+    }
+
+    /// The median of a figure of `name`.
+    pub fn median(&self, name: &str, figure: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+        let mut values: Vec<f64> = self.samples(name).into_iter().filter_map(figure).collect();
+        (!values.is_empty()).then(|| median(&mut values))
+    }
+
+    /// CPU time as a share of CPU time and idle time, over all samples. `figures` returns the two times.
+    pub fn busy(&self, name: &str, figures: impl Fn(&Sample) -> Option<(f64, f64)>) -> Option<f64> {
+        let parts: Option<Vec<(f64, f64)>> = self.samples(name).into_iter().map(figures).collect();
+        let (cpu, idle) = parts?.iter().fold((0.0, 0.0), |(cpu, idle), part| (cpu + part.0, idle + part.1));
+        (cpu > 0.0).then(|| cpu / (cpu + idle))
+    }
+
+    fn ratio(&self, own: &str, other: &str, figure: Figure) -> Option<Ratio> {
+        let estimate = self.estimate(own, other, figure)?;
+        let band = self.band(own, figure);
+        Some(Ratio { estimate, band, verdict: estimate.verdict(&band) })
+    }
+
+    fn estimate(&self, own: &str, other: &str, figure: Figure) -> Option<Estimate> {
+        if !self.has_figures(own) || !self.has_figures(other) {
+            return None;
+        }
+        let (own, other) = (&self.samples[own], &self.samples[other]);
+        let mut rounds: Vec<usize> = own.keys().filter(|round| other.contains_key(round)).copied().collect();
+        rounds.sort_unstable(); // so that a seed gives one interval
+        let ratios = rounds.iter().filter_map(|round| Some(figure.of(&own[round])? / figure.of(&other[round])?));
+        Estimate::of(&ratios.collect::<Vec<_>>(), self.seed)
+    }
+
+    /// The noise of the ladder of `name`: the ratio of the control to the lowest rung.
+    fn band(&self, name: &str, figure: Figure) -> Interval {
+        let subject = self.entry(name).map_or("", |entry| entry.subject.as_str());
+        let key = (subject.to_owned(), figure);
+        if let Some(known) = self.bands.borrow().get(&key) {
+            return *known;
+        }
+        let of = |role| move |entry: &&Entry| entry.subject == subject && entry.role == role;
+        let control = self.entries.iter().find(of(Role::Control));
+        let lowest = self.rungs(subject).find(|rung| rung.below.is_none());
+        let same = control.zip(lowest).and_then(|(own, other)| self.estimate(&own.name, &other.name, figure));
+        let band = tie_band(same.as_ref());
+        self.bands.borrow_mut().insert(key, band);
+        band
+    }
+}
+
+#[cfg(test)]
+mod tests;
