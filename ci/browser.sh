@@ -83,6 +83,8 @@ page: CPU
 page: Latency by percentile
 page: Requests a second against the pool's size
 page: Requests a second against the pool's size: bound
+ranking: Servers
+ranking: Stores
 recommend: Beside the choice
 recommend: CPU and memory
 recommend: Latency by percentile
@@ -136,6 +138,7 @@ mistakes=(
     'something wider than the window|s/^<body>$/<body><div style="width:3000px">wide<\/div>/|wide in a window of'
     'a request|s/^<\/body>$/<img alt="" src="https:\/\/localhost\/x.png"><\/body>/|policy: img-src'
     'a text that cannot be read|s/--warn: light-dark([^)]*)/--warn: light-dark(#ddd, #333)/|warn on warn-surface has a contrast'
+    'a ranking below the records|s/h("main", {}, ranking, parts.map(({ part }) => part),/h("main", {}, parts.map(({ part }) => part), ranking,/|the ranking is not the first section'
     'a chart that is gone|s/^  gantt(section, cells);$//|- tasks: Schedule'
     'a curve that is gone|s/^    under: \[Plot\.line(formula, .*$//|- page: Requests a second against the pool.s size: bound'
 )

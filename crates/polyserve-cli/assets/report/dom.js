@@ -1,6 +1,15 @@
 // Elements, and what went wrong. Whatever a record says becomes text, never markup.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = unpacked(JSON.parse(document.getElementById("data").textContent));
+
+// A list of objects of the same fields is written as a table: the fields once, then a row for each object.
+function unpacked(value) {
+  if (Array.isArray(value)) return value.map(unpacked);
+  if (value === null || typeof value !== "object") return value;
+  const { $columns: columns, $rows: rows } = value;
+  if (columns && rows) return rows.map((row) => Object.fromEntries(columns.map((name, place) => [name, unpacked(row[place])])));
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, unpacked(one)]));
+}
 
 // What went wrong while the page was drawn, for those who open the console, and for the self-test.
 const errors = [];

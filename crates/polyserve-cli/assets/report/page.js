@@ -1,4 +1,4 @@
-// The page: what there is, the claims, a section for each record, and the switch of its colours.
+// The page: the ranking, a section for each record, the claims, and the switch of its colours.
 
 const SHOWN_ENVIRONMENT = ["date", "command", "cpu", "cores", "server_cores", "client_cores", "kernel", "rustc", "profile",
   "allocator", "commit", "seed"];
@@ -42,11 +42,13 @@ function environment(record) {
     h("details", {}, h("summary", {}, "Environment and plan"), list)];
 }
 
-function claimsTable(records) {
-  const rows = records.flatMap((record) => record.claims.map((claim) =>
-    [record.article ?? record.title, claim.claim, claim.verdict, claim.figure,
-      record.file.split("/").slice(-2).join("/")]));
-  return rows.length ? sortable("claims", [["published in", "claim", "verdict", "figure", "record"], ...rows], verdictShown) : null;
+// One line for each claim; its evidence opens below it.
+function claimsList(records) {
+  const claims = records.flatMap((record) => record.claims.map((claim) => ({ ...claim, record })));
+  if (claims.length === 0) return null;
+  return h("ul", { class: "claims" }, claims.map(({ claim, verdict, figure, record }) => h("li", {}, h("details", {},
+    h("summary", {}, verdictShown(verdict), ` ${claim}`),
+    h("p", {}, figure), h("p", { class: "origin" }, `${record.article ?? record.title}; ${record.file}`)))));
 }
 
 // Whoever has no figures stands here with the reason.
@@ -73,10 +75,6 @@ function section(record, place) {
 
 // Drawn once it is on the page: a chart asks how wide it may be.
 function fill(record, part) {
-  if (record.claims.length > 0) {
-    part.append(h("h3", {}, "What was claimed"), sortable(`claims of ${record.experiment}`,
-      [["claim", "verdict", "figure"], ...record.claims.map((claim) => [claim.claim, claim.verdict, claim.figure])], verdictShown));
-  }
   try {
     drawings[record.experiment]?.(record, part);
   } catch (error) {
@@ -85,18 +83,18 @@ function fill(record, part) {
   }
   for (const table of record.tables) {
     const shown = sortable(table.name, table.rows);
-    const title = table.recorded ? `Recorded lines: ${table.name}` : `Table: ${table.name}`;
-    part.append(h("details", { open: table.recorded || table.rows.length > FEW_ROWS / 2 ? null : "" },
-      h("summary", {}, `${title}, ${table.rows.length - 1}`), shown));
+    part.append(h("details", { open: table.rows.length > FEW_ROWS / 2 ? null : "" },
+      h("summary", {}, `Table: ${table.name}, ${table.rows.length - 1}`), shown));
   }
 }
 
 function draw() {
   const { records } = data;
   const parts = records.map(section);
-  const claims = claimsTable(records);
+  const claims = claimsList(records);
+  const ranking = rankingSection(records);
   const title = (record) => (records.filter((other) => other.title === record.title).length > 1
-    ? `${record.title} (${record.file.split("/").slice(-2).join("/")})` : record.title);
+    ? `${record.title} (${record.file})` : record.title);
   const links = parts.map(({ id }, place) => h("li", {}, h("a", { href: `#${id}` }, title(records[place]))));
   const days = distinct(records.flatMap((record) => record.environments), (header) => String(header.date ?? "").slice(0, 10)).filter(Boolean).sort();
   document.body.append(
@@ -105,11 +103,12 @@ function draw() {
         days.length ? `, ${days.length > 1 ? `${days[0]} to ${days.at(-1)}` : days[0]}` : "",
         ". Figures of one machine: compare ratios and shapes, and measure on your own."), theme()),
     h("nav", { "aria-label": "Records" }, h("ul", {},
-      claims ? h("li", {}, h("a", { href: "#claims" }, "Claims")) : null, links)),
-    h("main", {},
-      claims ? h("section", { id: "claims" }, h("h2", {}, "What the articles claim, and what was found here"), claims) : null,
-      parts.map(({ part }) => part)),
+      ranking ? h("li", {}, h("a", { href: "#ranking" }, "Ranking")) : null, links,
+      claims ? h("li", {}, h("a", { href: "#claims" }, "Claims")) : null)),
+    h("main", {}, ranking, parts.map(({ part }) => part),
+      claims ? h("section", { id: "claims" }, h("h2", {}, "Published claims, and what was measured here"), claims) : null),
     h("footer", {}, `Made by polyserve ${data.version} from recorded runs. Drawn with D3 and Observable Plot; their licences are in this page's source.`));
+  if (ranking) fillRanking(ranking, records);
   parts.forEach(({ part }, place) => fill(records[place], part));
 }
 

@@ -13,8 +13,9 @@ function marksOf(figure) {
 
 // A chart's name, and those of the parts of it that are drawn: with its experiment, for several have charts of one name.
 function drawnOf(figure) {
-  const place = [...document.querySelectorAll("main > section[id^=record-]")].indexOf(figure.closest("section"));
-  const title = `${data.records[place]?.experiment}: ${figure.dataset.chart}`;
+  const section = figure.closest("section");
+  const place = [...document.querySelectorAll("main > section[id^=record-]")].indexOf(section);
+  const title = `${data.records[place]?.experiment ?? section.id}: ${figure.dataset.chart}`;
   const parts = [...figure.querySelectorAll(".place svg .part")].filter((part) => part.querySelector("path, line"));
   return [title, ...parts.map((part) => `${title}: ${part.getAttribute("class").replace("part ", "")}`)];
 }
@@ -108,6 +109,14 @@ function tests(failures) {
     if (drawings[record.experiment] && !part?.querySelector(".chart")) failures.push(`${record.file} has no chart`);
     if (!part?.querySelector("dl")) failures.push(`${record.file} has no environment`);
   }
+  // The answer comes first, the claims last, each with its evidence.
+  const order = [...document.querySelectorAll("main > section")].map((section) => section.id);
+  if (order.includes("ranking") && order[0] !== "ranking") failures.push("the ranking is not the first section");
+  if (order.includes("claims") && order.at(-1) !== "claims") failures.push("the claims are not the last section");
+  const claims = data.records.flatMap((record) => record.claims);
+  const listed = [...document.querySelectorAll("#claims details")];
+  if (listed.length !== claims.length) failures.push(`${listed.length} of ${claims.length} claims are listed`);
+  if (listed.some((claim, place) => !claim.textContent.includes(claims[place]?.figure))) failures.push("a claim has no evidence");
   const schemes = testSchemes(failures);
   const { scrollWidth, clientWidth } = document.documentElement;
   if (scrollWidth > clientWidth) failures.push(`the page is ${scrollWidth} wide in a window of ${clientWidth}`);

@@ -42,10 +42,10 @@ function alongStores(section, axis, own) {
     }, { Workload: distinct(own, loadOf), Figure: there });
 }
 
-function besideStores(section, rows, baseline) {
+function besideStores(section, rows, baseline, title = "Beside the baseline") {
   if (rows.length === 0) return;
   const again = `${baseline} (again)`;
-  chart(section, "Beside the baseline", `Throughput beside ${baseline}: medians of ratios within rounds, 95 % intervals. The grey band is the baseline beside itself (A/A): what meets it is a tie.`,
+  chart(section, title, `Throughput beside ${baseline}: medians of ratios within rounds, 95 % intervals. The grey band is the baseline beside itself (A/A): what meets it is a tie.`,
     (width, chosen) => {
       const own = rows.filter((point) => loadOf(point) === chosen.Workload && placeOf(point) === chosen.At);
       const shown = d3.sort(own, (point) => -point.beside.ratio).map((point) => ({

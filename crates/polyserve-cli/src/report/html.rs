@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::Path;
 
 use polyserve_experiments::published;
-use polyserve_lab::journal::Header;
 use polyserve_report::Claim;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ const LIBRARIES: [&str; 2] =
     [include_str!("../../assets/vendor/d3.min.js"), include_str!("../../assets/vendor/plot.umd.min.js")];
 const STYLE: &str = include_str!("../../assets/report/report.css");
 /// What draws the page, in the order in which it is run.
-const SCRIPTS: [&str; 17] = [
+const SCRIPTS: [&str; 18] = [
     include_str!("../../assets/report/dom.js"),
     include_str!("../../assets/report/figures.js"),
     include_str!("../../assets/report/tables.js"),
@@ -37,6 +37,7 @@ const SCRIPTS: [&str; 17] = [
     include_str!("../../assets/report/crowd.js"),
     include_str!("../../assets/report/recommend.js"),
     include_str!("../../assets/report/stress.js"),
+    include_str!("../../assets/report/ranking.js"),
     include_str!("../../assets/report/page.js"),
     include_str!("../../assets/report/selftest.js"),
 ];
@@ -51,6 +52,26 @@ const PUBLISHED: [(&str, &str); 7] = [
     ("page", published::PAGE),
     ("ladder", published::LADDER),
 ];
+
+/// What the drawing of an experiment reads: its kinds of lines, and true if it also reads the experiment's result. The
+/// page has nothing else of such a record but tables. Of another experiment it has a table of each kind of line.
+const DRAWN: [(&str, &[&str], bool); 11] = [
+    ("compare", &["ranking", "turn"], false),
+    ("crowd", &["row"], false),
+    ("ladder", &["rung", "contestant"], true),
+    ("matrix", &["cell"], false),
+    ("page", &["cell"], false),
+    ("recommend", &["recommendation"], false),
+    ("scale", &["cell"], true),
+    ("seam", &[], true),
+    ("stores", &[], true),
+    ("stress", &["round"], false),
+    ("tasks", &["cell"], false),
+];
+/// The kinds of lines of contestants without figures; the page lists their reasons.
+const WITHOUT_FIGURES: [&str; 3] = ["not_run", "refusal", "failure"];
+/// The significant digits of a figure on the page. A chart shows fewer.
+const DIGITS: usize = 6;
 
 /// A record as the scripts find it.
 #[derive(Debug, Serialize)]
@@ -69,22 +90,35 @@ struct Shown<'a> {
     derived: Value,
     /// What this program could not make of it.
     not_shown: Vec<String>,
-    /// The lines by their kinds.
-    lines: BTreeMap<&'a str, Vec<&'a Value>>,
+    /// The lines that are drawn, by their kinds.
+    lines: BTreeMap<&'a str, Vec<Value>>,
 }
 
 impl<'a> Shown<'a> {
     fn of(record: &'a Record) -> Self {
         let mut not_shown = Vec::new();
         let mut or_said = |what: &str, error: &anyhow::Error| not_shown.push(format!("{what}: {error:#}"));
-        let claims = record.claims().inspect_err(|error| or_said("no claims", error)).unwrap_or_default();
-        let own = record.own_tables().inspect_err(|error| or_said("no tables of its own", error)).unwrap_or_default();
-        let own_count = own.len();
-        let tables = super::plain::beside(own, &record.lines).into_iter().enumerate();
-        let derived = record.derived().inspect_err(|error| or_said("nothing derived", error)).unwrap_or_default();
-        let mut lines: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
-        for line in record.lines.iter().filter(|line| line["kind"] != Header::KIND) {
-            lines.entry(line["kind"].as_str().unwrap_or_default()).or_default().push(line);
+        let (experiment, all) = (record.experiment, &record.lines);
+        let claims = (experiment.claims)(all).inspect_err(|error| or_said("no claims", error)).unwrap_or_default();
+        let own =
+            (experiment.tables)(all).inspect_err(|error| or_said("no tables of its own", error)).unwrap_or_default();
+        let drawn = DRAWN.iter().find(|(name, ..)| *name == record.name);
+        let tables = if drawn.is_some() { own } else { super::plain::beside(own, &record.lines) };
+        let (_, kinds, reads_result) = drawn.unwrap_or(&("", &[], false));
+        let mut derived = Value::Null;
+        if *reads_result {
+            derived =
+                (experiment.derived)(all).inspect_err(|error| or_said("nothing derived", error)).unwrap_or_default();
+            rounded(&mut derived);
+        }
+        let mut lines: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+        for line in &record.lines {
+            let kind = line["kind"].as_str().unwrap_or_default();
+            if kinds.contains(&kind) || WITHOUT_FIGURES.contains(&kind) {
+                let mut line = line.clone();
+                rounded(&mut line);
+                lines.entry(kind).or_default().push(line);
+            }
         }
         let environment = |header: &Value| {
             let mut header = header.clone();
@@ -96,17 +130,64 @@ impl<'a> Shown<'a> {
             experiment: &record.name,
             title,
             article: record.experiment.article,
-            file: record.path.display().to_string(),
+            file: short_path(&record.path),
             environments: record.headers().map(environment).collect(),
             short_of: record.is_short_of(),
             claims,
-            tables: tables
-                .map(|(place, (name, table))| json!({"name": name, "recorded": place >= own_count, "rows": table.rows()}))
-                .collect(),
+            tables: tables.iter().map(|(name, table)| json!({"name": name, "rows": table.rows()})).collect(),
             derived,
             not_shown,
             lines,
         }
+    }
+}
+
+/// A record's file and its directory: the place on this machine is not the reader's concern.
+fn short_path(path: &Path) -> String {
+    let names: Vec<_> = path.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
+    names.into_iter().rev().collect::<Vec<_>>().join("/")
+}
+
+/// Rounds every fraction in `value` to [`DIGITS`] significant digits.
+fn rounded(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(rounded),
+        Value::Object(fields) => fields.values_mut().for_each(rounded),
+        Value::Number(number) if number.is_f64() => {
+            let short = number.as_f64().and_then(|figure| format!("{figure:.*e}", DIGITS - 1).parse::<f64>().ok());
+            if let Some(short) = short {
+                *value = Value::from(short);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `value` with each list of objects of the same fields as a table: the fields once, then a row for each object. The
+/// scripts undo it (`unpacked` in `dom.js`).
+fn packed(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => Value::Object(fields.into_iter().map(|(name, value)| (name, packed(value))).collect()),
+        Value::Array(values) => {
+            let alike = values.len() > 1 && values.windows(2).all(|pair| has_same_fields(&pair[0], &pair[1]));
+            if !alike {
+                return Value::Array(values.into_iter().map(packed).collect());
+            }
+            let columns: Vec<String> = values[0].as_object().into_iter().flat_map(Map::keys).cloned().collect();
+            let row = |value: Value| match value {
+                Value::Object(fields) => Value::Array(fields.into_iter().map(|(_, value)| packed(value)).collect()),
+                other => other,
+            };
+            json!({"$columns": columns, "$rows": values.into_iter().map(row).collect::<Vec<_>>()})
+        }
+        other => other,
+    }
+}
+
+fn has_same_fields(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => one.keys().eq(other.keys()),
+        _ => false,
     }
 }
 
@@ -119,11 +200,11 @@ pub fn page(records: &[Record]) -> anyhow::Result<String> {
     let published: BTreeMap<&str, Vec<Value>> =
         PUBLISHED.iter().map(|(name, text)| Ok((*name, rows(text)?))).collect::<anyhow::Result<_>>()?;
     let records: Vec<Shown<'_>> = records.iter().map(Shown::of).collect();
-    let data = within_script(&serde_json::to_string(&json!({
+    let data = within_script(&serde_json::to_string(&packed(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "records": records,
         "published": published,
-    }))?);
+    })))?);
     Ok(written(&data))
 }
 
@@ -192,7 +273,53 @@ mod tests {
     /// What the scripts read, from the page.
     fn data(page: &str) -> Value {
         let (_, rest) = page.split_once("id=\"data\">").unwrap();
-        serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+        unpacked(serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap())
+    }
+
+    /// As the scripts do it.
+    fn unpacked(value: Value) -> Value {
+        match value {
+            Value::Array(values) => values.into_iter().map(unpacked).collect(),
+            Value::Object(mut fields) => match (fields.remove("$columns"), fields.remove("$rows")) {
+                (Some(Value::Array(columns)), Some(Value::Array(rows))) => {
+                    let object = |row: &Value| -> Value {
+                        let fields = columns.iter().zip(row.as_array().unwrap());
+                        let fields =
+                            fields.map(|(name, value)| (name.as_str().unwrap().into(), unpacked(value.clone())));
+                        Value::Object(fields.collect())
+                    };
+                    rows.iter().map(object).collect()
+                }
+                _ => Value::Object(fields.into_iter().map(|(name, value)| (name, unpacked(value))).collect()),
+            },
+            other => other,
+        }
+    }
+
+    #[test]
+    fn lists_of_objects_are_tables_on_the_page() {
+        let value = json!({"all": [{"a": 1, "b": [{"c": 2}, {"c": null}]}, {"a": [], "b": []}], "mixed": [{"a": 1}, {"b": 2}, 3]});
+        let packed = packed(value.clone());
+        assert_eq!(packed["all"]["$columns"], json!(["a", "b"]));
+        assert_eq!(packed["mixed"], value["mixed"]);
+        assert_eq!(unpacked(packed), value);
+    }
+
+    #[test]
+    fn figures_have_few_digits_and_counts_have_all() {
+        let mut value = json!({"a": [0.123_456_789, 1.0, 123_456_789, "0.123456789"]});
+        rounded(&mut value);
+        assert_eq!(value, json!({"a": [0.123_457, 1.0, 123_456_789, "0.123456789"]}));
+    }
+
+    #[test]
+    fn the_page_does_not_tell_where_its_records_are() {
+        let header = json!({"kind": "environment", "command": ["/a/machine/polyserve", "page", "--out", "/a/machine"]});
+        let mut record = record("page", vec![header, json!({"kind": "cell", "server": "a"})]);
+        record.path = PathBuf::from("/a/machine/results/page.jsonl");
+        let page = page(&[record]).unwrap();
+        assert_eq!(data(&page)["records"][0]["file"], "results/page.jsonl");
+        assert!(!page.contains("/machine"));
     }
 
     /// A server's name is its user's to choose.
@@ -209,7 +336,6 @@ mod tests {
         let data = data(&page);
         let shown = &data["records"][0];
         assert_eq!((&shown["experiment"], &shown["environments"][0]["cpu"]), (&json!(name), &json!(name)));
-        assert_eq!(shown["lines"][name][0]["server"], name);
         assert_eq!(shown["tables"][0]["rows"][1][1], "1");
     }
 

@@ -1,0 +1,57 @@
+// The answer, before anything else: servers and stores, the fastest first, with their intervals.
+
+// The part of a contestant's name that differs: `tokio_tcp/two_level` is a server and a store.
+function contestant(name, places) {
+  const words = name.split("/");
+  return places === "all" ? name : words.slice(0, -1).join("/") || name;
+}
+
+// Comparisons of servers: what was asked for -> its ranking.
+function rankingsOfServers(records) {
+  const rankings = new Map();
+  for (const record of records.filter((one) => one.experiment === "compare")) {
+    const ranking = record.lines.ranking?.at(-1);
+    if (!ranking?.rows?.length) continue;
+    const label = [record.file.split("/").at(-1).replace(/\.jsonl$/, ""), ranking.asked].filter(Boolean).join(": ");
+    rankings.set(label, ranking);
+  }
+  return rankings;
+}
+
+function serversRanked(section, records) {
+  const rankings = rankingsOfServers(records);
+  if (rankings.size === 0) return false;
+  chart(section, "Servers", "Requests a second beside the baseline: medians of ratios within rounds, 95 % intervals. What meets the grey band is a tie with the baseline.",
+    (width, chosen) => {
+      const ranking = rankings.get(chosen.Load);
+      const stores = distinct(ranking.rows, (row) => row.name.split("/").at(-1));
+      const shown = d3.sort(ranking.rows.filter((row) => isNumber(row.throughput?.ratio)), (row) => -row.throughput.ratio).map((row) => ({
+        name: contestant(row.name, stores.length > 1 ? "all" : "server"), value: row.throughput.ratio, ...row.throughput.interval,
+        title: `${ratio(row.throughput.ratio)}, ${interval(row.throughput.interval)}\n${verdict(row, "throughput")}`, group: role(row),
+      }));
+      return bars(width, shown, { label: "throughput, baseline = 1", format: (value) => value.toFixed(2), mark: 1, group: true, band: ranking.bands?.throughput ?? null });
+    }, { Load: [...rankings.keys()] });
+  return true;
+}
+
+function storesRanked(section, records) {
+  const measured = records.filter((one) => one.experiment === "stores" && one.derived?.points?.some((point) => point.beside));
+  if (measured.length === 0) return false;
+  // The record with the most places answers for all.
+  const [record] = d3.sort(measured, (one) => -one.derived.points.length);
+  besideStores(section, record.derived.points.filter((point) => point.beside), record.derived.baseline ?? "the baseline", "Stores");
+  return true;
+}
+
+// The section at the top, or null if no record ranks anything.
+function rankingSection(records) {
+  const ranks = records.some((one) => (one.experiment === "compare" && one.lines.ranking?.at(-1)?.rows?.length)
+    || (one.experiment === "stores" && one.derived?.points?.some((point) => point.beside)));
+  return ranks ? h("section", { id: "ranking" }, h("h2", {}, "Which server, which store")) : null;
+}
+
+function fillRanking(section, records) {
+  const [servers, stores] = [serversRanked(section, records), storesRanked(section, records)];
+  const missing = [servers ? null : "servers: polyserve compare --out DIR", stores ? null : "stores: polyserve scale --in-process --out DIR"].filter(Boolean);
+  for (const one of missing) section.append(h("p", { class: "note" }, `No record here ranks ${one} makes one.`));
+}
