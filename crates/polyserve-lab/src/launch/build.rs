@@ -1,6 +1,6 @@
-//! Building what is to be measured and is not this program: a command that takes minutes, and says what it is about.
+//! Runs a build command, and shows its progress. A build of contestants takes minutes.
 //!
-//! Invariant: none of it is measured, for it is over before anything is.
+//! Invariant: no build is part of a measurement. All builds end before the measurements begin.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read, Write as _};
@@ -12,25 +12,25 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use polyserve::Shutdown;
 
-/// How often it is looked whether the run is to end.
+/// The interval at which the stop signal is checked.
 const LOOK: Duration = Duration::from_millis(100);
-/// Lines of its output that are kept.
+/// The number of output lines that are kept.
 const LINES: usize = 50;
 
-/// Runs `command` to its end, and shows `notice` and what it says on standard error meanwhile. It is ended where `stop`
-/// begins.
+/// Runs `command` to its end. Meanwhile it shows `notice` and the command's standard error. If `stop` begins, the
+/// command is killed.
 ///
 /// # Errors
 ///
-/// What it said last, where its end is no good one.
+/// Returns the reason that the command printed, if the command does not exit with code 0.
 pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), String> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child =
         command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))?;
-    let spinner = ProgressBar::new_spinner(); // draws nothing where standard error is no terminal
+    let spinner = ProgressBar::new_spinner(); // draws nothing if standard error is no terminal
     spinner.set_message(notice.to_owned());
     if !std::io::stderr().is_terminal() {
-        let _ = writeln!(std::io::stderr(), "{notice}"); // nobody may read it
+        let _ = writeln!(std::io::stderr(), "{notice}"); // standard error may be closed
     }
     let lines = child.stderr.take().map(lines);
     let said = lines.map(|lines| hear(&lines, &mut child, &spinner, notice, stop)).unwrap_or_default();
@@ -43,7 +43,7 @@ pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), St
     }
 }
 
-/// What `child` says, until it says no more; it is ended where the run is to end.
+/// Collects the last lines of the child's standard error until it ends. If `stop` begins, the child is killed.
 fn hear(
     lines: &Receiver<String>,
     child: &mut Child,
@@ -63,7 +63,7 @@ fn hear(
             }
             Err(RecvTimeoutError::Disconnected) => return said,
             Err(RecvTimeoutError::Timeout) if stop.is_begun() => {
-                let _ = child.kill(); // nothing where it has ended
+                let _ = child.kill(); // fails if the child has ended
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -74,15 +74,15 @@ fn hear(
 fn lines(out: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     let read = move || {
-        // What is no text ends it; the pipe is closed then, and the command writes to nobody.
+        // Input that is not UTF-8 ends the loop. The pipe closes then, and the command's further output is lost.
         BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
     };
-    // Without a thread nothing is heard: the channel is closed at once.
+    // If no thread can be started, the channel closes at once and no line is received.
     let _ = thread::Builder::new().name("build".into()).spawn(read);
     receiver
 }
 
-/// The first error that it names as such, or its last line; and what it gives as the last cause.
+/// Returns the first line that begins with `error`, or else the last line. The last line of the causes is appended.
 fn reason(said: &VecDeque<String>) -> String {
     let full = || said.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
     let error = full().find(|line| line.starts_with("error")).or_else(|| full().next_back());

@@ -1,8 +1,10 @@
-//! A process that answers: it is told a line on its standard input, and says lines on its standard output.
+//! A process that reads commands as lines on its standard input, and writes answers as lines on its standard output.
 //!
-//! Invariant: no process outlives its [`Conversation`]: it is killed, and waited for. It is in a process group of its own,
-//! so a Ctrl-C at the terminal does not reach it; one that heeds the end of its standard input ends even if we are killed.
-//! Cost: a thread for each of its two outputs.
+//! Invariant: no process outlives its [`Conversation`]: drop kills the process and waits for it. The process has a
+//! process group of its own, so a Ctrl-C at the terminal does not reach it. If this program is killed, a process that
+//! exits at the end of its standard input still ends.
+//!
+//! Cost: two threads, one for standard output and one for standard error.
 
 use std::fmt;
 use std::io::Write as _;
@@ -14,25 +16,25 @@ use super::Launch;
 use super::process::{Failure, Tail, reader, send, spawn, wait_for};
 use crate::machine::cores::Cores;
 
-/// How long one that closes its outputs may take to end.
+/// The time that a process may take to end after it has closed its outputs.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A process that is talked to.
+/// A process that exchanges lines with this program.
 pub struct Conversation {
     child: Child,
     says: ChildStdin,
     lines: Receiver<String>,
     errors: Tail,
-    /// Disconnected when its standard error has ended.
+    /// Disconnected when the standard error has ended.
     all_errors: Receiver<()>,
 }
 
 impl Conversation {
-    /// Starts `launch` on `cores`. That it listens nowhere is no matter.
+    /// Starts `launch` on `cores`. The process need not listen on an address.
     ///
     /// # Errors
     ///
-    /// Where it cannot be started.
+    /// Returns [`Failure`] if the process cannot be started.
     pub fn start(launch: &Launch, cores: &Cores) -> Result<Self, Failure> {
         let mut child = spawn(launch, cores)?;
         let outputs = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -53,16 +55,16 @@ impl Conversation {
         Ok(conversation)
     }
 
-    /// Its number.
+    /// The process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Tells it a line.
+    /// Sends a line to the process.
     ///
     /// # Errors
     ///
-    /// Where it does not read any more.
+    /// Returns [`Failure`] if the process has ended or has closed its standard input.
     pub fn tell(&mut self, line: &str) -> Result<(), Failure> {
         let told = self.says.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.says.flush());
         told.map_err(|error| match self.ended() {
@@ -71,11 +73,11 @@ impl Conversation {
         })
     }
 
-    /// The next line that it says, if that comes within `time`. Longer ones than 4 096 bytes are cut.
+    /// Returns the next line of the process's output, or `None` after `time`. A line of more than 4,096 bytes is split.
     ///
     /// # Errors
     ///
-    /// Where it will say no more: with the last of its standard error.
+    /// Returns [`Failure`] with the last lines of the standard error, if the process has closed its output.
     pub fn hear(&mut self, time: Duration) -> Result<Option<String>, Failure> {
         match self.lines.recv_timeout(time) {
             Ok(line) => Ok(Some(line)),
@@ -86,11 +88,11 @@ impl Conversation {
         }
     }
 
-    /// That it has ended, if it does so now.
+    /// Returns the failure of a process that has ended or ends within [`LAST_WORDS`].
     fn ended(&mut self) -> Option<Failure> {
-        // What it said last may still be on its way; whoever inherited its standard error may hold it open.
+        // The last lines may still be in the pipe. A child of the process may hold its standard error open.
         let _ = self.all_errors.recv_timeout(LAST_WORDS);
-        // One that ends closes its outputs a moment before that can be seen.
+        // The outputs close a moment before the exit status is available.
         let status = wait_for(&mut self.child, LAST_WORDS)?;
         Some(Failure(format!("it ended by itself: {status}{}", self.errors)))
     }
@@ -98,7 +100,7 @@ impl Conversation {
 
 impl Drop for Conversation {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // nothing where it has ended
+        let _ = self.child.kill(); // fails if the process has ended
         let _ = self.child.wait();
     }
 }
@@ -114,7 +116,7 @@ mod tests {
     use super::*;
     use crate::launch::AddressFrom;
 
-    /// Only matters where something hangs.
+    /// A limit for tests that would hang otherwise.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn start(script: &str) -> Conversation {

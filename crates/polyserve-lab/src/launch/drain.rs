@@ -1,4 +1,4 @@
-//! How a server of ours has to end: nothing cut, and as many answers as the client has read.
+//! Checks how a server of this project ended: no connection was cut, and its count of answers matches the client's.
 //!
 //! Cost: none.
 
@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::experiment::Absence;
 
-/// How a server of ours ended.
+/// The counts that the server prints at its end.
 #[derive(Deserialize)]
 struct Drained {
     answered: u64,
@@ -14,12 +14,12 @@ struct Drained {
     stuck: u64,
 }
 
-/// Nobody asked for anything any more, so nothing was to be cut; and every answer that was seen has been given. Answers how
-/// many the server says that it gave.
+/// Checks the server's last line after a drain. The client had no request under way, so the server must not have cut
+/// any, and it must have sent at least the `answers` that the client has read. Returns the server's count of answers.
 ///
 /// # Errors
 ///
-/// Where that is not so, which is wrong.
+/// Returns an [`Absence`] that is marked as wrong, if the line cannot be read or its counts contradict the client's.
 pub fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Absence> {
     match said.map(serde_json::from_str) {
         Some(Ok(Drained { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(answered),
@@ -31,11 +31,11 @@ pub fn check_drain(said: Option<&str>, answers: u64) -> Result<u64, Absence> {
     }
 }
 
-/// [`check_drain`], where the client has read every answer that there was: then the server must have given just as many.
+/// [`check_drain`] for a client that has read every answer: the server must have sent exactly `answers`.
 ///
 /// # Errors
 ///
-/// As there.
+/// Returns an [`Absence`] as [`check_drain`] does, and if the counts differ.
 pub fn check_count(said: Option<&str>, answers: u64) -> Result<(), Absence> {
     match check_drain(said, answers)? {
         given if given == answers => Ok(()),
@@ -63,7 +63,7 @@ mod tests {
         }
     }
 
-    /// Answers that nobody has read were once no matter where the client knew of all.
+    /// A regression test: surplus answers of the server once passed, although the client had read all answers.
     #[test]
     fn a_count_is_the_clients_own() {
         let said = Some(r#"{"answered":10,"cut":0,"stuck":0}"#);

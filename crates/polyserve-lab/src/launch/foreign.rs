@@ -1,7 +1,8 @@
-//! Everybody who is not ours and takes part where they are asked for: other people's frameworks in Rust, the programs in Go,
-//! and nginx. Who they are, how they are made ready, and how each is started.
+//! The contestants from other projects, which take part on request: frameworks in Rust, the programs in Go, and nginx.
+//! This module lists them, builds them, and says how each is started.
 //!
-//! Invariant: one that cannot take part is named with the reason and keeps nobody else out. Cost: the builds.
+//! Invariant: a contestant that cannot take part is listed with the reason. It does not prevent the others from taking
+//! part. Cost: the builds.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use polyserve::{Connections, Shutdown};
 
 use super::{Launch, go, nginx, peers};
 
-/// Somebody else's server.
+/// A server from another project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
     /// One of [`peers::NAMES`].
@@ -21,28 +22,29 @@ pub enum Foreign {
     Nginx,
 }
 
-/// Where their sources are; `None`: beside this crate's.
+/// The directories of the sources. `None` is the directory in this repository.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sources<'a> {
-    /// The package of the frameworks in Rust.
+    /// The package of the Rust frameworks.
     pub peers: Option<&'a Path>,
-    /// The module of the programs in Go.
+    /// The module of the Go programs.
     pub go: Option<&'a Path>,
 }
 
 impl Foreign {
-    /// All of them.
+    /// All contestants from other projects.
     pub fn all() -> Vec<Self> {
         let rust = peers::NAMES.into_iter().map(Self::Peer);
         rust.chain(go::SERVERS.iter().map(Self::Go)).chain([Self::Nginx]).collect()
     }
 
-    /// The one of this name, as flags and tables have it: `hyper`, `peer/hyper`, `go/nethttp`, `nginx`.
+    /// Returns the contestant of this name. Accepts the names in flags and in tables: `hyper`, `peer/hyper`,
+    /// `go/nethttp`, `nginx`.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|one| name == one.name() || name == one.title())
     }
 
-    /// Its name in flags.
+    /// The name in flags.
     pub fn name(self) -> &'static str {
         match self {
             Self::Peer(name) => name,
@@ -51,7 +53,7 @@ impl Foreign {
         }
     }
 
-    /// Its name in tables.
+    /// The name in tables.
     pub fn title(self) -> String {
         match self {
             Self::Peer(name) => format!("{}{name}", peers::PREFIX),
@@ -59,7 +61,7 @@ impl Foreign {
         }
     }
 
-    /// What its shape can do with connections: a goroutine of the twin keeps one.
+    /// How the server handles connections. A goroutine of the twin serves one connection at a time.
     pub fn shape(self) -> Connections {
         match self {
             Self::Go(server) if server.is_twin() => Connections::OnePerThread,
@@ -67,35 +69,35 @@ impl Foreign {
         }
     }
 
-    /// Whether it keeps entities. nginx has one answer.
+    /// Whether the server stores entities. nginx sends one fixed answer.
     pub fn keeps_entities(self) -> bool {
         self != Self::Nginx
     }
 }
 
-/// One that was asked for.
+/// A contestant that was requested, after its build.
 #[derive(Clone, Debug)]
 pub struct Guest {
-    /// Who it is.
+    /// The contestant.
     pub who: Foreign,
-    /// Its program, or why it is not run.
+    /// The program, or the reason why it does not run.
     pub program: Result<PathBuf, String>,
-    /// Whether it is missing because it is not installed.
+    /// Whether the program is missing because it is not installed.
     pub is_absent: bool,
     site: Option<Arc<nginx::Site>>,
 }
 
 impl Guest {
-    /// One of which nothing is built: for a look whether what is asked makes sense.
+    /// A contestant without a build, to validate a command's arguments.
     pub fn unbuilt(who: Foreign) -> Self {
         Self { who, program: Ok(PathBuf::new()), is_absent: false, site: None }
     }
 
-    /// How it is started: with so many workers, if that was said.
+    /// Returns the command that starts the contestant. `None` is the contestant's default number of workers.
     ///
     /// # Errors
     ///
-    /// Why it is not run.
+    /// Returns the reason why the contestant does not run.
     pub fn launch(&self, workers: Option<usize>) -> Result<Launch, String> {
         let program = self.program.as_ref().map_err(String::clone)?;
         match self.who {
@@ -106,13 +108,14 @@ impl Guest {
             }
             Foreign::Nginx => match &self.site {
                 Some(site) => site.launch(program).map_err(|error| format!("not run: nginx: {error}")),
-                None => Ok(peers::launch(program, workers)), // unbuilt: it is never started
+                None => Ok(peers::launch(program, workers)), // not built: it is never started
             },
         }
     }
 }
 
-/// Makes them ready, and says on standard error what is built. In the order of [`Foreign::all`], each once.
+/// Builds the contestants, and prints each build on standard error. Returns each contestant once, in the order of
+/// [`Foreign::all`].
 pub fn build(asked: &[Foreign], sources: Sources<'_>, allocator: &str, stop: &Shutdown) -> Vec<Guest> {
     let is_asked = |one: &Foreign| asked.contains(one);
     let names: Vec<_> = peers::NAMES.into_iter().filter(|name| is_asked(&Foreign::Peer(name))).collect();

@@ -1,8 +1,10 @@
-//! The programs in Go: the twin of the first experiment, the same entities on net/http and on fasthttp, and the twin of the
-//! tasks. A module of its own, built when one of them is needed.
+//! The Go programs: the twin of the first published server, the same entities on net/http and on fasthttp, and the twin
+//! of the tasks. They form one Go module, which is built if one of its programs is needed.
 //!
-//! Invariant: a program that cannot be built, for want of Go or otherwise, is named with the reason and keeps nobody else
-//! out. Cost: half a minute the first time, and what `go build` takes to look at its cache later.
+//! Invariant: a program that cannot be built is listed with the reason, for example that Go is not installed. It does
+//! not prevent the others from taking part.
+//!
+//! Cost: half a minute for the first build; later, the time in which `go build` checks its cache.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,29 +16,29 @@ use polyserve::Shutdown;
 
 use super::{AddressFrom, Launch, build};
 
-/// What their names begin with in tables: `go/nethttp`.
+/// The prefix of the names in tables: `go/nethttp`.
 pub const PREFIX: &str = "go/";
 
-/// The program of the tasks, which is no server.
+/// The program of the tasks. It is no server.
 pub const TASKS: &str = "tasks";
 
-/// How long a new connection may keep a goroutine of a twin to itself before it says a word.
+/// The time that a silent new connection may occupy a goroutine of a twin.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The program of the twins.
 const TWIN: &str = "twin";
 
-/// A server in Go: a program, and how it is told to be this one.
+/// A server in Go: a program, with the arguments that select the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Its name in tables and flags: `go/twin-rwmutex`.
+    /// The name in tables and flags: `go/twin-rwmutex`.
     pub name: &'static str,
     /// The program in the module: `twin` is `cmd/twin`.
     pub program: &'static str,
     args: &'static [&'static str],
 }
 
-/// The servers: the twin of the published one with either store, and two that stand on libraries.
+/// The servers: the twin of the published server with each of its stores, and two servers that use libraries.
 pub const SERVERS: [Server; 4] = [
     Server { name: "go/twin-rwmutex", program: TWIN, args: &["-store=rwmutex"] },
     Server { name: "go/twin-syncmap", program: TWIN, args: &["-store=syncmap"] },
@@ -45,30 +47,31 @@ pub const SERVERS: [Server; 4] = [
 ];
 
 impl Server {
-    /// The server of this name; `None` where there is none.
+    /// Returns the server of this name, or `None` if there is none.
     pub fn named(name: &str) -> Option<&'static Self> {
         SERVERS.iter().find(|server| server.name == name)
     }
 
-    /// Whether it is a twin of the published server: a goroutine for each connection that is served at a time.
+    /// Whether the server is a twin of the published server, with one goroutine for each connection that it serves.
     pub fn is_twin(&self) -> bool {
         self.program == TWIN
     }
 
-    /// How many connections it serves at a time, if that is bounded: with so many workers, if that was said.
+    /// The maximum number of connections that the server serves concurrently; `None` if unlimited. `workers` overrides
+    /// the default.
     pub fn at_once(&self, workers: Option<usize>) -> Option<usize> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.is_twin().then(|| workers.unwrap_or_else(|| cores() * 4))
     }
 
-    /// How it is started from its built `program`, with so many workers, if that was said: goroutines of a twin, four
-    /// for each core otherwise; what Go may use of the cores for the others.
+    /// Returns the command that starts `program`. For a twin, `workers` is the number of goroutines, by default four
+    /// for each core. For the other servers, it is the number of cores that Go may use.
     pub fn launch(&self, program: &Path, workers: Option<usize>) -> Launch {
         launch(program, self.args, workers)
     }
 }
 
-/// The module, and how its programs are built.
+/// The Go module, and the directory for its programs.
 #[derive(Clone, Debug)]
 pub struct Module {
     dir: PathBuf,
@@ -76,11 +79,11 @@ pub struct Module {
 }
 
 impl Module {
-    /// The module in `dir`, or the one beside this crate's sources.
+    /// The module in `dir`, or else the module in this repository.
     pub fn new(dir: Option<&Path>) -> Self {
         match dir {
             Some(dir) => {
-                let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned()); // go is started there
+                let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned()); // go runs in this directory
                 let target = dir.join("target/peers/go");
                 Self { dir, target }
             }
@@ -92,8 +95,8 @@ impl Module {
         }
     }
 
-    /// Builds these programs, each once, and says on standard error that it does. In their order: each with its file, or
-    /// why it is not run.
+    /// Builds each of these programs once, and prints that on standard error. Returns for each program, in the given
+    /// order, its file or the reason why it does not run.
     pub fn build(&self, programs: &[&'static str], stop: &Shutdown) -> Vec<(&'static str, Result<PathBuf, String>)> {
         let mut once: Vec<&'static str> = Vec::new();
         programs.iter().for_each(|program| {
@@ -108,7 +111,7 @@ impl Module {
         };
         let alone = |program| match &built {
             Ok(()) => Ok(()),
-            // One that is broken must not keep the others out.
+            // Build each program alone, so that a broken one does not prevent the others.
             Err(_) if once.len() > 1 && self.dir.is_dir() && is_installed().is_ok() && !stop.is_begun() => {
                 self.go(&[program], stop)
             }
@@ -124,9 +127,9 @@ impl Module {
         std::fs::create_dir_all(&self.target)
             .map_err(|error| format!("{} cannot be made: {error}", self.target.display()))?;
         let mut command = Command::new(GO);
-        // Nothing of it calls C; without it there is no C compiler to be missing.
+        // The programs call no C. Without cgo the build needs no C compiler.
         command.current_dir(&self.dir).env("CGO_ENABLED", "0").args(["build", "-trimpath", "-o"]);
-        command.arg(self.target.join("")); // a directory, whoever is built
+        command.arg(self.target.join("")); // a directory, also for one program
         command.args(programs.iter().map(|program| format!("./cmd/{program}")));
         let notice = format!("building {} in Go into {}", programs.join(", "), self.target.display());
         build::run(command, &notice, stop)
@@ -135,11 +138,11 @@ impl Module {
 
 const GO: &str = "go";
 
-/// Whether there is Go.
+/// Checks that Go is installed.
 ///
 /// # Errors
 ///
-/// Why not, in the words of a table.
+/// Returns the reason, as tables print it, if Go is not installed or does not run.
 pub fn is_installed() -> Result<(), String> {
     let asked =
         Command::new(GO).arg("version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -151,8 +154,8 @@ pub fn is_installed() -> Result<(), String> {
     }
 }
 
-/// How a server of the module is started: on a port of its own choice; it says as JSON where it listens, and in the end
-/// what it has answered, and ends where we do.
+/// Returns the command that starts a server of the module. The server listens on a free port and prints the address as
+/// JSON. It ends when its standard input ends, and prints the number of its answers.
 pub fn launch(program: &Path, args: &[&str], workers: Option<usize>) -> Launch {
     let fixed = ["-json", "-until-stdin-ends", "-listen=127.0.0.1:0"];
     let workers = workers.map(|workers| format!("-workers={workers}").into());
@@ -178,12 +181,12 @@ mod tests {
         assert!(Module::new(None).build(&[], &Shutdown::new()).is_empty());
     }
 
-    /// A module that has one of the programs and one that does not compile.
+    /// A module with one good program and one that does not compile.
     #[test]
     fn one_that_cannot_be_built_is_named_and_keeps_nobody_out() {
         if let Err(why) = is_installed() {
             let _ = writeln!(io::stderr(), "not run: one_that_cannot_be_built_is_named_and_keeps_nobody_out: {why}");
-            return; // said past the harness's capture
+            return; // written directly, because the test harness captures `eprintln`
         }
         let dir = std::env::temp_dir().join(format!("polyserve-go-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);

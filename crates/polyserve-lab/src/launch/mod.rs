@@ -1,8 +1,9 @@
-//! How a contestant's process is started: a command line, an environment, and how it says where it listens. Anything
-//! that speaks HTTP can be one.
+//! Starts the process of a contestant: its command line, its environment, and how it prints the address that it listens
+//! on. Any HTTP server can be a contestant.
 //!
-//! [`process`]: its life; [`conversation`]: that of one which is talked to. [`foreign`]: everybody who is not ours:
-//! [`peers`] in Rust, [`go`], [`nginx`]; [`build`](mod@build): how such are built.
+//! [`process`]: a server process, from start to end. [`conversation`]: a process that exchanges lines with this
+//! program. [`foreign`]: the contestants from other projects: [`peers`] in Rust, [`go`], [`nginx`].
+//! [`build`](mod@build): their builds.
 
 pub mod build;
 pub mod conversation;
@@ -19,29 +20,29 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// A process to start. It listens on a port of its own choice, ends well on SIGINT, and inherits this process's
-/// environment.
+/// A process to start. It must listen on a free port that it selects, and exit with code 0 after SIGINT. It inherits
+/// this process's environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// The program.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The arguments.
     pub args: Vec<OsString>,
-    /// Variables beside those that it inherits.
+    /// Environment variables in addition to the inherited ones.
     pub env: Vec<(OsString, OsString)>,
-    /// How it says where it listens.
+    /// How the process prints the address that it listens on.
     pub address: AddressFrom,
 }
 
-/// How a process says, on its standard output, where it listens.
+/// How a process prints, on its standard output, the address that it listens on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddressFrom {
-    /// As `polyserve serve --json` does: `{"listening":"http://127.0.0.1:8001"}`.
+    /// The JSON of `polyserve serve --json`: `{"listening":"http://127.0.0.1:8001"}`.
     Json,
-    /// In the first line that begins so; the rest of it is the address, with or without `http://`.
+    /// The first line with this prefix. The rest of the line is the address, with or without `http://`.
     Line(String),
-    /// It listens here, which whoever launches it has seen to, once it has printed its first line.
+    /// A fixed address that the caller has configured. The process listens once it has printed its first line.
     Fixed(SocketAddr),
 }
 
@@ -51,7 +52,7 @@ struct Listening {
 }
 
 impl Launch {
-    /// The address in a line of its output; `None` where the line says nothing of it.
+    /// Returns the address in a line of output, or `None` if the line has none.
     pub fn address(&self, line: &str) -> Option<Result<SocketAddr, String>> {
         let said = match &self.address {
             AddressFrom::Json => serde_json::from_str::<Listening>(line).ok()?.listening,

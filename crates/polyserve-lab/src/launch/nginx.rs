@@ -1,11 +1,14 @@
-//! nginx with one fixed answer, where it is installed: what a server that everybody knows does with a request, without an
-//! entity being kept.
+//! nginx with one fixed answer, if it is installed. It shows what a well-known server does with a request, without
+//! storing entities.
 //!
-//! It is one process (`master_process off`), so that its CPU time is all there, and nothing is left where it is killed.
+//! nginx runs as one process (`master_process off`), so the CPU time of that process is complete, and a kill leaves no
+//! process behind.
 //!
-//! Invariant: it writes to a directory of its own only, which goes with its [`Site`]. Cost: none before it is started. Its
-//! port is chosen when it is launched, for nginx does not say which it was given: whoever takes it before nginx does makes
-//! the start fail.
+//! Invariant: nginx writes only to a directory of its own, which is removed with its [`Site`]. Cost: none before the
+//! start.
+//!
+//! The port is selected before the launch, because nginx does not print the port it listens on. If another process
+//! takes the port first, the start fails.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,17 +21,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{AddressFrom, Launch};
 use crate::reference::BODY;
 
-/// Its name in tables and flags.
+/// The name in tables and flags.
 pub const NAME: &str = "nginx";
 
-/// Where it is installed, for it is seldom in a user's path.
+/// The usual install locations, because few users have them in `PATH`.
 const PLACES: [&str; 4] = ["nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/local/nginx/sbin/nginx"];
 
-/// The program.
+/// Returns the path of the program.
 ///
 /// # Errors
 ///
-/// Why it is not run.
+/// Returns the reason why nginx does not run.
 pub fn program() -> Result<PathBuf, String> {
     let runs = |place: &&str| {
         let mut command = Command::new(place);
@@ -39,7 +42,7 @@ pub fn program() -> Result<PathBuf, String> {
     found.ok_or_else(|| String::from("not run: nginx is not installed"))
 }
 
-/// A directory with what nginx reads and writes.
+/// A directory with the files that nginx reads and writes.
 #[derive(Debug)]
 pub struct Site {
     dir: PathBuf,
@@ -48,23 +51,23 @@ pub struct Site {
 static SITES: AtomicU64 = AtomicU64::new(0);
 
 impl Site {
-    /// A new one, among the system's temporary files.
+    /// Creates a directory among the system's temporary files.
     ///
     /// # Errors
     ///
-    /// Where it cannot be made.
+    /// Returns an error if the directory cannot be created.
     pub fn new() -> io::Result<Self> {
         let number = SITES.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("polyserve-nginx-{}-{number}", std::process::id()));
-        fs::create_dir(&dir)?; // one that is there is somebody else's
+        fs::create_dir(&dir)?; // fails if the directory exists: another process owns it
         Ok(Self { dir })
     }
 
-    /// How nginx is started from here: on a port that is free now.
+    /// Returns the command that starts nginx in this directory, on a port that is free now.
     ///
     /// # Errors
     ///
-    /// Where there is no port, or its configuration cannot be written.
+    /// Returns an error if no port is free, or the configuration cannot be written.
     pub fn launch(&self, program: &Path) -> io::Result<Launch> {
         let addr = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
         let file = self.dir.join("nginx.conf");
@@ -81,7 +84,7 @@ impl Drop for Site {
     }
 }
 
-/// What nginx is told. Its first notice, which it gives after it has bound the port, goes to standard output.
+/// The configuration. The first notice goes to standard output; nginx prints it after it has bound the port.
 fn configuration(dir: &Path, addr: SocketAddr) -> String {
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|what| format!("    {what}_temp_path {}/{what};\n", dir.display()))
@@ -132,7 +135,7 @@ mod tests {
         let program = match program() {
             Ok(program) => program,
             Err(why) => {
-                let _ = writeln!(io::stderr(), "it_answers_and_ends_and_leaves_nothing: {why}"); // past the capture
+                let _ = writeln!(io::stderr(), "it_answers_and_ends_and_leaves_nothing: {why}"); // past the capture of the test harness
                 return;
             }
         };

@@ -1,7 +1,9 @@
-//! Other people's frameworks, which take part where they are asked for: a package of its own, built when it is needed.
+//! The Rust frameworks of other projects, which take part on request. They form a package of their own, which is built
+//! if one of them is needed.
 //!
-//! Invariant: a peer that cannot be built is named with the reason and keeps nobody else out. Cost: minutes the first time,
-//! and a look at the files later; none of it is measured, for it is over before the first turn.
+//! Invariant: a peer that cannot be built is listed with the reason. It does not prevent the others from taking part.
+//! Cost: minutes for the first build, later a check of the files. No build is measured, because all end before the
+//! first turn.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,13 +14,13 @@ use polyserve::Shutdown;
 use super::{AddressFrom, Launch, build};
 use crate::allocator;
 
-/// The peers: the package has a binary of each name.
+/// The peers. The package has a binary of each name.
 pub const NAMES: [&str; 7] = ["hyper", "axum", "actix-web", "ntex", "warp", "may_minihttp", "bare_pool"];
 
-/// What their names begin with in tables: `peer/hyper`.
+/// The prefix of the names in tables: `peer/hyper`.
 pub const PREFIX: &str = "peer/";
 
-/// The package of the peers, and how it is built.
+/// The package of the peers, and the directory for its binaries.
 #[derive(Clone, Debug)]
 pub struct Package {
     dir: PathBuf,
@@ -26,30 +28,29 @@ pub struct Package {
     feature: Option<&'static str>,
 }
 
-/// A peer that was asked for.
+/// A peer that was requested, after its build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its name: one of [`NAMES`].
+    /// The name: one of [`NAMES`].
     pub name: &'static str,
-    /// Its program, or why it cannot be built.
+    /// The program, or the reason why it cannot be built.
     pub program: Result<PathBuf, String>,
 }
 
 impl Peer {
-    /// Its name in tables.
+    /// The name in tables.
     pub fn title(&self) -> String {
         format!("{PREFIX}{}", self.name)
     }
 }
 
 impl Package {
-    /// The package in `dir`, or the one beside this crate's sources; with the allocator of that name, where it is one that
-    /// peers can have.
+    /// The package in `dir`, or else the package in this repository. `allocator` is used if peers support it.
     pub fn new(dir: Option<&Path>, allocator: &str) -> Self {
         let feature = [allocator::JEMALLOC, allocator::MIMALLOC].into_iter().find(|feature| *feature == allocator);
         let (dir, target) = match dir {
             Some(dir) => {
-                let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned()); // cargo is started there
+                let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned()); // cargo runs in this directory
                 let target = dir.join("target/peers");
                 (dir, target)
             }
@@ -62,7 +63,7 @@ impl Package {
         Self { dir, target, feature }
     }
 
-    /// Builds the peers of these names, and says on standard error that it does.
+    /// Builds the peers of these names, and prints that on standard error.
     pub fn build(&self, names: &[&'static str], stop: &Shutdown) -> Vec<Peer> {
         let built = match (self.dir.join("Cargo.toml").is_file(), names) {
             (_, []) => return Vec::new(),
@@ -71,7 +72,7 @@ impl Package {
         };
         let alone = |name| match &built {
             Ok(()) => Ok(()),
-            // One that is broken must not keep the others out.
+            // Build each peer alone, so that a broken one does not prevent the others.
             Err(_) if names.len() > 1 && self.dir.is_dir() && !stop.is_begun() => self.cargo(&[name], stop),
             Err(why) => Err(why.clone()),
         };
@@ -85,7 +86,7 @@ impl Package {
 
     fn cargo(&self, names: &[&str], stop: &Shutdown) -> Result<(), String> {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // There, so that the toolchain is the one that the package asks for.
+        // In the package's directory, so that its own toolchain file applies.
         command.current_dir(&self.dir).args(["build", "--release", "--locked", "--keep-going", "--color=never"]);
         command.arg("--target-dir").arg(&self.target);
         command.args(names.iter().flat_map(|name| ["--bin", name]));
@@ -95,7 +96,7 @@ impl Package {
     }
 }
 
-/// How `program` is started: with so many workers, if that was said; otherwise it has one for each core.
+/// Returns the command that starts `program`. The default number of workers is one for each core.
 pub fn launch(program: &Path, workers: Option<usize>) -> Launch {
     let mut args: Vec<OsString> = ["--until-stdin-ends", "--listen=127.0.0.1:0"].map(OsString::from).into();
     args.extend(workers.map(|workers| format!("--workers={workers}").into()));
@@ -112,7 +113,7 @@ mod tests {
         "[package]\nname = \"few\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n[features]\njemalloc = []\n";
     const LOCK: &str = "version = 4\n\n[[package]]\nname = \"few\"\nversion = \"0.1.0\"\n";
 
-    /// A package that has one of the binaries and one that does not compile.
+    /// A package with one good binary and one that does not compile.
     #[test]
     fn one_that_cannot_be_built_is_named_and_keeps_nobody_out() {
         let dir = std::env::temp_dir().join(format!("polyserve-peers-{}", std::process::id()));

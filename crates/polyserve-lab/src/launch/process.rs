@@ -1,8 +1,10 @@
-//! A contestant's process: started on its cores, heard out, and ended within a deadline.
+//! The process of a contestant: pinned to its cores, and ended within a deadline.
 //!
-//! Invariant: no process outlives its [`Process`], however that goes: it is interrupted, then killed, and always waited
-//! for. It is in a process group of its own, so a Ctrl-C at the terminal reaches it only through us; its standard input
-//! is ours, and one that heeds the end of it ends even if we are killed. Cost: a thread for each of its two outputs.
+//! Invariant: no process outlives its [`Process`]. It is interrupted, then killed, and always waited for. The process
+//! has a process group of its own, so a Ctrl-C at the terminal reaches it only through this program. This program holds
+//! its standard input; if this program is killed, a process that exits at the end of its standard input still ends.
+//!
+//! Cost: two threads, one for standard output and one for standard error.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,17 +24,17 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use crate::launch::Launch;
 use crate::machine::cores::Cores;
 
-/// A process that listens.
+/// The process of a server.
 pub struct Process {
     child: Child,
     addr: SocketAddr,
     lines: Receiver<String>,
     errors: Tail,
-    /// Disconnected when its standard error has ended.
+    /// Disconnected when the standard error has ended.
     all_errors: Receiver<()>,
 }
 
-/// Why a contestant is out. It says so itself, in one line or a few.
+/// The reason why a contestant is disqualified, in one line or a few.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure(pub String);
 
@@ -44,15 +46,16 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// How long a process may take to start, and to end.
+/// The time that a process may take to start, and to end.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
 impl Process {
-    /// Starts `launch` on `cores`, and waits until it says where it listens.
+    /// Starts `launch` on `cores`, and waits until it prints the address that it listens on.
     ///
     /// # Errors
     ///
-    /// Where it cannot be started, ends, or does not say so within [`PATIENCE`]: with the last of its standard error.
+    /// Returns [`Failure`] with the last lines of the standard error, if the process cannot be started, ends, or prints
+    /// no address within [`PATIENCE`].
     pub fn start(launch: &Launch, cores: &Cores) -> Result<Self, Failure> {
         let mut child = spawn(launch, cores)?;
         let (sender, lines) = channel();
@@ -78,26 +81,27 @@ impl Process {
         Ok(process)
     }
 
-    /// Where it listens.
+    /// The address that the process listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Its number.
+    /// The process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Interrupts it, and waits until it has ended well: its last line of output.
+    /// Interrupts the process, and waits for its end. Returns its last line of output.
     ///
     /// # Errors
     ///
-    /// Where it had ended before, does not end within [`PATIENCE`], or ends with another code than 0.
+    /// Returns [`Failure`] if the process had ended before, does not end within [`PATIENCE`], or exits with a code
+    /// other than 0.
     pub fn end(mut self) -> Result<Option<String>, Failure> {
         if let Some(status) = self.has_ended() {
             return Err(self.died(status));
         }
-        // It was not waited for, so its number is its own.
+        // The process has not been waited for, so its ID has not been reused.
         kill_process(Pid::from_child(&self.child), Signal::INT)
             .map_err(|error| Failure(format!("it cannot be interrupted: {error}")))?;
         match self.wait(PATIENCE) {
@@ -107,7 +111,7 @@ impl Process {
         }
     }
 
-    /// What to say where something failed in talking to it: that it died, if it did.
+    /// Returns the reason of a failed exchange with the process: its death, if it has died, and `failure`.
     pub fn explain(&mut self, failure: Failure) -> Failure {
         match self.wait(Duration::from_millis(200)) {
             Some(status) => Failure(format!("{}; {failure}", self.died(status))),
@@ -143,21 +147,21 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Waits so long for its end.
+    /// Waits at most `patience` for the end of the process.
     fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         wait_for(&mut self.child, patience)
     }
 
     fn died(&self, status: ExitStatus) -> Failure {
-        // What it said last may still be on its way; whoever inherited its standard error may hold it open.
+        // The last lines may still be in the pipe. A child of the process may hold its standard error open.
         let _ = self.all_errors.recv_timeout(Duration::from_secs(1));
         Failure(format!("it ended by itself: {status}{}", self.errors))
     }
 
-    /// The lines that it has printed since, to the end.
+    /// The remaining lines of output.
     fn rest(&self) -> Vec<String> {
         let mut rest = Vec::new();
-        // Whoever inherited its output may hold it open.
+        // The timeout is needed if a child of the process holds its output open.
         while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(1)) {
             rest.push(line);
         }
@@ -167,7 +171,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // nothing where it was waited for
+        let _ = self.child.kill(); // fails if the process was waited for
         let _ = self.child.wait();
     }
 }
@@ -178,7 +182,7 @@ impl fmt::Debug for Process {
     }
 }
 
-/// Starts the program from a thread that is on the cores already: the program never runs elsewhere.
+/// Starts the program from a thread that is already pinned to the cores, so the program never runs on another core.
 pub(super) fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Failure> {
     let program = launch.program.display();
     let start = || {
@@ -195,10 +199,10 @@ pub(super) fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Failure> {
     })
 }
 
-/// Bytes of a line that are kept; the rest of a longer one counts as the next.
+/// The maximum length of a line in bytes. The rest of a longer line counts as the next line.
 const LONGEST_LINE: u64 = 4096;
 
-/// Hands `out` on by the line, on a thread of its own, until it ends.
+/// Starts a thread that passes each line of `out` to `give`, until `out` ends.
 pub(super) fn reader(
     name: &str,
     out: impl Read + Send + 'static,
@@ -219,12 +223,12 @@ pub(super) fn reader(
     thread::Builder::new().name(name.into()).spawn(body).map(drop)
 }
 
-/// Nobody listens any more where the process is being dropped.
+/// Sends a line. The receiver is gone if the process is being dropped.
 pub(super) fn send(sender: &Sender<String>, line: String) {
     let _ = sender.send(line);
 }
 
-/// The last lines of a standard error.
+/// The last lines of the standard error.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tail(Arc<Mutex<VecDeque<String>>>);
 
@@ -249,7 +253,7 @@ impl fmt::Display for Tail {
     }
 }
 
-/// How `child` ends, if it does so within `patience`.
+/// Returns the exit status of `child`, or `None` if it does not end within `patience`.
 pub(super) fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     let ended = |child: &mut Child| child.try_wait().ok().flatten();
     if let Some(status) = ended(child) {
@@ -260,7 +264,7 @@ pub(super) fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStat
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)); // interrupted: look again
+        let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)); // if interrupted, the loop tries again
         match ended(child) {
             None if Instant::now() < deadline => {}
             ended => return ended,
@@ -286,8 +290,8 @@ mod tests {
 
     const WAITS: &str = "POLYSERVE_TEST_WAITS";
 
-    /// The process of the next test, where that starts it: a shell that was started with interrupts ignored, as in the
-    /// background of a script, cannot be told to heed them.
+    /// The process that the next test starts. A shell does not suit: if it was started with interrupts ignored, as in
+    /// the background of a script, it cannot enable them again.
     #[test]
     #[ignore = "a process that another test starts"]
     fn who_waits_for_an_interrupt() {
@@ -309,7 +313,7 @@ mod tests {
             env: vec![(WAITS.into(), "1".into())],
             ..shell("")
         };
-        // It can be interrupted as soon as it has said where it listens.
+        // SIGINT ends the process as soon as it has printed its address.
         let process = Process::start(&launch, &Cores::available().unwrap()).unwrap();
         assert_eq!(process.addr(), SocketAddr::from(([127, 0, 0, 1], 7)));
         assert_eq!(process.end().unwrap().as_deref(), Some("bye"));

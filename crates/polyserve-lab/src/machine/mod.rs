@@ -1,4 +1,4 @@
-//! What the kernel knows: cores and who is on them, what a process takes, and where and with what something was measured.
+//! The machine: its cores and their use, the resources of a process, and the environment of a measurement.
 
 pub mod cores;
 pub mod environment;
