@@ -195,7 +195,7 @@ impl Entrants<'_> {
     fn foreign(&self, guest: &Guest) -> Result<Contestant, String> {
         let (who, workers) = (guest.who, self.settings.config.workers);
         if self.mix.put > 0 && !who.keeps_entities() {
-            return Err(format!("not run: {} has a fixed answer, and keeps nothing that is put", who.title()));
+            return Err(format!("{} has a fixed answer, and keeps nothing that is put", who.title()));
         }
         let launch = guest.launch(workers)?;
         let bound = match who {

@@ -104,10 +104,10 @@ impl Guest {
             Foreign::Peer(_) => Ok(peers::launch(program, workers)),
             Foreign::Go(server) => Ok(server.launch(program, workers)),
             Foreign::Nginx if workers.is_some_and(|workers| workers > 1) => {
-                Err(String::from("not run: nginx is one process here, which has one worker"))
+                Err(String::from("nginx is one process here, which has one worker"))
             }
             Foreign::Nginx => match &self.site {
-                Some(site) => site.launch(program).map_err(|error| format!("not run: nginx: {error}")),
+                Some(site) => site.launch(program).map_err(|error| format!("nginx: {error}")),
                 None => Ok(peers::launch(program, workers)), // not built: it is never started
             },
         }
@@ -131,7 +131,7 @@ pub fn build(asked: &[Foreign], sources: Sources<'_>, allocator: &str, stop: &Sh
     let no_go = !servers.is_empty() && go::is_installed().is_err();
     guests.extend(servers.into_iter().map(|server| {
         let file = built.iter().find(|(name, _)| *name == server.program);
-        let program = file.map_or_else(|| Err(String::from("not run: it was not built")), |(_, file)| file.clone());
+        let program = file.map_or_else(|| Err(String::from("it was not built")), |(_, file)| file.clone());
         Guest { program, is_absent: no_go, ..Guest::unbuilt(Foreign::Go(server)) }
     }));
     guests.extend(is_asked(&Foreign::Nginx).then(nginx));
@@ -141,7 +141,7 @@ pub fn build(asked: &[Foreign], sources: Sources<'_>, allocator: &str, stop: &Sh
 fn nginx() -> Guest {
     let program = nginx::program();
     let is_absent = program.is_err();
-    match program.and_then(|program| Ok((program, nginx::Site::new().map_err(|error| format!("not run: {error}"))?))) {
+    match program.and_then(|program| Ok((program, nginx::Site::new().map_err(|error| error.to_string())?))) {
         Ok((program, site)) => {
             Guest { program: Ok(program), site: Some(Arc::new(site)), ..Guest::unbuilt(Foreign::Nginx) }
         }
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(names, ["peer/warp", "go/twin-rwmutex", "go/twin-syncmap"]);
         for guest in guests {
             let why = guest.launch(None).unwrap_err();
-            assert!(why.starts_with("not run: ") && why.contains("holds no "), "{why}");
+            assert!(why.contains("holds no "), "{why}");
         }
     }
 

@@ -39,7 +39,7 @@ pub fn program() -> Result<PathBuf, String> {
         command.status().is_ok_and(|status| status.success())
     };
     let found = PLACES.into_iter().find(runs).map(PathBuf::from);
-    found.ok_or_else(|| String::from("not run: nginx is not installed"))
+    found.ok_or_else(|| String::from("nginx is not installed"))
 }
 
 /// A directory with the files that nginx reads and writes.
