@@ -4,9 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use polyserve_experiments::ladder::Ladder;
 use serde_json::Value;
 
-use super::{interrupted, misused, run, text};
+use super::experiments::resumes;
+use super::{misused, run, text};
 
 /// A directory with sources, and with the record in `out`.
 struct Place(PathBuf);
@@ -130,34 +132,15 @@ fn every_rung_is_built_measured_and_gone_on_with() {
     place.measure(0, &args);
     assert_eq!((place.recorded("cell").len(), place.recorded("contestant")), (16, built), "nothing is measured again");
 
-    // The run was killed in the second round, while it wrote a line.
-    let path = place.0.join("out/ladder.jsonl");
-    let text = fs::read_to_string(&path).unwrap();
-    let second = text.find("\"round\":2").unwrap();
-    fs::write(&path, &text[..second]).unwrap();
-    let printed = place.measure(0, &args);
-    assert_eq!(place.recorded("cell").len(), 16);
     assert_eq!(names(&place.recorded("failure"), "name"), ["go-fasthttp", "go-nethttp"], "each is recorded once");
-    assert!(printed["rungs"].as_array().unwrap().iter().all(|rung| rung["rounds"] == 2));
 }
 
-/// The first SIGINT ends the run within a round. The whole rounds stay, and the CSV file has them.
 #[test]
-fn a_signal_leaves_what_was_recorded() {
-    let place = Place::new("signal");
-    let args = place.args(&["--servers=none", "--against=none", "--rungs=lto", "--rounds=10000"]);
-    let recorded = || fs::read_to_string(place.0.join("out/ladder.jsonl")).unwrap_or_default();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let output = interrupted(&args, |_| recorded().contains("\"kind\":\"cell\""));
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&printed["interrupted"], &printed["failed"]), (&true.into(), &Value::Array(Vec::new())));
-    let rungs = printed["rungs"].as_array().unwrap();
-    assert_eq!(names(rungs, "rung"), ["warp", "warp (again)", "warp+lto"]);
-    let cells = place.recorded("cell").len() as u64;
-    assert!(cells >= 3 && rungs.iter().all(|rung| rung["rounds"] == cells / 3), "{cells} {rungs:?}");
-    assert_eq!(place.recorded("failure"), [] as [Value; 0]);
-    assert_eq!(fs::read_to_string(place.0.join("out/ladder.csv")).unwrap().lines().count(), 1 + 3);
+fn a_run_resumes() {
+    let place = Place::new("resume");
+    let source = format!("--source={}", place.0.display());
+    let tiny = ["--connections=2", "--pipeline=2", "--slice=20ms", "--warm-up=20ms", "--rounds=6"];
+    resumes::<Ladder>(&[&["ladder", &source, "--servers=none", "--against=none", "--rungs=lto"][..], &tiny].concat());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod compare;
 mod crowd;
 mod data;
 mod drain;
+mod experiments;
 mod go;
 mod ladder;
 mod list;
