@@ -1,11 +1,11 @@
-//! How far a measurement is: a bar where standard error is a terminal, otherwise a line there now and then.
+//! The progress of a measurement: a bar if standard error is a terminal, otherwise a line at times.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What is shown of a run.
+/// The progress of a run.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -14,21 +14,21 @@ pub struct Progress {
     said: Instant,
 }
 
-/// At most one line in this time, where there is no terminal.
+/// The least time between two lines, if there is no terminal.
 const LINES: Duration = Duration::from_secs(15);
 
 impl Progress {
-    /// Of a run of so many turns.
+    /// The progress of a run of this number of turns.
     pub fn of(turns: usize) -> Self {
         Self::counting(turns, "turns")
     }
 
-    /// Of a run of so many steps, which are called so in the plural.
+    /// The progress of a run of this number of steps. `called` is their name in the plural.
     pub fn counting(steps: usize, called: &'static str) -> Self {
         let style =
             ProgressStyle::with_template(&format!("{{msg:40!}} {{wide_bar}} {{pos}}/{{len}} {called}, {{eta}} left"));
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-        // Where standard error is no terminal, it draws nothing.
+        // If standard error is not a terminal, it draws nothing.
         let bar = ProgressBar::new(steps as u64).with_style(style);
         Self { bar, called, terminal: std::io::stderr().is_terminal(), said: Instant::now() }
     }
@@ -50,7 +50,7 @@ impl Progress {
         self.say_at_times();
     }
 
-    /// So many steps are over.
+    /// This number of steps is over, of all.
     pub fn reached(&mut self, steps: u64) {
         self.bar.set_position(steps);
         self.say_at_times();
@@ -75,30 +75,30 @@ impl Progress {
         self.bar.inc(1);
     }
 
-    /// Adds steps to those that were known.
+    /// Adds steps to the known ones.
     pub fn grow(&self, steps: usize) {
         self.bar.inc_length(steps as u64);
     }
 
-    /// This number of steps is over.
+    /// This number of steps more is over.
     pub fn advance(&self, steps: usize) {
         self.bar.inc(steps as u64);
     }
 
-    /// So many steps were over before this run; they tell nothing of how long the others take.
+    /// This number of steps was over before this run. They do not count in the estimate of the time left.
     pub fn were_over(&self, steps: usize) {
         self.bar.inc(steps as u64);
         self.bar.reset_eta();
     }
 
-    /// There is a turn more than was thought.
+    /// There is one turn more than was known.
     pub fn one_more(&self) {
         self.bar.inc_length(1);
     }
 
-    /// Says something beside.
+    /// Prints a line on standard error.
     pub fn say(&self, text: &str) {
-        // Nobody may read it.
+        // A closed standard error is no failure.
         self.bar.suspend(|| drop(writeln!(std::io::stderr(), "{text}")));
     }
 

@@ -1,5 +1,5 @@
-//! `polyserve ladder`: builds, records and resumed runs. The rungs are built from a package of the test, whose programs
-//! execute `polyserve serve`, so that a build takes a second.
+//! `polyserve ladder`: builds and records. The rungs are built from a package of the test, whose programs execute
+//! `polyserve serve`, so that a build takes a second.
 
 use std::fs;
 use std::path::{Path, PathBuf};

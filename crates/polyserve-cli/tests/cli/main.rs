@@ -1,4 +1,4 @@
-//! The `polyserve` command, run as people run it.
+//! The `polyserve` command, run as users run it.
 
 mod check;
 mod compare;
@@ -31,10 +31,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Only matters where something hangs.
+/// The time limit of a wait. A test that reaches it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The command, without this process's variables that it would heed.
+/// The command, without the environment variables that it reads.
 fn polyserve(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_polyserve"));
     for (name, _) in std::env::vars_os() {
@@ -49,19 +49,19 @@ fn polyserve(args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the command to its end.
 fn run(args: &[&str]) -> Output {
     polyserve(args).output().expect("the command runs")
 }
 
-/// Runs it to a good end, and answers what it printed.
+/// Runs the command, which must succeed. Returns what it printed.
 fn printed(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}\n{}", output.status, text(&output.stderr));
     text(&output.stdout)
 }
 
-/// Runs it to a misuse, and answers what it said.
+/// Runs the command, which must report a misuse. Returns its standard error.
 fn misused(args: &[&str]) -> String {
     let output = run(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
@@ -69,18 +69,18 @@ fn misused(args: &[&str]) -> String {
     text(&output.stderr)
 }
 
-/// Runs it until it is under way, as its process's number tells, sends it a SIGINT, and answers how it ended.
+/// Runs the command and sends it a SIGINT as soon as `is_under_way`, which takes its process id, is true. Returns its output.
 fn interrupted(args: &[&str], is_under_way: impl Fn(u32) -> bool) -> Output {
     signalled(Signal::INT, args, is_under_way)
 }
 
-/// [`interrupted`], but by any signal.
+/// [`interrupted`] with any signal.
 fn signalled(signal: Signal, args: &[&str], is_under_way: impl Fn(u32) -> bool) -> Output {
     let mut child = polyserve(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
     let deadline = Instant::now() + PATIENCE;
     while !is_under_way(child.id()) {
         if Instant::now() >= deadline {
-            let _ = child.kill(); // it would go on for hours
+            let _ = child.kill(); // it could run for hours
             panic!("{args:?}: it gets nowhere");
         }
         if child.try_wait().expect("it is ours").is_some() {
@@ -95,7 +95,7 @@ fn signalled(signal: Signal, args: &[&str], is_under_way: impl Fn(u32) -> bool) 
     ended.recv_timeout(PATIENCE).expect("it ends").expect("it was not waited for")
 }
 
-/// How many descriptors process `pid` has open.
+/// The number of open descriptors of process `pid`.
 fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
@@ -126,7 +126,7 @@ impl Serving {
         kill_process(pid, signal).expect("the child was not waited for, so its pid is its own");
     }
 
-    /// Waits for its end: how it ended, and what else it printed.
+    /// Waits for its end. Returns its status and the rest of its output.
     fn end(mut self) -> (ExitStatus, String) {
         let mut out = self.out.take().expect("it ends once");
         let (sender, rest) = mpsc::channel();
@@ -142,12 +142,12 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // nothing where it has ended
+        let _ = self.child.kill(); // fails if it has ended
         let _ = self.child.wait();
     }
 }
 
-/// Sends `request`, and reads until the server closes.
+/// Sends `request`, and reads until the server closes the connection.
 fn ask(addr: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(addr).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");

@@ -1,7 +1,6 @@
-//! `polyserve matrix`: cells, files and resumed runs. No test asserts a speed.
+//! `polyserve matrix`: cells and files. No test asserts a speed.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -46,7 +45,7 @@ fn figure(cell: &Value, name: &str) -> f64 {
     cell[name].as_f64().unwrap_or_else(|| panic!("{name}: {cell}"))
 }
 
-/// Two servers, one of them without a setting for its workers, in every cell. A second run measures the missing cells only.
+/// Two servers in every cell. One of them has no setting for its workers.
 #[test]
 fn every_cell_is_measured_once_and_recorded() {
     let dir = Dir::new("cells");
@@ -80,57 +79,7 @@ fn every_cell_is_measured_once_and_recorded() {
         let alone = csv.lines().nth(5).unwrap();
         assert!(alone.starts_with("rust,,60,3,") && alone.contains(",leader_followers,,two_level,"), "{csv}");
     }
-    again_measures_what_is_missing(&dir, &args);
-}
-
-fn again_measures_what_is_missing(dir: &Dir, args: &[&str]) {
-    let lines =
-        |text: &str, kind: &str| text.lines().filter(|line| line.starts_with(&format!(r#"{{"kind":"{kind}""#))).count();
-    let whole = dir.read("matrix.jsonl");
-    assert_eq!((lines(&whole, "environment"), lines(&whole, "cell")), (1, 20));
-    assert_eq!(matrix(args)["cells"].as_array().unwrap().len(), 20);
-    let second = dir.read("matrix.jsonl");
-    assert_eq!((lines(&second, "environment"), lines(&second, "cell")), (2, 20), "nothing was measured anew");
-    // The process was killed as it wrote its last cell.
-    let cut = &whole[..whole.len() - 100];
-    fs::File::create(dir.0.join("matrix.jsonl")).unwrap().write_all(cut.as_bytes()).unwrap();
-    let third = matrix(args);
-    assert_eq!(third["cells"].as_array().unwrap().len(), 20);
-    let text = dir.read("matrix.jsonl");
-    assert_eq!((lines(&text, "environment"), lines(&text, "cell")), (2, 20));
-    assert!(text.starts_with(&cut[..cut.rfind('\n').unwrap()]), "what was recorded stays");
-    let out = dir.out();
-    assert!(misused(&[&TINY[..], &["--servers=pool_server", &out]].concat()).contains("not written over"));
-}
-
-/// The first SIGINT ends the run within a cell: the record stays, and the CSV files are written.
-#[test]
-fn a_signal_leaves_what_was_recorded() {
-    let dir = Dir::new("signal");
-    let args = [
-        "matrix",
-        "--servers=pool_server",
-        "--pools=2",
-        "--connections=2",
-        "--requests=1000",
-        "--rounds=1000",
-        "--json",
-    ];
-    let out = dir.out();
-    let args = [&args[..], &[&out]].concat();
-    let recorded = || fs::read_to_string(dir.0.join("matrix.jsonl")).map_or(0, |text| text.lines().count());
-    let output = interrupted(&args, |_| recorded() >= 4);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let measured: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(measured["interrupted"], true);
-    let cells = measured["cells"].as_array().unwrap().len();
-    assert_eq!(measured["left"], 4000 - cells);
-    assert!((3..4000).contains(&cells), "{cells}");
-    let text = dir.read("matrix.jsonl");
-    assert_eq!(text.lines().count(), 2 + cells, "each of them, the header, and the end");
-    assert!(text.ends_with('\n') && text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{text}");
-    let rows = |file| dir.read(file).lines().count() - 1;
-    assert!(rows("matrix_get.csv") + rows("matrix_put.csv") <= cells, "without the control");
+    assert!(misused(&[&TINY[..], &["--servers=pool_server", &dir.out()]].concat()).contains("not written over"));
 }
 
 /// An interrupted run succeeds, but not if a contestant has done wrong by then.

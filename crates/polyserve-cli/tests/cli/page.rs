@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{interrupted, misused, printed, run, text};
+use super::{misused, printed, run, text};
 
 const TINY: [&str; 6] =
     ["page", "--parts=sweep", "--requests=40", "--connections=5", "--page-every=5", "--page-wait=2ms"];
@@ -57,13 +57,13 @@ fn a_pools_bound_grows_with_it_and_the_published_columns_come_first() {
 }
 
 #[test]
-fn a_rerun_measures_what_is_missing_and_nothing_else() {
+fn servers_of_one_size_are_measured_next_to_each_other() {
     let (dir, out) = fresh("again");
     let args = ["--servers=smol,tokio_tcp", "--workers=1,2", &out];
     let first = page(&args);
     let cells = recorded(&dir, "cell");
     assert_eq!(cells.len(), 4);
-    // The servers of one size are measured next to each other; the rows are by server.
+    // The rows are in the order of the servers.
     let order = |cells: &[Value]| -> Vec<(String, u64)> {
         let who = |cell: &Value| (cell["server"].as_str().unwrap().to_owned(), cell["workers"].as_u64().unwrap());
         cells.iter().map(who).collect()
@@ -75,36 +75,9 @@ fn a_rerun_measures_what_is_missing_and_nothing_else() {
         order(first["rows"].as_array().unwrap()),
         [(smol.clone(), 1), (smol, 2), (tokio.clone(), 1), (tokio, 2)]
     );
-    assert_eq!(page(&args)["rows"], first["rows"]);
-    assert_eq!(recorded(&dir, "cell"), cells);
-    // As after a crash: the last two cells are lost.
-    let path = dir.join("page.jsonl");
-    let text = fs::read_to_string(&path).unwrap();
-    let kept: Vec<&str> = text.lines().take(3).collect();
-    fs::write(&path, format!("{}\n{{\"kind\":\"cell\",\"ser", kept.join("\n"))).unwrap();
-    let resumed = page(&args);
-    assert_eq!(order(resumed["rows"].as_array().unwrap()), order(first["rows"].as_array().unwrap()));
-    let now = recorded(&dir, "cell");
-    assert_eq!((&now[..2], order(&now)), (&cells[..2], all.to_vec()));
     let other = misused(&[&TINY[..], &["--servers=smol", "--workers=3", &out]].concat());
     assert!(other.contains("not written over"), "{other}");
-    assert_eq!(recorded(&dir, "cell"), now);
-}
-
-#[test]
-fn an_interrupted_run_leaves_what_it_has() {
-    let (dir, out) = fresh("interrupted");
-    let sizes: Vec<String> = (1..=300).map(|size: u32| size.to_string()).collect();
-    let many = format!("--workers={}", sizes.join(","));
-    let args = [&TINY[..], &["--servers=smol", "--json", &many, &out]].concat();
-    let recorded_lines = || fs::read_to_string(dir.join("page.jsonl")).map_or(0, |text| text.lines().count());
-    let output = interrupted(&args, |_| recorded_lines() >= 2);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let measured: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
-    assert_eq!(measured["interrupted"], true);
-    let (rows, cells) = (measured["rows"].as_array().unwrap().len(), recorded(&dir, "cell").len());
-    let in_csv = fs::read_to_string(dir.join("page.csv")).unwrap().lines().count() - 1;
-    assert!(rows >= 1 && (rows, rows) == (cells, in_csv), "{rows} {cells} {in_csv}");
+    assert_eq!(recorded(&dir, "cell"), cells);
 }
 
 /// The waits are shorter, all else is as published.

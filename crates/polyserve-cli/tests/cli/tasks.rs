@@ -1,16 +1,16 @@
-//! `polyserve tasks`: rows, files and what a rerun goes on with; not how long anything takes.
+//! `polyserve tasks`: rows, files and resumed runs. No test asserts a time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{interrupted, misused, polyserve, printed, run, text};
+use super::{misused, polyserve, printed, run, text};
 
 const TINY: [&str; 4] = ["tasks", "--task=1ms", "--most=5", "--series=2"];
 const OURS: &str = "--contestants=scoped_threads/std,mpsc_pool,rayon";
 
-/// A directory of the test's own, made anew.
+/// A directory for one test.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -97,7 +97,7 @@ fn every_number_of_tasks_has_a_row_of_everybody_and_a_rerun_measures_nothing_ane
     assert!(other.contains("is not written over"), "{other}");
 }
 
-/// A record that ends in the middle of a line is gone on with, at the same number of steps.
+/// A record that ends in the middle of a line is resumed, with the same number of steps in a task.
 #[test]
 fn a_run_that_was_cut_off_goes_on() {
     let dir = Dir::new("on");
@@ -116,21 +116,7 @@ fn a_run_that_was_cut_off_goes_on() {
     assert_eq!((dir.cells("tasks"), dir.cells("when"), dir.count("sequence")), (12, 20, 5));
 }
 
-/// The first Ctrl-C ends it within a task, and well; a rerun goes on.
-#[test]
-fn an_interrupted_run_leaves_what_it_has() {
-    let dir = Dir::new("interrupted");
-    let out = dir.flag();
-    let args = ["tasks", "--task=20ms", "--most=100", "--series=0", "--contestants=scoped_threads/std", &out];
-    let output = interrupted(&args, |_| dir.0.join("tasks.jsonl").exists() && dir.cells("tasks") >= 2);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    assert!(said.contains("ended early") && said.contains("scoped_threads/std"), "{said}");
-    assert_eq!(dir.lines("tasks.csv").len(), 1 + dir.cells("tasks"));
-    assert_eq!(dir.count("failure"), 0);
-}
-
-/// Go's last terms are ours, bit for bit, in both orders.
+/// The last terms in Go are equal to ours bit for bit, in both orders.
 #[test]
 fn go_runs_the_same_tasks() {
     for order in [&[][..], &["--as-published"]] {
@@ -160,7 +146,7 @@ fn go_runs_the_same_tasks() {
     }
 }
 
-/// Where Go is missing, its row says so, and nobody else is kept out.
+/// Without Go its row has the reason, and the other contestants are measured.
 #[test]
 fn who_cannot_be_had_is_named() {
     let args = ["tasks", "--task=1ms", "--most=2", "--contestants=rayon,go/goroutines"];

@@ -76,14 +76,14 @@ fn shown(data: Data, id: i64, allowed: &[EntityVersion], response: &Response<'_>
     if media_type != Some("application/json") {
         return Err(format!("the entity's Content-Type is {media_type:?}"));
     }
-    let said = || String::from_utf8_lossy(response.body);
-    let shown: Shown = serde_json::from_slice(response.body).map_err(|error| format!("{error}: {}", said()))?;
+    let body = || String::from_utf8_lossy(response.body);
+    let shown: Shown = serde_json::from_slice(response.body).map_err(|error| format!("{error}: {}", body()))?;
     let found = allowed.iter().find(|draw| {
         let row = data.row(id, **draw).entity;
         (shown.id, shown.description.as_str(), shown.value.to_bits())
             == (row.id, row.description.as_str(), row.value.to_bits())
     });
-    found.copied().ok_or_else(|| format!("{} is nothing that {id} may be", said()))
+    found.copied().ok_or_else(|| format!("{} is not a possible value of {id}", body()))
 }
 
 /// The fate of every PUT, for the check of the final state.
